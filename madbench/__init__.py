@@ -1,0 +1,35 @@
+"""madbench: which part of an attention-like operator does the work?
+
+    >>> import madbench
+    >>> str(madbench.parse("HyperGLU"))
+    'G-cg-q-12o'
+
+``parse`` reads a label, ``build`` makes its mixer (a ``torch.nn.Module``), ``run`` trains labels on the MAD tasks and
+returns the table. Importing madbench loads none of torch, numpy and pandas; they come with the first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from madbench.experiment import run
+    from madbench.labels import parse
+    from madbench.operators.registry import build
+
+__version__ = "0.1.0"
+__all__ = ["build", "parse", "run"]
+
+_HOMES = {"parse": "madbench.labels", "build": "madbench.operators.registry", "run": "madbench.experiment"}
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module 'madbench' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

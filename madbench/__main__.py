@@ -1,0 +1,4 @@
+from madbench.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""The command line: one verb a file, heavy imports inside the verb."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from madbench.cli import budget, data, doctor, explain, ls, run, table, validate
+from madbench.errors import MadbenchError
+
+app = typer.Typer(
+    name="madbench",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""Which part of an attention-like operator does the work?
+
+A label such as [bold]G-cg-q-12o[/bold] names one sequence mixer: a base activation (S, R, G), features (p RoPE,
+c convolution, g gates), what pays for them (q, v, or ! for nothing), sequence mixing (1, 2, 12) and its layout (o).
+madbench solves its ranks for softmax attention's parameter budget, trains it on the six MAD tasks and tabulates it.
+
+[bold]Start here[/bold]
+
+  madbench explain G-cg-q-12o          what every letter does
+  madbench run G-cg-q-12o              train it, a few minutes on a laptop
+  madbench run S-c R-cg-q-12o --seeds 0,1,2
+  madbench run @table1 --dry-run       what the paper's 33 labels would cost
+""",
+)
+
+for verb in (run, table, explain, budget, data, ls, validate, doctor):
+    verb.add_to(app)
+
+
+def main() -> None:
+    """Runs the command line; a user's error is one message and exit code 2."""
+    try:
+        app(prog_name="madbench")
+    except MadbenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

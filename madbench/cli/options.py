@@ -1,0 +1,71 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from madbench.errors import ConfigError
+
+
+class Fidelity(str, enum.Enum):
+    corrected = "corrected"
+    published = "published"
+
+
+class Counting(str, enum.Enum):
+    strict = "strict"
+    published = "published"
+
+
+LABELS_HELP = (
+    "Labels, e.g. G-cg-q-12o. Also sets: '{S,R,G}-cg-q-12o', @table1, '~G-cg-q-12o' (its one-factor neighbours), HyperGLU."
+)
+
+ProfileOption = Annotated[
+    str, typer.Option("--profile", "-p", help="quick, full, or a YAML file like those in tasks/profiles.")
+]
+FidelityOption = Annotated[
+    Fidelity, typer.Option(help="corrected: our protocol. published: the reference implementation's, quirks included.")
+]
+CountingOption = Annotated[
+    Counting,
+    typer.Option("--budget", help="strict: every parameter counts. published: the tables of R(1), R(2) do not."),
+]
+ResultsOption = Annotated[Path, typer.Option("--results", help="Folder of the run store.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of a table.")]
+TasksOption = Annotated[
+    list[str] | None, typer.Option("--tasks", "-t", help="MAD tasks, separated by commas or repeated; all six by default.")
+]
+
+RESULTS = Path("results")
+
+
+def split_list(values: list[str] | None) -> list[str] | None:
+    """``["a,b", "c"]`` -> ``["a", "b", "c"]``."""
+    if not values:
+        return None
+    return [part.strip() for value in values for part in value.split(",") if part.strip()]
+
+
+def parse_seeds(text: str) -> list[int]:
+    """``"0,1,2"`` or ``"0-4"`` -> seeds."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        try:
+            seeds += range(int(first), int(last) + 1) if dash else [int(first)]
+        except ValueError:
+            raise ConfigError(f"--seeds {text!r}: expected whole numbers such as 0,1,2 or 0-4") from None
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise ConfigError(f"--seeds {text!r}: give each seed once, at least one")
+    return seeds
+
+
+def labels_and_overrides(words: list[str]) -> tuple[list[str], list[str]]:
+    """Splits ``LABEL... key.path=value...``: a word with '=' is an override of the profile."""
+    overrides = [word for word in words if "=" in word]
+    return [word for word in words if "=" not in word], overrides

@@ -1,0 +1,134 @@
+"""Strict settings: a mapping becomes a dataclass, or an error that names the file, the key and the nearest right one.
+
+Settings are frozen dataclasses whose every field is followed by one sentence of documentation; the command line's
+help shows that sentence. Nothing is dropped silently: an unknown key and a wrong type are errors.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import textwrap
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from madbench.errors import ConfigError, did_you_mean
+
+T = TypeVar("T")
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file; a duplicate key, bad syntax or anything but a mapping is a ``ConfigError``."""
+    import yaml
+
+    class UniqueKeyLoader(yaml.SafeLoader):
+        def construct_mapping(self, node, deep=False):
+            seen = set()
+            for key_node, _ in node.value:
+                key = self.construct_object(key_node, deep=True)
+                if not isinstance(key, typing.Hashable):
+                    raise ConfigError(f"{path}:{key_node.start_mark.line + 1}: a key must be a plain word")
+                if key in seen:
+                    raise ConfigError(f"{path}:{key_node.start_mark.line + 1}: key {key!r} appears twice")
+                seen.add(key)
+            return super().construct_mapping(node, deep)
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        value = yaml.load(text, Loader=UniqueKeyLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
+        raise ConfigError(f"{where}: not valid YAML: {getattr(error, 'problem', None) or error}") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: expected a mapping of keys to values, got {type(value).__name__}")
+    return value
+
+
+def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
+    """Builds the dataclass ``cls`` from ``mapping``; ``where`` (a file, an option) opens every error message."""
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{where}: expected a mapping of keys to values, got {type(mapping).__name__}")
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    types_by_name = _field_types(cls)
+    values = {}
+    for key, value in mapping.items():
+        if key not in fields:
+            raise ConfigError(f"{where}: unknown key {key!r}{did_you_mean(key, fields)}")
+        values[key] = convert(value, types_by_name[key], f"{where}: {key}")
+    for name, field in fields.items():
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and name not in values:
+            raise ConfigError(f"{where}: key {name!r} is missing")
+    try:
+        return cls(**values)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def convert(value: Any, expected: Any, where: str) -> Any:
+    """``value`` as the type ``expected``: integers may stand for floats, lists become tuples, nothing else is cast."""
+    if expected is Any:
+        return value
+    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
+    if dataclasses.is_dataclass(expected):
+        return value if isinstance(value, expected) else from_mapping(expected, value, where)
+    if origin is typing.Literal:
+        if value not in arguments or isinstance(value, bool) != isinstance(arguments[0], bool):
+            raise ConfigError(f"{where}: {value!r} is not allowed{did_you_mean(str(value), map(str, arguments))}")
+        return value
+    if origin is tuple:
+        items = value if isinstance(value, (list, tuple)) else [value]
+        return tuple(convert(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(items))
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        return convert(value, next(a for a in arguments if a is not type(None)), where)
+    if origin is dict or expected is dict:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where}: expected a mapping of keys to values, got {value!r}")
+        if not arguments:
+            return dict(value)
+        return {convert(k, arguments[0], where): convert(v, arguments[1], f"{where}: {k}") for k, v in value.items()}
+    if expected is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if expected is float and isinstance(value, str):  # YAML 1.1 reads 1e-3 (no point) as text
+        try:
+            value = float(value)
+        except ValueError:
+            pass
+    if not isinstance(value, expected) or (expected is not bool and isinstance(value, bool)):
+        raise ConfigError(f"{where}: expected {_type_name(expected)}, got {value!r}")
+    if expected is float and value != value:
+        raise ConfigError(f"{where}: not a number")
+    return value
+
+
+@functools.cache
+def _field_types(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _type_name(expected: type) -> str:
+    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(expected, str(expected))
+
+
+@functools.cache
+def field_docs(cls: type) -> dict[str, str]:
+    """The sentence below each field of a settings dataclass, by field name, read from its source and its bases'."""
+    docs = {}
+    for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body
+        for statement, following in zip(body, body[1:]):
+            if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
+                if isinstance(following.value, ast.Constant) and isinstance(following.value.value, str):
+                    docs[statement.target.id] = inspect.cleandoc(following.value.value)
+    return docs

@@ -1,0 +1,56 @@
+"""What hardware there is, and what to use of it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from madbench.errors import ConfigError
+from madbench.jobs import Precision
+
+
+def resolve_device(device: str) -> str:
+    """``auto`` becomes ``cuda`` where there is one; raises ``ConfigError`` for a device that is not there."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+        raise ConfigError(f"device {device!r} is not known; expected auto, cpu, cuda or cuda:N")
+    if device == "cpu":
+        return device
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "auto":
+        return "cuda" if count else "cpu"
+    index = int(device.partition(":")[2] or 0)
+    if index >= count:
+        raise ConfigError(f"device {device!r}: this machine has {count} CUDA devices; use --device cpu or auto")
+    return device
+
+
+def resolve_precision(precision: str, device: str) -> Precision:
+    """``auto`` becomes bfloat16 where matrix products in it are faster: on a GPU and on CPUs with units for it."""
+    if precision != "auto":
+        return precision
+    return "bfloat16" if device != "cpu" or cpu_has_bfloat16_units() else "float32"
+
+
+def cpu_has_bfloat16_units() -> bool:
+    """Whether the processor multiplies bfloat16 matrices in hardware (AMX or AVX-512 BF16; Arm BF16)."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    flags = set(re.findall(r"\b(?:amx_bf16|avx512_bf16|bf16)\b", text))
+    return bool(flags)
+
+
+def default_slots(device: str) -> int:
+    """Jobs at a time: one a core on the CPU, each with one thread; one on a GPU."""
+    return available_cores() if device == "cpu" else 1
+
+
+def available_cores() -> int:
+    try:
+        return max(1, len(os.sched_getaffinity(0)))
+    except AttributeError:
+        return os.cpu_count() or 1

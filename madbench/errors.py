@@ -1,0 +1,50 @@
+"""Every error a user can cause, under one base class.
+
+The command line prints them without a traceback and exits with code 2. A message says what came, where it came
+from, what is allowed and the nearest right answer.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MadbenchError(Exception):
+    """Something the user can mend: the message says how."""
+
+
+class LabelError(MadbenchError):
+    """A label or a label set that does not parse."""
+
+
+class BudgetError(MadbenchError):
+    """No ranks meet the parameter budget."""
+
+
+class ConfigError(MadbenchError):
+    """A YAML file, an override or an option that is not allowed."""
+
+
+class StoreError(MadbenchError):
+    """A results folder that cannot be read or written."""
+
+
+class TrainingError(MadbenchError):
+    """A run that cannot start or go on: wrong device, length over the mixer's maximum, foreign checkpoint."""
+
+
+class MissingExtraError(MadbenchError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, what: str, extra: str):
+        super().__init__(f"{what} needs an optional package; install it with: pip install 'madbench[{extra}]'")
+
+
+def did_you_mean(word: str, options: Iterable[str]) -> str:
+    """``"; did you mean 'x'?"`` for the option closest to ``word``, or the list of options when none is close."""
+    options = [str(option) for option in options]
+    close = difflib.get_close_matches(str(word), options, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; expected one of: {', '.join(options)}" if options else ""

@@ -1,0 +1,78 @@
+"""Writing files so that a reader, a crash or a full disk never sees half of one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from madbench.errors import StoreError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+@contextmanager
+def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
+    """Turns an ``OSError`` of the block into a ``StoreError`` on ``path``; ``size`` is how many bytes were to fit."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{path}: {_explanation(error, size)}") from error
+
+
+def _explanation(error: OSError, size: int | None) -> str:
+    if error.errno in _FULL:
+        need = "" if size is None else f" for {size} bytes"
+        return f"no space left{need}; free some or choose another results folder and run again; stored runs are safe"
+    if error.errno in _FORBIDDEN:
+        return f"{os.strerror(error.errno).lower()}; choose another results folder or mend its permissions"
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return "a file is where a folder should be; choose another results folder"
+    return (error.strerror or str(error)).lower()
+
+
+def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], object]) -> None:
+    """Replaces the file ``path`` with ``content`` in one step that survives a power cut.
+
+    A callable gets the open binary file to write into. Where anything fails, the previous file stays as it was and
+    no temporary file is left. An ``OSError``, as of a full disk, is raised as ``StoreError``.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
+    with explain_os_errors(path, len(content) if isinstance(content, bytes) else None):
+        try:
+            with open(temporary, "xb") as file:
+                if callable(content):
+                    content(file)
+                else:
+                    file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            sync_folder(path.parent)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in ``folder`` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """Deletes a file, a link or a whole folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,148 @@
+"""Job: everything that decides a number, and nothing else. Record: what the job gave.
+
+A job's ``id`` is a hash of its content. Two different jobs never share an id; the device, the path that computed the
+operator and the time of day are not part of a job, and are recorded with its result instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from madbench.config import from_mapping
+from madbench.errors import ConfigError
+
+SCHEMA = 1  # raised when the same job would give other numbers than before
+
+Fidelity = Literal["corrected", "published"]
+Counting = Literal["strict", "published"]
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Shape of the model around the mixer (spec: two blocks of mixer and SwiGLU at width 128)."""
+
+    d_model: int = 128
+    """Width of the residual stream."""
+    n_head: int = 2
+    """Heads of every mixer, the softmax baseline included."""
+    n_layer: int = 2
+    """Blocks; a block is one mixer and one SwiGLU."""
+    mix_rank: int = 16
+    """Rank r of R(1) and R(2) before the budget is solved; strict counting may lower it."""
+    rank_multiple: int = 1
+    """Coarsens the per-head widths the budget solver may choose."""
+    rope: Literal["rotation", "published"] = "rotation"
+    """A true rotation, or the published code's pairing, in which scores depend on absolute positions."""
+
+    def __post_init__(self):
+        for name in ("d_model", "n_head", "n_layer", "mix_rank", "rank_multiple"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """One optimiser run: AdamW, batches reshuffled every epoch."""
+
+    learning_rate: float = 5e-4
+    """AdamW step size at the start."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay on every parameter."""
+    epochs: int = 200
+    """Passes over the training examples, unless accuracy stops the run earlier."""
+    batch_size: int = 128
+    """Examples per optimiser step; the last, smaller batch of an epoch is used too."""
+    min_learning_rate: float = 1e-6
+    """Where the cosine schedule ends; the published fidelity keeps the rate constant and ignores it."""
+    stop_accuracy: float = 0.999
+    """Ends the run once an evaluation reaches this accuracy."""
+    precision: Precision = "float32"
+    """Arithmetic of matrix products; parameters and optimiser stay in float32."""
+
+    def __post_init__(self):
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("learning_rate", "weight_decay", "min_learning_rate", "stop_accuracy"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ConfigError(f"{name} must be a number of at least 0, got {getattr(self, name)}")
+            object.__setattr__(self, name, float(getattr(self, name)))  # 1 and 1.0 are one job
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training run of one label on one task setting."""
+
+    label: str
+    """Canonical label of the mixer."""
+    task: str
+    """MAD task."""
+    setting: dict[str, Any]
+    """Parameters of the task: the fields of its settings class."""
+    model: ModelConfig = ModelConfig()
+    """Model around the mixer."""
+    training: TrainingConfig = TrainingConfig()
+    """Optimiser run."""
+    seed: int = 0
+    """Decides initialisation, data and order, each through a stream of its own."""
+    fidelity: Fidelity = "corrected"
+    """Protocol: ours, or the reference implementation's with its quirks."""
+    counting: Counting = "strict"
+    """What the parameter budget counts."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, mapping: dict[str, Any], where: str = "job") -> Job:
+        return from_mapping(cls, mapping, where)
+
+    @property
+    def id(self) -> str:
+        """16 hexadecimal digits, the same on every machine."""
+        return content_id(vars(self))
+
+    def derived_seed(self, stream: Literal["init", "data", "order"]) -> int:
+        """A 63-bit seed for one source of randomness; streams of one job seed are independent of each other."""
+        digest = hashlib.sha256(f"{stream}:{self.seed}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") >> 1
+
+
+def content_id(mapping: dict[str, Any]) -> str:
+    """The id of the job with these fields; configurations may be mappings, as in :meth:`Job.to_dict`, or objects."""
+    text = json.dumps({"schema": SCHEMA, **mapping}, sort_keys=True, allow_nan=False, default=vars)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+Status = Literal["finished", "diverged", "failed"]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a job gave. ``diverged`` (NaN or Inf) is a result; ``failed`` (crash, out of memory) is not."""
+
+    status: Status
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Final numbers by name: test_accuracy, validation_accuracy, test_loss, ..."""
+    curve: list[dict[str, float]] = field(default_factory=list)
+    """One row an evaluation: epoch, step, train_loss, validation_loss, ..."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """Ranks, both parameter counts, path, device, versions, git state, seeds by source, timings."""
+    error: str = ""
+    """Why a failed job failed, or when a diverged one diverged."""
+
+
+class StopTraining(Exception):
+    """Raised inside a training run that was asked to stop: it saves its state and lets this pass."""
+
+
+class StopTraining(BaseException):
+    """Raised by a progress report to end a run now, without a result; its checkpoint stays.
+
+    Not an ``Exception``, as ``KeyboardInterrupt`` is none: no handler of failures may take it for one.
+    """

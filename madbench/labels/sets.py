@@ -1,0 +1,157 @@
+"""Sets of labels: ``{S,R}-c`` braces, ``@table1`` files, ``~LABEL`` neighbourhoods."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from madbench import resources
+from madbench.config import from_mapping, read_yaml
+from madbench.errors import LabelError, did_you_mean
+from madbench.labels.diagnosis import SHOWN, point_at, show
+from madbench.labels.grammar import Variant, parse
+from madbench.labels.meaning import neighbourhood
+
+MOST_LABELS = 10_000
+MOST_NESTING = 20
+
+
+@dataclass(frozen=True)
+class LabelSet:
+    """A named set, one file of ``variants/``."""
+
+    description: str
+    """What the labels have in common."""
+    labels: tuple[str, ...]
+    """Labels, brace patterns, neighbourhoods and other sets, in order."""
+
+
+def expand(specs: Iterable[str]) -> list[str]:
+    """The canonical labels that ``specs`` name, in order and each once.
+
+    A spec is a label or an alias; a pattern such as ``{S,R}-c{,-q}``, whose braces may nest and hold empty
+    alternatives; ``@NAME`` for ``variants/NAME.yaml`` of the current folder or else the shipped one, ``@FILE.yaml``
+    for any other; ``~LABEL`` for a label and every label that differs from it in one factor. Raises ``LabelError``
+    for the first spec that is wrong or when there would be more than 10,000 labels, and ``ConfigError`` for a file
+    that is not a ``LabelSet``; nothing is returned then.
+    """
+    found: dict[str, None] = {}
+    for spec in [specs] if isinstance(specs, str) else specs:
+        found |= dict.fromkeys(_labels_of(spec, Path(), ()))
+        if len(found) > MOST_LABELS:
+            raise LabelError(f"more than {MOST_LABELS:,} labels in all; ask for fewer at a time")
+    return list(found)
+
+
+def available_sets() -> dict[str, Path]:
+    """The files that ``@NAME`` can name, by name: those of ``./variants``, then the shipped ones."""
+    shipped = {path.stem: path for path in sorted(resources.VARIANTS.glob("*.yaml"))}
+    return shipped | {path.stem: path for path in sorted(Path("variants").glob("*.yaml"))}
+
+
+def _labels_of(spec: str, folder: Path, files: tuple[Path, ...]) -> list[str]:
+    """Labels of one spec; ``folder`` is where its file paths start, ``files`` the sets that led to it."""
+    if not isinstance(spec, str):
+        raise LabelError(f"a label is text such as 'G-cg-q-12o', got {type(spec).__name__}")
+    labels = []
+    for text in _expand_braces(spec):
+        try:
+            labels += _resolve(text, folder, files)
+        except LabelError as error:
+            if text == spec:
+                raise
+            raise LabelError(f"{error}\nin the set '{_shorten(spec)}'") from None
+    return labels
+
+
+def _resolve(text: str, folder: Path, files: tuple[Path, ...]) -> list[str]:
+    if text.startswith("@"):
+        return _labels_in(_find(text[1:], folder), files)
+    if not text.startswith("~"):
+        return [str(parse(text))]
+    centre = parse(text[1:])
+    if not isinstance(centre, Variant):
+        raise LabelError(f"'~' needs a label of the S/R/G grammar, got '{_shorten(str(centre))}'")
+    return [str(variant) for variant in (centre, *neighbourhood(centre))]
+
+
+def _find(name: str, folder: Path) -> Path:
+    if name.endswith((".yaml", ".yml")):
+        path = folder / name
+        if "\0" not in name and path.is_file():
+            return path
+        raise LabelError(f"'@{_shorten(name)}': no such file{f' in {folder}' if folder != Path() else ''}")
+    sets = available_sets()
+    if name not in sets:
+        close = did_you_mean(name[:SHOWN], sets) or "; there are no sets in variants/"
+        raise LabelError(f"'@{_shorten(name)}': no such set in variants/{close}")
+    return sets[name]
+
+
+def _labels_in(path: Path, files: tuple[Path, ...]) -> list[str]:
+    path_id = path.resolve()
+    if path_id in files:
+        circle = " -> ".join(file.name for file in (*files[files.index(path_id) :], path_id))
+        raise LabelError(f"{path}: a set cannot contain itself: {circle}")
+    specs = from_mapping(LabelSet, read_yaml(path), str(path)).labels
+    if not specs:
+        raise LabelError(f"{path}: labels is empty")
+    labels: dict[str, None] = {}
+    for i, spec in enumerate(specs):
+        try:
+            labels |= dict.fromkeys(_labels_of(spec, path.parent, (*files, path_id)))
+        except LabelError as error:
+            raise LabelError(f"{error}\nin {path}: labels[{i}]") from None
+    return list(labels)
+
+
+def _expand_braces(spec: str) -> list[str]:
+    """The texts a brace pattern stands for, leftmost braces slowest; a pattern without braces stands for itself."""
+    if not ("{" in spec or "}" in spec):
+        return [spec]
+    # A sequence is a list of parts; a part is a text or a list of alternatives, each a sequence.
+    sequence: list = []
+    enclosing: list[tuple[list, list, int]] = []
+    for position, character in enumerate(spec):
+        if character == "{":
+            if len(enclosing) == MOST_NESTING:
+                raise LabelError(point_at(spec, position, f"braces nest more than {MOST_NESTING} deep", "set"))
+            alternatives: list = []
+            enclosing.append((sequence, alternatives, position))
+            sequence = []
+        elif character == "}":
+            if not enclosing:
+                raise LabelError(point_at(spec, position, "no '{' before this '}'", "set"))
+            outer, alternatives, _ = enclosing.pop()
+            outer.append([*alternatives, sequence])
+            sequence = outer
+        elif character == "," and enclosing:
+            enclosing[-1][1].append(sequence)
+            sequence = []
+        else:
+            sequence.append(character)
+    if enclosing:
+        raise LabelError(point_at(spec, enclosing[-1][2], "no '}' closes this '{'", "set"))
+    count = _count(sequence)
+    if count > MOST_LABELS:
+        shown = f"{count:,}" if count < 10**15 else "over 10^15"
+        raise LabelError(f"'{_shorten(spec)}' stands for {shown} labels; at most {MOST_LABELS:,} are allowed")
+    return _texts(sequence)
+
+
+def _count(sequence: list) -> int:
+    return math.prod(sum(map(_count, part)) for part in sequence if isinstance(part, list))
+
+
+def _texts(sequence: list) -> list[str]:
+    texts = [""]
+    for part in sequence:
+        endings = [part] if isinstance(part, str) else [text for choice in part for text in _texts(choice)]
+        texts = [text + ending for text in texts for ending in endings]
+    return texts
+
+
+def _shorten(text: str) -> str:
+    return show(text[:SHOWN]) + "..." * (len(text) > SHOWN)

@@ -1,0 +1,35 @@
+"""The MAD compression model: the whole input is read back from the last position's vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from madbench.models.blocks import NORM_EPS, Backbone, linear, sinusoids
+
+
+class Autoencoder(nn.Module):
+    """Encoder backbone, then one vector plus a fixed position vector decoded independently at every position."""
+
+    def __init__(
+        self, vocab_size: int, d_model: int, n_layer: int, make_mixer: Callable[[], nn.Module], max_len: int
+    ):
+        super().__init__()
+        self.backbone = Backbone(vocab_size, d_model, n_layer, make_mixer)
+        self.decoder = nn.Sequential(
+            nn.RMSNorm(d_model, eps=NORM_EPS),
+            linear(d_model, d_model, bias=True),
+            nn.GELU(),
+            nn.RMSNorm(d_model, eps=NORM_EPS),
+            linear(d_model, d_model, bias=True),
+            nn.GELU(),
+            nn.RMSNorm(d_model, eps=NORM_EPS),
+            linear(d_model, vocab_size, bias=True),
+        )
+        self.register_buffer("positions", sinusoids(max_len, d_model), persistent=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(B, T) integers -> logits (B, T, vocab_size)."""
+        summary = self.backbone(tokens)[:, -1:]
+        return self.decoder(summary + self.positions[: tokens.shape[1]])

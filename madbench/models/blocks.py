@@ -1,0 +1,70 @@
+"""What every model is made of beside the mixer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+NORM_EPS = 1e-6
+INIT_STD = 0.02
+
+
+def linear(inputs: int, outputs: int, bias: bool = False) -> nn.Linear:
+    """A linear map with weights from N(0, 0.02^2) and a zero bias."""
+    layer = nn.Linear(inputs, outputs, bias=bias)
+    nn.init.normal_(layer.weight, std=INIT_STD)
+    if bias:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+class SwiGLU(nn.Module):
+    """(SiLU(x W_gate) * x W_up) W_down, inner width 8/3 d rounded up to a multiple of 16, no biases."""
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        inner = swiglu_width(d_model)
+        self.gate = linear(d_model, inner)
+        self.up = linear(d_model, inner)
+        self.down = linear(inner, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+def swiglu_width(d_model: int) -> int:
+    return -(-8 * d_model // (3 * 16)) * 16
+
+
+class Backbone(nn.Module):
+    """Token ids to vectors: embedding, then mixer and SwiGLU in turn, each ``x + layer(RMSNorm(x))``, then RMSNorm.
+
+    ``make_mixer`` is called once a block. There is no position embedding: positions come from the mixer or not at all.
+    """
+
+    def __init__(self, vocab_size: int, d_model: int, n_layer: int, make_mixer: Callable[[], nn.Module]):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, d_model)
+        nn.init.normal_(self.embedding.weight, std=INIT_STD)
+        layers = [layer for _ in range(n_layer) for layer in (make_mixer(), SwiGLU(d_model))]
+        self.layers = nn.ModuleList(layers)
+        self.norms = nn.ModuleList(nn.RMSNorm(d_model, eps=NORM_EPS) for _ in layers)
+        self.final_norm = nn.RMSNorm(d_model, eps=NORM_EPS)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(B, T) integers -> (B, T, D)."""
+        x = self.embedding(tokens)
+        for norm, layer in zip(self.norms, self.layers):
+            x = x + layer(norm(x))
+        return self.final_norm(x)
+
+
+def sinusoids(length: int, width: int) -> Tensor:
+    """Fixed position vectors (Vaswani et al. 2017): (T, D), sines in the first half, cosines in the second."""
+    frequency = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    angle = torch.outer(torch.arange(length, dtype=torch.float64), frequency)
+    return torch.cat((angle.sin(), angle.cos()), dim=-1)[:, :width].float()

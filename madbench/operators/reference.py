@@ -1,0 +1,103 @@
+"""The operator straight from its equations: float64, one row and one head at a time, nothing shared with the fast paths.
+
+This is the independent truth of the tests. It follows paper eq. 7-11 in the order they are written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from madbench.labels import Variant
+
+
+def reference(parameters: Mapping[str, Tensor], variant: Variant, n_head: int, x: Tensor, rope: str) -> Tensor:
+    """The mixer's output, differentiable in ``x`` and in the parameters.
+
+    Args:
+        parameters: the state dict of a ``DynamicMLP``, any floating dtype.
+        x: (B, T, D).
+        rope: ``rotation`` or ``published``.
+
+    Returns:
+        (B, T, D) in float64.
+    """
+    w = {name: value.double() for name, value in parameters.items()}
+    return torch.stack([_sequence(w, variant, n_head, sequence, rope) for sequence in x.double()])
+
+
+def _sequence(w: dict[str, Tensor], variant: Variant, n_head: int, x: Tensor, rope: str) -> Tensor:
+    length = x.shape[0]
+    query_heads = 2 * n_head if variant.base == "G" else n_head
+    k_in = _conv(x, w["k_conv.weight"]) if variant.conv else x
+    v_in = _conv(x, w["v_conv.weight"]) if variant.conv else x
+    q, k, v = x @ w["q.weight"].T, k_in @ w["k.weight"].T, v_in @ w["v.weight"].T
+    d_qk, d_vo = q.shape[1] // query_heads, v.shape[1] // n_head
+    if variant.rope:
+        q = torch.cat([_turn(q_h, rope) for q_h in q.split(d_qk, dim=1)], dim=1)
+        k = torch.cat([_turn(k_h, rope) for k_h in k.split(d_qk, dim=1)], dim=1)
+    if variant.gates:
+        q = q * torch.sigmoid(x @ w["qk_gate.weight"].T + w["qk_gate.bias"])
+    rows = []
+    for t in range(length):
+        # row(l): the prefix in the order of its slots
+        order = list(range(t, -1, -1)) if variant.lag else list(range(t + 1))
+        hidden = []
+        for head in range(query_heads):
+            columns = slice(head * d_qk, (head + 1) * d_qk)
+            z = k[order, columns] @ q[t, columns]
+            if variant.base == "S":
+                z = z / d_qk**0.5
+            hidden.append(z @ _mixing_matrix(w, "mix1", head, x[t], t + 1) if variant.mix1 else z)
+        outputs = []
+        for head in range(n_head):
+            if variant.base == "S":
+                a = torch.softmax(hidden[head], dim=0)
+            else:
+                a = F.relu(hidden[head] / torch.sqrt(hidden[head].square().sum() + 1e-12))
+            if variant.base == "G":
+                a = F.softplus(hidden[n_head + head]) * a
+            if variant.mix2:
+                a = a @ _mixing_matrix(w, "mix2", head, x[t], t + 1).T
+            outputs.append(a @ v[order, head * d_vo : (head + 1) * d_vo])
+        o = torch.cat(outputs)
+        if variant.gates:
+            o = o * torch.sigmoid(w["vo_gate.weight"] @ x[t] + w["vo_gate.bias"])
+        rows.append(w["o.weight"] @ o)
+    return torch.stack(rows)
+
+
+def _mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, length: int) -> Tensor:
+    """I + Diag(p) + A Diag(s) B^T for one head and one row, as a (length, length) matrix."""
+    a, b, p = (w[f"{name}.{table}"][head, :length] for table in "ABp")
+    rank = a.shape[1]
+    of_head = slice(head * rank, (head + 1) * rank)
+    s = torch.sigmoid(w[f"{name}.gate.weight"][of_head] @ x_t + w[f"{name}.gate.bias"][of_head])
+    return torch.eye(length, dtype=a.dtype, device=a.device) + torch.diag(p) + a @ torch.diag(s) @ b.T
+
+
+def _conv(x: Tensor, taps: Tensor) -> Tensor:
+    rows = []
+    for t in range(x.shape[0]):
+        rows.append(sum(taps[:, j] * x[t - 3 + j] for j in range(4) if t - 3 + j >= 0))
+    return torch.stack(rows)
+
+
+def _turn(x: Tensor, style: str) -> Tensor:
+    """Rotary embedding of one head: x (T, K), row t at position t."""
+    width = x.shape[1]
+    half = width // 2
+    rows = []
+    for t in range(x.shape[0]):
+        angle = [t * 10000.0 ** (-2 * (j % half) / width) for j in range(width)]
+        turned = [None] * width
+        for i in range(half):
+            a, b = (i, i + half) if style == "rotation" else (2 * i, 2 * i + 1)
+            turned[a] = x[t, a] * math.cos(angle[a]) - x[t, b] * math.sin(angle[a])
+            turned[b] = x[t, b] * math.cos(angle[b]) + x[t, a] * math.sin(angle[b])
+        rows.append(torch.stack(turned))
+    return torch.stack(rows)

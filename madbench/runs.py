@@ -1,0 +1,273 @@
+"""The store of runs. Files are the truth: one folder a run, written once, atomically; there is no index.
+
+``<root>/runs/<job id>/`` holds ``job.json``, ``record.json`` and ``curve.csv`` of a finished, diverged or failed run.
+``<root>/work/<job id>/`` holds what is in progress: ``lock``, the checkpoint, and names ending in ``.tmp`` that mean
+nothing once their writer is gone. A folder of ``work`` belongs to the process holding its lock, and only that process
+writes the run; the kernel frees the lock of a killed process, and the next owner sweeps up what it left.
+
+The content of the three files is :mod:`madbench.run_format`'s. Nothing depends on the clock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from madbench.errors import StoreError
+from madbench.files import explain_os_errors, remove, sync_folder, write_atomically
+from madbench.jobs import Job, Record, Status
+from madbench.run_format import DamagedRunError, RunFiles, encode
+
+__all__ = ["DamagedRunError", "Run", "Store", "StoreBusyError", "write_atomically"]
+
+
+class StoreBusyError(StoreError):
+    """Another live process is working on this job."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A stored job, what it gave, and the folder that says so."""
+
+    job: Job
+    record: Record
+    folder: Path
+
+
+class Store:
+    """The results folder ``root``. Use :meth:`open`, which checks it; the constructor touches no file.
+
+    Any number of processes may use one store at a time. An object belongs to one thread.
+    """
+
+    def __init__(self, root: Path | str):
+        self.root = Path(root)
+        self.problems: list[str] = []
+        """Why :meth:`runs` skipped a folder, one line each, since it last began."""
+        self._claimed: set[str] = set()
+
+    @classmethod
+    def open(cls, root: Path | str, create: bool = True) -> Store:
+        """The store in ``root``, proven writable; with ``create=False`` for reading only, and it must exist.
+
+        Raises ``StoreError`` where ``root`` is a file, cannot be written or read, or is on a full disk.
+        """
+        store = cls(root)
+        if not create:
+            if not store.root.exists():
+                raise StoreError(f"{store.root}: there is no such results folder")
+            if not store._runs.is_dir():
+                raise StoreError(f"{store.root}: not a results folder: it holds no folder 'runs'")
+            with explain_os_errors(store._runs):
+                os.listdir(store._runs)
+            return store
+        with explain_os_errors(store.root):
+            store._runs.mkdir(parents=True, exist_ok=True)
+            store._work.mkdir(exist_ok=True)
+            with tempfile.TemporaryFile(dir=store._work) as probe:
+                probe.write(bytes(4096))
+                probe.flush()
+                os.fsync(probe.fileno())
+        store._drop_stale_work()
+        return store
+
+    @property
+    def _runs(self) -> Path:
+        return self.root / "runs"
+
+    @property
+    def _work(self) -> Path:
+        return self.root / "work"
+
+    def status(self, job: Job) -> Status | None:
+        """Status of the job's stored run; None where there is none, or a damaged one that must be done again."""
+        return self._status(job.id)
+
+    def has(self, job: Job) -> bool:
+        """Whether the job has a result, finished or diverged. A failed run is none: it may be tried again."""
+        return self.status(job) in ("finished", "diverged")
+
+    def missing(self, jobs: Iterable[Job]) -> list[Job]:
+        """The jobs without a result, in their order, each id once. The folder is listed once."""
+        stored = set(self._listed())
+        unique = {job.id: job for job in jobs}
+        return [
+            job for job_id, job in unique.items() if job_id not in stored or self._status(job_id) in (None, "failed")
+        ]
+
+    def read(self, job_id: str) -> Run:
+        """One run. Raises ``StoreError`` where there is none and ``DamagedRunError`` where it cannot be trusted."""
+        folder = self._runs / job_id
+        if not folder.is_dir():
+            raise StoreError(f"{self.root}: holds no run {job_id!r}")
+        return self._read(job_id, with_curve=True)
+
+    def runs(self, with_curves: bool = True) -> Iterator[Run]:
+        """Every readable run, by id; the others are named in ``problems``.
+
+        With ``with_curves=False`` every ``record.curve`` is empty, which reads long runs several times faster.
+        """
+        self.problems = []
+        for job_id in self._listed():
+            try:
+                run = self._read(job_id, with_curves)
+            except StoreError as error:
+                if (self._runs / job_id).exists():
+                    self.problems.append(str(error))
+            else:
+                yield run
+
+    @contextmanager
+    def claim(self, job: Job) -> Iterator[Path]:
+        """Makes this process the only one at work on ``job``; gives its work folder, with any earlier checkpoint.
+
+        Raises ``StoreBusyError`` where another process, or another claim of this one, has it.
+        """
+        with self._claim(job.id) as work:
+            yield work
+
+    def finish(self, job: Job, record: Record) -> None:
+        """Stores ``record``, under this store's claim of ``job`` or one taken here.
+
+        An existing result stays and ``record`` is dropped: the first writer wins. A failed or damaged run is replaced.
+        The work folder goes, but a failed run keeps its checkpoint for the next try.
+        """
+        if job.id not in self._claimed:
+            with self.claim(job):
+                return self.finish(job, record)
+        if not self.has(job):
+            self._install(job.id, encode(job, record))
+            if record.status == "failed":
+                return
+        with explain_os_errors(self._work / job.id):
+            _remove_content(self._work / job.id)
+
+    def forget(self, job: Job) -> None:
+        """Removes the job's run and checkpoint. Raises ``StoreBusyError`` while a process is at work on it."""
+        with self.claim(job) as work, explain_os_errors(self._runs / job.id):
+            self._move_away(job.id)
+            _remove_content(work)
+
+    def _listed(self) -> list[str]:
+        with explain_os_errors(self._runs):
+            return sorted(name for name in os.listdir(self._runs) if not name.startswith("."))
+
+    def _status(self, job_id: str) -> Status | None:
+        if not (self._runs / job_id).exists():
+            return None
+        try:
+            return self._files(job_id).record["status"]
+        except DamagedRunError:
+            return None
+
+    def _read(self, job_id: str, with_curve: bool) -> Run:
+        files = self._files(job_id)
+        return Run(*files.decode(with_curve), files.folder)
+
+    def _files(self, job_id: str) -> RunFiles:
+        folder = self._runs / job_id
+        try:
+            return RunFiles.read(folder)
+        except DamagedRunError:  # or replaced by another process between two of its files
+            return RunFiles.read(folder)
+
+    @contextmanager
+    def _claim(self, job_id: str) -> Iterator[Path]:
+        work = self._work / job_id
+        with explain_os_errors(work):
+            lock = _lock(work)
+        self._claimed.add(job_id)
+        try:
+            with explain_os_errors(work):
+                for leftover in work.glob("*.tmp"):
+                    remove(leftover)
+            yield work
+        finally:
+            self._claimed.discard(job_id)
+            try:
+                with explain_os_errors(work):
+                    _remove_if_empty(work)
+            finally:
+                os.close(lock)
+
+    def _install(self, job_id: str, files: dict[str, bytes]) -> None:
+        target = self._runs / job_id
+        staged = self._work / job_id / "run.tmp"
+        size = sum(map(len, files.values()))
+        with explain_os_errors(target, size):
+            remove(staged)
+            try:
+                staged.mkdir()
+                for name, content in files.items():
+                    with open(staged / name, "xb") as file:
+                        file.write(content)
+                        file.flush()
+                        os.fsync(file.fileno())
+                sync_folder(staged)
+                self._move_away(job_id)
+                os.rename(staged, target)
+                sync_folder(self._runs)
+            except BaseException:
+                remove(staged)
+                raise
+
+    def _move_away(self, job_id: str) -> None:
+        replaced = self._work / job_id / "replaced.tmp"
+        with suppress(FileNotFoundError):
+            os.rename(self._runs / job_id, replaced)
+            sync_folder(self._runs)
+        remove(replaced)
+
+    def _drop_stale_work(self) -> None:
+        """Removes the work folders whose owner was killed after storing its run."""
+        with explain_os_errors(self._work):
+            in_progress = [entry.name for entry in os.scandir(self._work) if entry.is_dir()]
+        for job_id in in_progress:
+            if self._status(job_id) in ("finished", "diverged"):
+                with suppress(StoreBusyError), self._claim(job_id) as work:
+                    _remove_content(work)
+
+
+def _lock(work: Path) -> int:
+    """A descriptor holding the lock of ``work``; the folder and its lock may vanish at any time before that."""
+    path = work / "lock"
+    work.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with suppress(FileExistsError):
+            os.mkdir(work)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            raise StoreBusyError(f"{work}: another process is at work on this run") from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _remove_content(work: Path) -> None:
+    for name in os.listdir(work):
+        if name != "lock":
+            remove(work / name)
+
+
+def _remove_if_empty(work: Path) -> None:
+    """Removes a claimed work folder that holds nothing but its lock."""
+    with suppress(FileNotFoundError):
+        if os.listdir(work) == ["lock"]:
+            (work / "lock").unlink()
+            with suppress(OSError):  # the next owner may already be in the folder
+                work.rmdir()

@@ -1,0 +1,1 @@
+"""Many jobs: what to run, and where."""

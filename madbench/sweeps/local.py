@@ -1,0 +1,275 @@
+"""The jobs of a sweep on this machine: a process a slot, pinned to its threads and device before torch is imported."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import connection, resource_tracker
+from typing import Any
+
+from madbench.errors import ConfigError, StoreError, TrainingError
+from madbench.jobs import Job, Record
+from madbench.runs import Store, StoreBusyError
+from madbench.sweeps.worker import Train, work
+
+GRACE = 5.0
+"""Seconds a training run has to stop by itself before its process is killed."""
+
+_START_ATTEMPTS = 3
+
+# By default glibc returns freed memory to the kernel in every step, which costs a small model a quarter of its time.
+_KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000"}
+
+
+@dataclass
+class Summary:
+    """How many jobs ended in which way."""
+
+    finished: int = 0
+    diverged: int = 0
+    failed: int = 0
+    skipped: int = 0
+    """Already in the store."""
+    busy: int = 0
+    """Left to another process that is at work on them."""
+    left: int = 0
+    """Not started, because ``max_failures`` was reached."""
+
+
+def run_jobs(
+    jobs: Iterable[Job],
+    store: Store,
+    train: Train,
+    slots: int = 1,
+    on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+    max_failures: int | None = None,
+    threads_per_slot: int = 1,
+    devices: Sequence[str] | None = None,
+) -> Summary:
+    """Trains the jobs without a result in ``store``, in order, ``slots`` at a time; each result is stored at once.
+
+    ``train(job, work_folder, report) -> Record`` runs in processes of its own and must be picklable. A run that raises
+    or whose process dies is stored as ``failed``, and the others go on. After ``max_failures`` of these no further job
+    starts. Slot i sees the GPU ``devices[i % len(devices)]`` only (a value of ``CUDA_VISIBLE_DEVICES``).
+
+    ``on_event`` gets ``{"event": kind, "job": job, ...}``: ``skipped`` (with ``reason``, ``stored`` or ``busy``),
+    ``started`` (with ``slot``), ``progress`` (with ``slot`` and the reported dict as ``progress``), ``finished`` and
+    ``failed`` (with ``slot`` and ``record``; a diverged run is finished).
+
+    On Ctrl-C, on a ``StoreError`` and on any other error the runs in progress are stopped, keep their checkpoints, and
+    the error is raised; a second Ctrl-C kills them at once. Workers never outlive this process, however it ends.
+    Raises ``StoreError`` where results cannot be written and ``TrainingError`` where no worker process starts.
+    """
+    for name, value in {"slots": slots, "threads_per_slot": threads_per_slot, "max_failures": max_failures}.items():
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} must be at least 1, got {value}")
+    unique = list({job.id: job for job in jobs}.values())
+    todo = deque(store.missing(unique))
+    missing = {job.id for job in todo}
+    sweep = _Sweep(todo, store, train, on_event, max_failures, threads_per_slot, devices)
+    for job in unique:
+        if job.id not in missing:
+            sweep.skip(job, "stored")
+    try:
+        sweep.run(slots)
+    finally:
+        sweep.stop()
+    return sweep.summary
+
+
+class _Worker:
+    """A worker process, the parent's end of its pipe, and the job it was given."""
+
+    def __init__(self, slot: int, store: Store, train: Train, environment: Mapping[str, str]):
+        context = multiprocessing.get_context("spawn")
+        self.slot = slot
+        self.job: Job | None = None
+        self.is_ready = False
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(
+            target=work, args=(theirs, store.root, train), name=f"madbench-slot-{slot}"
+        )
+        try:
+            with _environment(environment):
+                self.process.start()
+        finally:
+            theirs.close()
+
+    def give(self, job: Job | None) -> None:
+        """Hands the job over; None tells the process to stop."""
+        self.job = job or self.job
+        with suppress(OSError):  # a dead process shows at the next read
+            self.pipe.send(job)
+
+    def receive(self) -> tuple[str, Any] | None:
+        """The next message, or None once the process has ended and everything was read."""
+        try:
+            return self.pipe.recv()
+        except (EOFError, OSError):  # OSError: it died halfway through a message
+            return None
+
+    def end(self) -> int:
+        """Kills the process if it is still there, frees what belongs to it, and gives its exit code."""
+        self.process.kill()
+        self.process.join()
+        exit_code = self.process.exitcode
+        self.process.close()
+        self.pipe.close()
+        return exit_code
+
+
+@dataclass
+class _Sweep:
+    """The state of one call of ``run_jobs``."""
+
+    todo: deque[Job]
+    store: Store
+    train: Train
+    on_event: Callable[[dict[str, Any]], None]
+    max_failures: int | None
+    threads_per_slot: int
+    devices: Sequence[str] | None
+    summary: Summary = field(default_factory=Summary)
+    workers: list[_Worker] = field(default_factory=list)
+    failed_starts: int = 0
+
+    def run(self, slots: int) -> None:
+        for slot in range(min(slots, len(self.todo))):
+            self.start(slot)
+        while self.workers:
+            readable = connection.wait([worker.pipe for worker in self.workers])
+            for worker in [worker for worker in self.workers if worker.pipe in readable]:
+                message = worker.receive()
+                if message is None:
+                    self.bury(worker)
+                else:
+                    self.handle(worker, *message)
+
+    def start(self, slot: int) -> None:
+        threads = str(self.threads_per_slot)
+        environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+        environment |= {name: os.environ.get(name, value) for name, value in _KEEP_MEMORY.items()}
+        if self.devices:
+            environment["CUDA_VISIBLE_DEVICES"] = self.devices[slot % len(self.devices)]
+        resource_tracker.ensure_running()  # spawn needs it, and starting it unblocks SIGINT
+        with _sigint_blocked():
+            self.workers.append(_Worker(slot, self.store, self.train, environment))
+
+    def handle(self, worker: _Worker, kind: str, value: Any) -> None:
+        if kind == "ready":
+            worker.is_ready = True
+            self.failed_starts = 0
+            self.assign(worker)
+        elif kind == "started":
+            self.on_event({"event": "started", "job": worker.job, "slot": worker.slot})
+        elif kind == "progress":
+            self.on_event({"event": "progress", "job": worker.job, "slot": worker.slot, "progress": value})
+        elif kind == "broken":
+            raise StoreError(value)
+        else:
+            job, worker.job = worker.job, None
+            if kind == "skipped":
+                self.skip(job, value)
+            else:
+                self.count(job, value, worker.slot)
+            if kind == "skipped" or value.status != "failed":
+                self.assign(worker)
+
+    def assign(self, worker: _Worker) -> None:
+        worker.give(self.todo.popleft() if self.todo else None)
+
+    def skip(self, job: Job, reason: str) -> None:
+        if reason == "busy":
+            self.summary.busy += 1
+        else:
+            self.summary.skipped += 1
+        self.on_event({"event": "skipped", "job": job, "reason": reason})
+
+    def count(self, job: Job, record: Record, slot: int) -> None:
+        setattr(self.summary, record.status, getattr(self.summary, record.status) + 1)
+        if self.max_failures is not None and self.summary.failed >= self.max_failures:
+            self.summary.left += len(self.todo)
+            self.todo.clear()
+        event = "failed" if record.status == "failed" else "finished"
+        self.on_event({"event": event, "job": job, "slot": slot, "record": record})
+
+    def bury(self, worker: _Worker) -> None:
+        """Accounts for a worker that has ended, and replaces it while there are jobs."""
+        self.workers.remove(worker)
+        if not worker.is_ready:
+            self.failed_starts += 1
+        job, is_ready = worker.job, worker.is_ready
+        worker.process.join(GRACE)
+        ending = _ending(worker.end())
+        if not is_ready and self.failed_starts >= _START_ATTEMPTS:
+            raise TrainingError(f"a worker process did not start: {ending}")
+        if job is not None:
+            self.record_death(job, worker.slot, ending)
+        if self.todo:
+            self.start(worker.slot)
+
+    def record_death(self, job: Job, slot: int, ending: str) -> None:
+        record = Record("failed", error=ending)
+        try:
+            with self.store.claim(job):
+                if self.store.has(job):  # it died after storing its result
+                    record = self.store.read(job.id).record
+                else:
+                    self.store.finish(job, record)
+        except StoreBusyError:
+            self.skip(job, "busy")
+        else:
+            self.count(job, record, slot)
+
+    def stop(self) -> None:
+        """Ends all workers: idle ones now, training ones within ``GRACE`` seconds."""
+        try:
+            training = [worker for worker in self.workers if worker.job is not None]
+            for worker in training:
+                worker.give(None)
+            deadline = time.monotonic() + GRACE
+            # Their messages are read and dropped: a worker that cannot write cannot stop.
+            while training and (remaining := deadline - time.monotonic()) > 0:
+                for pipe in connection.wait([worker.pipe for worker in training], remaining):
+                    training = [worker for worker in training if worker.pipe is not pipe or worker.receive()]
+        finally:
+            while self.workers:
+                self.workers.pop().end()
+
+
+def _ending(exit_code: int) -> str:
+    if exit_code == -signal.SIGKILL:
+        return "the process ended with signal 9; out of memory?"
+    if exit_code < 0:
+        return f"the process ended with signal {-exit_code} ({signal.strsignal(-exit_code)})"
+    return f"the process ended with exit code {exit_code}"
+
+
+@contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    """A process started inside never receives Ctrl-C; one pressed meanwhile arrives here afterwards."""
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    previous = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in previous.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

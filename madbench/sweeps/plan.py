@@ -1,0 +1,65 @@
+"""Labels x settings x (learning rate, weight decay) x seeds -> jobs. Everything is checked before anything trains."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from madbench.budget import solve
+from madbench.errors import BudgetError, ConfigError, did_you_mean
+from madbench.jobs import Counting, Fidelity, Job, Precision
+from madbench.labels import Variant, parse
+from madbench.sweeps.profile import Profile, TaskPlan
+from madbench.tasks import TASK_NAMES, make_setting
+from madbench.tasks.protocol import all_settings, load_task
+
+
+def plan(
+    labels: Iterable[str],
+    profile: Profile,
+    *,
+    tasks: Iterable[str] = TASK_NAMES,
+    seeds: Iterable[int] = (0,),
+    fidelity: Fidelity = "corrected",
+    counting: Counting = "strict",
+    precision: Precision = "float32",
+) -> list[Job]:
+    """All the jobs, in the order label, task, setting, learning rate, weight decay, seed, none twice.
+
+    Raises ``LabelError``, ``ConfigError`` or ``BudgetError`` for anything that could not be trained.
+    """
+    settings = {task: task_settings(task, profile) for task in tasks}
+    jobs = {}
+    for label in labels:
+        variant = parse(label)
+        for task, of_task in settings.items():
+            for setting in of_task:
+                _check_budget(variant, profile, setting["seq_len"], counting, task)
+                for rate in profile.learning_rates:
+                    for decay in profile.weight_decays:
+                        training = profile.training_config(task, rate, decay, precision)
+                        for seed in seeds:
+                            job = Job(str(variant), task, setting, profile.model, training, seed, fidelity, counting)
+                            jobs[job.id] = job
+    return list(jobs.values())
+
+
+def task_settings(task: str, profile: Profile) -> list[dict]:
+    """The settings of one task under ``profile``, each as the mapping of its fields."""
+    if task not in TASK_NAMES:
+        raise ConfigError(f"unknown task {task!r}{did_you_mean(task, TASK_NAMES)}")
+    if profile.difficulty == "all":
+        return [dataclasses.asdict(setting) for setting in all_settings(task)]
+    changes = profile.tasks.get(task, TaskPlan()).setting
+    baseline = dataclasses.asdict(load_task(task).baseline)
+    return [dataclasses.asdict(make_setting(task, {**baseline, **changes}, f"setting of {task}"))]
+
+
+def _check_budget(variant: Variant, profile: Profile, max_len: int, counting: str, task: str) -> None:
+    if not isinstance(variant, Variant):
+        return
+    model = profile.model
+    try:
+        solve(variant, model.d_model, model.n_head, max_len, counting, model.mix_rank, model.rank_multiple)
+    except BudgetError as error:
+        raise BudgetError(f"{task} at seq_len {max_len}: {error}") from None

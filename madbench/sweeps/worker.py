@@ -1,0 +1,75 @@
+"""The worker side of the local executor: one process that trains one job after the other.
+
+It gets jobs over a pipe, and anything that arrives while it trains means stop. It sends ``(kind, value)`` pairs:
+``ready``, ``started``, ``progress`` (a dict), ``finished`` (a ``Record``), ``skipped`` (why) and ``broken`` (the
+message of a ``StoreError``, which concerns every job).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from madbench.errors import StoreError
+from madbench.jobs import Job, Record, StopTraining
+from madbench.runs import Store, StoreBusyError
+
+Train = Callable[[Job, Path, Callable[[dict[str, Any]], None]], Record]
+"""``train(job, work, report)``: a picklable function; ``report`` raises ``StopTraining`` when the run is to end."""
+
+
+def work(connection: Connection, root: Path, train: Train) -> None:
+    """Serves jobs until told to stop. Ends after a failed run: the next one gets a process of its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    store = Store(root)
+    try:
+        connection.send(("ready", None))
+        while (job := connection.recv()) is not None:
+            kind, value = _do(job, store, train, connection)
+            connection.send((kind, value))
+            if kind == "broken" or kind == "finished" and value.status == "failed":
+                return
+    except (EOFError, OSError, StopTraining):
+        return
+
+
+def _end_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def _do(job: Job, store: Store, train: Train, connection: Connection) -> tuple[str, Any]:
+    def report(progress: dict[str, Any]) -> None:
+        try:
+            if connection.poll():
+                raise StopTraining
+            connection.send(("progress", progress))
+        except OSError as error:
+            raise StopTraining from error
+
+    try:
+        with store.claim(job) as folder:
+            if store.has(job):
+                return "skipped", "stored"
+            connection.send(("started", None))
+            try:
+                record = train(job, folder, report)
+                store.finish(job, record)
+            except StoreError:
+                raise
+            except (Exception, SystemExit):
+                record = Record("failed", error=traceback.format_exc())
+                store.finish(job, record)
+            return "finished", record
+    except StoreBusyError:
+        return "skipped", "busy"
+    except StoreError as error:
+        return "broken", str(error)

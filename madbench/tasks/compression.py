@@ -1,0 +1,35 @@
+"""Compression: the whole sequence has to be read back from the vector of its last token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from madbench.tasks.base import Reading, TaskSetting, require
+
+
+@dataclass(frozen=True)
+class Compression(TaskSetting):
+    """T - 1 uniform ids of 0..V-2, then the compression id V-1; the target is the whole input."""
+
+    model = "autoencoder"
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(self.vocab_size >= 3, f"vocab_size must be at least 3 (two ids to tell apart), got {self.vocab_size}")
+        require(self.seq_len >= 2, f"seq_len must be at least 2, got {self.seq_len}")
+
+    def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
+        tokens = rng.integers(self.vocab_size - 1, size=(count, self.seq_len), dtype=np.int32)
+        tokens[:, -1] = self.vocab_size - 1
+        return tokens, tokens
+
+    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> Reading:
+        compress = self.vocab_size - 1
+        roles = ["compress" if token == compress else "token" for token in inputs]
+        problems = []
+        if roles != ["token"] * (self.seq_len - 1) + ["compress"]:
+            problems.append(f"the compression id {compress} has to be the last token and nowhere else")
+        return Reading(roles, list(inputs), problems)

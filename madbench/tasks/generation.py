@@ -1,0 +1,55 @@
+"""From (task, setting, split, seed) to examples: one stream of random numbers for each such combination."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+from madbench.errors import ConfigError, did_you_mean
+from madbench.tasks.base import SPLITS, Examples, Split, TaskSetting
+from madbench.tasks.registry import settings_class
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TOKENS_PER_CHUNK = 1 << 17
+"""Tokens drawn at a time: bounds memory and keeps the work in the processor's cache. Another value, other data."""
+
+
+def generate(task: str, setting: TaskSetting, split: Split, seed: int) -> Examples:
+    """The examples of ``split``, the same on every machine; training targets for "train", evaluation's for the others.
+
+    Raises:
+        ConfigError: unknown task or split.
+        TypeError: ``setting`` belongs to another task.
+    """
+    import numpy as np
+
+    rng = stream(task, setting, split, seed)
+    count = setting.count(split)
+    inputs = np.empty((count, setting.input_len), np.int64)
+    targets = np.empty_like(inputs)
+    rows = max(1, TOKENS_PER_CHUNK // setting.seq_len)
+    for start in range(0, count, rows):
+        stop = min(start + rows, count)
+        inputs[start:stop], targets[start:stop] = setting.draw(rng, stop - start, training=split == "train")
+    return Examples(inputs, targets)
+
+
+def stream(task: str, setting: TaskSetting, split: Split, seed: int) -> np.random.Generator:
+    """The generator that every draw of one split comes from, seeded by a hash of all four arguments.
+
+    Every field of the setting enters the hash, the numbers of examples too: the settings of a protocol are then
+    independent of each other, so that the mean over them does not carry one test set's luck several times.
+    """
+    import numpy as np
+
+    if type(setting) is not settings_class(task):
+        raise TypeError(f"task {task} needs a {settings_class(task).__name__}, got a {type(setting).__name__}")
+    if split not in SPLITS:
+        raise ConfigError(f"unknown split {split!r}{did_you_mean(split, SPLITS)}")
+    content = {"task": task, "setting": dataclasses.asdict(setting), "split": split, "seed": int(seed)}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))

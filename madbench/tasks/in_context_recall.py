@@ -1,0 +1,90 @@
+"""In-context recall: pairs of a key and a value, fixed within a sequence; the value of a key shown before is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from madbench.tasks.base import IGNORE, Reading, TaskSetting, require
+from madbench.tasks.sampling import first_occurrence
+
+
+@dataclass(frozen=True)
+class InContextRecall(TaskSetting):
+    """T / 2 pairs of a key (0..A//2-1) and a value (A//2..A-1), where A is V less the noise ids.
+
+    Every pair but the last has a uniform key; two keys may share a value. The last pair repeats a key that is
+    uniform among the distinct keys already shown. Training asks for every next token; evaluation for the value of
+    every key shown before. The shift by one leaves T - 1 positions.
+    """
+
+    def __post_init__(self):
+        super().__post_init__()
+        used = self.vocab_size - self.num_noise_ids
+        require(used >= 4, f"vocab_size must leave at least 4 ids (two keys, two values), got {self.vocab_size}")
+        even = self.seq_len >= 4 and self.seq_len % 2 == 0
+        require(even, f"seq_len must be even and at least 4 (pairs of a key and a value), got {self.seq_len}")
+
+    @property
+    def num_noise_ids(self) -> int:
+        """Ids at the top of the vocabulary that are neither key nor value."""
+        return 0
+
+    @property
+    def input_len(self) -> int:
+        return self.seq_len - 1
+
+    def draw_noise(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """bool (count, T / 2): the pairs that are noise."""
+        return np.zeros((count, self.seq_len // 2), bool)
+
+    def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
+        used = self.vocab_size - self.num_noise_ids
+        num_keys, num_pairs = used // 2, self.seq_len // 2
+        rows = np.arange(count)[:, None]
+        noise = self.draw_noise(rng, count)
+        keys = rng.integers(num_keys, size=(count, num_pairs), dtype=np.int32)
+        value_of = rng.integers(num_keys, used, size=(count, num_keys), dtype=np.int32)
+
+        shown = np.zeros((count, num_keys + 1), bool)
+        shown[rows, np.where(noise, num_keys, keys)[:, :-1]] = True
+        shown = np.cumsum(shown[:, :num_keys], axis=1)
+        keys[:, -1] = np.argmax(shown > rng.integers(shown[:, -1:]), axis=1)
+
+        tokens = np.stack([keys, value_of[rows, keys]], axis=2)
+        if self.num_noise_ids:
+            tokens[noise] = rng.integers(used, self.vocab_size, size=(np.count_nonzero(noise), 2), dtype=np.int32)
+        targets = tokens
+        if not training:
+            again = first_occurrence(np.where(noise, num_keys, keys)) < np.arange(num_pairs)
+            targets = np.full_like(tokens, IGNORE)
+            targets[..., 1] = np.where(again & ~noise, tokens[..., 1], IGNORE)
+        return tokens.reshape(count, -1)[:, :-1], targets.reshape(count, -1)[:, 1:]
+
+    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> Reading:
+        tokens = [*inputs, targets[-1]]
+        used = self.vocab_size - self.num_noise_ids
+        num_keys = used // 2
+        value_of: dict[int, int] = {}
+        roles, expected, problems = [], [], []
+        for position in range(0, self.seq_len, 2):
+            key, value = tokens[position : position + 2]
+            asked = IGNORE
+            if key >= used and value >= used:
+                roles += ["noise", "noise"]
+            else:
+                roles += ["key", "value"]
+                if not 0 <= key < num_keys or not num_keys <= value < used:
+                    problems.append(f"position {position}: {key} {value} is neither a pair nor noise")
+                if value_of.get(key, value) != value:
+                    problems.append(f"position {position}: key {key} had the value {value_of[key]}, now {value}")
+                asked = value_of.get(key, IGNORE)
+                value_of.setdefault(key, value)
+            expected += [asked, IGNORE]
+        if roles[-1] == "noise" or asked == IGNORE:
+            problems.append("the last pair is not one shown before")
+        if roles[-2] == "key":
+            roles[-2:] = ["probe key", "probe value"]
+        return Reading(roles[:-1], tokens[1:] if training else expected[:-1], problems)

@@ -1,0 +1,97 @@
+"""The protocol: each task at its baseline, and again with one variable changed at a time (``tasks/*.yaml``)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from madbench import resources
+from madbench.config import from_mapping, read_yaml
+from madbench.errors import ConfigError, did_you_mean
+from madbench.tasks.base import TaskSetting
+from madbench.tasks.registry import check_task, settings_class
+
+
+@dataclass(frozen=True)
+class _Content:
+    task: str
+    description: str
+    baseline: dict
+    vary: dict = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TaskFile:
+    """One task file: what is asked, the baseline setting, and the settings that differ from it in one field."""
+
+    path: Path
+    """Where the file is."""
+    task: str
+    """Name of the task."""
+    description: str
+    """What the task asks, for a reader."""
+    baseline: TaskSetting
+    """The setting every change starts from."""
+    changes: tuple[TaskSetting, ...]
+    """The settings that differ from the baseline in one field, in the order of the file."""
+
+    @property
+    def settings(self) -> tuple[TaskSetting, ...]:
+        """The baseline, then the changes."""
+        return (self.baseline, *self.changes)
+
+    def change_of(self, setting: TaskSetting) -> dict[str, Any]:
+        """The fields in which ``setting`` differs from the baseline, with its values; empty for the baseline."""
+        baseline = dataclasses.asdict(self.baseline)
+        return {name: value for name, value in dataclasses.asdict(setting).items() if value != baseline[name]}
+
+
+def load_task_file(path: Path | str) -> TaskFile:
+    """Reads a task file; anything in it that is unknown, of a wrong type or without effect is a ``ConfigError``."""
+    path = Path(path)
+    content = from_mapping(_Content, read_yaml(path), str(path))
+    check_task(content.task, f"{path}: task: ")
+    cls = settings_class(content.task)
+    baseline = from_mapping(cls, content.baseline, f"{path}: baseline")
+    settings = [baseline]
+    fields = [field.name for field in dataclasses.fields(cls)]
+    for name, values in content.vary.items():
+        where = f"{path}: vary: {name}"
+        if name not in fields:
+            raise ConfigError(f"{path}: vary: unknown key {name!r}{did_you_mean(name, fields)}")
+        if not isinstance(values, list) or not values:
+            raise ConfigError(f"{where}: expected a list of values, got {values!r}")
+        for value in values:
+            setting = from_mapping(cls, {**content.baseline, name: value}, where)
+            if setting in settings:
+                raise ConfigError(f"{where}: {value!r} gives a setting that the file has already")
+            settings.append(setting)
+    return TaskFile(path, content.task, content.description.strip(), baseline, tuple(settings[1:]))
+
+
+@functools.cache
+def load_task(name: str) -> TaskFile:
+    """The shipped file of task ``name``."""
+    check_task(name)
+    return load_task_file(resources.TASKS / f"{name}.yaml")
+
+
+def all_settings(name: str) -> list[TaskSetting]:
+    """Every setting of task ``name`` in the whole protocol, the baseline first."""
+    return list(load_task(name).settings)
+
+
+def make_setting(task: str, mapping: Mapping[str, Any], where: str) -> TaskSetting:
+    """The baseline of ``task`` with the fields in ``mapping`` replaced; ``where`` opens every error message.
+
+    Raises:
+        ConfigError: an unknown task or field, a value of the wrong type, or one the task cannot have.
+    """
+    check_task(task, f"{where}: ")
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{where}: expected a mapping of keys to values, got {type(mapping).__name__}")
+    return from_mapping(settings_class(task), {**dataclasses.asdict(load_task(task).baseline), **mapping}, where)

@@ -1,0 +1,57 @@
+"""Selective copying: tokens strewn among blanks, to be repeated in order at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from madbench.tasks.base import IGNORE, Reading, TaskSetting, require
+
+
+@dataclass(frozen=True)
+class SelectiveCopying(TaskSetting):
+    """n uniform ids of 0..V-3 among T - 2n - 1 blanks (V-2), then the copy id V-1, then n blanks to answer at.
+
+    Each blank goes, independently, before a uniformly chosen one of the n tokens, so the last token stands right
+    before the copy id. Targets are the n ids, in order, at the last n positions.
+    """
+
+    num_tokens_to_copy: int
+    """Tokens to repeat."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        n = self.num_tokens_to_copy
+        require(self.vocab_size >= 4, f"vocab_size must be at least 4 (two ids to copy), got {self.vocab_size}")
+        require(n >= 1, f"num_tokens_to_copy must be at least 1, got {n}")
+        fits = self.seq_len >= 2 * n + 1
+        require(fits, f"seq_len must be at least {2 * n + 1} for num_tokens_to_copy {n}, got {self.seq_len}")
+
+    def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
+        n = self.num_tokens_to_copy
+        rows = np.arange(count)[:, None]
+        inputs = np.full((count, self.seq_len), self.vocab_size - 2, np.int32)
+        targets = np.full((count, self.seq_len), IGNORE, np.int32)
+        tokens = rng.integers(self.vocab_size - 2, size=(count, n), dtype=np.int32)
+        before = rng.integers(n, size=(count, self.seq_len - 2 * n - 1))
+        blanks = np.bincount((rows * n + before).ravel(), minlength=count * n).reshape(count, n)
+        inputs[rows, np.arange(n) + np.cumsum(blanks, axis=1)] = tokens
+        inputs[:, -n - 1] = self.vocab_size - 1
+        targets[:, -n:] = tokens
+        return inputs, targets
+
+    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> Reading:
+        n, blank, copy = self.num_tokens_to_copy, self.vocab_size - 2, self.vocab_size - 1
+        roles = [{blank: "blank", copy: "copy"}.get(token, "token") for token in inputs]
+        context, rest = roles[: self.seq_len - n - 1], roles[self.seq_len - n - 1 :]
+        tokens = [token for token, role in zip(inputs, context) if role == "token"]
+        problems = []
+        if len(tokens) != n:
+            problems.append(f"{len(tokens)} tokens to copy, expected {n}")
+        if "copy" in context or rest != ["copy"] + ["blank"] * n:
+            problems.append(f"expected the copy id {copy} once, {n} positions of blanks from the end")
+        if context[-1] != "token":
+            problems.append("a blank stands between the last token and the copy id")
+        return Reading(roles, [IGNORE] * (self.seq_len - len(tokens)) + tokens, problems)

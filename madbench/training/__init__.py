@@ -1,0 +1,1 @@
+"""From a job to its record: data, model, optimiser, loop, metrics, checkpoints."""

@@ -1,0 +1,90 @@
+"""What a job will cost before it runs: parameters, FLOPs, and seconds from a short calibration on the device at hand."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from madbench.jobs import Job
+from madbench.models.blocks import swiglu_width
+from madbench.tasks import TaskSetting, make_setting
+from madbench.training.loop import build_model, make_optimizer
+
+CALIBRATION_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Estimate for one job, early stopping not counted."""
+
+    model_parameters: int
+    """Trainable parameters of the whole model."""
+    steps: int
+    """Optimiser steps."""
+    flops: float
+    """Floating-point operations of all steps and evaluations; a backward pass counts as two forward passes."""
+
+
+def job_cost(job: Job) -> Cost:
+    """Parameters, steps and FLOPs of one job."""
+    setting = make_setting(job.task, job.setting, f"setting of {job.task}")
+    with torch.device("meta"):
+        model = build_model(job)
+    config = job.training
+    examples = setting.num_train_examples
+    steps = config.epochs * math.ceil(examples / config.batch_size)
+    forward = forward_flops_per_token(model, job, setting) * setting.input_len
+    evaluated = config.epochs * setting.num_validation_examples + setting.num_test_examples
+    flops = forward * (3 * config.epochs * examples + evaluated)
+    return Cost(sum(p.numel() for p in model.parameters()), steps, flops)
+
+
+def forward_flops_per_token(model: torch.nn.Module, job: Job, setting: TaskSetting) -> float:
+    """Mixers by their own formula, SwiGLU and readout as matrix products."""
+    d_model, n_layer = job.model.d_model, job.model.n_layer
+    mixers = model.backbone.layers[::2]
+    mixing = sum(mixer.allocation.flops_per_token(setting.input_len) for mixer in mixers)
+    swiglu = n_layer * 6 * d_model * swiglu_width(d_model)
+    decoder = 4 * d_model * d_model if setting.model == "autoencoder" else 0
+    return mixing + swiglu + decoder + 2 * d_model * setting.vocab_size
+
+
+def estimate_seconds(jobs: Sequence[Job], device: str) -> float:
+    """Training time of all jobs one after the other, from a few real steps of one job a task on ``device``."""
+    costs = {job.id: job_cost(job) for job in jobs}
+    seconds = 0.0
+    for task in sorted({job.task for job in jobs}):
+        of_task = sorted((job for job in jobs if job.task == task), key=lambda job: costs[job.id].flops)
+        sample = of_task[len(of_task) // 2]
+        per_flop = seconds_per_step(sample, device) * costs[sample.id].steps / costs[sample.id].flops
+        seconds += per_flop * sum(costs[job.id].flops for job in of_task)
+    return seconds
+
+
+def seconds_per_step(job: Job, device: str) -> float:
+    """Best of a few optimiser steps on random tokens after one to warm up."""
+    setting = make_setting(job.task, job.setting, f"setting of {job.task}")
+    model = build_model(job).to(device)
+    optimizer = make_optimizer(model, job.training)
+    batch = min(job.training.batch_size, setting.num_train_examples)
+    tokens = torch.randint(setting.vocab_size, (batch, setting.input_len), device=device)
+    autocast = torch.autocast(
+        torch.device(device).type, torch.bfloat16, enabled=job.training.precision == "bfloat16"
+    )
+    best = math.inf
+    for _ in range(1 + CALIBRATION_STEPS):
+        started = time.perf_counter()
+        with autocast:
+            logits = model(tokens)
+        F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten()).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if torch.device(device).type == "cuda":
+            torch.cuda.synchronize(device)
+        best = min(best, time.perf_counter() - started)
+    return best

@@ -1,0 +1,172 @@
+"""Messages, word for word, one for each rule."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from madbench.errors import LabelError
+from madbench.labels import all_labels, parse
+from madbench.labels.nearest import nearest
+
+ORDER = "the order is base, pcg, q or v, 12o, !"
+MESSAGES = {
+    # Unknown letter.
+    "G-cx-q-12o": (10, "expected 'g', '-' or the end after 'c'; did you mean 'G-cg-q-12o'?"),
+    "X": (7, "expected 'S', 'R' or 'G' at the start; labels look like 'S', 'R-c' or 'G-cg-q-12o'"),
+    "Gcg-q": (8, "expected '-' or the end after 'G'; did you mean 'G-cg-q'?"),
+    "G-cg-qq": (13, "'q' is repeated; expected '-' or the end after 'q'; did you mean 'G-cg-q'?"),
+    # Wrong order.
+    "G-gc-q-12o": (10, f"wrong order, 'c' comes before 'g'; {ORDER}; did you mean 'G-cg-q-12o'?"),
+    "G-cg-q-21o": (15, f"wrong order, '1' comes before '2'; {ORDER}; did you mean 'G-cg-q-12o'?"),
+    "S-q-1-c": (13, f"wrong order, 'c' comes before 'q'; {ORDER}; did you mean 'S-c-q-1'?"),
+    # Repeated and second letters.
+    "S-cc": (10, "'c' is repeated; expected 'g', '-' or the end after 'c'; did you mean 'S-c'?"),
+    "SR-c": (8, "'R' is a second base beside 'S'; expected '-' or the end after 'S'; did you mean 'S-c'?"),
+    "S-q-v": (
+        11,
+        "'q' and 'v' exclude each other: either QK or VO is compressed; expected '1' or '2' after '-';"
+        " did you mean 'S-q'?",
+    ),
+    # Wrong case.
+    "s": (7, "wrong case, write 'S'; did you mean 'S'?"),
+    "S-C-q": (9, "wrong case, write 'c'; did you mean 'S-c-q'?"),
+    "S-G-q": (9, "wrong case, write 'g'; did you mean 'S-g-q'?"),
+    # Empty segments.
+    "": (7, "an empty label; expected 'S', 'R' or 'G' at the start; labels look like 'S', 'R-c' or 'G-cg-q-12o'"),
+    "S-c-": (11, "an empty segment; expected 'q', 'v', '1' or '2' after '-'; did you mean 'S-c'?"),
+    "S--c": (9, "an empty segment; expected 'p', 'c', 'g', 'q', 'v', '1' or '2' after '-'; did you mean 'S-c'?"),
+    "-c": (7, "an empty segment; expected 'S', 'R' or 'G' at the start; did you mean 'S-c'?"),
+    # Spaces.
+    "S -c": (
+        8,
+        "a label has no spaces, and this is SPACE (U+0020); expected '-' or the end after 'S'; did you mean 'S-c'?",
+    ),
+    # Look-alikes.
+    "G-\u0441g-q": (
+        9,
+        "'\u0441' is CYRILLIC SMALL LETTER ES (U+0441), not the ASCII 'c';"
+        " expected 'p', 'c', 'g', 'q', 'v', '1' or '2' after '-'; did you mean 'G-cg-q'?",
+    ),
+    "\uff27-q": (
+        7,
+        "'\uff27' is FULLWIDTH LATIN CAPITAL LETTER G (U+FF27), not the ASCII 'G';"
+        " expected 'S', 'R' or 'G' at the start; did you mean 'G-q'?",
+    ),
+    "S\u2013c": (
+        8,
+        "'\u2013' is EN DASH (U+2013), not the ASCII '-'; expected '-' or the end after 'S'; did you mean 'S-c'?",
+    ),
+    # Lay-out without mixing.
+    "R-cg-q-o": (
+        14,
+        "'o' lays out sequence mixing, and there is none before it; write '1o', '2o' or '12o';"
+        " did you mean 'R-cg-q-12o'?",
+    ),
+    # Budget.
+    "G-cg-q-12o!": (
+        17,
+        "'!' lifts the budget and 'q' pays to keep it, which is a contradiction;"
+        " did you mean 'G-cg-q-12o' or 'G-cg-12o!'?",
+    ),
+    "S-c-v!": (
+        12,
+        "'!' lifts the budget and 'v' pays to keep it, which is a contradiction; did you mean 'S-c-v' or 'S-c'?",
+    ),
+    "G-c-12o": (
+        11,
+        "'12' adds parameters and nothing pays for them; add q to compress QK ('G-c-q-12o'),"
+        " v to compress VO ('G-c-v-12o') or ! to lift the budget ('G-c-12o!')",
+    ),
+    "S-pg": (
+        10,
+        "'g' adds parameters and nothing pays for them; add q to compress QK ('S-pg-q'),"
+        " v to compress VO ('S-pg-v') or ! to lift the budget ('S-pg!')",
+    ),
+    "R-c!": (
+        10,
+        "'!' has no effect: nothing here adds parameters, so there is no budget to lift; did you mean 'R-c'?",
+    ),
+    # An alias nearly right.
+    "HyperGLUE": (7, "expected 'S', 'R' or 'G' at the start; did you mean 'HyperGLU'?"),
+}
+
+
+def message(label: str) -> str:
+    with pytest.raises(LabelError) as caught:
+        parse(label)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("label", MESSAGES)
+def test_message_and_caret(label):
+    column, text = MESSAGES[label]
+    assert message(label) == f"label '{label}'\n{' ' * column}^ {text}"
+
+
+def test_escaped_characters_before_the_fault_move_the_caret():
+    assert message("S-c\t\u0000").startswith("label 'S-c\\t\\x00'\n          ^ a label has no spaces")
+    assert message("\ud800").startswith("label '\\ud800'\n       ^ '\\ud800' is the character U+D800")
+    assert message("\u05d0S").startswith("label '\\u05d0S'\n       ^ '\\u05d0' is HEBREW LETTER ALEF")
+
+
+def test_wide_characters_before_the_fault_take_two_columns():
+    from madbench.labels.diagnosis import point_at
+
+    assert point_at("\u6f22\tx", 2, "here") == "label '\u6f22\\tx'\n           ^ here"
+
+
+def test_a_long_text_is_shown_around_its_fault():
+    from madbench.labels.diagnosis import point_at
+
+    shown, caret = point_at("a" * 200 + "X" + "b" * 200, 200, "here").split("\n")
+    assert shown[caret.index("^")] == "X" and len(shown) < 80
+
+
+def test_every_character_named_as_expected_begins_a_label():
+    for before in {label[:i] for label in all_labels() for i in range(len(label))}:
+        text = message(before + "x")
+        offered = text[text.index("expected") :].split(" after ")[0].split(" at the start")[0]
+        following = {label[len(before)] for label in all_labels() if label.startswith(before) and label != before}
+        assert {part for part in offered.split("'") if len(part) == 1 and part != " "} == following, before
+
+
+def levenshtein(a: str, b: str) -> int:
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a):
+        new = [i + 1]
+        for j, y in enumerate(b):
+            new.append(min(row[j] + (x != y), row[j + 1] + 1, new[j] + 1))
+        row = new
+    return row[-1]
+
+
+def test_no_label_is_nearer_than_the_one_suggested():
+    draw = random.Random(1)
+    checked = 0
+    for _ in range(150):
+        text = list(draw.choice(all_labels()))
+        for _ in range(draw.randrange(1, 4)):
+            position = draw.randrange(len(text))
+            text[position : position + 1] = draw.choice(("", "x", "z-", "-", "qv", "y"))
+        text = "".join(text)
+        suggestion = nearest(text)
+        if not suggestion or text in all_labels() or suggestion == _reordered(text):
+            continue
+        least = min(levenshtein(text, label) for label in all_labels())
+        assert levenshtein(text, suggestion) == least, (text, suggestion)
+        checked += 1
+    assert checked > 50
+
+
+def _reordered(text: str) -> str | None:
+    """The label with exactly the letters of ``text``, if there is one."""
+    letters = set(text) - {"-"}
+    return next((label for label in all_labels() if set(label) - {"-"} == letters), None)
+
+
+def test_a_label_with_its_segments_in_any_order_is_recognised():
+    for segments in itertools.permutations(("cg", "q", "12o")):
+        assert nearest("-".join(("G", *segments))) == "G-cg-q-12o"

@@ -1,0 +1,145 @@
+"""The grammar against an independent enumeration; rejection never takes anything but a LabelError."""
+
+from __future__ import annotations
+
+import pickle
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from madbench import labels
+from madbench.errors import LabelError
+from madbench.labels import Variant, all_labels, parse
+
+LETTERS = "SRGpcgqv12o!-"
+
+
+def written_out_by_hand() -> set[str]:
+    """Every label by the rules of the grammar, with nothing but string concatenation."""
+    found = set()
+    for base in ("S", "R", "G"):
+        for features in ("", "-p", "-c", "-g", "-pc", "-pg", "-cg", "-pcg"):
+            for mixing in ("", "-1", "-2", "-12", "-1o", "-2o", "-12o"):
+                costs = "g" in features or mixing != ""
+                found |= {base + features + "-q" + mixing, base + features + "-v" + mixing}
+                found.add(base + features + mixing + ("!" if costs else ""))
+    return found
+
+
+VALID = written_out_by_hand()
+
+
+def test_there_are_504_labels_and_they_are_those_of_the_grammar():
+    assert len(all_labels()) == len(set(all_labels())) == 504
+    assert set(all_labels()) == VALID
+
+
+def test_every_label_survives_parsing_and_writing():
+    for label in VALID:
+        assert str(parse(label)) == label
+        assert labels.format(parse(label)) == label
+        assert parse(str(parse(label))) == parse(label)
+
+
+def test_fields_are_those_the_letters_name():
+    everything = parse("G-pcg-q-12o")
+    assert everything == Variant("G", rope=True, conv=True, gates=True, rank="q", mix1=True, mix2=True, lag=True)
+    assert parse("R-2!") == Variant("R", mix2=True, over=True)
+    assert parse("S-c-v") == Variant("S", conv=True, rank="v")
+
+
+def test_query_heads_double_for_glu_only():
+    assert [parse(label).query_heads(3) for label in ("S", "R", "G")] == [3, 3, 6]
+
+
+def test_adds_parameters_means_gates_or_mixing():
+    assert not parse("S-pc").adds_parameters
+    assert parse("S-g-q").adds_parameters and not parse("S-g-q").has_mixing
+    assert parse("S-2!").adds_parameters and parse("S-2!").has_mixing
+
+
+@pytest.mark.parametrize(
+    ("alias", "label"),
+    [("HyperMLP", "R-cg-q-12o"), ("hyperglu", "G-cg-q-12o"), ("SOFTMAXATTN", "S"), ("ReLUAttn", "R")],
+)
+def test_aliases_are_read_in_any_case_and_written_as_labels(alias, label):
+    assert str(parse(alias)) == label
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        dict(base="X"),
+        dict(base="s"),
+        dict(base=None),
+        dict(base="S", rank="x"),
+        dict(base="S", rope=1),
+        dict(base="S", lag=True, over=True),
+        dict(base="S", gates=True),
+        dict(base="S", over=True),
+        dict(base="S", gates=True, rank="q", over=True),
+    ],
+)
+def test_a_variant_outside_the_grammar_cannot_be_constructed(fields):
+    with pytest.raises(LabelError):
+        Variant(**fields)
+
+
+@pytest.mark.parametrize("value", [None, 5, 1.5, b"S", ["S"], object()])
+def test_what_is_not_text_is_a_label_error(value):
+    with pytest.raises(LabelError, match="a label is text"):
+        parse(value)
+
+
+def test_errors_survive_pickling():
+    with pytest.raises(LabelError) as caught:
+        parse("G-cx-q-12o")
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+@given(st.text(LETTERS, max_size=12))
+def test_exactly_the_labels_of_the_grammar_parse(text):
+    if text in VALID:
+        assert str(parse(text)) == text
+    else:
+        with pytest.raises(LabelError):
+            parse(text)
+
+
+def test_every_text_one_character_from_a_label_parses_only_if_it_is_one():
+    for label in sorted(VALID)[::5]:
+        for i in range(len(label) + 1):
+            for letter in LETTERS:
+                for text in (label[:i] + letter + label[i:], label[:i] + letter + label[i + 1 :]):
+                    assert _parses(text) == (text in VALID)
+
+
+def test_a_hundred_thousand_random_texts_end_in_a_variant_or_a_label_error():
+    draw = random.Random(0)
+    anything = "".join(map(chr, (*range(0x250), *range(0x370, 0x600), 0xFF27, 0x6F22, 0xD800, 0x10FFFF)))
+    for i in range(100_000):
+        alphabet = (anything, LETTERS, LETTERS + "sCx {},@~")[i % 3]
+        text = "".join(draw.choices(alphabet, k=draw.randrange(25)))
+        try:
+            assert str(parse(text)) == text and text in VALID
+        except LabelError as error:
+            if i % 10 == 0:
+                assert text not in VALID and str(error).count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["S" * 1_000_000, "-" * 100_000, "\0", "\ud800", "G-cg-q-12o\n", " S", "a:" * 9999])
+def test_odd_texts_are_rejected_in_two_short_lines(text):
+    with pytest.raises(LabelError) as caught:
+        parse(text)
+    first, second = str(caught.value).split("\n")
+    assert len(first) < 500 and len(second) < 500
+
+
+def _parses(text: str) -> bool:
+    try:
+        parse(text)
+    except LabelError:
+        return False
+    return True

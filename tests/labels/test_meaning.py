@@ -1,0 +1,70 @@
+"""Explanations, differences and neighbourhoods."""
+
+from __future__ import annotations
+
+import pytest
+
+from madbench.labels import FACTORS, all_variants, diff, explain, neighbourhood, parse
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "factors"),
+    [
+        ("S", "R", ("base",)),
+        ("S", "S-p", ("rope",)),
+        ("S-c", "S-c-q", ("rank",)),
+        ("G-cg-q-12o", "G-cg-12o!", ("budget",)),
+        ("G-cg-q-12o", "G-cg-q-12", ("layout",)),
+        ("R-cg-q", "R-cg-q-12o", ("mix1", "mix2")),
+        ("R-cg-q", "R-cg-q-1o", ("mix1",)),
+        ("R-c", "R-cg!", ("gates", "budget")),
+        ("S-g-q", "S-g-v", ("rank",)),
+        ("S-g-q-1o", "G-pcg-v-2", ("base", "rope", "conv", "rank", "mix1", "mix2", "layout")),
+    ],
+)
+def test_diff_names_the_factors_both_ways(a, b, factors):
+    assert diff(parse(a), parse(b)) == diff(parse(b), parse(a)) == factors
+
+
+def test_only_a_variant_itself_differs_in_nothing():
+    variants = all_variants()
+    for a in variants[::7]:
+        assert [b for b in variants if not diff(a, b)] == [a]
+
+
+def test_neighbourhood_is_what_differs_in_one_factor_and_is_symmetric():
+    variants = all_variants()
+    for a in variants[::9]:
+        near = neighbourhood(a)
+        assert len(set(near)) == len(near)
+        assert set(near) == {b for b in variants if len(diff(a, b)) == 1}
+        assert all(a in neighbourhood(b) for b in near[:3])
+
+
+def test_neighbourhood_of_hyperglu_by_hand():
+    assert " ".join(map(str, neighbourhood(parse("HyperGLU")))) == (
+        "S-cg-q-12o R-cg-q-12o G-pcg-q-12o G-g-q-12o G-c-q-12o G-cg-v-12o G-cg-q-2o G-cg-q-1o G-cg-q-12 G-cg-12o!"
+    )
+
+
+def test_factors_come_in_a_fixed_order():
+    for a in all_variants()[::50]:
+        for b in all_variants()[::11]:
+            assert list(diff(a, b)) == sorted(diff(a, b), key=FACTORS.index)
+
+
+def test_explain_has_a_row_for_every_letter_in_the_order_of_the_label():
+    for variant in all_variants():
+        rows = explain(variant)
+        assert "".join(row.letter for row in rows) == str(variant).replace("-", "")
+        assert all(row.name and row.what and row.equation and row.source for row in rows)
+
+
+def test_explain_says_when_nothing_sees_order():
+    blind = {str(v) for v in all_variants() if any(row.name == "no positions" for row in explain(v))}
+    assert blind == {f"{base}{rest}" for base in "SRG" for rest in ("", "-q", "-v", "-g-q", "-g-v", "-g!")}
+
+
+def test_explain_says_when_mixing_lacks_the_lag_layout():
+    assert "forward layout" in [row.name for row in explain(parse("R-12!"))]
+    assert "forward layout" not in [row.name for row in explain(parse("R-12o!"))]

@@ -1,0 +1,138 @@
+"""Braces, files and neighbourhoods."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+from madbench import resources
+from madbench.errors import ConfigError, LabelError
+from madbench.labels import all_labels, expand, neighbourhood, parse
+
+BRACES = {
+    "S": "S",
+    "hyperglu": "G-cg-q-12o",
+    "{S,R}-c": "S-c R-c",
+    "S{,-p,-c}": "S S-p S-c",
+    "{S,{R,G}-c}-q": "S-q R-c-q G-c-q",
+    "{S,S}": "S",
+    "R-{1,2}{,o}!": "R-1! R-1o! R-2! R-2o!",
+    "~{S,S}": "S R G S-p S-c S-q S-v",
+}
+
+
+@pytest.mark.parametrize("pattern", BRACES)
+def test_braces(pattern):
+    assert expand([pattern]) == BRACES[pattern].split()
+
+
+def test_order_is_kept_and_duplicates_go():
+    assert expand(["R", "{S,R}", "S-c", "HyperMLP", "R-cg-q-12o"]) == ["R", "S", "S-c", "R-cg-q-12o"]
+
+
+def test_a_single_text_is_one_spec():
+    assert expand("{S,R}") == ["S", "R"]
+
+
+def test_a_neighbourhood_starts_with_its_label():
+    assert expand(["~HyperGLU"]) == ["G-cg-q-12o", *map(str, neighbourhood(parse("HyperGLU")))]
+
+
+def test_all_504_labels_in_one_pattern():
+    costly = "{S,R,G}{{,-p,-c,-pc}{-1,-2,-12,-1o,-2o,-12o},-{g,pg,cg,pcg}{,-1,-2,-12,-1o,-2o,-12o}}!"
+    matched = "{S,R,G}{,-p,-c,-g,-pc,-pg,-cg,-pcg}-{q,v}{,-1,-2,-12,-1o,-2o,-12o}"
+    assert set(expand([costly, matched, "{S,R,G}{,-p,-c,-pc}"])) == set(all_labels())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("S{-c", "set 'S{-c'\n      ^ no '}' closes this '{'"),
+        ("S{-c,{-p}", "set 'S{-c,{-p}'\n      ^ no '}' closes this '{'"),
+        ("S}", "set 'S}'\n      ^ no '{' before this '}'"),
+        (
+            "{S,R}-cx",
+            "label 'S-cx'\n          ^ expected 'g', '-' or the end after 'c'; did you mean 'S-c'?\n"
+            "in the set '{S,R}-cx'",
+        ),
+        ("{a,b}" * 40, f"'{'{a,b}' * 12}...' stands for 1,099,511,627,776 labels; at most 10,000 are allowed"),
+    ],
+)
+def test_messages(pattern, message):
+    with pytest.raises(LabelError) as caught:
+        expand(["S", pattern])
+    assert str(caught.value) == message
+
+
+def test_deep_nesting_and_huge_counts_end_in_a_label_error():
+    for pattern in ("{" * 5000 + "}" * 5000, "{S,R}" * 5000, "{" * 5000, "S" * 200_000):
+        with pytest.raises(LabelError):
+            expand([pattern])
+
+
+def test_table1_is_the_published_table_in_its_order():
+    with (resources.PUBLISHED / "hypermlp_table1.csv").open() as lines:
+        published = [row["label"] for row in csv.DictReader(lines)]
+    assert len(published) == 33
+    assert expand(["@table1"]) == published
+
+
+def test_a_set_of_the_current_folder_hides_the_shipped_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "variants" / "table1.yaml", "['S-c', '{S,R}']")
+    write(tmp_path / "variants" / "mine.yaml", "['@table1', '~G']")
+    assert expand(["@table1"]) == ["S-c", "S", "R"]
+    assert expand(["@mine"])[:4] == ["S-c", "S", "R", "G"]
+
+
+def test_a_path_in_a_set_starts_at_its_folder(tmp_path):
+    write(tmp_path / "sub" / "a.yaml", "['@b.yaml', 'R']")
+    write(tmp_path / "sub" / "b.yaml", "['S']")
+    assert expand([f"@{tmp_path}/sub/a.yaml"]) == ["S", "R"]
+
+
+def test_a_set_that_contains_itself_is_an_error(tmp_path):
+    write(tmp_path / "a.yaml", "['S', '@b.yaml']")
+    write(tmp_path / "b.yaml", "['@a.yaml']")
+    with pytest.raises(LabelError, match=r"a.yaml -> b.yaml -> a.yaml"):
+        expand([f"@{tmp_path}/a.yaml"])
+
+
+def test_a_bad_label_in_a_file_names_the_file_and_the_entry(tmp_path):
+    write(tmp_path / "a.yaml", "['S', 'G-cx']")
+    with pytest.raises(LabelError, match=r"in .*a\.yaml: labels\[1\]$"):
+        expand([f"@{tmp_path}/a.yaml"])
+
+
+def test_an_empty_set_is_an_error(tmp_path):
+    write(tmp_path / "a.yaml", "[]")
+    with pytest.raises(LabelError, match="labels is empty"):
+        expand([f"@{tmp_path}/a.yaml"])
+
+
+def test_unknown_keys_of_a_file_are_errors(tmp_path):
+    (tmp_path / "a.yaml").write_text("description: d\nlabel: [S]\n")
+    with pytest.raises(ConfigError, match="did you mean 'labels'"):
+        expand([f"@{tmp_path}/a.yaml"])
+
+
+@pytest.mark.parametrize("spec", ["@", "@tabel1", "@nowhere/x.yaml", "@\0.yaml", "@x\0"])
+def test_unknown_sets_are_label_errors(spec):
+    with pytest.raises(LabelError, match="no such (set|file)"):
+        expand([spec])
+
+
+def test_an_unknown_set_names_the_nearest():
+    with pytest.raises(LabelError, match="did you mean 'table1'"):
+        expand(["@tabel1"])
+
+
+def test_what_is_not_text_is_a_label_error():
+    with pytest.raises(LabelError):
+        expand([None])
+
+
+def write(path, labels):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"description: A set.\nlabels: {labels}\n")

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from madbench.tasks import IGNORE
+
+
+def draw_by_loop(rng, vocab_size, seq_len, noise_ids=0, frac_noise=0.0):
+    """One sequence, pair by pair; IndexError where no pair is free of noise, so that there is no key to ask for."""
+    used = vocab_size - noise_ids
+    num_pairs = seq_len // 2
+    free = rng.randrange(num_pairs)
+    value_of, tokens = {}, []
+    for pair in range(num_pairs - 1):
+        if pair != free and rng.random() < frac_noise:
+            tokens += [rng.randrange(used, vocab_size), rng.randrange(used, vocab_size)]
+            continue
+        key = rng.randrange(used // 2)
+        if key not in value_of:
+            value_of[key] = rng.randrange(used // 2, used)
+        tokens += [key, value_of[key]]
+    key = rng.choice(list(value_of))
+    return [*tokens, key, value_of[key]]
+
+
+def statistics(tokens, vocab_size, noise_ids):
+    """Of one sequence: counts of keys, values and noise, where the probe was and how often, sums of the ids."""
+    used = vocab_size - noise_ids
+    pairs = list(zip(tokens[0::2], tokens[1::2]))
+    keys = [key for key, _ in pairs if key < used]
+    values = {value for _, value in pairs if value < used}
+    probe = keys[-1]
+    counts = [len(keys) - len(set(keys)), len(set(keys)), len(values), len(pairs) - len(keys), keys.count(probe)]
+    place = [key for key, _ in pairs].index(probe)
+    return [*counts, place, probe, sum(keys), sum(a * b for a, b in pairs), sum(a for a, _ in pairs if a >= used)]
+
+
+def asked_by_loop(tokens, used):
+    """Evaluation targets by position of the key, from the tokens alone."""
+    seen, targets = {}, []
+    for key, value in zip(tokens[0::2], tokens[1::2]):
+        targets += [seen.get(key, IGNORE), IGNORE]
+        if key < used:
+            seen[key] = value
+    return targets[:-1]
+
+
+CASES = [
+    ("in_context_recall", {"vocab_size": 16, "seq_len": 128}),
+    ("in_context_recall", {"vocab_size": 65, "seq_len": 32}),
+    ("noisy_in_context_recall", {"vocab_size": 32, "seq_len": 128, "frac_noise": 0.2}),
+    ("noisy_in_context_recall", {"vocab_size": 20, "noise_vocab_size": 5, "seq_len": 8, "frac_noise": 0.8}),
+]
+
+
+@pytest.mark.parametrize(("task", "fields"), CASES)
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_sequences_are_distributed_as_in_the_loop_reference(task, fields, split, draw, rng, assert_same_means):
+    setting, examples = draw(task, split, 2000, **fields)
+    noise_ids = setting.num_noise_ids
+    frac_noise = fields.get("frac_noise", 0.0)
+    sequences = np.concatenate([examples.inputs, examples.targets[:, -1:]], axis=1).tolist()
+    ours = [statistics(tokens, setting.vocab_size, noise_ids) for tokens in sequences]
+    theirs = []
+    while len(theirs) < 2000:
+        try:
+            tokens = draw_by_loop(rng, setting.vocab_size, setting.seq_len, noise_ids, frac_noise)
+        except IndexError:
+            continue
+        theirs.append(statistics(tokens, setting.vocab_size, noise_ids))
+    assert_same_means(ours, theirs)
+
+
+@pytest.mark.parametrize(("task", "fields"), CASES)
+def test_evaluation_asks_for_the_value_of_every_key_shown_before(task, fields, draw):
+    setting, examples = draw(task, "test", 300, **fields)
+    sequences = np.concatenate([examples.inputs, examples.targets[:, -1:]], axis=1).tolist()
+    for tokens, targets in zip(sequences, examples.targets.tolist()):
+        assert targets == asked_by_loop(tokens, setting.vocab_size - setting.num_noise_ids)
+        assert targets[-1] != IGNORE
+
+
+def test_targets_per_evaluation_sequence_are_those_of_the_reference_implementation(draw):
+    for task, expected in (("in_context_recall", 56.0), ("noisy_in_context_recall", 43.6)):
+        _, examples = draw(task, "test", 2000)
+        per_sequence = (examples.targets != IGNORE).sum(axis=1)
+        tolerance = 4.5 * per_sequence.std() / np.sqrt(2000) + 0.05
+        assert abs(per_sequence.mean() - expected) < tolerance
+
+
+def test_noise_fills_whole_pairs_uniformly_and_never_the_last(draw, assert_uniform):
+    setting, examples = draw("noisy_in_context_recall", "train", 1000, vocab_size=20, noise_vocab_size=4, seq_len=32)
+    tokens = np.concatenate([examples.inputs, examples.targets[:, -1:]], axis=1).reshape(1000, 16, 2)
+    noise = tokens >= 16
+    assert np.array_equal(noise[..., 0], noise[..., 1]) and not noise[:, -1].any()
+    first, second = tokens[noise[..., 0]].T - 16
+    assert_uniform(np.bincount(first * 4 + second, minlength=16))
+    assert setting.num_noise_ids == 4
+
+
+def test_noise_patterns_are_as_likely_as_an_enumeration_says(draw):
+    count, frac_noise = 40_000, 0.4
+    _, examples = draw("noisy_in_context_recall", "train", count, seq_len=6, frac_noise=frac_noise)
+    found = dict.fromkeys(product((False, True), repeat=2), 0)
+    for pattern in (examples.inputs[:, 0:4:2] >= 16).tolist():
+        found[tuple(pattern)] += 1
+    likelihood = dict.fromkeys(found, 0.0)
+    for free, pattern in product(range(3), found):
+        if not (free < 2 and pattern[free]):
+            drawn = [frac_noise if is_noise else 1 - frac_noise for pair, is_noise in enumerate(pattern) if pair != free]
+            likelihood[pattern] += np.prod(drawn)
+    likelihood[True, True] = 0.0
+    for pattern, weight in likelihood.items():
+        expected = weight / sum(likelihood.values())
+        assert abs(found[pattern] / count - expected) <= 4.5 * np.sqrt(expected / count)
+
+
+def test_a_sequence_of_noise_alone_keeps_one_pair_to_ask_for(draw):
+    _, examples = draw("noisy_in_context_recall", "test", 200, frac_noise=1.0, seq_len=8)
+    assert ((examples.inputs[:, 0:6:2] < 16).sum(axis=1) == 1).all()
+    assert (examples.targets[:, -1] != IGNORE).all() and (examples.targets[:, :-1] == IGNORE).all()

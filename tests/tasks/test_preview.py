@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+
+from madbench.errors import ConfigError
+from madbench.tasks import IGNORE, SPLITS, TASK_NAMES, all_settings, load_task
+from madbench.tasks.base import Examples
+from madbench.tasks.preview import annotate, check, find_violations
+
+
+@pytest.mark.parametrize("task", TASK_NAMES)
+def test_every_setting_of_the_protocol_is_sound(task):
+    for setting in all_settings(task):
+        setting = dataclasses.replace(setting, num_train_examples=8, num_validation_examples=8, num_test_examples=8)
+        for split in SPLITS:
+            assert check(task, setting, split, 0) == []
+
+
+@pytest.mark.parametrize("task", TASK_NAMES)
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_any_wrong_target_is_found(task, split, draw, replaced):
+    setting, examples = draw(task, split, 5)
+    picker = random.Random(0)
+    for _ in range(40):
+        row, column = picker.randrange(5), picker.randrange(setting.input_len - 1)
+        value = (max(examples.targets[row, column], 0) + 1) % setting.vocab_size
+        violations = find_violations(setting, replaced(examples, "targets", row, column, value), split)
+        wrong = f"example {row}: position {column}: target {value}, expected {examples.targets[row, column]}"
+        assert violations == [wrong]
+
+
+@pytest.mark.parametrize("task", ["in_context_recall", "memorization", "selective_copying", "compression"])
+def test_an_input_that_does_not_fit_its_target_is_found(task, draw, replaced):
+    setting, examples = draw(task, "test", 5)
+    column = int(np.flatnonzero(examples.targets[2] != IGNORE)[-1])
+    value = (examples.inputs[2, column] + 1) % (setting.vocab_size - 1)
+    assert find_violations(setting, replaced(examples, "inputs", 2, column, value), "test")
+
+
+@pytest.mark.parametrize(
+    ("task", "column", "value", "message"),
+    [
+        ("compression", 3, 15, "the compression id 15 has to be the last token and nowhere else"),
+        ("memorization", 1, 3, "position 1: 3 is not the insert id 255"),
+        ("memorization", 4, 200, "position 4: 200 is not a key"),
+        ("selective_copying", -1, 3, "expected the copy id 15 once"),
+        ("selective_copying", -18, 14, "a blank stands between"),
+        ("in_context_recall", 0, 9, "is neither a pair nor noise"),
+        ("noisy_in_context_recall", -1, 30, "is neither a pair nor noise"),
+        ("fuzzy_in_context_recall", 0, 3, "0 padding tokens"),
+        ("fuzzy_in_context_recall", 60, 15, "do not alternate"),
+        ("compression", 0, 16, "ids [16] are outside 0..15"),
+        ("compression", 0, IGNORE, "ids [-100] are outside 0..15"),
+    ],
+)
+def test_a_broken_rule_is_named(task, column, value, message, draw, replaced):
+    setting, examples = draw(task, "test", 2)
+    violations = find_violations(setting, replaced(examples, "inputs", 1, column, value), "test")
+    assert violations and all(violation.startswith("example 1: ") for violation in violations)
+    assert any(message in violation for violation in violations)
+
+
+def fuzzy_example(*pairs, padding=2):
+    """One evaluation sequence of the pairs, with the targets of its last one only."""
+    tokens = [15] * padding + [token for pair in pairs for motif in pair for token in motif]
+    targets = [IGNORE] * (len(tokens) - len(pairs[-1][1])) + list(pairs[-1][1])
+    return Examples(np.array([tokens[:-1]]), np.array([targets[1:]]))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([((0, 1, 2), (8,)), ((3, 1, 2), (9, 10)), ((0, 1, 2), (8,))], None),
+        ([((0, 1, 2), (8,)), ((3, 1, 2), (9, 10)), ((0, 1, 2), (9,))], "key (0, 1, 2) had the value (8,), now (9,)"),
+        ([((0, 1, 1), (8,)), ((3, 1, 2), (9, 10)), ((3, 1, 2), (9, 10))], "motif (0, 1, 1) repeats an id"),
+        ([((0, 1, 2), (8,)), ((3, 1), (9, 10, 11)), ((0, 1, 2), (8,))], "key (3, 1) has not the evaluation size 3"),
+        ([((0, 1, 2), (8, 9, 10, 11)), ((3, 1, 2), (9,)), ((3, 1, 2), (9,))], "is longer than 3"),
+    ],
+)
+def test_fuzzy_recall_is_read_motif_by_motif(pairs, message):
+    examples = fuzzy_example(*pairs)
+    setting = dataclasses.replace(
+        load_task("fuzzy_in_context_recall").baseline, seq_len=examples.inputs.shape[1], num_test_examples=1
+    )
+    violations = find_violations(setting, examples, "test")
+    assert violations == [] if message is None else any(message in violation for violation in violations)
+
+
+def test_a_wrong_shape_is_found(draw):
+    setting, examples = draw("compression", "test", 5)
+    shorter = Examples(examples.inputs[:, 1:], examples.targets[:, 1:])
+    assert "expected (5, 32)" in find_violations(setting, shorter, "test")[0]
+
+
+@pytest.mark.parametrize(
+    ("task", "roles"),
+    [
+        ("compression", {"token", "compress"}),
+        ("fuzzy_in_context_recall", {"pad", "key", "value", "probe key", "probe value"}),
+        ("in_context_recall", {"key", "value", "probe key"}),
+        ("memorization", {"key", "insert"}),
+        ("noisy_in_context_recall", {"key", "value", "noise", "probe key"}),
+        ("selective_copying", {"token", "blank", "copy"}),
+    ],
+)
+def test_a_preview_shows_the_generated_example_with_its_roles(task, roles, draw):
+    setting, examples = draw(task, "test", 30)
+    seen = set()
+    for index in range(30):
+        ids, found, targets = zip(*annotate(task, setting, "test", 0, index))
+        assert list(ids) == examples.inputs[index].tolist()
+        assert [IGNORE if target is None else target for target in targets] == examples.targets[index].tolist()
+        seen |= set(found)
+    assert seen == roles
+
+
+def test_an_example_outside_the_split_is_refused():
+    setting = load_task("memorization").baseline
+    with pytest.raises(ConfigError, match=r"example 256: the train split of memorization has examples 0\.\.255"):
+        annotate("memorization", setting, "train", 0, 256)
+
+
+def test_a_check_can_stop_after_a_number_of_examples(draw, replaced):
+    setting, examples = draw("compression", "test", 5)
+    broken = replaced(examples, "inputs", 4, 0, 15)
+    assert find_violations(setting, broken, "test") and not find_violations(setting, broken, "test", limit=4)

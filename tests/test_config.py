@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+
+from madbench.config import field_docs, from_mapping, read_yaml
+from madbench.errors import ConfigError
+from madbench.jobs import Job, ModelConfig, TrainingConfig
+
+
+@dataclass(frozen=True)
+class Inner:
+    width: int = 1
+    """How wide."""
+
+    def __post_init__(self):
+        if self.width < 1:
+            raise ConfigError(f"width must be at least 1, got {self.width}")
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str
+    """What it is
+    called."""
+    rate: float = 0.5
+    """How fast."""
+    is_fast: bool = False
+    mode: Literal["slow", "quick"] = "slow"
+    sizes: tuple[int, ...] = ()
+    limit: int | None = None
+    weights: dict[str, float] = field(default_factory=dict)
+    anything: dict[str, Any] = field(default_factory=dict)
+    inner: Inner = Inner()
+
+
+def error_of(**mapping) -> str:
+    with pytest.raises(ConfigError) as caught:
+        from_mapping(Outer, mapping, "file.yaml")
+    return str(caught.value)
+
+
+def test_a_mapping_becomes_the_dataclass():
+    outer = from_mapping(
+        Outer,
+        {
+            "name": "a", "rate": 2, "is_fast": True, "mode": "quick", "sizes": [1, 2], "limit": None,
+            "weights": {"x": 1}, "anything": {"y": [None, "text"]}, "inner": {"width": 3},
+        },
+        "file.yaml",
+    )  # fmt: skip
+    expected = Outer("a", 2.0, True, "quick", (1, 2), None, {"x": 1.0}, {"y": [None, "text"]}, Inner(3))
+    assert outer == expected
+    assert isinstance(outer.rate, float) and isinstance(outer.weights["x"], float)
+
+
+def test_an_unknown_key_is_an_error_that_names_the_nearest():
+    assert error_of(name="a", raet=1) == "file.yaml: unknown key 'raet'; did you mean 'rate'?"
+
+
+def test_a_far_off_key_is_answered_with_all_keys():
+    assert "expected one of: name, rate, is_fast" in error_of(name="a", zzzzzz=1)
+
+
+def test_a_missing_key_is_an_error():
+    assert error_of(rate=1.0) == "file.yaml: key 'name' is missing"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("name", 3, "expected text, got 3"),
+        ("rate", "fast", "expected a number, got 'fast'"),
+        ("rate", True, "expected a number, got True"),
+        ("rate", float("nan"), "not a number"),
+        ("is_fast", 1, "expected true or false, got 1"),
+        ("is_fast", "yes", "expected true or false, got 'yes'"),
+        ("mode", "quik", "'quik' is not allowed; did you mean 'quick'?"),
+        ("sizes", [1, "2"], "sizes[1]: expected a whole number, got '2'"),
+        ("sizes", [1.0], "expected a whole number, got 1.0"),
+        ("limit", "none", "expected a whole number, got 'none'"),
+        ("limit", False, "expected a whole number, got False"),
+        ("weights", [1], "expected a mapping of keys to values, got [1]"),
+        ("weights", {"x": "heavy"}, "weights: x: expected a number, got 'heavy'"),
+        ("inner", 3, "expected a mapping of keys to values, got int"),
+        ("inner", {"wdth": 3}, "inner: unknown key 'wdth'; did you mean 'width'?"),
+        ("inner", {"width": 0}, "inner: width must be at least 1, got 0"),
+    ],
+)
+def test_a_wrong_value_is_an_error_that_says_where_and_what(key, value, says):
+    message = error_of(**{"name": "a", key: value})
+    assert message.startswith(f"file.yaml: {key}")
+    assert says in message
+
+
+def test_what_is_not_a_mapping_is_an_error():
+    with pytest.raises(ConfigError, match="file.yaml: expected a mapping of keys to values, got list"):
+        from_mapping(Outer, [1], "file.yaml")
+
+
+def test_a_number_without_a_point_in_yaml_is_a_number(tmp_path):
+    path = tmp_path / "training.yaml"
+    path.write_text("learning_rate: 1e-3\nepochs: 20\n")
+    config = from_mapping(TrainingConfig, read_yaml(path), str(path))
+    assert (config.learning_rate, config.epochs) == (0.001, 20)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: 1\nb: 2\na: 3\n", ":3: key 'a' appears twice"),
+        ("a:\n  b: 1\n  b: 2\n", ":3: key 'b' appears twice"),
+        ("a: [1, 2\n", "not valid YAML"),
+        ("- 1\n- 2\n", "expected a mapping of keys to values, got list"),
+        ("", "expected a mapping of keys to values, got NoneType"),
+        ("? [1, 2]\n: 3\n", ":1: a key must be a plain word"),
+    ],
+)
+def test_bad_yaml_is_an_error_that_names_the_file(tmp_path, text, says):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_yaml(path)
+    assert str(caught.value).startswith(str(path))
+    assert says in str(caught.value)
+
+
+def test_an_unreadable_yaml_is_an_error_that_names_the_file(tmp_path):
+    (tmp_path / "bytes.yaml").write_bytes(b"a: \xff\xfe")
+    for path in (tmp_path / "absent.yaml", tmp_path, tmp_path / "bytes.yaml"):
+        with pytest.raises(ConfigError, match=f"{path}: cannot be read"):
+            read_yaml(path)
+
+
+def test_field_docs_are_the_sentences_below_the_fields():
+    assert field_docs(Outer) == {"name": "What it is\ncalled.", "rate": "How fast."}
+
+
+@pytest.mark.parametrize("cls", [Job, ModelConfig, TrainingConfig])
+def test_every_setting_of_a_job_is_documented(cls):
+    assert set(field_docs(cls)) == set(cls.__dataclass_fields__)

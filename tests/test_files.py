@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+
+import pytest
+
+from madbench.errors import StoreError
+from madbench.files import remove, write_atomically
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A file system of 64 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+        pytest.skip("mounting a small file system needs root and the mount capability")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def names(folder) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def test_bytes_and_callables_are_written(tmp_path):
+    write_atomically(tmp_path / "a", b"one")
+    write_atomically(tmp_path / "b", lambda file: file.write(b"two"))
+    assert (tmp_path / "a").read_bytes() == b"one"
+    assert (tmp_path / "b").read_bytes() == b"two"
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_a_reader_sees_the_previous_content_until_the_new_one_is_whole(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"previous")
+
+    def write(file):
+        file.write(b"new")
+        file.flush()
+        assert path.read_bytes() == b"previous"
+
+    write_atomically(path, write)
+    assert path.read_bytes() == b"new"
+
+
+def test_a_failing_callable_leaves_the_previous_file_and_nothing_else(tmp_path):
+    (tmp_path / "a").write_bytes(b"previous")
+
+    def write(file):
+        file.write(b"half")
+        raise KeyError("bug")
+
+    with pytest.raises(KeyError):
+        write_atomically(tmp_path / "a", write)
+    assert names(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"previous"
+
+
+def test_a_full_disk_leaves_the_previous_file_and_nothing_else(tiny_disk):
+    path = tiny_disk / "checkpoint"
+    write_atomically(path, b"previous")
+    for content in (bytes(100_000), lambda file: file.write(bytes(100_000))):
+        with pytest.raises(StoreError, match=f"{path}: no space left"):
+            write_atomically(path, content)
+        assert names(tiny_disk) == ["checkpoint"]
+        assert path.read_bytes() == b"previous"
+    write_atomically(path, bytes(30_000))
+    assert path.read_bytes() == bytes(30_000)
+
+
+@pytest.mark.parametrize("function", ["fsync", "replace"])
+def test_any_failing_step_leaves_the_previous_file_and_says_why(tmp_path, monkeypatch, function):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "a").write_bytes(b"previous")
+    monkeypatch.setattr(os, function, fail)
+    with pytest.raises(StoreError, match="a: no space left for 3 bytes"):
+        write_atomically(tmp_path / "a", b"new")
+    assert names(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"previous"
+
+
+def test_a_missing_folder_is_a_store_error(tmp_path):
+    with pytest.raises(StoreError, match="no such file or directory"):
+        write_atomically(tmp_path / "absent" / "a", b"new")
+
+
+def test_removing_takes_files_folders_links_and_nothing(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "inner").write_text("x")
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "inner").write_text("x")
+    for name in ("file", "link", "folder", "absent"):
+        remove(tmp_path / name)
+    assert names(tmp_path) == ["kept"]
+    assert names(tmp_path / "kept") == ["inner"]

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from madbench.errors import ConfigError
+from madbench.jobs import Job, ModelConfig, TrainingConfig, content_id
+
+JOB = Job("G-cg-q-12o", "compression", {"vocab_size": 16, "seq_len": 32, "frac_noise": 0.2})
+
+positive = st.integers(1, 1000)
+rate = st.floats(0, 1, allow_nan=False)
+models = st.builds(
+    ModelConfig,
+    **{name: positive for name in ("d_model", "n_head", "n_layer", "mix_rank", "rank_multiple")},
+    rope=st.sampled_from(["rotation", "published"]),
+)
+trainings = st.builds(
+    TrainingConfig,
+    **{name: rate for name in ("learning_rate", "weight_decay", "min_learning_rate", "stop_accuracy")},
+    **{name: positive for name in ("epochs", "batch_size")},
+    precision=st.sampled_from(["float32", "bfloat16"]),
+)
+jobs = st.builds(
+    Job,
+    label=st.text("GRS-cgq12o!", max_size=8),
+    task=st.sampled_from(["compression", "memorization"]),
+    setting=st.dictionaries(st.text("abc_", max_size=4), positive | rate | st.booleans() | st.text("xy", max_size=2)),
+    model=models,
+    training=trainings,
+    seed=st.integers(0, 100),
+    fidelity=st.sampled_from(["corrected", "published"]),
+    counting=st.sampled_from(["strict", "published"]),
+)
+
+
+def flat(mapping: dict, prefix: str = "") -> dict:
+    """Every leaf of a nested mapping, with its type: 1, 1.0 and True differ."""
+    leaves = {}
+    for key, value in mapping.items():
+        if isinstance(value, dict):
+            leaves |= {f"{prefix}{key}": dict} | flat(value, f"{prefix}{key}.")
+        else:
+            leaves[f"{prefix}{key}"] = (type(value), value)
+    return leaves
+
+
+def variations() -> list[Job]:
+    """``JOB`` with exactly one field changed, for every field there is."""
+    changed = []
+    for name, value in dataclasses.asdict(JOB).items():
+        if not isinstance(value, dict):
+            changed.append(dataclasses.replace(JOB, **{name: other(value)}))
+        elif name == "setting":
+            changed += [dataclasses.replace(JOB, setting={**value, key: item + 1}) for key, item in value.items()]
+            changed += [dataclasses.replace(JOB, setting={**value, "extra": 1}), dataclasses.replace(JOB, setting={})]
+        else:
+            part = getattr(JOB, name)
+            for key, item in value.items():
+                changed.append(dataclasses.replace(JOB, **{name: dataclasses.replace(part, **{key: other(item)})}))
+    return changed
+
+
+def other(value):
+    named = {"corrected": "published", "strict": "published", "rotation": "published", "float32": "bfloat16"}
+    return named.get(value, value + "x") if isinstance(value, str) else value + 1
+
+
+def test_changing_any_one_field_changes_the_id():
+    ids = [JOB.id, *(job.id for job in variations())]
+    n_fields = 5 + 3 + 2 + sum(len(cls.__dataclass_fields__) for cls in (ModelConfig, TrainingConfig)) + 1
+    assert len(ids) == n_fields
+    assert len(set(ids)) == len(ids)
+
+
+@given(jobs, jobs)
+def test_two_jobs_share_an_id_only_if_they_are_the_same(one, two):
+    assert (one.id == two.id) == (flat(one.to_dict()) == flat(two.to_dict()))
+
+
+@given(jobs)
+def test_a_job_survives_json(job):
+    again = Job.from_dict(json.loads(json.dumps(job.to_dict())))
+    assert again == job
+    assert again.id == job.id == content_id(job.to_dict())
+
+
+def test_an_id_is_16_hexadecimal_digits():
+    assert re.fullmatch("[0-9a-f]{16}", JOB.id)
+
+
+def test_the_order_of_a_setting_does_not_matter():
+    assert dataclasses.replace(JOB, setting=dict(reversed(JOB.setting.items()))).id == JOB.id
+
+
+def test_an_integer_rate_is_the_same_job_as_the_float():
+    one, two = (dataclasses.replace(JOB, training=TrainingConfig(weight_decay=value)) for value in (1, 1.0))
+    assert one.id == two.id == Job.from_dict(one.to_dict()).id
+
+
+def test_an_id_does_not_depend_on_the_process():
+    code = f"from madbench.jobs import *; print(Job.from_dict({JOB.to_dict()!r}).id)"
+    command = [sys.executable, "-c", code]
+    ids = {subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() for _ in range(2)}
+    assert ids == {JOB.id}
+
+
+def test_seeds_of_the_streams_differ_and_are_reproducible():
+    seeds = {(seed, stream): dataclasses.replace(JOB, seed=seed).derived_seed(stream)
+             for seed in range(20) for stream in ("init", "data", "order")}  # fmt: skip
+    assert len(set(seeds.values())) == 60
+    assert all(0 <= seed < 2**63 for seed in seeds.values())
+    assert seeds[0, "init"] == JOB.derived_seed("init")
+
+
+@pytest.mark.parametrize("name", ["d_model", "n_head", "n_layer", "mix_rank", "rank_multiple"])
+def test_a_model_needs_positive_sizes(name):
+    with pytest.raises(ConfigError, match=f"{name} must be at least 1, got 0"):
+        ModelConfig(**{name: 0})
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "weight_decay", "min_learning_rate", "stop_accuracy"])
+@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf")])
+def test_a_rate_must_be_a_finite_number_of_at_least_zero(name, value):
+    with pytest.raises(ConfigError, match=f"{name} must be a number of at least 0"):
+        TrainingConfig(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["epochs", "batch_size"])
+def test_a_training_needs_positive_counts(name):
+    with pytest.raises(ConfigError, match=f"{name} must be at least 1, got 0"):
+        TrainingConfig(**{name: 0})
+
+
+def test_a_foreign_key_in_a_job_is_an_error():
+    with pytest.raises(ConfigError, match="job: unknown key 'sead'; did you mean 'seed'?"):
+        Job.from_dict({**JOB.to_dict(), "sead": 1})
