@@ -104,6 +104,8 @@ class _Size:
         for name, value in names.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise BudgetError(f"{self.variant}: {name} must be a whole number of at least 1, got {value!r}")
+        if self.rank_multiple > self.d:
+            raise BudgetError(f"{self.variant}: rank_multiple {self.rank_multiple} exceeds d_model {self.d}")
         if not self.has_room_for_heads():
             heads = self.variant.query_heads(1)
             enough = -(-self.d // (heads * self.n_head * self.qk_step)) * heads * self.n_head * self.qk_step

@@ -57,16 +57,14 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     """Builds the dataclass ``cls`` from ``mapping``; ``where`` (a file, an option) opens every error message."""
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{where}: expected a mapping of keys to values, got {type(mapping).__name__}")
-    fields = {field.name: field for field in dataclasses.fields(cls)}
-    types_by_name = _field_types(cls)
+    types_by_name, required = _fields(cls)
     values = {}
     for key, value in mapping.items():
-        if key not in fields:
-            raise ConfigError(f"{where}: unknown key {key!r}{did_you_mean(key, fields)}")
+        if key not in types_by_name:
+            raise ConfigError(f"{where}: unknown key {key!r}{did_you_mean(key, types_by_name)}")
         values[key] = convert(value, types_by_name[key], f"{where}: {key}")
-    for name, field in fields.items():
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if required and name not in values:
+    for name in required:
+        if name not in values:
             raise ConfigError(f"{where}: key {name!r} is missing")
     try:
         return cls(**values)
@@ -76,7 +74,7 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
 
 def convert(value: Any, expected: Any, where: str) -> Any:
     """``value`` as the type ``expected``: integers may stand for floats, lists become tuples, nothing else is cast."""
-    if expected is Any:
+    if expected is Any or type(value) is expected and value == value:
         return value
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if dataclasses.is_dataclass(expected):
@@ -113,8 +111,13 @@ def convert(value: Any, expected: Any, where: str) -> Any:
 
 
 @functools.cache
-def _field_types(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+def _fields(cls: type) -> tuple[dict[str, Any], list[str]]:
+    """Type by field name, and the names of the fields without a default."""
+    hints = typing.get_type_hints(cls)
+    fields = dataclasses.fields(cls)
+    missing = dataclasses.MISSING
+    required = [field.name for field in fields if field.default is missing and field.default_factory is missing]
+    return {field.name: hints[field.name] for field in fields}, required
 
 
 def _type_name(expected: type) -> str:

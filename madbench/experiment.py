@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from madbench.errors import StoreError
-from madbench.jobs import Counting, Fidelity, Job
+from madbench.errors import TrainingError
+from madbench.jobs import Counting, Fidelity, Job, Precision
 from madbench.labels import expand
 from madbench.runs import Store
 from madbench.sweeps.plan import plan
 from madbench.sweeps.profile import Profile, load_profile
-from madbench.tasks import TASK_NAMES
+from madbench.tasks.registry import TASK_NAMES, check_task
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from madbench.analysis.tables import AblationTable
     from madbench.sweeps.local import Summary
 
 
@@ -31,15 +32,23 @@ class Experiment:
     profile_name: str
     overrides: tuple[str, ...]
     jobs: list[Job]
-    seeds: list[int]
     tasks: list[str]
     fidelity: Fidelity
     counting: Counting
+    precision: Precision
     device: str
     results: Path
 
+    def begun(self, stored: Container[str]) -> Experiment:
+        """Only the labels and seeds of which at least one job is stored."""
+        pairs = {(job.label, job.seed) for job in self.jobs if job.id in stored}
+        jobs = [job for job in self.jobs if (job.label, job.seed) in pairs]
+        return replace(self, jobs=jobs)
+
     def execute(
-        self, on_event: Callable[[dict[str, Any]], None] = lambda event: None, slots: int | None = None,
+        self,
+        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        slots: int | None = None,
         force: bool = False,
     ) -> Summary:
         """Trains what the store lacks; with ``force`` everything anew."""
@@ -66,14 +75,23 @@ def prepare(
     counting: Counting = "strict",
     device: str = "auto",
     results: Path | str = "results",
+    precision: Precision | None = None,
 ) -> Experiment:
-    """Parses, budgets and plans; raises a ``MadbenchError`` for anything that could not be trained."""
+    """Parses, budgets and plans; raises a ``MadbenchError`` for anything that could not be trained.
+
+    ``precision`` stands in for a profile's ``auto``, which otherwise depends on the device.
+    """
     from madbench.devices import resolve_device, resolve_precision
 
     canonical = expand(labels)
     loaded = load_profile(profile, overrides)
-    tasks = list(tasks or TASK_NAMES)
+    chosen = set(tasks or TASK_NAMES)
+    for task in chosen:
+        check_task(task)
+    tasks = [task for task in TASK_NAMES if task in chosen]
     device = resolve_device(device)
+    if precision is None or loaded.precision != "auto":
+        precision = resolve_precision(loaded.precision, device)
     jobs = plan(
         canonical,
         loaded,
@@ -81,11 +99,49 @@ def prepare(
         seeds=seeds,
         fidelity=fidelity,
         counting=counting,
-        precision=resolve_precision(loaded.precision, device),
+        precision=precision,
     )
     return Experiment(
-        canonical, loaded, profile, tuple(overrides), jobs, list(seeds), tasks, fidelity, counting, device, Path(results)
+        canonical, loaded, profile, tuple(overrides), jobs, tasks, fidelity, counting, precision, device, Path(results)
     )
+
+
+def tabulate(experiment: Experiment) -> AblationTable:
+    """The table of the experiment's jobs, as far as they are in its store."""
+    from madbench.analysis.scores import collect, scores
+    from madbench.analysis.tables import ablation_table
+
+    collected = collect(experiment.jobs, Store.open(experiment.results, create=False))
+    return ablation_table(scores(collected), experiment.tasks, caption(experiment, collected))
+
+
+def caption(experiment: Experiment, collected: pd.DataFrame) -> str:
+    """Everything a reader must know to trust the table."""
+    config, accuracy = experiment.profile.model, "token accuracy over all test targets"
+    if experiment.fidelity == "published":
+        accuracy = "the reference implementation's accuracy (macro within each batch of 128), chosen on the test set"
+    changes = f" with {', '.join(experiment.overrides)}" if experiment.overrides else ""
+    devices = sorted({str(name) for name in collected.device.dropna()}) or ["no device yet"]
+    sentences = [
+        f"Percent, {accuracy}; mean ±standard deviation over n seeds.",
+        f"Profile {experiment.profile_name}{changes}: d_model {config.d_model}, {config.n_layer} blocks,"
+        f" {config.n_head} heads, {experiment.precision}.",
+        f"Fidelity {experiment.fidelity}; budget counting {experiment.counting};"
+        " Budget is mixer parameters over softmax attention's.",
+        f"Trained on {', '.join(devices)}.",
+    ]
+    diverged = int((collected.status == "diverged").sum())
+    if diverged:
+        sentences.append(f"{diverged} of {len(collected)} runs diverged.")
+    limits = collected.dropna(subset=["ceiling"]).groupby("task", sort=False).ceiling.mean()
+    below = [f"{task} {100 * limit:.1f}" for task, limit in limits.items() if limit < 0.9995]
+    if below:
+        sentences.append(f"Best reachable: {', '.join(below)}.")
+    if not experiment.profile.comparable_with_paper:
+        sentences.append("This profile is not comparable with the published rows, which are full size.")
+    elif experiment.fidelity == "corrected":
+        sentences.append("The published rows used the published fidelity.")
+    return " ".join(sentences)
 
 
 def run(
@@ -122,7 +178,7 @@ def run(
 
     Jobs run in processes of their own: call this under ``if __name__ == "__main__":`` in a script.
     """
-    from madbench.analysis.scores import scores
+    from madbench.analysis.scores import collect, scores
 
     experiment = prepare(
         [labels] if isinstance(labels, str) else labels,
@@ -137,6 +193,5 @@ def run(
     )
     summary = experiment.execute(slots=slots, force=force)
     if summary.failed:
-        raise StoreError(f"{summary.failed} of {len(experiment.jobs)} jobs failed; see {experiment.results}/runs")
-    store = Store.open(experiment.results, create=False)
-    return scores([store.read(job.id) for job in experiment.jobs])
+        raise TrainingError(f"{summary.failed} of {len(experiment.jobs)} jobs failed; see {experiment.results}/runs")
+    return scores(collect(experiment.jobs, Store.open(experiment.results, create=False)))

@@ -17,6 +17,8 @@ from madbench.errors import ConfigError
 
 SCHEMA = 1  # raised when the same job would give other numbers than before
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False, default=vars)
+
 Fidelity = Literal["corrected", "published"]
 Counting = Literal["strict", "published"]
 Precision = Literal["float32", "bfloat16"]
@@ -115,7 +117,7 @@ class Job:
 
 def content_id(mapping: dict[str, Any]) -> str:
     """The id of the job with these fields; configurations may be mappings, as in :meth:`Job.to_dict`, or objects."""
-    text = json.dumps({"schema": SCHEMA, **mapping}, sort_keys=True, allow_nan=False, default=vars)
+    text = _CANONICAL.encode({"schema": SCHEMA, **mapping})
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -137,12 +139,8 @@ class Record:
     """Why a failed job failed, or when a diverged one diverged."""
 
 
-class StopTraining(Exception):
-    """Raised inside a training run that was asked to stop: it saves its state and lets this pass."""
-
-
 class StopTraining(BaseException):
-    """Raised by a progress report to end a run now, without a result; its checkpoint stays.
+    """Raised by a progress report to end a run without a result: the run saves its state and lets this pass.
 
     Not an ``Exception``, as ``KeyboardInterrupt`` is none: no handler of failures may take it for one.
     """

@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -21,6 +22,7 @@ from madbench.files import explain_os_errors
 from madbench.jobs import SCHEMA, Job, Record, Status, content_id
 
 _NAMES = ("job.json", "record.json", "curve.csv")
+_CANONICAL = json.JSONEncoder(sort_keys=True)
 _NON_FINITE = ("nan", "inf", "-inf")
 
 
@@ -62,13 +64,13 @@ class RunFiles:
                 job_file, record_file, curve_file = (_bytes(f"{folder}/{name}") for name in _NAMES)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
                 raise DamagedRunError(f"{error.filename}: missing or not a file") from error
-        job = _load(folder / "job.json", job_file)
+        job = _load(f"{folder}/job.json", job_file)
         schema = job.pop("schema", None)
         if schema != SCHEMA:
             raise DamagedRunError(f"{folder}: of protocol version {schema!r}; this madbench has version {SCHEMA}")
         if content_id(job) != folder.name:
             raise DamagedRunError(f"{folder}: job.json is not the job of this id")
-        record = _load(folder / "record.json", record_file)
+        record = _load(f"{folder}/record.json", record_file)
         if record.pop("checksum", None) != _checksum(job_file, record, curve_file):
             raise DamagedRunError(f"{folder}: the files do not match their checksum")
         if record.get("status") not in get_args(Status):
@@ -93,7 +95,7 @@ def _bytes(path: str) -> bytes:
         return file.read()
 
 
-def _load(path: Path, content: bytes) -> dict[str, Any]:
+def _load(path: str, content: bytes) -> dict[str, Any]:
     try:
         mapping = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -108,7 +110,7 @@ def _json_bytes(mapping: dict[str, Any]) -> bytes:
 
 
 def _checksum(job_file: bytes, fields: dict[str, Any], curve_file: bytes) -> str:
-    record = json.dumps(fields, sort_keys=True).encode()
+    record = _CANONICAL.encode(fields).encode()
     parts = (hashlib.sha256(part).digest() for part in (job_file, record, curve_file))
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
@@ -146,8 +148,10 @@ def _encode_curve(rows: list[dict[str, float]]) -> bytes:
 
 def _decode_curve(content: bytes) -> list[dict[str, float]]:
     columns, *rows = csv.reader(io.StringIO(content.decode(), newline=""))
-    return [{name: _cell(cell) for name, cell in zip(columns, row, strict=True) if cell} for row in rows]
+    return [dict(_cells(columns, row)) for row in rows]
 
 
-def _cell(text: str) -> int | float:
-    return float(text) if "." in text or "e" in text or "n" in text else int(text)
+def _cells(columns: list[str], row: list[str]) -> Iterator[tuple[str, int | float]]:
+    for name, cell in zip(columns, row, strict=True):
+        if cell:
+            yield name, int(cell) if cell.lstrip("-").isdigit() else float(cell)

@@ -282,6 +282,11 @@ def test_arguments_that_are_no_positive_whole_numbers_are_named(name, value):
         solve(parse("S"), **{"d_model": 64, name: value})
 
 
+def test_a_rank_multiple_beyond_the_width_is_an_error():
+    with pytest.raises(BudgetError, match="rank_multiple 65 exceeds d_model 64"):
+        solve(parse("S-q"), 64, rank_multiple=65)
+
+
 def test_an_unknown_counting_names_the_right_ones():
     with pytest.raises(BudgetError, match="did you mean 'strict'"):
         solve(parse("S"), 64, counting="strickt")

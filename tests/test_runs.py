@@ -409,6 +409,22 @@ def test_a_disk_full_at_any_step_is_an_error_and_loses_nothing(tmp_path, monkeyp
     assert failures >= 1
 
 
+def test_all_files_are_on_disk_before_the_run_has_its_name_and_that_before_the_checkpoint_goes(store, monkeypatch):
+    def name_of(descriptor):
+        return Path(os.readlink(f"/proc/self/fd/{descriptor}")).name
+
+    log = []
+    fsync, rename = os.fsync, os.rename
+    monkeypatch.setattr(os, "fsync", lambda fd: (log.append(name_of(fd)), fsync(fd)))
+    monkeypatch.setattr(os, "rename", lambda *paths: (rename(*paths), log.append("rename")))
+    monkeypatch.setattr(runs, "_remove_content", lambda work: log.append(f"remove {sorted(os.listdir(work))}"))
+    with store.claim(make_job()) as work:
+        (work / "checkpoint.pt").touch()
+        store.finish(make_job(), RECORD)
+    files = ["job.json", "record.json", "curve.csv"]
+    assert log == [*files, "run.tmp", "rename", "runs", "remove ['checkpoint.pt', 'lock']"]
+
+
 def test_opening_drops_the_work_of_a_stored_run_and_keeps_all_other(store):
     for seed, record in enumerate([RECORD, FAILED, None]):
         if record:

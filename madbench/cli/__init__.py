@@ -40,5 +40,5 @@ def main() -> None:
     try:
         app(prog_name="madbench")
     except MadbenchError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         sys.exit(2)

@@ -1,33 +1,37 @@
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from madbench.cli.options import LABELS_HELP, JsonOption
+from madbench.cli.options import LABELS_HELP, JsonOption, variants_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from madbench.labels import Variant
 
 
 def explain(
-    labels: Annotated[list[str], typer.Argument(help=LABELS_HELP, show_default=False)],
+    labels: Annotated[list[str], typer.Argument(metavar="LABEL", help=LABELS_HELP, show_default=False)],
     as_json: JsonOption = False,
 ) -> None:
     """Say what every letter of a label does; with two labels or more, also how each differs from the first.
 
     [bold]Examples[/bold]
 
-      madbench explain G-cg-q-12o
-
-      madbench explain R-cg-q R-cg-q-12o
+      madbench explain G-cg-q-12o           one label, letter by letter
+      madbench explain R-cg-q R-cg-q-12o    and how they differ
+      madbench explain HyperGLU --json      the paper's names are labels too
     """
     import dataclasses
     import json
 
     from rich.console import Console
-    from rich.table import Table
 
-    from madbench.labels import diff, expand, explain, parse
+    from madbench.labels import diff, explain
 
-    variants = [parse(label) for label in expand(labels)]
+    variants = variants_of(labels)
     if as_json:
         content = [
             {
@@ -39,16 +43,31 @@ def explain(
         ]
         print(json.dumps(content, indent=2))
         return
-    console = Console()
-    for variant in variants:
-        table = Table(title=str(variant), title_justify="left", title_style="bold", show_lines=False, expand=False)
-        for column in ("letter", "name", "what it does", "equation", "in the paper"):
-            table.add_column(column, overflow="fold")
-        for row in explain(variant):
-            table.add_row(*dataclasses.astuple(row))
-        console.print(table)
-        if variant != variants[0]:
-            console.print(f"differs from {variants[0]} in: {', '.join(diff(variants[0], variant))}")
+    console = Console(highlight=False)
+    for i, variant in enumerate(variants):
+        if i:
+            console.print()
+        console.print(str(variant), style="bold", markup=False)
+        console.print(_letters(variant))
+        if i:
+            console.print(f"differs from {variants[0]} in: {', '.join(diff(variants[0], variant))}", markup=False)
+
+
+def _letters(variant: Variant) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    from madbench.labels import explain
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(width=2, justify="right", style="bold")
+    table.add_column(overflow="fold")
+    for row in explain(variant):
+        table.add_row(
+            Text(row.letter or "-"),
+            Text.assemble((row.name, "bold"), "\n", row.what, "\n", (row.equation, "cyan"), "\n", (row.source, "dim")),
+        )
+    return table
 
 
 def add_to(app: typer.Typer) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, LabelError
+
+if TYPE_CHECKING:
+    from madbench.labels import Variant
 
 
 class Fidelity(str, enum.Enum):
@@ -69,3 +72,14 @@ def labels_and_overrides(words: list[str]) -> tuple[list[str], list[str]]:
     """Splits ``LABEL... key.path=value...``: a word with '=' is an override of the profile."""
     overrides = [word for word in words if "=" in word]
     return [word for word in words if "=" not in word], overrides
+
+
+def variants_of(labels: list[str]) -> list[Variant]:
+    """The variants of a verb that reads letters; a label of another family has none and is a ``LabelError``."""
+    from madbench.labels import Variant, expand, parse
+
+    variants = [parse(label) for label in expand(labels)]
+    for variant in variants:
+        if not isinstance(variant, Variant):
+            raise LabelError(f"label {str(variant)!r}: only labels of the S/R/G grammar can be taken apart here")
+    return variants

@@ -1,7 +1,8 @@
 """Label families beside S/R/G: the text before the first colon names one, and an installed package provides it.
 
 A family is an entry point of the group ``madbench.families``. It loads an object with ``parse(text)``, which takes the
-text after the colon and returns a value whose ``str`` is the canonical form of that text, or raises ``LabelError``.
+text after the colon and returns a value whose ``str`` is the canonical form of that text, or raises ``LabelError``, and
+``build(value, d_model, max_len, n_head)``, which returns the causal mixer, a ``torch.nn.Module`` on (B, T, d_model).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def family_of(label: str) -> str:
 def parse(label: str) -> FamilyLabel:
     """The value of a label that names an installed family."""
     name, _, text = label.partition(":")
-    return FamilyLabel(name, _load(name).parse(text))
+    return FamilyLabel(name, load_family(name).parse(text))
 
 
 @functools.cache
@@ -63,7 +64,8 @@ def _installed() -> dict[str, EntryPoint]:
 
 
 @functools.cache
-def _load(name: str) -> Any:
+def load_family(name: str) -> Any:
+    """What the family's entry point provides; a ``LabelError`` when it cannot be imported."""
     point = _installed()[name]
     try:
         return point.load()

@@ -15,7 +15,7 @@ from madbench.operators.activations import activate
 from madbench.operators.layout import lag_readout, lag_scores, newest_first
 from madbench.operators.mixing import SequenceMixing
 from madbench.operators.reference import reference
-from madbench.operators.rope import rotate
+from madbench.operators.rope import STYLES, rotate
 from madbench.operators.short_conv import KERNEL, ShortConv
 
 PATHS = ("auto", "reference", "dense", "chunked", "sdpa")
@@ -79,6 +79,8 @@ class DynamicMLP(nn.Module):
         super().__init__()
         if path not in PATHS:
             raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")
+        if rope not in STYLES:
+            raise TrainingError(f"rope {rope!r} is not known{did_you_mean(rope, STYLES)}")
         variant, ranks, d_model = allocation.variant, allocation.ranks, allocation.d_model
         self.allocation, self.variant, self.n_head = allocation, variant, allocation.n_head
         self.query_heads = allocation.query_heads

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-
 from torch import nn
 
 from madbench.budget import solve
-from madbench.labels import Variant, parse
+from madbench.labels import FamilyLabel, Variant, parse
+from madbench.labels.family import load_family
 from madbench.operators.dynamic_mlp import DynamicMLP
 
 
 def build(
-    label: str | Variant,
+    label: str | Variant | FamilyLabel,
     d_model: int,
     max_len: int,
     *,
@@ -41,9 +40,7 @@ def build(
         BudgetError: no ranks meet the budget.
     """
     variant = parse(label) if isinstance(label, str) else label
-    if not isinstance(variant, Variant):
-        family = str(variant).partition(":")[0]
-        loaded = entry_points(group="madbench.families")[family].load()
-        return loaded.build(variant, d_model=d_model, max_len=max_len, n_head=n_head)
+    if isinstance(variant, FamilyLabel):
+        return load_family(variant.family).build(variant.value, d_model=d_model, max_len=max_len, n_head=n_head)
     allocation = solve(variant, d_model, n_head, max_len, counting, mix_rank, rank_multiple)
     return DynamicMLP(allocation, rope=rope, path=path)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 BASE = 10000.0
+STYLES = ("rotation", "published")
 
 
 def rotate(x: Tensor, first_position: int, style: str = "rotation") -> Tensor:
@@ -20,11 +21,12 @@ def rotate(x: Tensor, first_position: int, style: str = "rotation") -> Tensor:
     position = torch.arange(first_position, first_position + length, device=x.device, dtype=torch.float64)
     angle = torch.outer(position, frequency)
     angle = torch.cat((angle, angle), dim=-1)
-    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
     if style == "rotation":
         first, second = x.chunk(2, dim=-1)
         quarter_turn = torch.cat((-second, first), dim=-1)
     else:
         first, second = x[..., 0::2], x[..., 1::2]
         quarter_turn = torch.stack((-second, first), dim=-1).flatten(-2)
-    return x * cos + quarter_turn * sin
+    return (x * cos + quarter_turn * sin).to(x.dtype)

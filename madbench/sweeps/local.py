@@ -92,9 +92,7 @@ class _Worker:
         self.job: Job | None = None
         self.is_ready = False
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(
-            target=work, args=(theirs, store.root, train), name=f"madbench-slot-{slot}"
-        )
+        self.process = context.Process(target=work, args=(theirs, store.root, train), name=f"madbench-slot-{slot}")
         try:
             with _environment(environment):
                 self.process.start()

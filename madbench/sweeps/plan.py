@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Iterable
 
 from madbench.budget import solve
-from madbench.errors import BudgetError, ConfigError, did_you_mean
+from madbench.errors import BudgetError
 from madbench.jobs import Counting, Fidelity, Job, Precision
 from madbench.labels import Variant, parse
 from madbench.sweeps.profile import Profile, TaskPlan
 from madbench.tasks import TASK_NAMES, make_setting
 from madbench.tasks.protocol import all_settings, load_task
+from madbench.tasks.registry import check_task
 
 
 def plan(
@@ -29,6 +30,7 @@ def plan(
     Raises ``LabelError``, ``ConfigError`` or ``BudgetError`` for anything that could not be trained.
     """
     settings = {task: task_settings(task, profile) for task in tasks}
+    seeds = tuple(seeds)
     jobs = {}
     for label in labels:
         variant = parse(label)
@@ -46,8 +48,7 @@ def plan(
 
 def task_settings(task: str, profile: Profile) -> list[dict]:
     """The settings of one task under ``profile``, each as the mapping of its fields."""
-    if task not in TASK_NAMES:
-        raise ConfigError(f"unknown task {task!r}{did_you_mean(task, TASK_NAMES)}")
+    check_task(task)
     if profile.difficulty == "all":
         return [dataclasses.asdict(setting) for setting in all_settings(task)]
     changes = profile.tasks.get(task, TaskPlan()).setting

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import threading
 import traceback
 from collections.abc import Callable
@@ -26,8 +25,10 @@ Train = Callable[[Job, Path, Callable[[dict[str, Any]], None]], Record]
 
 
 def work(connection: Connection, root: Path, train: Train) -> None:
-    """Serves jobs until told to stop. Ends after a failed run: the next one gets a process of its own."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Serves jobs until told to stop or the parent is gone.
+
+    It also ends after a failed run, so that the next one gets a process with sound memory and a sound device.
+    """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     store = Store(root)
     try:

@@ -17,7 +17,7 @@ _CLASSES = {
 }
 
 TASK_NAMES: tuple[str, ...] = tuple(_CLASSES)
-"""Every task, in the order of the columns of the published table (HyperMLP, Appendix M)."""
+"""Every task, in the order of the columns of the published table (HyperMLP, Table 1)."""
 
 
 def settings_class(task: str) -> type[TaskSetting]:

@@ -27,10 +27,10 @@ def installed(monkeypatch):
         "gone": metadata.EntryPoint("gone", "no_such_module_at_all:Family", family.GROUP),
     }
     monkeypatch.setattr(family, "_installed", lambda: points)
-    monkeypatch.setattr(family, "_load", lambda name: Doubler if name == "num" else _real_load(name))
+    monkeypatch.setattr(family, "load_family", lambda name: Doubler if name == "num" else _real_load(name))
 
 
-_real_load = family._load.__wrapped__
+_real_load = family.load_family.__wrapped__
 
 
 def test_the_prefix_chooses_the_family(installed):

@@ -212,6 +212,8 @@ class Sweep:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        for pid in filter(is_running, self.workers()):
+            os.kill(pid, signal.SIGKILL)
         self.process.stderr.close()
 
 
@@ -269,6 +271,14 @@ def test_a_run_that_does_not_stop_is_killed_after_the_grace_period(store):
         assert 0.5 <= time.monotonic() - began < 3
         assert not any(map(is_running, sweep.workers()))
     assert results(store) == {}
+
+
+def test_workers_do_not_outlive_a_killed_parent_even_when_they_report_nothing(store):
+    with Sweep(store.root, 2, 1, 60) as sweep:
+        until(lambda: len(sweep.workers()) == 2)
+        sweep.process.kill()
+        sweep.process.wait()
+        until(lambda: not any(map(is_running, sweep.workers())), seconds=2)
 
 
 def test_a_second_ctrl_c_kills_at_once(store):

@@ -110,8 +110,8 @@ def test_noise_patterns_are_as_likely_as_an_enumeration_says(draw):
     likelihood = dict.fromkeys(found, 0.0)
     for free, pattern in product(range(3), found):
         if not (free < 2 and pattern[free]):
-            drawn = [frac_noise if is_noise else 1 - frac_noise for pair, is_noise in enumerate(pattern) if pair != free]
-            likelihood[pattern] += np.prod(drawn)
+            others = [is_noise for pair, is_noise in enumerate(pattern) if pair != free]
+            likelihood[pattern] += np.prod([frac_noise if is_noise else 1 - frac_noise for is_noise in others])
     likelihood[True, True] = 0.0
     for pattern, weight in likelihood.items():
         expected = weight / sum(likelihood.values())

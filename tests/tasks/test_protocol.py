@@ -16,7 +16,7 @@ from madbench.tasks.compression import Compression
 
 DATA_SIZES = [6400, 3200, 1600, 800]
 LENGTHS = [256, 512, 1024]
-# Table of the protocol: HyperMLP, Appendix L.
+# The difficulties of MAD (Poli et al. 2024): one variable changed at a time.
 CHANGES = {
     "compression": {"vocab_size": [32, 64, 128], "seq_len": [64, 128, 256], "num_train_examples": DATA_SIZES},
     "fuzzy_in_context_recall": {"vocab_size": [32, 64, 128], "seq_len": LENGTHS, "num_train_examples": DATA_SIZES},

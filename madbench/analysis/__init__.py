@@ -1,0 +1,1 @@
+"""From stored runs to numbers a reader can trust: scores and tables."""

@@ -1,0 +1,102 @@
+"""From runs to scores.
+
+Score of a task: for every setting the accuracy of the best (learning rate, weight decay), chosen by
+``selection_accuracy`` and never by the number that is reported, then the mean over settings. MAD average: the mean of
+the six tasks. Seeds are never mixed into a choice: each seed has scores of its own.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from madbench.jobs import Job
+from madbench.resources import PUBLISHED
+from madbench.runs import DamagedRunError, Store
+from madbench.tasks import TASK_NAMES
+
+MAD_AVERAGE = "mad_average"
+
+
+def collect(jobs: Iterable[Job], store: Store) -> pd.DataFrame:
+    """One row a job, in the order of ``jobs``: what decided it, its ``status`` (or ``missing``) and what it gave."""
+    rows = []
+    missing = {job.id for job in store.missing(jobs)}
+    for job in jobs:
+        row = {
+            "id": job.id,
+            "label": job.label,
+            "task": job.task,
+            "setting": json.dumps(job.setting, sort_keys=True),
+            "learning_rate": job.training.learning_rate,
+            "weight_decay": job.training.weight_decay,
+            "seed": job.seed,
+            "precision": job.training.precision,
+            "status": "missing",
+        }
+        try:
+            record = None if job.id in missing else store.read(job.id).record
+        except DamagedRunError:
+            record = None
+        if record is not None:
+            row["status"] = record.status
+            row |= {name: record.metrics.get(name) for name in ("accuracy", "selection_accuracy", "ceiling")}
+            row |= {name: record.details.get(name) for name in ("budget_ratio", "device", "path", "seconds")}
+        rows.append(row)
+    columns = ["accuracy", "selection_accuracy", "ceiling", "budget_ratio", "device", "path", "seconds"]
+    return pd.DataFrame(rows).reindex(columns=[*(rows[0] if rows else ()), *[c for c in columns if not rows or c not in rows[0]]])
+
+
+def scores(collected: pd.DataFrame) -> pd.DataFrame:
+    """One row a label, task and seed.
+
+    Columns: ``accuracy`` in percent, NaN where nothing is there or every run of a setting diverged; ``ceiling`` in
+    percent; ``done`` and ``expected`` jobs; ``diverged`` jobs; ``budget_ratio``, the mean over settings.
+    """
+    rows = []
+    for (label, task, seed), of_cell in collected.groupby(["label", "task", "seed"], sort=False):
+        done = of_cell[of_cell.status.isin(["finished", "diverged"])]
+        finished = of_cell[of_cell.status == "finished"]
+        best = finished.sort_values("selection_accuracy", ascending=False, kind="stable").drop_duplicates("setting")
+        hopeless = set(done.setting) - set(best.setting)
+        rows.append(
+            {
+                "label": label,
+                "task": task,
+                "seed": seed,
+                "accuracy": float("nan") if hopeless else 100 * best.accuracy.astype(float).mean(),
+                "ceiling": 100 * best.ceiling.astype(float).mean(),
+                "done": len(done),
+                "expected": len(of_cell),
+                "diverged": int((of_cell.status == "diverged").sum()),
+                "budget_ratio": done.budget_ratio.astype(float).mean(),
+            }
+        )
+    columns = ["label", "task", "seed", "accuracy", "ceiling", "done", "expected", "diverged", "budget_ratio"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def with_average(cells: pd.DataFrame, tasks: Sequence[str] = TASK_NAMES) -> pd.DataFrame:
+    """``cells`` and, for every label and seed with all jobs of all ``tasks`` done, a row of task ``mad_average``."""
+    averages = []
+    for (label, seed), of_seed in cells.groupby(["label", "seed"], sort=False):
+        of_tasks = of_seed[of_seed.task.isin(tasks)]
+        if set(tasks) == set(of_tasks.task) and (of_tasks.done == of_tasks.expected).all():
+            numbers = of_tasks[["accuracy", "ceiling", "budget_ratio"]].mean(skipna=False)
+            counts = of_tasks[["done", "expected", "diverged"]].sum()
+            averages.append({"label": label, "task": MAD_AVERAGE, "seed": seed, **numbers, **counts})
+    return pd.concat([cells, pd.DataFrame(averages)], ignore_index=True) if averages else cells
+
+
+@functools.cache
+def published_scores() -> dict[str, dict[str, float]]:
+    """Table 1 of the HyperMLP paper: accuracy in percent by label and task, ``mad_average`` included."""
+    with open(PUBLISHED / "hypermlp_table1.csv", newline="", encoding="utf-8") as file:
+        return {
+            row["label"]: {name: float(row[name]) for name in (*TASK_NAMES, MAD_AVERAGE)}
+            for row in csv.DictReader(file)
+        }

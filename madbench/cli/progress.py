@@ -1,0 +1,99 @@
+"""What ``madbench run`` shows while it works: bars on a terminal, a line a job elsewhere."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from madbench.cli.text import duration
+from madbench.jobs import Job
+
+if TYPE_CHECKING:
+    from madbench.experiment import Experiment
+
+
+class RunScreen:
+    """A bar for every slot and one for all jobs, fed by the executor's events."""
+
+    def __init__(self, experiment: Experiment, console: Console):
+        self.experiment, self.console = experiment, console
+        self.failures: list[tuple[Job, str]] = []
+        self.done = 0
+        self.weights = {job.id: _weight(job) for job in experiment.jobs}
+        self.started: dict[int, float] = {}
+        self.bars: dict[int, TaskID] = {}
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        name = f"{len(self.weights)} jobs" if len(self.weights) > 1 else "1 job"
+        self.total = self.progress.add_task(f"[bold]{name}", total=sum(self.weights.values()), note="")
+
+    def __enter__(self) -> RunScreen:
+        kind = f"profile {self.experiment.profile_name}, {self.experiment.fidelity}, {self.experiment.device}"
+        if not self.experiment.profile.comparable_with_paper:
+            kind += "; not comparable with the paper"
+        self.console.print(f"{len(self.weights)} jobs, {kind}", highlight=False)
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def on_event(self, event: dict[str, Any]) -> None:
+        """Shows one event of :func:`madbench.sweeps.local.run_jobs`."""
+        job: Job = event["job"]
+        if event["event"] == "started":
+            self.started[event["slot"]] = time.monotonic()
+            self.bars[event["slot"]] = self.progress.add_task(_name(job), total=1, note="")
+        elif event["event"] == "progress":
+            self._show_progress(event["slot"], event["progress"])
+        else:
+            self.done += 1
+            self.progress.advance(self.total, self.weights[job.id])
+            if "slot" in event and event["slot"] in self.bars:
+                self.progress.remove_task(self.bars.pop(event["slot"]))
+            self._show_outcome(job, event)
+        self.progress.update(self.total, note=f"{self.done}/{len(self.weights)} done")
+
+    def _show_progress(self, slot: int, progress: dict[str, Any]) -> None:
+        accuracy = progress["accuracy"]
+        note = f"step {progress['step']}/{progress['total_steps']}"
+        note += "" if accuracy is None else f"  accuracy {accuracy:.3f}"
+        self.progress.update(self.bars[slot], completed=progress["step"], total=progress["total_steps"], note=note)
+
+    def _show_outcome(self, job: Job, event: dict[str, Any]) -> None:
+        where = f"[{self.done}/{len(self.weights)}] {_name(job)}"
+        if event["event"] == "skipped":
+            outcome = "another process is at work on it" if event["reason"] == "busy" else "already in the store"
+        else:
+            record = event["record"]
+            took = duration(time.monotonic() - self.started.get(event["slot"], time.monotonic()))
+            if record.status == "finished":
+                outcome = f"accuracy {record.metrics['accuracy']:.3f} in {took}"
+            elif record.status == "diverged":
+                outcome = f"diverged: {record.error}"
+            else:
+                reason = record.error.strip().splitlines()[-1] if record.error else "no reason given"
+                self.failures.append((job, reason))
+                outcome = f"failed: {reason}"
+        self.console.print(f"{where}: {outcome}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _name(job: Job) -> str:
+    return f"{job.label} {job.task} seed {job.seed}"
+
+
+def _weight(job: Job) -> float:
+    """Tokens trained on, for the time left."""
+    steps = math.ceil(job.setting["num_train_examples"] / job.training.batch_size) * job.training.epochs
+    return steps * job.training.batch_size * job.setting["seq_len"]

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+
+from madbench.cli.options import (
+    LABELS_HELP,
+    RESULTS,
+    Counting,
+    CountingOption,
+    Fidelity,
+    FidelityOption,
+    ProfileOption,
+    ResultsOption,
+    TasksOption,
+    labels_and_overrides,
+    split_list,
+)
+from madbench.jobs import Precision
+
+if TYPE_CHECKING:
+    from madbench.experiment import Experiment
+
+
+class Format(str, enum.Enum):
+    terminal = "terminal"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+    json = "json"
+
+
+def table(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[LABEL...] [KEY=VALUE...]", help=LABELS_HELP + " All labels in the store by default."),
+    ] = None,
+    profile: ProfileOption = "quick",
+    tasks: TasksOption = None,
+    fidelity: FidelityOption = Fidelity.corrected,
+    budget: CountingOption = Counting.strict,
+    results: ResultsOption = RESULTS,
+    format: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.terminal,
+) -> None:
+    """Tabulate what the store holds under one protocol: profile, fidelity, budget and overrides are never mixed.
+
+    [bold]Examples[/bold]
+
+      madbench table
+
+      madbench table @table1 --profile full --format latex > table1.tex
+
+      madbench table training.epochs=20 --format csv
+    """
+    from madbench.errors import ConfigError, StoreError
+    from madbench.experiment import prepare
+    from madbench.runs import Store
+
+    labels, overrides = labels_and_overrides(words or [])
+    store = Store.open(results, create=False)
+    stored = {run.job.id: run.job for run in store.runs(with_curves=False)}
+    if not stored:
+        raise StoreError(f"{results}: no runs yet; madbench run G-cg-q-12o makes some")
+    candidates = [
+        prepare(
+            labels or _in_grammar_order({job.label for job in stored.values()}),
+            profile=profile,
+            overrides=overrides,
+            tasks=split_list(tasks),
+            seeds=sorted({job.seed for job in stored.values()}),
+            fidelity=fidelity.value,
+            counting=budget.value,
+            device="cpu",
+            results=results,
+            precision=precision,
+        )
+        for precision in get_args(Precision)
+    ]
+    present = {made.precision: made for made in candidates if any(job.id in stored for job in made.jobs)}
+    if len(present) > 1:
+        raise ConfigError("the store holds runs in float32 and in bfloat16; add precision=float32 or precision=bfloat16")
+    if not present:
+        raise StoreError(
+            f"{results}: none of its {len(stored)} runs belongs to profile {profile}, fidelity {fidelity.value}, "
+            f"budget {budget.value}; madbench ls runs shows what is there"
+        )
+    print_table(next(iter(present.values())).begun(stored), format)
+
+
+def print_table(experiment: Experiment, format: Format = Format.terminal) -> None:
+    """Prints the table of an experiment's jobs, as far as they are in the store."""
+    import json
+
+    from rich.console import Console
+
+    from madbench.experiment import tabulate
+
+    made = tabulate(experiment)
+    if format is Format.terminal:
+        Console().print(made.to_rich())
+        Console().print(made.caption, highlight=False)
+    elif format is Format.json:
+        print(json.dumps({"caption": made.caption, "cells": made.records()}, indent=2))
+    else:
+        print({"markdown": made.to_markdown, "latex": made.to_latex, "csv": made.to_csv}[format.value](), end="")
+
+
+def _in_grammar_order(labels: set[str]) -> list[str]:
+    from madbench.labels import all_labels
+
+    position = {label: i for i, label in enumerate(all_labels())}
+    return sorted(labels, key=lambda label: (position.get(label, len(position)), label))
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(table)
