@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import platform
 import re
 from pathlib import Path
 
@@ -42,6 +44,16 @@ def cpu_has_bfloat16_units() -> bool:
         return False
     flags = set(re.findall(r"\b(?:amx_bf16|avx512_bf16|bf16)\b", text))
     return bool(flags)
+
+
+@functools.cache
+def cpu_name() -> str:
+    """What the processor calls itself."""
+    try:
+        names = re.findall(r"^model name\s*:\s*(\S.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        names = []
+    return names[0].strip() if names else platform.processor() or platform.machine()
 
 
 def default_slots(device: str) -> int:

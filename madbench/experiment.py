@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from madbench.errors import TrainingError
+from madbench.errors import ConfigError, TrainingError
 from madbench.jobs import Counting, Fidelity, Job, Precision
 from madbench.labels import expand
 from madbench.runs import Store
@@ -85,10 +85,14 @@ def prepare(
 
     canonical = expand(labels)
     loaded = load_profile(profile, overrides)
-    chosen = set(tasks or TASK_NAMES)
+    chosen = {tasks} if isinstance(tasks, str) else set(tasks or TASK_NAMES)
     for task in chosen:
         check_task(task)
     tasks = [task for task in TASK_NAMES if task in chosen]
+    for override in overrides:
+        first, _, rest = override.partition(".")
+        if first == "tasks" and rest.partition(".")[0] in set(TASK_NAMES) - chosen:
+            raise ConfigError(f"override {override!r} has no effect: the tasks are {', '.join(tasks)}")
     device = resolve_device(device)
     if precision is None or loaded.precision != "auto":
         precision = resolve_precision(loaded.precision, device)
@@ -101,6 +105,8 @@ def prepare(
         counting=counting,
         precision=precision,
     )
+    if not jobs:
+        raise ConfigError("nothing to train: give at least one label and one seed")
     return Experiment(
         canonical, loaded, profile, tuple(overrides), jobs, tasks, fidelity, counting, precision, device, Path(results)
     )

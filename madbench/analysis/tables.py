@@ -26,6 +26,16 @@ HEADINGS = {
     MAD_AVERAGE: "MAD avg",
 }
 
+_LATEX = {character: "\\" + character for character in "&%$#_{}"} | {
+    "±": r"$\pm$",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+}
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -79,15 +89,20 @@ class AblationTable:
                 lines.append(["  published", *(f"{published[task]:.1f}" for task in self.tasks), "", ""])
         return headings, lines
 
-    def to_rich(self) -> Table:
-        """For the terminal, without the caption."""
+    def to_rich(self, width: int) -> Table:
+        """For a terminal ``width`` columns wide, without the caption; where that is narrow, a cell takes several lines."""
         from rich import box
         from rich.table import Table
 
         headings, lines = self.text_rows()
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        widths = [max(map(len, column)) for column in zip(headings, *lines)]
+        is_wide = sum(widths) + 2 * len(widths) <= width
+        if not is_wide:
+            stacked = [[line[0], *(text.replace(" ", "\n") for text in line[1:])] for line in [headings, *lines]]
+            headings, lines = stacked[0], stacked[1:]
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(is_wide), 0, 0))
         for i, heading in enumerate(headings):
-            table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=i == 0)
+            table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=i == 0, overflow="fold")
         for line in lines:
             table.add_row(*line, style="dim" if line[0].startswith(" ") else None)
         return table
@@ -149,14 +164,3 @@ def ablation_table(cells: pd.DataFrame, tasks: Sequence[str], caption: str) -> A
 
 def _latex(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in text)
-
-
-_LATEX = {character: "\\" + character for character in "&%$#_{}"} | {
-    "±": r"$\pm$",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "\\": r"\textbackslash{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-}

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 DEFAULT = ModelConfig()
 BYTES_PER_ELEMENT = 2  # of a decoding cache in bfloat16
 MOST_REASONS = 3
-WIDEST = 1000  # columns of a terminal in which every table fits
 
 TERMS = {
     "qk": ("2 d r_qk", "W_q, W_k"),
@@ -146,10 +145,10 @@ def _as_mapping(allocation: Allocation) -> dict[str, Any]:
 
 def _print_summary(console: Console, found: dict[str, Allocation | BudgetError]) -> None:
     """One table where the terminal is wide enough for it, else ranks and costs one below the other."""
-    from rich.measure import Measurement
+    from madbench.cli.tables import fits
 
     whole = _summary(found, {**RANKS, **COSTS})
-    if Measurement.get(console, console.options.update(width=WIDEST), whole).maximum <= console.width:
+    if fits(console, whole):
         console.print(whole)
         return
     console.print(_summary(found, RANKS))

@@ -11,27 +11,9 @@ from madbench.errors import MadbenchError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
     from madbench.sweeps.profile import Profile
     from madbench.tasks import Split, TaskSetting
-    from madbench.tasks.preview import AnnotatedToken
-
-LETTERS = {
-    "key": ("k", "cyan"),
-    "value": ("v", "green"),
-    "probe key": ("K", "bold cyan"),
-    "probe value": ("V", "bold green"),
-    "token": ("t", "green"),
-    "noise": ("n", "dim"),
-    "blank": (".", "dim"),
-    "copy": ("C", "bold magenta"),
-    "compress": ("C", "bold magenta"),
-    "insert": ("i", "magenta"),
-    "pad": ("_", "dim"),
-}
-"""Letter and colour of every role an input position can have."""
-
 MOST_VIOLATIONS = 5
 SECONDS_WITHOUT_PROGRESS = 2.0
 
@@ -43,7 +25,7 @@ class DataError(MadbenchError):
 def data(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TASK] [KEY=VALUE]", help="A MAD task, and changes to its setting.", show_default=False),
+        typer.Argument(metavar="[TASK] [KEY=VALUE]", help="A MAD task, and changes to its setting."),
     ] = None,
     split: Annotated[
         str | None,
@@ -76,6 +58,7 @@ def data(
 
     from rich.console import Console
 
+    from madbench.cli.preview import preview, print_preview
     from madbench.errors import ConfigError, did_you_mean
     from madbench.jobs import Job
     from madbench.sweeps.profile import load_profile
@@ -97,14 +80,14 @@ def data(
     loaded = load_profile(profile)
     settings = {task: _settings(task, loaded, overrides) for task in tasks or _all_tasks()}
     if check:
-        _check(console, settings, (split,) if split else SPLITS, data_seed, as_json)
+        _print_check(console, settings, (split,) if split else SPLITS, data_seed, as_json)
     elif tasks:
         task = tasks[0]
-        content = _preview(task, settings[task][0], split or "test", data_seed, examples or 2)
+        content = preview(task, settings[task][0], split or "test", data_seed, examples or 2)
         if as_json:
             print(json.dumps({"seed": seed, **content}, indent=2))
         else:
-            _print_preview(console, content)
+            print_preview(console, content)
     else:
         _list(console, settings, as_json)
 
@@ -154,87 +137,7 @@ def _list(console: Console, settings: dict[str, list[TaskSetting]], as_json: boo
     console.print(f"\nmadbench data {content[0]['task']} shows examples; --check checks the data of all tasks.")
 
 
-def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: int) -> dict[str, Any]:
-    from madbench.errors import ConfigError
-    from madbench.tasks import IGNORE, generate, load_task
-    from madbench.tasks.ceiling import ceiling
-    from madbench.tasks.preview import annotate
-
-    if count > setting.count(split):
-        raise ConfigError(f"--examples {count}: the {split} split of {task} has {setting.count(split)} examples")
-    asked = (generate(task, setting, split, seed).targets != IGNORE).sum(axis=1)
-    return {
-        "task": task,
-        "description": load_task(task).description,
-        "split": split,
-        "setting": dataclasses.asdict(setting),
-        "targets_per_sequence": {
-            "mean": float(asked.mean()), "fewest": int(asked.min()), "most": int(asked.max())
-        },
-        "ceiling": ceiling(task, setting, seed),
-        "examples": [
-            {"index": index, "positions": [token._asdict() for token in annotate(task, setting, split, seed, index)]}
-            for index in range(count)
-        ],
-    }
-
-
-def _print_preview(console: Console, content: dict[str, Any]) -> None:
-    from rich.text import Text
-
-    from madbench.tasks.preview import AnnotatedToken
-
-    asked = content["targets_per_sequence"]
-    targets = f"{asked['fewest']}" if asked["fewest"] == asked["most"] else f"{asked['fewest']}-{asked['most']}"
-    mean = "" if asked["fewest"] == asked["most"] else f", {asked['mean']:.1f} on average"
-    examples = [[AnnotatedToken(**position) for position in example["positions"]] for example in content["examples"]]
-
-    console.print(f"[bold]{content['task']}[/bold]: {content['description']}")
-    console.print(", ".join(f"{name} {value}" for name, value in content["setting"].items()), style="dim")
-    console.print(
-        f"{targets} targets a sequence{mean} in the {content['split']} split;"
-        f" best test accuracy the data allow {content['ceiling']:.2%}"
-    )
-    roles = [role for role in LETTERS if any(token.role == role for tokens in examples for token in tokens)]
-    legend = Text("roles: ")
-    legend.append_text(Text(", ").join(Text(f"{LETTERS[role][0]} {role}", LETTERS[role][1]) for role in roles))
-    console.print(legend)
-    for example, tokens in zip(content["examples"], examples):
-        console.print(f"\n[bold]{content['split']} example {example['index']}[/bold]")
-        for block in _blocks(tokens, console.width):
-            console.print(block, no_wrap=True)
-
-
-def _blocks(tokens: list[AnnotatedToken], width: int) -> list[Text]:
-    """Lines of tokens, roles and targets, as many positions in each block as fit into ``width``."""
-    from rich.text import Text
-
-    ids = [token.token_id for token in tokens] + [token.target for token in tokens if token.target is not None]
-    cell = len(str(max(ids))) + 1
-    number = len(str(len(tokens) - 1))
-    margin = number + len("  target")
-    per_block = max(1, (width - margin) // cell)
-    if per_block > 10:
-        per_block -= per_block % 10
-    blocks = []
-    for start in range(0, len(tokens), per_block):
-        shown = tokens[start : start + per_block]
-        block = Text.assemble((f"{start:>{number}}", "dim"), "  ", ("token ", "dim"))
-        for token in shown:
-            block.append(f"{token.token_id:>{cell}}", LETTERS[token.role][1])
-        block.append(f"\n{'':{number}}  ").append("role  ", "dim")
-        for token in shown:
-            letter, style = LETTERS[token.role]
-            block.append(f"{letter:>{cell}}", style)
-        if any(token.target is not None for token in shown):
-            block.append(f"\n{'':{number}}  ").append("target", "dim")
-            for token in shown:
-                block.append(f"{'' if token.target is None else token.target:>{cell}}", "bold yellow")
-        blocks.append(block)
-    return blocks
-
-
-def _check(
+def _print_check(
     console: Console, settings: dict[str, list[TaskSetting]], splits: tuple[Split, ...], seed: int, as_json: bool
 ) -> None:
     import json
@@ -242,11 +145,11 @@ def _check(
     from rich import box
     from rich.table import Table
 
-    rows, violations = _checked(settings, splits, seed)
+    rows, violations = _check(settings, splits, seed)
     if as_json:
         print(json.dumps({"checked": rows, "violations": violations}, indent=2))
     else:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 0))
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
         for i, heading in enumerate(("task", "split", "settings", "examples", "targets", "wrong", "seconds")):
             table.add_column(heading, justify="left" if i < 2 else "right", no_wrap=True)
         for row in rows:
@@ -264,7 +167,7 @@ def _check(
         raise DataError(f"{len(violations):,} violations\n" + "\n".join(violations[:MOST_VIOLATIONS] + more))
 
 
-def _checked(
+def _check(
     settings: dict[str, list[TaskSetting]], splits: tuple[Split, ...], seed: int
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """A row of counts for each task and split, and every violation with the place where it is."""

@@ -25,7 +25,8 @@ class Counting(str, enum.Enum):
 
 
 LABELS_HELP = (
-    "Labels, e.g. G-cg-q-12o. Also sets: '{S,R,G}-cg-q-12o', @table1, '~G-cg-q-12o' (its one-factor neighbours), HyperGLU."
+    "Labels, e.g. G-cg-q-12o or HyperGLU. Also sets: '{S,R,G}-cg-q-12o', @table1, '~G-cg-q-12o' (its one-factor "
+    "neighbours)."
 )
 
 ProfileOption = Annotated[
@@ -41,7 +42,8 @@ CountingOption = Annotated[
 ResultsOption = Annotated[Path, typer.Option("--results", help="Folder of the run store.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of a table.")]
 TasksOption = Annotated[
-    list[str] | None, typer.Option("--tasks", "-t", help="MAD tasks, separated by commas or repeated; all six by default.")
+    list[str] | None,
+    typer.Option("--tasks", "-t", help="MAD tasks, separated by commas or repeated; all six by default."),
 ]
 
 RESULTS = Path("results")

@@ -35,14 +35,14 @@ class RunScreen:
             console=console,
             disable=not console.is_terminal,
         )
-        name = f"{len(self.weights)} jobs" if len(self.weights) > 1 else "1 job"
-        self.total = self.progress.add_task(f"[bold]{name}", total=sum(self.weights.values()), note="")
+        self.name = f"{len(self.weights)} jobs" if len(self.weights) > 1 else "1 job"
+        self.total = self.progress.add_task(f"[bold]{self.name}", total=sum(self.weights.values()), note="")
 
     def __enter__(self) -> RunScreen:
         kind = f"profile {self.experiment.profile_name}, {self.experiment.fidelity}, {self.experiment.device}"
         if not self.experiment.profile.comparable_with_paper:
             kind += "; not comparable with the paper"
-        self.console.print(f"{len(self.weights)} jobs, {kind}", highlight=False)
+        self.console.print(f"{self.name}, {kind}", markup=False, highlight=False)
         self.progress.start()
         return self
 

@@ -88,22 +88,39 @@ def _execute(experiment: Experiment, slots: int | None, force: bool, as_json: bo
     from madbench.cli.table import Format, print_table
 
     console = Console(stderr=True)
+    plain = {"markup": False, "highlight": False, "soft_wrap": True}
     screen = RunScreen(experiment, console)
     try:
         with screen:
             summary = experiment.execute(screen.on_event, slots, force)
     except KeyboardInterrupt:
-        console.print(f"stopped; finished runs are in {experiment.results}, the same command goes on from here")
+        console.print(
+            f"stopped; finished runs are in {experiment.results}, the same command goes on from here", **plain
+        )
         raise
     print_table(experiment, Format.json if as_json else Format.terminal)
-    console.print(f"runs: {experiment.results}/runs    again as a table: madbench table")
+    console.print(f"runs: {experiment.results}/runs    again as a table: {_table_command(experiment)}", **plain)
     if summary.busy:
         console.print(f"{summary.busy} jobs are being trained by another process; run this again when it is done")
     if summary.failed:
         console.print(f"{summary.failed} of {len(experiment.jobs)} jobs failed; the same command tries them again:")
         for job, reason in screen.failures:
-            console.print(f"  {job.label} {job.task} seed {job.seed}: {reason}", markup=False)
+            console.print(f"  {job.label} {job.task} seed {job.seed}: {reason}", **plain)
         raise typer.Exit(1)
+
+
+def _table_command(experiment: Experiment) -> str:
+    import shlex
+
+    given = {
+        "--profile": experiment.profile_name,
+        "--fidelity": experiment.fidelity,
+        "--budget": experiment.counting,
+        "--results": str(experiment.results),
+    }
+    usual = {"--profile": "quick", "--fidelity": "corrected", "--budget": "strict", "--results": str(RESULTS)}
+    options = [word for option in given.items() if option not in usual.items() for word in option]
+    return shlex.join(["madbench", "table", *experiment.overrides, *options])
 
 
 def _print_plan(experiment: Experiment, slots: int | None, as_json: bool) -> None:
@@ -119,7 +136,7 @@ def _print_plan(experiment: Experiment, slots: int | None, as_json: bool) -> Non
     from madbench.training.cost import estimate_seconds, job_cost
 
     missing = experiment.jobs
-    if experiment.results.exists():
+    if (experiment.results / "runs").exists():
         missing = Store.open(experiment.results, create=False).missing(experiment.jobs)
     todo = {job.id for job in missing}
     rows: dict[tuple[str, str], dict] = {}

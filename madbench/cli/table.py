@@ -63,9 +63,12 @@ def table(
     stored = {run.job.id: run.job for run in store.runs(with_curves=False)}
     if not stored:
         raise StoreError(f"{results}: no runs yet; madbench run G-cg-q-12o makes some")
+    protocol = (fidelity.value, budget.value)
+    of_protocol = {job.label for job in stored.values() if (job.fidelity, job.counting) == protocol}
+    labels = labels or _in_grammar_order(of_protocol)
     candidates = [
         prepare(
-            labels or _in_grammar_order({job.label for job in stored.values()}),
+            labels,
             profile=profile,
             overrides=overrides,
             tasks=split_list(tasks),
@@ -77,6 +80,7 @@ def table(
             precision=precision,
         )
         for precision in get_args(Precision)
+        if labels
     ]
     present = {made.precision: made for made in candidates if any(job.id in stored for job in made.jobs)}
     if len(present) > 1:
@@ -99,8 +103,10 @@ def print_table(experiment: Experiment, format: Format = Format.terminal) -> Non
 
     made = tabulate(experiment)
     if format is Format.terminal:
-        Console().print(made.to_rich())
-        Console().print(made.caption, highlight=False)
+        console = Console()
+        console.print(made.to_rich(console.width))
+        console.print()
+        console.print(made.caption, markup=False, highlight=False)
     elif format is Format.json:
         print(json.dumps({"caption": made.caption, "cells": made.records()}, indent=2))
     else:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 
 def duration(seconds: float) -> str:
-    """``42 s``, ``3 min``, ``2.5 h``, ``4.1 days``."""
-    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size or (unit != "days" and seconds >= size):
+    """``42 s``, ``3.0 min``, ``2.5 h``, ``4.1 days``; days from 48 h on."""
+    for unit, size, least in (("days", 86400, 47.95 * 3600), ("h", 3600, 59.95 * 60), ("min", 60, 59.5)):
+        if seconds >= least:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} s"
 
 
 def quantity(value: float) -> str:
     """``950``, ``68.4 k``, ``1.2 M``, ``3.0 G``, ``4.5 T``."""
-    if value < 1000:
+    if value < 999.5:
         return f"{value:.0f}"
     for prefix in "kMGTPE":
         value /= 1000

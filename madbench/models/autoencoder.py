@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from madbench.models.blocks import NORM_EPS, Backbone, linear, sinusoids
+from madbench.models.blocks import Backbone, RMSNorm, linear, sinusoids
 
 
 class Autoencoder(nn.Module):
@@ -18,13 +18,13 @@ class Autoencoder(nn.Module):
         super().__init__()
         self.backbone = Backbone(vocab_size, d_model, n_layer, make_mixer)
         self.decoder = nn.Sequential(
-            nn.RMSNorm(d_model, eps=NORM_EPS),
+            RMSNorm(d_model),
             linear(d_model, d_model, bias=True),
             nn.GELU(),
-            nn.RMSNorm(d_model, eps=NORM_EPS),
+            RMSNorm(d_model),
             linear(d_model, d_model, bias=True),
             nn.GELU(),
-            nn.RMSNorm(d_model, eps=NORM_EPS),
+            RMSNorm(d_model),
             linear(d_model, vocab_size, bias=True),
         )
         self.register_buffer("positions", sinusoids(max_len, d_model), persistent=False)

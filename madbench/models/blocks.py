@@ -21,6 +21,17 @@ def linear(inputs: int, outputs: int, bias: bool = False) -> nn.Linear:
     return layer
 
 
+class RMSNorm(nn.RMSNorm):
+    """x / sqrt(mean(x^2) + 1e-6) times a gain, in the gain's precision: under autocast bfloat16 comes in as well."""
+
+    def __init__(self, width: int):
+        super().__init__(width, eps=NORM_EPS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        return super().forward(x.to(self.weight.dtype))
+
+
 class SwiGLU(nn.Module):
     """(SiLU(x W_gate) * x W_up) W_down, inner width 8/3 d rounded up to a multiple of 16, no biases."""
 
@@ -52,8 +63,8 @@ class Backbone(nn.Module):
         nn.init.normal_(self.embedding.weight, std=INIT_STD)
         layers = [layer for _ in range(n_layer) for layer in (make_mixer(), SwiGLU(d_model))]
         self.layers = nn.ModuleList(layers)
-        self.norms = nn.ModuleList(nn.RMSNorm(d_model, eps=NORM_EPS) for _ in layers)
-        self.final_norm = nn.RMSNorm(d_model, eps=NORM_EPS)
+        self.norms = nn.ModuleList(RMSNorm(d_model) for _ in layers)
+        self.final_norm = RMSNorm(d_model)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, T) integers -> (B, T, D)."""

@@ -95,17 +95,26 @@ def profile_names() -> list[str]:
 def load_profile(name: str, overrides: Iterable[str] = ()) -> Profile:
     """The profile ``name`` (shipped, or a path to a YAML file) with dotted ``overrides`` such as ``training.epochs=20``.
 
-    Raises ``ConfigError`` for an unknown profile, key or type, and for an override that changes nothing.
+    An override of anything but the precision makes the profile one of its own, not comparable with the paper.
+
+    Raises ``ConfigError`` for an unknown profile, key or type, and for a key that is overridden twice.
     """
+    overrides = tuple(overrides)
     path = Path(name) if name.endswith((".yaml", ".yml")) else PROFILES / f"{name}.yaml"
     if not path.is_file():
         raise ConfigError(f"profile {name!r}: no such profile or file{did_you_mean(name, profile_names())}")
     mapping = read_yaml(path)
     from_mapping(Profile, mapping, str(path))
-    for override in overrides:
+    keys = [override.partition("=")[0] for override in overrides]
+    for i, override in enumerate(overrides):
+        if keys[i] in keys[:i]:
+            raise ConfigError(f"override {override!r}: {keys[i]!r} is given twice; only one value can hold")
         mapping = _overridden(mapping, override)
         from_mapping(Profile, mapping, f"override {override!r}")
-    return from_mapping(Profile, mapping, str(path))
+    profile = from_mapping(Profile, mapping, str(path))
+    if set(keys) - {"precision"}:
+        profile = dataclasses.replace(profile, comparable_with_paper=False)
+    return profile
 
 
 def _overridden(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:

@@ -17,7 +17,9 @@ from madbench.tasks.registry import check_task, settings_class
 
 
 @dataclass(frozen=True)
-class _Content:
+class TaskContent:
+    """A task file as it is written; :func:`load_task_file` makes it a :class:`TaskFile`."""
+
     task: str
     description: str
     baseline: dict
@@ -53,7 +55,7 @@ class TaskFile:
 def load_task_file(path: Path | str) -> TaskFile:
     """Reads a task file; anything in it that is unknown, of a wrong type or without effect is a ``ConfigError``."""
     path = Path(path)
-    content = from_mapping(_Content, read_yaml(path), str(path))
+    content = from_mapping(TaskContent, read_yaml(path), str(path))
     check_task(content.task, f"{path}: task: ")
     cls = settings_class(content.task)
     baseline = from_mapping(cls, content.baseline, f"{path}: baseline")

@@ -49,7 +49,8 @@ def _cost(job: Job) -> Cost:
     examples = setting.num_train_examples
     steps = config.epochs * math.ceil(examples / config.batch_size)
     forward = forward_flops_per_token(model, job, setting) * setting.input_len
-    evaluated = config.epochs * setting.num_validation_examples + setting.num_test_examples
+    judged = setting.count("validation" if job.fidelity == "corrected" else "test")
+    evaluated = config.epochs * judged + setting.num_test_examples
     flops = forward * (3 * config.epochs * examples + evaluated)
     return Cost(sum(p.numel() for p in model.parameters()), steps, flops)
 
@@ -68,7 +69,19 @@ def forward_flops_per_token(model: torch.nn.Module, job: Job, setting: TaskSetti
 
 
 def estimate_seconds(jobs: Sequence[Job], device: str) -> float:
-    """Training time of all jobs one after the other, from a few real steps of one job a task on ``device``."""
+    """Training time of all jobs one after the other, from a few real steps of one job a task on ``device``.
+
+    The steps run in one thread, as those of a worker do.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _estimate_seconds(jobs, device)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _estimate_seconds(jobs: Sequence[Job], device: str) -> float:
     costs = {job.id: job_cost(job) for job in jobs}
     seconds = 0.0
     for task in sorted({job.task for job in jobs}):

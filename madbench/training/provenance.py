@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import madbench
+from madbench.devices import cpu_name
 from madbench.jobs import Job
 
 
@@ -55,16 +56,6 @@ def device_name(device: str) -> str:
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     return cpu_name()
-
-
-@functools.cache
-def cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names and names[0] else platform.processor() or platform.machine()
 
 
 @functools.cache

@@ -73,7 +73,9 @@ def long_reference(make_mixer, randn):
     "label, length",
     [(label, length) for label in DOZEN for length in (1, 7, 65)] + [(label, n) for label in FULL for n in (63, 130)],
 )
-def test_every_path_equals_the_reference_at_odd_lengths(label, length, dtype, tolerance, long_reference, make_mixer, randn):
+def test_every_path_equals_the_reference_at_odd_lengths(
+    label, length, dtype, tolerance, long_reference, make_mixer, randn
+):
     mixer = make_mixer(label, n_head=1, max_len=140, chunk=16, std=0.2, dtype=dtype)
     x, cotangent = randn(1, length, 16).to(dtype), randn(1, length, 16, seed=2).to(dtype)
     for path in fast_paths(mixer):

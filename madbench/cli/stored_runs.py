@@ -1,0 +1,105 @@
+"""Stored runs, as rows for ``madbench ls runs``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from madbench.cli.options import RESULTS
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from madbench.jobs import Job
+    from madbench.runs import Run, Store
+
+
+def stored_runs(results: Path | None) -> tuple[Store | None, list[Run]]:
+    """The readable runs, by label and task. The default folder may not be there yet; one that was named has to be."""
+    from madbench.runs import Store
+
+    if results is None and not (RESULTS / "runs").exists():
+        return None, []
+    store = Store.open(results or RESULTS, create=False)
+    runs = sorted(store.runs(with_curves=False), key=lambda run: (run.job.label, run.job.task, run.job.seed))
+    return store, runs
+
+
+def run_row(run: Run, named: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
+    """A run as JSON has it: what is not a finite number is null."""
+    import math
+
+    job, record = run.job, run.record
+    metrics = {name: value if math.isfinite(value) else None for name, value in record.metrics.items()}
+    return {
+        **job.to_dict(),
+        "setting_change": _change(job, named),
+        "status": record.status,
+        "metrics": metrics,
+        "details": record.details,
+        "error": record.error,
+        "folder": str(run.folder),
+    }
+
+
+def _change(job: Job, named: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """The named setting nearest to the job's, and the fields in which the two differ."""
+    changes = {
+        name: [f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value]
+        for name, setting in named.get(job.task, {"": {}}).items()
+    }
+    nearest = min(changes, key=lambda name: len(changes[name]))
+    return " ".join([nearest, *changes[nearest]]).strip()
+
+
+def named_settings() -> dict[str, dict[str, dict[str, Any]]]:
+    """The settings that have a name, by task: ``baseline``, and those of the profiles with one setting a task."""
+    import dataclasses
+
+    from madbench.sweeps.plan import task_settings
+    from madbench.sweeps.profile import load_profile, profile_names
+    from madbench.tasks import TASK_NAMES, load_task
+
+    named = {task: {"baseline": dataclasses.asdict(load_task(task).baseline)} for task in TASK_NAMES}
+    for name in profile_names():
+        profile = load_profile(name)
+        if profile.difficulty == "baseline":
+            for task in TASK_NAMES:
+                named[task].setdefault(name, task_settings(task, profile)[0])
+    return named
+
+
+def runs_table(rows: list[dict[str, Any]], console: Console) -> RenderableType:
+    """A line a run where the terminal is wide enough for that, else two."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from madbench.cli.tables import fits, plain_table
+
+    table = plain_table([_run_columns(row) for row in rows], right=("lr", "wd", "seed", "acc", "steps/s"))
+    if fits(console, table):
+        return table
+    lines = []
+    for row in rows:
+        shown = _run_columns(row)
+        lines.append(Text(f"{shown.pop('label')}  {shown.pop('task')}  {shown.pop('setting')}", "bold"))
+        folder = shown.pop("folder")
+        lines.append(Text("  " + "  ".join(f"{name} {value}" for name, value in shown.items() if value is not None)))
+        lines.append(Text(f"  {folder}", "dim", overflow="fold"))
+    return Group(*lines)
+
+
+def _run_columns(row: dict[str, Any]) -> dict[str, Any]:
+    accuracy, speed = row["metrics"].get("accuracy"), row["details"].get("steps_per_second")
+    return {
+        "label": row["label"],
+        "task": row["task"],
+        "setting": row["setting_change"],
+        "lr": f"{row['training']['learning_rate']:g}",
+        "wd": f"{row['training']['weight_decay']:g}",
+        "seed": row["seed"],
+        "status": row["status"],
+        "acc": None if accuracy is None else f"{accuracy:.3f}",
+        "steps/s": None if speed is None else f"{speed:.1f}",
+        "folder": row["folder"],
+    }

@@ -1,0 +1,47 @@
+"""Tables of the terminal that several verbs share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+WIDEST = 1000  # columns of a terminal in which every table is as wide as it likes
+
+
+def plain_table(rows: list[dict[str, Any]], right: tuple[str, ...] = (), caption: str | None = None) -> Table:
+    """One column a key of ``rows``; those in ``right`` are aligned right, the last one folds where the width ends."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+        caption=caption,
+        caption_justify="left",
+    )
+    names = list(rows[0])
+    for name in names:
+        last = name == names[-1]
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=not last, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_shown(value)) for value in row.values()))
+    return table
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def fits(console: Console, table: Table) -> bool:
+    """Whether the terminal is wide enough to show ``table`` without folding or cutting a cell."""
+    from rich.measure import Measurement
+
+    return Measurement.get(console, console.options.update(width=WIDEST), table).maximum <= console.width

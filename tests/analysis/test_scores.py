@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from madbench.analysis.scores import MAD_AVERAGE, collect, published_scores, scores, with_average
+from madbench.jobs import Job, Record, TrainingConfig
+from madbench.resources import PUBLISHED
+from madbench.runs import Store
+from madbench.tasks import TASK_NAMES
+
+RUN = {
+    "label": "S", "task": "compression", "setting": "a", "seed": 0, "status": "finished", "accuracy": 0.5,
+    "selection_accuracy": 0.5, "ceiling": 1.0, "budget_ratio": 1.0,
+}
+"""One finished run as ``collect`` shows it."""
+
+
+def frame(*changes: dict) -> pd.DataFrame:
+    return pd.DataFrame([RUN | change for change in changes])
+
+
+def unfinished(status: str, **changes) -> dict:
+    return {"status": status, "accuracy": None, "selection_accuracy": None, "ceiling": None} | changes
+
+
+def one(table: pd.DataFrame) -> pd.Series:
+    assert len(table) == 1
+    return table.iloc[0]
+
+
+def test_the_best_run_of_a_setting_is_chosen_by_selection_accuracy_not_by_accuracy():
+    collected = frame(
+        {"accuracy": 0.9, "selection_accuracy": 0.1},
+        {"accuracy": 0.3, "selection_accuracy": 0.8},
+        {"accuracy": 0.6, "selection_accuracy": 0.7},
+    )
+    assert one(scores(collected)).accuracy == 30.0
+
+
+def test_a_score_is_the_mean_over_settings_of_their_best():
+    collected = frame(
+        {"setting": "a", "accuracy": 0.2, "selection_accuracy": 0.2},
+        {"setting": "a", "accuracy": 0.4, "selection_accuracy": 0.4},
+        {"setting": "b", "accuracy": 0.9, "selection_accuracy": 0.9, "ceiling": 0.95},
+        {"setting": "b", "accuracy": 0.7, "selection_accuracy": 0.7, "ceiling": 0.95},
+    )
+    score = one(scores(collected))
+    assert score.accuracy == pytest.approx(100 * (0.4 + 0.9) / 2)
+    assert score.ceiling == pytest.approx(100 * (1 + 0.95) / 2)
+    assert (score.done, score.expected, score.diverged) == (4, 4, 0)
+
+
+def test_labels_tasks_and_seeds_are_kept_apart_in_their_order():
+    collected = frame(
+        {"label": "S", "seed": 1, "accuracy": 0.1},
+        {"label": "R", "seed": 0, "accuracy": 0.2},
+        {"label": "S", "seed": 0, "accuracy": 0.3, "selection_accuracy": 0.9},
+        {"label": "S", "task": "memorization", "accuracy": 0.4},
+    )
+    found = scores(collected)
+    assert list(zip(found.label, found.task, found.seed, found.accuracy.round(6))) == [
+        ("S", "compression", 1, 10.0),
+        ("R", "compression", 0, 20.0),
+        ("S", "compression", 0, 30.0),
+        ("S", "memorization", 0, 40.0),
+    ]
+
+
+def test_a_tie_goes_to_the_first_run():
+    assert one(scores(frame({"accuracy": 0.2}, {"accuracy": 0.6}))).accuracy == 20.0
+
+
+def test_a_diverged_run_counts_but_is_not_chosen():
+    score = one(scores(frame(unfinished("diverged"), {"accuracy": 0.6}, unfinished("diverged"))))
+    assert score.accuracy == 60.0
+    assert (score.done, score.expected, score.diverged) == (3, 3, 2)
+
+
+def test_a_setting_whose_every_run_diverged_leaves_no_score():
+    score = one(scores(frame({"accuracy": 0.6}, unfinished("diverged", setting="b"))))
+    assert math.isnan(score.accuracy)
+    assert (score.done, score.expected, score.diverged) == (2, 2, 1)
+
+
+@pytest.mark.parametrize("status", ["missing", "failed"])
+def test_what_is_missing_or_failed_is_not_done(status):
+    score = one(scores(frame({"accuracy": 0.6}, unfinished(status, setting="b"), unfinished(status))))
+    assert score.accuracy == 60.0
+    assert (score.done, score.expected, score.diverged) == (1, 3, 0)
+
+
+def test_nothing_done_is_not_a_number():
+    score = one(scores(frame(unfinished("missing", budget_ratio=None))))
+    assert math.isnan(score.accuracy) and math.isnan(score.budget_ratio)
+    assert (score.done, score.expected) == (0, 1)
+
+
+def test_the_average_is_over_the_six_tasks_of_one_seed():
+    rows = [{"task": task, "accuracy": i / 10, "seed": seed} for seed in (0, 1) for i, task in enumerate(TASK_NAMES)]
+    rows[6]["accuracy"] = 0.6
+    averaged = with_average(scores(frame(*rows)))
+    assert len(averaged) == 14
+    averages = averaged[averaged.task == MAD_AVERAGE].set_index("seed")
+    assert averages.accuracy.round(6).to_dict() == {0: 25.0, 1: 35.0}
+    assert averages.expected.to_dict() == averages.done.to_dict() == {0: 6, 1: 6}
+
+
+def test_a_seed_with_a_job_missing_has_no_average():
+    rows = [{"task": task, "seed": seed} for seed in (0, 1, 2) for task in TASK_NAMES]
+    rows[-1] = unfinished("missing", **rows[-1])
+    rows += [unfinished("failed", task="compression", seed=1, setting="b")]
+    averaged = with_average(scores(frame(*rows)))
+    assert averaged[averaged.task == MAD_AVERAGE].seed.tolist() == [0]
+    assert MAD_AVERAGE not in set(with_average(scores(frame(*rows[:5]))).task)
+
+
+def test_a_diverged_task_leaves_no_average_but_is_counted():
+    rows = [{"task": task} for task in TASK_NAMES]
+    rows[2] = unfinished("diverged", **rows[2])
+    average = with_average(scores(frame(*rows))).iloc[-1]
+    assert average.task == MAD_AVERAGE and average.diverged == 1
+    assert math.isnan(average.accuracy)
+
+
+def test_collect_has_a_row_for_every_job_in_order(tmp_path):
+    store = Store.open(tmp_path)
+    jobs = [
+        Job("S", "compression", {"seq_len": 8}, training=TrainingConfig(learning_rate=rate), seed=seed)
+        for rate in (0.1, 0.2)
+        for seed in (0, 1)
+    ]
+    other = replace(jobs[0], label="R")
+    metrics = {"accuracy": 0.5, "selection_accuracy": 0.25, "ceiling": 1.0, "test_loss": 1.0}
+    store.finish(jobs[3], Record("finished", metrics, details={"budget_ratio": 0.9, "device": "cpu", "path": "sdpa"}))
+    store.finish(jobs[1], Record("diverged", error="loss"))
+    store.finish(jobs[2], Record("failed", error="crash"))
+    store.finish(other, Record("finished", metrics))
+    collected = collect(jobs, store)
+    assert collected.id.tolist() == [job.id for job in jobs]
+    assert collected.status.tolist() == ["missing", "diverged", "missing", "finished"]
+    assert collected.learning_rate.tolist() == [0.1, 0.1, 0.2, 0.2] and collected.seed.tolist() == [0, 1, 0, 1]
+    last = collected.iloc[3]
+    assert (last.accuracy, last.selection_accuracy, last.ceiling) == (0.5, 0.25, 1.0)
+    assert (last.budget_ratio, last.device, last.path) == (0.9, "cpu", "sdpa")
+    assert collected.accuracy.isna().tolist() == [True, True, True, False]
+    assert scores(collected)[["done", "expected", "diverged"]].values.tolist() == [[0, 2, 0], [2, 2, 1]]
+
+
+def test_a_damaged_run_is_missing(tmp_path):
+    store = Store.open(tmp_path)
+    job = Job("S", "compression", {})
+    store.finish(job, Record("finished", {"accuracy": 0.5}))
+    (tmp_path / "runs" / job.id / "record.json").write_text("{}")
+    assert collect([job], store).status.tolist() == ["missing"]
+
+
+def test_an_empty_store_gives_scores_without_numbers(tmp_path):
+    found = scores(collect([Job("S", "compression", {}, seed=seed) for seed in (0, 1)], Store.open(tmp_path)))
+    assert found.accuracy.isna().all()
+    assert found.expected.tolist() == [1, 1]
+
+
+def test_the_published_table_has_the_papers_33_labels_and_its_averages():
+    published = published_scores()
+    assert len(published) == 33
+    assert published["S"][MAD_AVERAGE] == 50.69 and published["S-p"]["compression"] == 44.69
+    with open(PUBLISHED / "hypermlp_table1.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            mean = sum(float(row[task]) for task in TASK_NAMES) / 6
+            assert published[row["label"]][MAD_AVERAGE] == pytest.approx(mean, abs=0.02)

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import shutil
+import subprocess
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from madbench.analysis.scores import published_scores
+from madbench.analysis.tables import AblationTable, Cell, ablation_table
+from madbench.tasks import TASK_NAMES
+
+NAN = float("nan")
+SCORE = {
+    "label": "S", "task": "compression", "seed": 0, "accuracy": 50.0, "ceiling": 100.0, "done": 6, "expected": 6,
+    "diverged": 0, "budget_ratio": 0.99,
+}
+"""One row of ``scores``."""
+
+
+def table(*changes: dict, tasks=("compression",), caption: str = "Percent.") -> AblationTable:
+    return ablation_table(pd.DataFrame([SCORE | change for change in changes]), tasks, caption)
+
+
+def complete(label: str = "S", seed: int = 0, accuracy: float = 50.0) -> list[dict]:
+    return [{"label": label, "seed": seed, "task": task, "accuracy": accuracy + i} for i, task in enumerate(TASK_NAMES)]
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (Cell(76.14, 1.25, 3, 18, 18, 0), "76.1 ±1.2"),
+        (Cell(76.14, NAN, 1, 6, 6, 0), "76.1"),
+        (Cell(76.14, NAN, 1, 6, 6, 2), "76.1"),
+        (Cell(76.14, NAN, 1, 3, 6, 0), "76.1 (3/6)"),
+        (Cell(76.14, 0.0, 2, 3, 12, 0), "76.1 ±0.0 (3/12)"),
+        (Cell(NAN, NAN, 1, 6, 6, 6), "diverged"),
+        (Cell(NAN, NAN, 1, 1, 6, 1), "diverged (1/6)"),
+        (Cell(NAN, NAN, 0, 0, 6, 0), "-"),
+    ],
+)
+def test_a_cell_says_what_it_rests_on(cell, text):
+    assert cell.text == text
+
+
+def test_a_cell_is_mean_and_standard_deviation_over_seeds():
+    made = table({"seed": 0, "accuracy": 40.0}, {"seed": 1, "accuracy": 44.0}, {"seed": 2, "accuracy": 48.0})
+    assert made.rows["S"]["compression"] == Cell(44.0, 4.0, 3, 18, 18, 0)
+    headings, (ours, published) = made.text_rows()
+    assert headings == ["Label", "Compr.", "Budget", "n"]
+    assert ours == ["S", "44.0 ±4.0", "0.990", "3"]
+    assert published == ["  published", "35.2", "", ""]
+
+
+def test_one_seed_has_no_spread():
+    cell = table({}).rows["S"]["compression"]
+    assert (cell.mean, cell.n) == (50.0, 1) and math.isnan(cell.spread)
+
+
+def test_a_seed_not_begun_is_left_out_of_the_mean_but_not_of_what_is_expected():
+    cell = table({}, {"seed": 1, "accuracy": NAN, "done": 0}).rows["S"]["compression"]
+    assert (cell.mean, cell.n, cell.text) == (50.0, 1, "50.0 (6/12)")
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+def test_a_diverged_seed_leaves_the_cell_without_a_number(seeds):
+    rows = [{"seed": seed, "accuracy": 40.0 + seed} for seed in range(1, seeds)]
+    made = table(*rows, {"seed": 0, "accuracy": NAN, "diverged": 6})
+    assert made.rows["S"]["compression"].text == "diverged"
+
+
+def test_the_average_column_is_there_for_all_six_tasks_only():
+    made = table(*complete(accuracy=40.0), tasks=TASK_NAMES)
+    assert made.rows["S"]["mad_average"].mean == 42.5
+    headings, (ours, published) = made.text_rows()
+    assert headings[-3:] == ["MAD avg", "Budget", "n"]
+    assert ours[-3] == "42.5" and published[-3] == "50.7"
+    assert "MAD avg" not in table({}).text_rows()[0]
+
+
+def test_the_average_is_over_complete_seeds():
+    begun = complete(seed=1, accuracy=90.0)
+    begun[3] |= {"done": 0, "accuracy": NAN}
+    begun[0] |= {"diverged": 1}
+    made = table(*complete(accuracy=40.0), *begun, tasks=TASK_NAMES)
+    assert made.rows["S"]["mad_average"].text == "42.5"
+    (ours, _) = made.text_rows()[1]
+    assert ours[1] == "65.0 ±35.4" and ours[-1] == "1-2"
+    only_begun = table(*begun, tasks=TASK_NAMES)
+    assert only_begun.text_rows()[1][0][-3:] == ["-", "0.990", "1"]
+
+
+def test_rows_keep_the_order_of_the_labels_and_published_rows_follow_theirs():
+    made = table({"label": "S-p"}, {"label": "R-q"}, {"label": "S"})
+    assert [row[0] for row in made.text_rows()[1]] == ["S-p", "  published", "R-q", "S", "  published"]
+
+
+def test_records_hold_every_cell_and_are_strict_json():
+    made = table({"seed": 0}, {"seed": 1, "accuracy": 54.0}, {"label": "R-q", "accuracy": NAN, "diverged": 6})
+    ours, other = made.records()
+    assert ours == {
+        "label": "S", "task": "compression", "mean": 52.0, "spread": pytest.approx(8**0.5), "budget_ratio": 0.99,
+        "n": 2, "done": 12, "expected": 12, "diverged": 0, "published": published_scores()["S"]["compression"],
+    }
+    assert (other["mean"], other["spread"], other["published"], other["diverged"]) == (None, None, None, 6)
+    assert json.loads(json.dumps(made.records(), allow_nan=False)) == [ours, other]
+
+
+def test_csv_is_a_line_a_cell():
+    made = table(*complete(), {"label": "R-q"}, tasks=TASK_NAMES)
+    lines = list(csv.DictReader(io.StringIO(made.to_csv())))
+    assert len(lines) == 8
+    assert (lines[0]["label"], lines[0]["task"], float(lines[0]["mean"]), lines[0]["spread"]) == (
+        "S", "compression", 50.0, "",
+    )  # fmt: skip
+    assert float(lines[0]["published"]) == 35.19 and lines[7]["published"] == ""
+
+
+def test_markdown_has_a_rule_and_as_many_columns_in_every_row():
+    text = table(*complete(), {"label": "R-12o!"}, tasks=TASK_NAMES, caption="Mean | n.").to_markdown()
+    lines = text.splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert [row.count("|") for row in rows] == [11] * 6
+    assert rows[1] == "| --- |" + " ---: |" * 9
+    assert rows[3].startswith("| *published* | 35.2 |") and rows[4].startswith("| R-12o! | 50.0 |")
+    assert lines[-1] == "Mean | n."
+
+
+def on_terminal(made: AblationTable, width: int) -> str:
+    console = Console(width=width, file=io.StringIO())
+    console.print(made.to_rich(width))
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    return text
+
+
+def test_a_wide_terminal_shows_a_line_a_row():
+    text = on_terminal(table(*complete(), *complete(seed=1, accuracy=60.0), tasks=TASK_NAMES), 120)
+    lines = text.rstrip().splitlines()
+    assert len(lines) == 4
+    assert lines[2].split() == "S 55.0 ±7.1 56.0 ±7.1 57.0 ±7.1 58.0 ±7.1 59.0 ±7.1 60.0 ±7.1 57.5 ±7.1 0.990 2".split()
+    assert lines[3].split() == "published 35.2 8.9 83.7 29.2 85.0 62.1 50.7".split()
+
+
+def test_80_columns_show_every_number_in_full():
+    rows = complete("G-pcg-q-12o") + complete("G-pcg-q-12o", seed=1, accuracy=60.0)
+    rows[2] |= {"done": 3}
+    rows[4] |= {"accuracy": NAN, "diverged": 6}
+    text = on_terminal(table(*rows, tasks=TASK_NAMES), 80)
+    assert set(text.split()) >= {"55.0", "±7.1", "(9/12)", "diverged", "62.5", "0.990", "1-2", "100.0", "74.8"}
+    assert "…" not in text
+
+
+def test_latex_escapes_what_tex_reads():
+    caption = r"d_model 64 & 50%, {a: #1}, $x^2$ ~ C:\runs, <mean ±1>"
+    text = table(*complete(), {"label": "R-12o!"}, tasks=TASK_NAMES, caption=caption).to_latex()
+    assert (
+        r"\caption{d\_model 64 \& 50\%, \{a: \#1\}, \$x\textasciicircum{}2\$ \textasciitilde{} "
+        r"C:\textbackslash{}runs, \textless{}mean $\pm$1\textgreater{}}"
+    ) in text
+    body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
+    rows = [line for line in body.splitlines() if line.endswith(r"\\")]
+    columns = re.search(r"\\begin\{tabular\}\{(l?r+)\}", text)[1]
+    assert len(columns) == 10
+    assert [row.count(" & ") for row in rows] == [9] * 5
+    assert rows[1].startswith(r"\texttt{S} & 50.0 &") and rows[2].startswith(r"\quad published & 35.2")
+    for environment in ("table", "tabular"):
+        assert text.count(rf"\begin{{{environment}}}") == text.count(rf"\end{{{environment}}}") == 1
+    unescaped = re.sub(r"\\.", "", text)
+    assert unescaped.count("{") == unescaped.count("}")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_compiles(tmp_path):
+    made = table(*complete(), *complete(seed=1, accuracy=60.0), tasks=TASK_NAMES, caption=r"50%_#&~^\{}±<>|")
+    document = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + made.to_latex() + r"\end{document}"
+    (tmp_path / "table.tex").write_text(document)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout

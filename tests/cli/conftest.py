@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import madbench
+import madbench.cli
+from madbench.errors import MadbenchError
+
+PROFILE = """\
+description: A few steps of two tasks.
+comparable_with_paper: false
+difficulty: baseline
+precision: float32
+learning_rates: [1.0e-3]
+weight_decays: [0.0]
+model: {d_model: 16}
+training: {batch_size: 16, epochs: 2}
+tasks:
+  compression: {setting: {seq_len: 16, num_train_examples: 64, num_validation_examples: 32, num_test_examples: 32}}
+  in_context_recall: {setting: {seq_len: 16, num_train_examples: 64, num_validation_examples: 32, num_test_examples: 32}}
+"""
+
+
+class Ended(NamedTuple):
+    code: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory) -> str:
+    """A profile that trains two tasks in no time."""
+    path = tmp_path_factory.mktemp("profiles") / "tiny.yaml"
+    path.write_text(PROFILE)
+    return str(path)
+
+
+@pytest.fixture
+def main(monkeypatch, capfd, tmp_path) -> Callable[..., Ended]:
+    """The command line in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def call(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["madbench", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            madbench.cli.main()
+        code = ended.value.code
+        return Ended(0 if code is None else code, *capfd.readouterr())
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def start() -> Callable[..., subprocess.Popen]:
+    """``python -m madbench ...`` in a process group of its own, as a terminal would start it."""
+    checkout = str(Path(madbench.__file__).resolve().parents[1])
+
+    def call(folder: Path, *arguments: str) -> subprocess.Popen:
+        environment = os.environ | {"PYTHONPATH": checkout, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-m", "madbench", *map(str, arguments)]
+        return subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        )
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def finish() -> Callable[[subprocess.Popen], Ended]:
+    """Waits for such a process and gives what it printed."""
+
+    def call(process: subprocess.Popen) -> Ended:
+        out, err = process.communicate(timeout=120)
+        return Ended(process.returncode, out, err)
+
+    return call
+
+
+@pytest.fixture
+def invoke():
+    """``invoke(module, *words, columns=80)``: one verb in this process; only a user's error stays in the result."""
+
+    def invoke(module, *words, columns=80):
+        app = typer.Typer()
+        app.callback()(lambda: None)
+        module.add_to(app)
+        verb = module.__name__.rpartition(".")[2]
+        result = CliRunner().invoke(app, [verb, *map(str, words)], env={"COLUMNS": str(columns), "NO_COLOR": "1"})
+        if result.exception and not isinstance(result.exception, (MadbenchError, SystemExit)):
+            raise result.exception
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def refuse(invoke):
+    """``refuse(module, *words)``: the message of the user's error a verb ends in."""
+
+    def refuse(module, *words):
+        result = invoke(module, *words)
+        assert isinstance(result.exception, MadbenchError), result.output
+        return str(result.exception)
+
+    return refuse

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from madbench.budget import solve
+from madbench.cli import budget
+from madbench.errors import BudgetError
+from madbench.labels import all_variants
+
+
+def test_json_agrees_with_a_count_by_hand(invoke):
+    (row,) = json.loads(invoke(budget, "R-cg-q", "--json").output)
+    assert (row["r_qk"], row["r_vo"], row["r"]) == (32, 138, 0)
+    assert (row["qk_width"], row["vo_width"]) == (16, 69)
+    assert row["terms"] == {"qk": 8192, "vo": 35328, "conv": 1024, "qk_gate": 4128, "vo_gate": 17802}
+    assert row["strict_total"] == row["published_total"] == 66474
+    assert row["budget"] == 4 * 128**2 + 8 * 128 == row["strict_total"] + row["slack"]
+    assert row["state_bytes_per_token"] == 2 * (32 + 138)
+
+
+def test_both_countings_are_shown_whichever_solves_the_ranks(invoke):
+    for counting in ("strict", "published"):
+        (row,) = json.loads(invoke(budget, "R-12o!", "--budget", counting, "--json").output)
+        assert row["counting"] == counting
+        assert row["strict_total"] == 65536 + 2 * (2 * 16 * 129 + 2 * 128 * 33)
+        assert row["published_total"] == 65536 + 2 * (2 * 16 * 129)
+        assert row["strict_ratio"] == row["strict_total"] / 65536
+        assert row["published_ratio"] == row["published_total"] / 65536
+
+
+def test_the_total_is_the_number_of_parameters_of_the_built_mixer(invoke):
+    from madbench.operators.registry import build
+
+    words = ("--d-model", 48, "--n-head", 3, "--max-len", 20, "--mix-rank", 5, "--rank-multiple", 2)
+    (row,) = json.loads(invoke(budget, "G-pcg-q-12o", *words, "--json").output)
+    mixer = build("G-pcg-q-12o", 48, 20, n_head=3, mix_rank=5, rank_multiple=2)
+    assert row["strict_total"] == sum(parameter.numel() for parameter in mixer.parameters())
+
+
+@pytest.mark.parametrize("counting", ["strict", "published"])
+def test_every_formula_on_the_screen_gives_its_term(counting):
+    seen = set()
+    for variant in all_variants():
+        allocation = solve(variant, 96, 3, 40, counting, 7)
+        names = {"d": 96, "H": 3, "H_q": allocation.query_heads, "L": 40, "r": allocation.ranks.mix}
+        names |= {"r_qk": allocation.ranks.qk, "r_vo": allocation.ranks.vo}
+        for term, size in allocation.terms.items():
+            formula, _ = budget.TERMS[term]
+            product = re.sub(r"(?<=[\w)]) (?=[\w(])", "*", formula)
+            assert eval(product, {}, names) == size, (str(variant), term)
+            seen.add(term)
+    assert seen == set(budget.TERMS)
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_the_papers_labels_fit_the_width_and_nothing_is_cut(invoke, columns):
+    text = invoke(budget, "@table1", columns=columns).output
+    assert max(map(len, text.splitlines())) <= columns
+    assert "…" not in text
+    for cell in ("R-pcg-q-12o", "104,288", "-37,728", "1.576", "published"):
+        assert cell in text
+
+
+def test_one_label_is_broken_down_and_several_only_on_request(invoke):
+    def broken_down(*words):
+        return invoke(budget, *words).output.count("W_q, W_k")
+
+    assert broken_down("S-c") == 1
+    assert broken_down("S-c", "R-c") == 0
+    assert broken_down("S-c", "R-c", "--terms") == 2
+
+
+def test_an_infeasible_label_hides_no_other_and_ends_in_its_message(invoke):
+    words = ("S-c", "R-cg-q-12o", "R", "--d-model", 32, "--max-len", 1024)
+    result = invoke(budget, *words)
+    assert isinstance(result.exception, BudgetError)
+    assert "R-cg-q-12o does not fit its budget" in str(result.exception)
+    assert "4,352" in result.output and "4,096" in result.output and "no fit" in result.output
+    rows = json.loads(invoke(budget, *words, "--json").stdout)
+    assert [row["label"] for row in rows] == ["S-c", "R-cg-q-12o", "R"]
+    assert ["error" in row for row in rows] == [False, True, False]
+
+
+def test_a_long_list_of_infeasible_labels_is_cut_short(refuse):
+    message = refuse(budget, "{S,R,G}-{cg,g}-q-12o", "--d-model", 8, "--max-len", 4096)
+    assert message.count("does not fit its budget") == budget.MOST_REASONS
+    assert message.endswith("and 3 more labels that do not fit")
+
+
+def test_a_size_that_is_no_size_is_a_usage_error(invoke):
+    result = invoke(budget, "S", "--n-head", 0)
+    assert result.exit_code == 2 and "--n-head" in result.output

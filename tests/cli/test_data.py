@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import json
+import typing
+
+import pytest
+
+from madbench.cli import data, preview
+from madbench.jobs import Job
+from madbench.tasks import IGNORE, TASK_NAMES, generate, load_task, make_setting
+from madbench.tasks.base import Role
+from madbench.tasks.compression import Compression
+
+
+def shown_positions(text):
+    """(token, letter, target) of each position of the first example, read off the screen by column."""
+    lines = [line for line in text.splitlines() if line[4:11].split()[:1] in (["token"], ["role"], ["target"])]
+    positions, block = [], []
+    for line in [*lines, "          token"]:
+        if line.split()[0 if line.startswith("      ") else 1] == "token" and block:
+            ends = [i for i in range(11, len(block[0])) if (block[0] + " ")[i + 1] == " " and block[0][i] != " "]
+            for start, end in zip([10, *ends], ends):
+                token, letter, *target = ((row[start + 1 : end + 1]).strip() for row in block)
+                positions.append((int(token), letter, int(target[0]) if target and target[0] else None))
+            block = []
+        block.append(line)
+    return positions
+
+
+def test_without_a_task_all_six_are_listed_with_what_they_ask(invoke):
+    text = invoke(data).output
+    for task in TASK_NAMES:
+        assert f"{task}\n  {load_task(task).description}" in text
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_json_has_the_data_a_run_with_this_seed_has(invoke, split):
+    content = json.loads(invoke(data, "selective_copying", "--split", split, "--seed", 3, "--json").output)
+    setting = make_setting("selective_copying", content["setting"], "test")
+    job = Job("S", "selective_copying", content["setting"], seed=3)
+    expected = generate("selective_copying", setting, split, job.derived_seed("data"))
+    assert [example["index"] for example in content["examples"]] == [0, 1]
+    for example in content["examples"]:
+        positions = example["positions"]
+        targets = [IGNORE if position["target"] is None else position["target"] for position in positions]
+        assert [position["token_id"] for position in positions] == expected.inputs[example["index"]].tolist()
+        assert targets == expected.targets[example["index"]].tolist()
+    assert content["targets_per_sequence"] == {"mean": 8.0, "fewest": 8, "most": 8}
+    assert content["ceiling"] == 1.0
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("task", TASK_NAMES)
+def test_the_screen_shows_every_token_role_and_target_without_colour(invoke, task, columns):
+    words = (task, "--examples", 1)
+    text = invoke(data, *words, columns=columns).output
+    assert max(map(len, text.splitlines())) <= columns and "\x1b" not in text
+    (example,) = json.loads(invoke(data, *words, "--json").output)["examples"]
+    letters = [preview.LETTERS[position["role"]][0] for position in example["positions"]]
+    expected = [(p["token_id"], letter, p["target"]) for p, letter in zip(example["positions"], letters)]
+    assert shown_positions(text) == expected
+    legend = " ".join(text.split("roles: ")[1].split("\n\n")[0].split())
+    for position, letter in zip(example["positions"], letters):
+        assert f"{letter} {position['role']}" in legend
+
+
+def test_every_role_has_a_letter_and_no_task_uses_one_twice(invoke):
+    assert set(preview.LETTERS) == set(typing.get_args(Role))
+    for task in TASK_NAMES:
+        example = json.loads(invoke(data, task, "--examples", 1, "--split", "train", "--json").output)["examples"][0]
+        roles = {position["role"] for position in example["positions"]}
+        assert len({preview.LETTERS[role][0] for role in roles}) == len(roles)
+
+
+def test_the_setting_comes_from_the_profile_and_takes_changes(invoke):
+    def setting(*words):
+        return json.loads(invoke(data, "in_context_recall", "--examples", 1, "--json", *words).output)["setting"]
+
+    assert setting("--profile", "full")["seq_len"] == load_task("in_context_recall").baseline.seq_len
+    changed = setting("seq_len=8", "vocab_size=10", "num_test_examples=2")
+    assert (changed["seq_len"], changed["vocab_size"], changed["num_test_examples"]) == (8, 10, 2)
+
+
+def test_check_counts_examples_and_targets_of_every_split(invoke):
+    counts = ("num_train_examples=30", "num_validation_examples=20", "num_test_examples=10")
+    rows = json.loads(invoke(data, "compression", "seq_len=8", *counts, "--check", "--json").output)["checked"]
+    assert [(row["split"], row["examples"], row["targets"], row["violations"]) for row in rows] == [
+        ("train", 30, 240, 0),
+        ("validation", 20, 160, 0),
+        ("test", 10, 80, 0),
+    ]
+
+
+def test_check_without_a_task_checks_all_and_fits_80_columns(invoke):
+    result = invoke(data, "--check", "--split", "validation")
+    assert result.exit_code == 0
+    assert all(task in result.output for task in TASK_NAMES)
+    assert "…" not in result.output and max(map(len, result.output.splitlines())) <= 80
+
+
+def test_check_names_what_breaks_the_rules(invoke, monkeypatch):
+    def draw(self, rng, count, training):
+        tokens = rng.integers(self.vocab_size - 1, size=(count, self.seq_len))
+        return tokens, tokens
+
+    monkeypatch.setattr(Compression, "draw", draw)
+    words = ("compression", "seq_len=8", "num_test_examples=20", "--check", "--split", "test")
+    result = invoke(data, *words)
+    assert isinstance(result.exception, data.DataError)
+    assert "20 violations" in str(result.exception) and "and 15 more" in str(result.exception)
+    assert "compression (seq_len 8" in str(result.exception) and "example 0: the compression id" in str(result.exception)
+    content = json.loads(invoke(data, *words, "--json").stdout)
+    assert content["checked"][0]["violations"] == len(content["violations"]) == 20
+
+
+def test_progress_comes_only_when_a_check_takes_long(invoke, monkeypatch):
+    words = ("compression", "seq_len=8", "--check", "--split", "test")
+    assert invoke(data, *words).stderr == ""
+    monkeypatch.setattr(data, "SECONDS_WITHOUT_PROGRESS", -1.0)
+    result = invoke(data, *words)
+    assert "compression test" in result.stderr and "%" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["compresion"], "did you mean 'compression'"),
+        (["compression", "memorization"], "one task at a time"),
+        (["compression", "seq_le=4"], "did you mean 'seq_len'"),
+        (["compression", "seq_len=[a"], "is not a value"),
+        (["compression", "--split", "tests"], "did you mean 'test'"),
+        (["compression", "--examples", "3", "--check"], "--examples has no effect"),
+        (["compression", "--examples", "9999"], "the test split of compression has"),
+        (["seq_len=4"], "seq_len=4 has no effect without a task"),
+        (["seq_len=4", "--check"], "seq_len=4 has no effect without a task"),
+        (["--split", "test"], "--split has no effect without a task"),
+        (["compression", "--profile", "quik"], "did you mean 'quick'"),
+    ],
+)
+def test_what_cannot_be_shown_is_an_error(refuse, words, message):
+    assert message in refuse(data, *words)

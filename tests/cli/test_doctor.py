@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import os
+from importlib import metadata
+
+import pytest
+
+from madbench.cli import doctor, requirements
+from madbench.errors import TrainingError
+
+
+@pytest.fixture
+def examine(invoke, tmp_path):
+    """What ``doctor --json`` says, and the error it ends in."""
+
+    def examine(*words):
+        result = invoke(doctor, "--results", tmp_path / "results", "--json", *words)
+        return json.loads(result.stdout), str(result.exception or "")
+
+    return examine
+
+
+def test_a_machine_that_runs_these_tests_is_fit(examine):
+    content, error = examine()
+    assert content["problems"] == [] and error == ""
+    assert content["machine"]["cores_usable"] == len(os.sched_getaffinity(0))
+    assert content["machine"]["memory_bytes"] > 2**28
+    versions = {package["name"]: package["version"] for package in content["packages"]}
+    assert set(versions) >= {"numpy", "pandas", "pyyaml", "rich", "torch", "typer"}
+    assert versions == {name: metadata.version(name) for name in versions}
+
+
+def test_every_path_is_run_against_the_reference(examine):
+    paths = {path["path"]: path for path in examine()[0]["paths"] if path["device"] == "cpu"}
+    assert set(paths) >= {"dense", "chunked", "sdpa"}
+    assert all(path["works"] and 0 < path["max_relative_error"] < 1e-5 for path in paths.values())
+    assert paths["dense"]["labels"] == list(doctor.LABELS_OF_CHECK)
+    assert paths["sdpa"]["labels"] == ["S-pc"]
+
+
+@pytest.mark.parametrize("factor", [1.01, float("nan")])
+def test_a_path_that_computes_something_else_is_found(examine, monkeypatch, factor):
+    from madbench.operators.dynamic_mlp import DynamicMLP
+
+    honest = DynamicMLP._attend_in_chunks
+    monkeypatch.setattr(DynamicMLP, "_attend_in_chunks", lambda self, p: factor * honest(self, p))
+    content, error = examine()
+    assert [path["path"] for path in content["paths"] if not path["works"]] == ["chunked"]
+    assert error == content["problems"][0] and error.startswith("path chunked on cpu: differs from the reference")
+
+
+def test_a_path_that_fails_is_found_with_its_reason(examine, monkeypatch):
+    from madbench.operators.dynamic_mlp import DynamicMLP
+
+    def fail(self, p):
+        raise RuntimeError("no kernel image")
+
+    monkeypatch.setattr(DynamicMLP, "_attend_in_chunks", fail)
+    assert examine()[1] == "path chunked on cpu: S-pc: no kernel image"
+
+
+def test_a_path_that_refuses_every_label_is_found(examine, monkeypatch):
+    from madbench.operators.dynamic_mlp import DynamicMLP
+
+    build = DynamicMLP.__init__
+
+    def refuse(self, allocation, rope="rotation", path="auto", chunk=128):
+        if path == "dense":
+            raise TrainingError("not here")
+        build(self, allocation, rope, path, chunk)
+
+    monkeypatch.setattr(DynamicMLP, "__init__", refuse)
+    assert examine()[1] == "path dense on cpu: refuses every label tried"
+
+
+def test_a_package_that_is_missing_or_too_old_is_found_with_its_cure(examine, monkeypatch):
+    version = metadata.version
+
+    def of_another_machine(name):
+        if name == "pandas":
+            raise metadata.PackageNotFoundError(name)
+        return "0.9.1" if name == "typer" else version(name)
+
+    monkeypatch.setattr(metadata, "version", of_another_machine)
+    content, error = examine()
+    assert len(content["problems"]) == 2
+    assert "pandas>=" in error and "not installed; install it with: pip install 'pandas>=" in error
+    assert "typer>=0.15: version 0.9.1 is here" in error
+
+
+def test_a_missing_extra_is_no_problem_and_comes_with_its_command(invoke, monkeypatch, tmp_path):
+    project = {"dependencies": ["numpy>=1.26"], "optional-dependencies": {"kernels": ["no-such-package>=1"]}}
+    monkeypatch.setattr(requirements, "_project", lambda: project)
+    result = invoke(doctor, "--results", tmp_path)
+    assert result.exit_code == 0
+    assert "kernels" in result.output and "get them with: pip install -e '.[kernels]'" in result.output
+
+
+def test_extras_of_an_installed_distribution_come_from_its_metadata(monkeypatch):
+    declared = ["numpy>=1.26", "no-such-package>=1; extra == 'kernels'", 'pytest>=8; extra == "test"']
+    monkeypatch.setattr(requirements, "_project", lambda: None)
+    monkeypatch.setattr(metadata, "requires", lambda name: declared if name == "madbench" else None)
+    packages, extras = requirements.requirements()
+    assert [(package["name"], package["needs"], package["fits"]) for package in packages] == [("numpy", ">=1.26", True)]
+    assert [(extra["extra"], extra["installed"]) for extra in extras] == [("kernels", False), ("test", True)]
+    assert extras[0]["install_with"] == "pip install 'madbench[kernels]'"
+
+
+def test_versions_are_compared_as_numbers(monkeypatch):
+    monkeypatch.setattr(metadata, "version", lambda name: "2.13.0+cpu")
+    assert requirements._installed("torch>=2.6")["fits"]
+    assert requirements._installed("torch")["fits"]
+    assert not requirements._installed("torch>=2.14")["fits"]
+
+
+def test_the_results_folder_is_tried_and_not_created(examine, tmp_path):
+    content, _ = examine()
+    assert content["results"]["writable"] and not content["results"]["exists"]
+    assert content["results"]["free_bytes"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_results_folder_that_cannot_be_written_is_found(refuse, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "cannot be written: Not a directory" in refuse(doctor, "--results", tmp_path / "file" / "results")
+
+
+def test_a_full_disk_is_found(refuse, tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor, "LEAST_FREE_BYTES", 1 << 80)
+    assert "MiB free" in refuse(doctor, "--results", tmp_path)
+
+
+def test_the_screen_names_everything(invoke, tmp_path):
+    text = invoke(doctor, "--results", tmp_path).output
+    for part in ("python", "cores usable", "bfloat16", "gpu" if "none that torch" in text else "cuda:0", "torch"):
+        assert part in text
+    assert "chunked cpu" in text and "largest relative error" in text and "GiB free" in text

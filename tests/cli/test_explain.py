@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from madbench.cli import explain
+from madbench.labels import FamilyLabel, parse
+from madbench.labels import explain as explanations
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_the_screen_has_every_letter_name_and_equation_within_its_width(invoke, columns):
+    text = invoke(explain, "R-pcg-q-12o", columns=columns).output
+    assert max(map(len, text.splitlines())) <= columns
+    joined = "".join(text.split())
+    for row in explanations(parse("R-pcg-q-12o")):
+        for part in (row.name, row.what, row.equation, row.source):
+            assert "".join(part.split()) in joined
+
+
+def test_later_labels_say_how_they_differ_from_the_first(invoke):
+    text = invoke(explain, "R-cg-q", "R-cg-q-12o", "G-cg-q").output
+    assert "differs from R-cg-q in: mix1, mix2" in text
+    assert "differs from R-cg-q in: base" in text
+    assert text.count("differs from") == 2
+
+
+def test_json_has_the_letters_and_the_differences(invoke):
+    content = json.loads(invoke(explain, "HyperGLU", "G-cg-12o!", "--json").output)
+    assert [entry["label"] for entry in content] == ["G-cg-q-12o", "G-cg-12o!"]
+    assert [letter["letter"] for letter in content[0]["letters"]] == list("Gcgq12o")
+    assert [entry["differs_from_first_in"] for entry in content] == [[], ["budget"]]
+
+
+def test_a_bad_label_is_shown_with_a_caret(refuse):
+    assert "^" in refuse(explain, "R-cq-z")
+
+
+def test_a_label_of_another_family_has_no_letters(refuse, monkeypatch):
+    monkeypatch.setattr("madbench.labels.expand", list)
+    monkeypatch.setattr("madbench.labels.parse", lambda label: FamilyLabel(*label.split(":")))
+    assert "'fla:gla'" in refuse(explain, "fla:gla")

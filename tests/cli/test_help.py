@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from madbench.cli import app
+
+COMMANDS = typer.main.get_command(app).commands
+
+
+def examples(verb):
+    """The command lines in the help of ``verb``, without what is said about them."""
+    lines = re.findall(rf"^\s+madbench ({verb}\b.*)$", COMMANDS[verb].help, re.MULTILINE)
+    return [shlex.split(re.split(r"\s{2,}", line)[0]) for line in lines]
+
+
+def test_help_is_shown_without_importing_anything_heavy():
+    program = (
+        "import sys; from madbench.cli import main; sys.argv = ['madbench', '--help']\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "print(sorted({'torch', 'numpy', 'pandas', 'yaml'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "[]"
+    assert all(verb in result.stdout for verb in COMMANDS)
+
+
+def test_a_users_error_is_one_message_and_exit_code_2():
+    command = [sys.executable, "-m", "madbench", "explain", "R-cg-12o"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2 and result.stdout == ""
+    assert result.stderr.startswith("label 'R-cg-12o'\n") and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_every_verb_has_examples_whose_words_and_options_exist(verb):
+    found = examples(verb)
+    assert found
+    for _, *words in found:
+        COMMANDS[verb].make_context(verb, words)
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_every_option_and_argument_says_what_it_is(verb):
+    for parameter in COMMANDS[verb].params:
+        assert parameter.help or parameter.name == "help", parameter.name

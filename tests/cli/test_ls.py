@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+
+import pytest
+
+from madbench import resources
+from madbench.cli import ls
+from madbench.config import read_yaml
+from madbench.jobs import Job, Record
+from madbench.runs import Store
+from madbench.sweeps.plan import task_settings
+from madbench.sweeps.profile import load_profile
+from madbench.tasks import TASK_NAMES, load_task
+
+
+@pytest.fixture
+def listed(invoke):
+    return lambda *words: json.loads(invoke(ls, *words, "--json").stdout)
+
+
+@pytest.fixture
+def results(tmp_path):
+    """A store with four runs: two of a profile's setting, one of the baseline, one diverged at a changed setting."""
+    store = Store.open(tmp_path / "store")
+    quick = task_settings("compression", load_profile("quick"))[0]
+    baseline = dataclasses.asdict(load_task("compression").baseline)
+    details = {"steps_per_second": 12.34}
+    store.finish(Job("S", "compression", quick, seed=1), Record("finished", {"accuracy": 0.25}, [], details))
+    store.finish(Job("R-c", "compression", quick), Record("finished", {"accuracy": 0.5}, [], details))
+    store.finish(Job("R-c", "compression", baseline), Record("failed", error="out of memory"))
+    changed = {**quick, "seq_len": 48}
+    store.finish(Job("G-cg-q", "compression", changed), Record("diverged", {"accuracy": float("nan")}))
+    return store.root
+
+
+def test_labels_are_those_of_table1_with_their_published_average(listed):
+    rows = listed("labels")
+    assert [row["label"] for row in rows] == read_yaml(resources.VARIANTS / "table1.yaml")["labels"]
+    with open(resources.PUBLISHED / "hypermlp_table1.csv", newline="") as file:
+        published = {row["label"]: float(row["mad_average"]) for row in csv.DictReader(file)}
+    assert {row["label"]: row["published"] for row in rows} == published
+    assert "short convolution" in rows[2]["meaning"]
+
+
+def test_other_labels_can_be_asked_for(listed):
+    rows = listed("labels", "{S,R}-c", "S-pg-v")
+    assert [row["label"] for row in rows] == ["S-c", "R-c", "S-pg-v"]
+    assert rows[2]["published"] is None
+
+
+def test_variants_tasks_profiles_and_families(listed):
+    assert {"set": "@table1", "labels": 33}.items() <= next(row for row in listed("variants") if "1" in row["set"]).items()
+    assert {row["task"]: row["settings"] for row in listed("tasks")} == {
+        "compression": 11,
+        "fuzzy_in_context_recall": 11,
+        "in_context_recall": 11,
+        "memorization": 6,
+        "noisy_in_context_recall": 14,
+        "selective_copying": 13,
+    }
+    assert next(row["runs"] for row in listed("profiles") if row["profile"] == "full") == 66 * 3 * 2
+    assert listed("families")[0]["labels"] == 504
+
+
+def test_profiles_name_every_key_that_an_override_can_change(invoke):
+    text = invoke(ls, "profiles").output
+    for key in ("training.epochs", "model.d_model", "tasks.TASK.setting.KEY", "learning_rates"):
+        assert key in text
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+@pytest.mark.parametrize("kind", ls.KINDS)
+def test_every_list_fits_its_width_uncut(invoke, results, kind, columns):
+    text = invoke(ls, kind, *(["--results", results] if kind == "runs" else []), columns=columns).output
+    lines = [line for line in text.splitlines() if str(results) not in line]
+    assert max(map(len, lines)) <= columns and "…" not in text
+
+
+def test_the_overview_counts_everything(listed, results):
+    counts = {row["kind"]: row["count"] for row in listed("--results", results)}
+    assert set(counts) == set(ls.KINDS)
+    assert (counts["labels"], counts["tasks"], counts["runs"]) == (504, len(TASK_NAMES), 4)
+
+
+def test_runs_are_sorted_and_say_what_they_are(listed, results):
+    rows = listed("runs", "--results", results)
+    assert [(row["label"], row["seed"]) for row in rows] == [("G-cg-q", 0), ("R-c", 0), ("R-c", 0), ("S", 1)]
+    assert rows[0]["status"] == "diverged" and rows[0]["metrics"] == {"accuracy": None}
+    assert rows[0]["setting_change"] == "quick seq_len=48"
+    assert sorted(row["setting_change"] for row in rows[1:3]) == ["baseline", "quick"]
+    assert rows[3]["metrics"] == {"accuracy": 0.25} and rows[3]["details"]["steps_per_second"] == 12.34
+    assert all((results / "runs" / row["folder"].rpartition("/")[2] / "job.json").is_file() for row in rows)
+
+
+@pytest.mark.parametrize("columns", [80, 400])
+def test_the_screen_of_runs_has_every_run(invoke, results, columns):
+    text = invoke(ls, "runs", "--results", results, columns=columns).output
+    assert [line.split()[0] for line in text.splitlines() if "compression" in line] == ["G-cg-q", "R-c", "R-c", "S"]
+    for part in ("0.250", "12.3", "diverged", "failed", "quick seq_len=48"):
+        assert part in text
+    assert text.count(str(results)) == 4
+
+
+def test_a_damaged_run_is_named_and_hides_no_other(invoke, results):
+    (results / "runs" / "0123456789abcdef").mkdir()
+    result = invoke(ls, "runs", "--results", results, "--json")
+    assert len(json.loads(result.stdout)) == 4
+    assert "warning" in result.stderr and "0123456789abcdef" in result.stderr
+
+
+def test_no_runs_yet_is_no_error_but_a_wrong_folder_is(invoke, refuse, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = invoke(ls, "runs")
+    assert result.exit_code == 0 and "no runs in results" in result.output
+    assert json.loads(invoke(ls, "runs", "--json").stdout) == []
+    assert "no such results folder" in refuse(ls, "runs", "--results", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["lables"], "did you mean 'labels'"),
+        (["tasks", "compression"], "'compression' has no effect"),
+        (["tasks", "--results", "x"], "--results has no effect"),
+        (["labels", "R-x"], "^"),
+    ],
+)
+def test_what_cannot_be_listed_is_an_error(refuse, words, message):
+    assert message in refuse(ls, *words)

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from madbench.runs import Store
+
+TASKS = "compression,in_context_recall"
+
+
+def mtimes(results: Path) -> dict[str, int]:
+    found = {str(path): path.stat().st_mtime_ns for path in results.glob("runs/*/*")}
+    assert found
+    return found
+
+
+def outcomes(results: Path) -> dict[str, tuple]:
+    """Metrics, curve and status by job, which are a function of the job alone."""
+    store = Store.open(results, create=False)
+    found = {run.job.id: (run.record.status, run.record.metrics, run.record.curve) for run in store.runs()}
+    assert store.problems == []
+    return found
+
+
+def test_a_run_is_tabulated_stored_and_not_repeated(start, finish, main, tiny, tmp_path):
+    words = ("run", "S", "--profile", tiny, "--tasks", TASKS, "--device", "cpu")
+    first = finish(start(tmp_path, *words))
+    assert first.code == 0, first.stderr
+    lines = first.stdout.splitlines()
+    assert lines[0].split() == "Label Compr. In-ctx recall Budget n".split()
+    assert re.fullmatch(r"S +\d+\.\d +\d+\.\d +1\.000 +1", lines[2].strip())
+    assert lines[3].split() == ["published", "35.2", "83.7"]
+    assert "not comparable with the published rows" in " ".join(lines[4:])
+    assert f"runs: results/runs    again as a table: madbench table --profile {tiny}" in first.stderr
+    assert "2 jobs" in first.stderr and "[2/2]" in first.stderr
+    assert {path.name for path in tmp_path.glob("results/runs/*/*")} == {"job.json", "record.json", "curve.csv"}
+    assert os.listdir(tmp_path / "results" / "work") == []
+    for status, metrics, curve in outcomes(tmp_path / "results").values():
+        assert status == "finished" and 0 <= metrics["accuracy"] <= 1
+        assert [row["epoch"] for row in curve] == [1, 2]
+
+    before = mtimes(tmp_path / "results")
+    again = main(*words, "--json")
+    assert again.code == 0
+    assert again.stderr.count("already in the store") == 2
+    assert mtimes(tmp_path / "results") == before
+    content = json.loads(again.stdout)
+    cells = {(cell["label"], cell["task"]): cell for cell in content["cells"]}
+    assert set(cells) == {("S", "compression"), ("S", "in_context_recall")}
+    assert [f"{cell['mean']:.1f}" for cell in cells.values()] == lines[2].split()[1:3]
+
+    planned = main(*words, "--seeds", "0,1", "--dry-run", "--json")
+    content = json.loads(planned.stdout)
+    assert (planned.code, content["todo"]) == (0, 2)
+    assert [(cell["jobs"], cell["todo"], cell["steps"]) for cell in content["cells"]] == [(2, 1, 16)] * 2
+    assert content["estimated_seconds"] > 0
+    assert mtimes(tmp_path / "results") == before
+
+    tabulated = main("table", "--profile", tiny, "--tasks", TASKS)
+    assert tabulated.stdout == first.stdout
+
+    forced = main(*words, "--tasks", "compression", "--force")
+    assert forced.code == 0 and "already in the store" not in forced.stderr
+    after = mtimes(tmp_path / "results")
+    assert after.keys() == before.keys() and after != before
+
+
+def test_a_dry_run_trains_and_writes_nothing(main, tiny, tmp_path):
+    (tmp_path / "results" / "published").mkdir(parents=True)
+    shown = main("run", "S", "R-12o!", "--profile", tiny, "-t", TASKS, "--device", "cpu", "--dry-run", "--slots", "1")
+    assert shown.code == 0
+    rows = [line.split() for line in shown.stdout.splitlines() if line.startswith((" S", " R-12o!", "S", "R-12o!"))]
+    assert [row[:4] for row in rows] == [
+        ["S", "compression", "1", "1"],
+        ["S", "in_context_recall", "1", "1"],
+        ["R-12o!", "compression", "1", "1"],
+        ["R-12o!", "in_context_recall", "1", "1"],
+    ]
+    assert "4 jobs, 4 to do; about" in shown.stdout and "on cpu with 1 at a time" in shown.stdout
+    assert os.listdir(tmp_path / "results") == ["published"]
+
+
+def test_a_run_that_diverges_is_shown_and_stored(main, tiny, tmp_path):
+    words = ("run", "S", "--profile", tiny, "-t", "compression", "--device", "cpu", "learning_rates=1e30")
+    shown = main(*words)
+    assert shown.code == 0
+    assert "S compression seed 0: diverged: loss was not finite in epoch 1" in shown.stderr
+    assert shown.stdout.splitlines()[2].split() == ["S", "diverged", "1.000", "1"]
+    assert "1 of 1 runs diverged." in shown.stdout
+    assert [status for status, *_ in outcomes(tmp_path / "results").values()] == ["diverged"]
+    assert "already in the store" in main(*words).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["G-cx-q-12o"], "did you mean 'G-cg-q-12o'?"),
+        (["S", "--profile", "quikc"], "profile 'quikc': no such profile or file; did you mean 'quick'?"),
+        (["S", "--profile", "none.yaml"], "profile 'none.yaml': no such profile or file"),
+        (["S", "--tasks", "memorisation"], "unknown task 'memorisation'; did you mean 'memorization'?"),
+        (["S", "--device", "gpu"], "device 'gpu' is not known; expected auto, cpu, cuda or cuda:N"),
+        (["S", "--device", "cuda:99"], "device 'cuda:99': this machine has"),
+        (["S", "--seeds", "one"], "--seeds 'one': expected whole numbers such as 0,1,2 or 0-4"),
+        (["S", "--seeds", "1,1"], "--seeds '1,1': give each seed once"),
+        (["S", "trainin.epochs=3"], "override 'trainin.epochs=3': unknown key 'trainin'; did you mean 'training'?"),
+        (["S", "training.learning_rate=1"], "'learning_rate' has no effect here; set the profile's own 'learning_rates'"),
+        (["S", "-t", "compression", "tasks.memorization.training.epochs=1"], "has no effect: the tasks are compression"),
+        (["training.epochs=3"], "nothing to train: give at least one label and one seed"),
+        (["G-q-12", "model.d_model=8"], "G-q-12 does not fit its budget at d_model 8"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_happens(main, tmp_path, words, says):
+    refused = main("run", *words)
+    assert (refused.code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("error: ") and says in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("place", ["a file/results", "/proc/results"])
+def test_a_results_folder_that_cannot_be_made_is_an_error(main, tiny, tmp_path, place):
+    (tmp_path / "a file").touch()
+    refused = main("run", "S", "--profile", tiny, "-t", "compression", "--device", "cpu", "--results", place)
+    assert refused.code == 2 and refused.stdout == ""
+    (message,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
+    assert place in message
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system of 64 kB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root and the mount capability")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.parametrize("pages_left", [0, 2])
+def test_a_full_disk_is_an_error_and_what_is_stored_stays(main, tiny, disk, pages_left):
+    """Without a page left the store does not open; with two it does, but the run does not fit."""
+    store = Store.open(disk)
+    (disk / "filling").write_bytes(bytes((16 - pages_left) * 4096 - (0 if pages_left else 1)))
+    words = ("run", "S", "--profile", tiny, "-t", "compression", "--device", "cpu", "--results", disk)
+    refused = main(*words)
+    assert refused.code == 2 and "Traceback" not in refused.stderr
+    (message,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
+    assert str(disk) in message and "no space left" in message
+    assert list(store.runs()) == [] and store.problems == []
+
+
+class Interrupted:
+    """One long job, trained without interruption in ``reference`` and with interruptions in ``folder``."""
+
+    def __init__(self, start, finish, tiny: str, folder: Path):
+        self.start, self.finish, self.folder = start, finish, folder
+        self.words = ("run", "R-12o!", "--profile", tiny, "-t", "in_context_recall", "--device", "cpu")
+        self.words += ("training.epochs=500", "training.stop_accuracy=2", "training.batch_size=8")
+        self.results = folder / "results"
+        self.pids: set[int] = set()
+
+    def begin(self) -> subprocess.Popen:
+        """Starts the command and returns in the middle of its training."""
+        process = self.start(self.folder, *self.words)
+        deadline = time.monotonic() + 60
+        while not list(self.results.glob("work/*/lock")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+        time.sleep(0.8)
+        assert process.poll() is None
+        self.pids = children(process.pid)
+        assert self.pids
+        return process
+
+    def step(self) -> int:
+        import torch
+
+        (checkpoint,) = self.results.glob("work/*/checkpoint.pt")
+        return torch.load(checkpoint, weights_only=True)["state"]["step"]
+
+    def assert_stopped(self, ended) -> None:
+        assert ended.code == 130, ended.stderr
+        assert ended.stdout == "" and "Traceback" not in ended.stderr
+        assert "stopped; finished runs are in results, the same command goes on from here" in ended.stderr
+        assert not any(map(is_running, self.pids))
+        assert outcomes(self.results) == {}
+
+    def assert_finishes_as(self, reference: subprocess.Popen, reference_results: Path) -> None:
+        ended = self.finish(self.start(self.folder, *self.words))
+        expected = self.finish(reference)
+        assert (ended.code, expected.code) == (0, 0), ended.stderr + expected.stderr
+        assert ended.stdout == expected.stdout
+        assert outcomes(self.results) == outcomes(reference_results)
+        assert os.listdir(self.results / "work") == []
+
+
+def children(pid: int) -> set[int]:
+    return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def interrupted(start, finish, tiny, tmp_path):
+    (tmp_path / "ours").mkdir()
+    made = Interrupted(start, finish, tiny, tmp_path / "ours")
+    yield made
+    for pid in filter(is_running, made.pids):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_ctrl_c_and_the_same_command_again_give_the_uninterrupted_numbers(interrupted, start, finish, tmp_path):
+    process = interrupted.begin()
+    os.killpg(process.pid, signal.SIGINT)
+    interrupted.assert_stopped(finish(process))
+    assert 0 < interrupted.step() < 500 * 8
+    reference = start(tmp_path, *interrupted.words)
+    interrupted.assert_finishes_as(reference, tmp_path / "results")
+
+
+@pytest.mark.slow
+def test_sigint_to_the_parent_alone_and_a_kill_lose_nothing_either(interrupted, start, finish, tmp_path):
+    process = interrupted.begin()
+    process.send_signal(signal.SIGINT)
+    interrupted.assert_stopped(finish(process))
+    reached = interrupted.step()
+
+    process = interrupted.begin()
+    process.kill()
+    killed = time.monotonic()
+    while any(map(is_running, interrupted.pids)):
+        assert time.monotonic() - killed < 3
+        time.sleep(0.02)
+    assert finish(process).code == -signal.SIGKILL
+    assert outcomes(interrupted.results) == {}
+    assert interrupted.step() >= reached > 0
+    interrupted.assert_finishes_as(start(tmp_path, *interrupted.words), tmp_path / "results")

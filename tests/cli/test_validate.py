@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from madbench.cli import validate
+from madbench.resources import PROFILES, TASKS, VARIANTS
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def problems(invoke):
+    """Every problem of one file, without the path in front."""
+
+    def problems(path):
+        result = invoke(validate, path, "--json")
+        (report,) = json.loads(result.stdout)
+        assert report["ok"] == (not report["problems"]) == (result.exit_code == 0)
+        return [problem.removeprefix(f"{path}: ") for problem in report["problems"]]
+
+    return problems
+
+
+SETTING = "vocab_size: 16, seq_len: 32, num_train_examples: 9, num_validation_examples: 9, num_test_examples: 9"
+PROFILE = """
+description: mine
+comparable_with_paper: false
+learning_rates: [1.0e-3]
+weight_decays: [0.0]
+difficulty: baseline
+"""
+
+
+def test_everything_shipped_is_sound(invoke):
+    result = invoke(validate, "--json")
+    reports = json.loads(result.stdout)
+    shipped = [*VARIANTS.glob("*.yaml"), *TASKS.glob("*.yaml"), *PROFILES.glob("*.yaml")]
+    assert result.exit_code == 0 and all(report["ok"] for report in reports)
+    assert {Path(report["file"]).resolve() for report in reports} == set(shipped)
+
+
+def test_every_label_of_the_papers_table_has_a_budget_in_every_shipped_profile(invoke):
+    assert not any(report["notes"] for report in json.loads(invoke(validate, "--json").stdout))
+
+
+def test_each_file_gets_one_line_when_all_is_well(invoke, write):
+    labels = write("mine.yaml", "description: x\nlabels: [S, '{R,G}-c']\n")
+    profile = write("p.yaml", PROFILE)
+    lines = invoke(validate, labels, profile).output.splitlines()
+    assert lines == [
+        f"ok     {labels}  variants: 3 labels",
+        f"ok     {profile}  profile: 6 settings, 6 runs a label",
+    ]
+
+
+def test_every_wrong_label_of_a_set_is_named(problems, write):
+    write("other.yaml", "description: x\nlabels: [S-p]\n")
+    found = problems(write("mine.yaml", 'labels: [S, S-x, "{S,R}-g", "@nope", S, "@other.yaml", 3]\ndesc: 3\n'))
+    assert len(found) == 7
+    assert found[0] == "labels[6]: expected text, got 3"
+    assert found[1].startswith("unknown key 'desc'")
+    assert found[2] == "key 'description' is missing"
+    assert "^" in found[3] and found[3].endswith("labels[1]")
+    assert "nothing pays" in found[4] and found[4].endswith("labels[2]")
+    assert "no such set" in found[5] and found[5].endswith("labels[3]")
+    assert found[6] == "labels[4]: 'S' is in the set already, as labels[0]"
+
+
+def test_sets_name_other_sets_relative_to_themselves(problems, write):
+    write("folder/other.yaml", "description: x\nlabels: [S-p]\n")
+    assert problems(write("folder/mine.yaml", 'description: x\nlabels: ["@other.yaml", "{S,@other.yaml}"]\n')) == []
+    assert "cannot contain itself" in problems(write("self.yaml", 'description: x\nlabels: ["@self.yaml"]\n'))[0]
+
+
+def test_every_wrong_key_of_a_task_is_named(problems, write):
+    text = f"""
+task: compression
+descr: x
+foo: 1
+baseline: {{{SETTING.replace("seq_len: 32", "seq_len: a").replace("num_train_examples", "num_train")}}}
+vary:
+  vocab: [1]
+  seq_len: 3
+"""
+    assert [problem.partition(";")[0] for problem in problems(write("t.yaml", text))] == [
+        "unknown key 'descr'",
+        "unknown key 'foo'",
+        "key 'description' is missing",
+        "baseline: seq_len: expected a whole number, got 'a'",
+        "baseline: unknown key 'num_train'",
+        "baseline: key 'num_train_examples' is missing",
+        "vary: unknown key 'vocab'",
+        "vary: seq_len: expected a list of values, got 3",
+    ]
+
+
+def test_every_wrong_change_of_a_task_is_named(problems, write):
+    vary = "{vocab_size: [1, 2, x, 32, 32, 16], seq_len: [64]}"
+    found = problems(write("t.yaml", f"task: compression\ndescription: x\nbaseline: {{{SETTING}}}\nvary: {vary}\n"))
+    assert [problem.rpartition(", got ")[2] for problem in found[:3]] == ["1", "2", "'x'"]
+    assert [problem.split(": ")[2] for problem in found[3:]] == [
+        "32 gives a setting that the file has already",
+        "16 gives a setting that the file has already",
+    ]
+
+
+def test_every_wrong_value_of_a_profile_is_named(problems, write):
+    text = """
+learning_rates: [a, 1.0e-3, b]
+difficulty: hard
+model: {d_modl: 3, n_head: x}
+training: {epochs: 1.5, learning_rate: 3}
+tasks:
+  compresion: {setting: {}}
+  memorization: {setings: {}, training: {batch: 3}}
+"""
+    assert {problem.partition(";")[0] for problem in problems(write("p.yaml", text))} == {
+        "learning_rates[0]: expected a number, got 'a'",
+        "learning_rates[2]: expected a number, got 'b'",
+        "difficulty: 'hard' is not allowed",
+        "key 'description' is missing",
+        "key 'comparable_with_paper' is missing",
+        "key 'weight_decays' is missing",
+        "model: unknown key 'd_modl'",
+        "model: n_head: expected a whole number, got 'x'",
+        "training: epochs: expected a whole number, got 1.5",
+        "training: 'learning_rate' has no effect here",
+        "tasks: unknown task 'compresion'",
+        "tasks: memorization: unknown key 'setings'",
+        "tasks: memorization: training: unknown key 'batch'",
+    }
+
+
+def test_settings_that_a_profile_cannot_have_are_named(problems, write):
+    tasks = "tasks: {memorization: {setting: {seq_len: 3}}, compression: {setting: {vocab: 3}}}"
+    found = problems(write("p.yaml", PROFILE + tasks))
+    assert len(found) == 2
+    assert "compression" in found[0] and "did you mean 'vocab_size'" in found[0]
+    assert "memorization" in found[1] and "must be even" in found[1]
+
+
+def test_a_profile_too_narrow_for_the_papers_labels_is_noted_and_allowed(invoke, write):
+    path = write("p.yaml", PROFILE + "model: {d_model: 16}\n")
+    result = invoke(validate, path)
+    assert result.exit_code == 0 and result.output.startswith("ok")
+    assert "note: no budget at seq_len 256 under strict counting: R-cg-q-12o" in result.output
+
+
+def test_the_kind_of_a_file_is_told_by_its_content_and_then_by_its_folder(problems, write):
+    assert problems(write("a.yaml", "x: 1\n"))[0].startswith("cannot tell what this is")
+    assert "key 'task' is missing" in problems(write("tasks/a.yaml", "x: 1\n"))
+    assert "key 'labels' is missing" in problems(write("variants/a.yaml", "x: 1\n"))
+    assert "key 'difficulty' is missing" in problems(write("profiles/a.yaml", "x: 1\n"))
+    assert problems(write("tasks/set.yaml", "description: x\nlabels: [S]\n")) == []
+
+
+@pytest.mark.parametrize("text", ["x: [", "- a\n- b\n", "a: 1\na: 2\n"])
+def test_a_file_that_is_no_mapping_is_named(problems, write, text):
+    assert len(problems(write("a.yaml", text))) == 1
+
+
+def test_the_error_counts_problems_and_files(refuse, write, tmp_path):
+    sound = write("a.yaml", "description: x\nlabels: [S]\n")
+    assert refuse(validate, tmp_path / "nowhere.yaml", sound) == "1 problem in 1 of 2 files"

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from madbench.errors import ConfigError
+from madbench.sweeps.profile import load_profile, override_docs, profile_names
+
+MINIMAL = """\
+description: mine
+comparable_with_paper: false
+learning_rates: [1.0e-3]
+weight_decays: [0.0]
+difficulty: baseline
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text: str) -> str:
+        path = tmp_path / "mine.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def refusal(name: str, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_profile(name, overrides)
+    return str(caught.value)
+
+
+def test_every_shipped_profile_loads():
+    assert {"quick", "full"} <= set(profile_names())
+    for name in profile_names():
+        load_profile(name)
+
+
+def test_quick_is_small_and_full_is_the_protocol():
+    quick, full = load_profile("quick"), load_profile("full")
+    assert (quick.comparable_with_paper, full.comparable_with_paper) == (False, True)
+    assert (quick.difficulty, full.difficulty) == ("baseline", "all")
+    assert full.learning_rates == (1e-4, 5e-4, 1e-3) and full.weight_decays == (0.0, 0.1)
+    config = full.training_config("compression", 1e-3, 0.1, "float32")
+    assert (config.epochs, config.batch_size, config.stop_accuracy) == (200, 128, 0.999)
+    assert dataclasses.asdict(full.model) == {
+        "d_model": 128, "n_head": 2, "n_layer": 2, "mix_rank": 16, "rank_multiple": 1, "rope": "rotation",
+    }  # fmt: skip
+
+
+def test_a_file_of_ones_own_is_a_profile(write):
+    profile = load_profile(write(MINIMAL + "model: {d_model: 16}\ntasks:\n  compression: {training: {epochs: 3}}\n"))
+    assert profile.model.d_model == 16
+    assert profile.training_config("compression", 1e-3, 0.0, "bfloat16").epochs == 3
+    assert profile.training_config("memorization", 1e-3, 0.0, "bfloat16").epochs == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("modle: {}", "unknown key 'modle'; did you mean 'model'?"),
+        ("model: {dmodel: 8}", "model: unknown key 'dmodel'; did you mean 'd_model'?"),
+        ("model: {d_model: wide}", "model: d_model: expected a whole number, got 'wide'"),
+        ("model: {d_model: 0}", "d_model must be at least 1, got 0"),
+        ("training: {epoch: 3}", "training: unknown key 'epoch'; did you mean 'epochs'?"),
+        ("training: {epochs: 2.5}", "training: epochs: expected a whole number, got 2.5"),
+        ("training: {learning_rate: 1.0e-3}", "'learning_rate' has no effect here; set the profile's own 'learning_rates'"),
+        ("training: {weight_decay: 0}", "'weight_decay' has no effect here; set the profile's own 'weight_decays'"),
+        ("training: {precision: float32}", "'precision' has no effect here; set the profile's own 'precision'"),
+        ("tasks: {memorisation: {}}", "tasks: unknown task 'memorisation'; did you mean 'memorization'?"),
+        ("tasks: {compression: {settings: {}}}", "unknown key 'settings'; did you mean 'setting'?"),
+        ("tasks: {compression: {training: {epoch: 3}}}", "compression: training: unknown key 'epoch'"),
+        ("tasks: {compression: {training: {learning_rate: 1}}}", "compression: training: 'learning_rate' has no effect"),
+        ("precision: float16", "precision: 'float16' is not allowed; did you mean 'bfloat16'?"),
+        ("description: again", "'description' appears twice"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_file_and_key(write, text, says):
+    name = write(MINIMAL + text)
+    assert refusal(name).startswith(name) and says in refusal(name)
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "says"),
+    [
+        ("learning_rates: [1.0e-3]", "learning_rates: []", "learning_rates: give at least one value"),
+        ("learning_rates: [1.0e-3]", "learning_rates: [fast]", "learning_rates[0]: expected a number, got 'fast'"),
+        ("weight_decays: [0.0]", "", "key 'weight_decays' is missing"),
+        ("difficulty: baseline", "difficulty: hard", "difficulty: 'hard' is not allowed"),
+        ("difficulty: baseline", "difficulty: all\ntasks: {compression: {setting: {seq_len: 8}}}", "difficulty: baseline"),
+    ],
+)
+def test_a_file_without_what_it_needs_is_refused(write, line, instead, says):
+    assert says in refusal(write(MINIMAL.replace(line, instead)))
+
+
+def test_an_unknown_profile_names_the_nearest_one():
+    assert refusal("quikc") == "profile 'quikc': no such profile or file; did you mean 'quick'?"
+    assert "profile 'none/of/mine.yaml': no such profile or file" in refusal("none/of/mine.yaml")
+
+
+def test_overrides_change_what_they_name_and_nothing_else():
+    plain = load_profile("quick")
+    changed = load_profile(
+        "quick",
+        [
+            "training.epochs=20", "model.d_model=32", "learning_rates=[1e-3, 2e-3]", "weight_decays=0.1",
+            "tasks.compression.setting.seq_len=16", "tasks.memorization.training.epochs=7", "precision=bfloat16",
+        ],
+    )  # fmt: skip
+    assert changed.learning_rates == (1e-3, 2e-3) and changed.weight_decays == (0.1,)
+    assert changed.precision == "bfloat16"
+    assert changed.model == dataclasses.replace(plain.model, d_model=32)
+    assert changed.training == {"batch_size": 32, "epochs": 20}
+    assert changed.tasks["compression"].setting == plain.tasks["compression"].setting | {"seq_len": 16}
+    assert changed.tasks["memorization"].training == {"epochs": 7}
+    untouched = set(plain.tasks) - {"compression", "memorization"}
+    assert {name: changed.tasks[name] for name in untouched} == {name: plain.tasks[name] for name in untouched}
+    assert load_profile("quick") == plain
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("trainin.epochs=3", "unknown key 'trainin'; did you mean 'training'?"),
+        ("training.epoch=3", "unknown key 'epoch'; did you mean 'epochs'?"),
+        ("training.epochs=many", "epochs: expected a whole number, got 'many'"),
+        ("training.epochs=", "epochs: expected a whole number, got None"),
+        ("training.epochs=[", "'[' is not a value"),
+        ("training.epochs.x=3", "'epochs' holds a value, not keys"),
+        ("training=3", "expected a mapping of keys to values, got 3"),
+        ("training.learning_rate=1e-3", "'learning_rate' has no effect here; set the profile's own 'learning_rates'"),
+        ("tasks.memorisation.training.epochs=3", "unknown task 'memorisation'; did you mean 'memorization'?"),
+        ("tasks.compression.epochs=3", "unknown key 'epochs'"),
+        ("precision=float16", "'float16' is not allowed"),
+        ("training.epochs", "expected KEY=VALUE, such as training.epochs=20"),
+        ("=3", "expected KEY=VALUE, such as training.epochs=20"),
+    ],
+)
+def test_a_wrong_override_is_refused_by_its_own_text(override, says):
+    message = refusal("quick", override)
+    assert message.startswith(f"override {override!r}: ") and says in message
+
+
+def test_a_key_overridden_twice_is_refused():
+    assert "'training.epochs' is given twice" in refusal("quick", "training.epochs=3", "training.epochs=4")
+
+
+def test_an_overridden_protocol_is_no_longer_comparable_with_the_paper():
+    assert not load_profile("full", ["training.epochs=3"]).comparable_with_paper
+    assert not load_profile("quick", ["comparable_with_paper=true"]).comparable_with_paper
+    assert load_profile("full", ["precision=float32"]).comparable_with_paper
+
+
+def test_every_documented_key_can_be_overridden():
+    values = {
+        "description": "x", "comparable_with_paper": "true", "difficulty": "baseline", "precision": "float32",
+        "learning_rates": "0.5", "weight_decays": "0.5", "model.rope": "published",
+    }  # fmt: skip
+    docs = override_docs()
+    assert {"model.d_model", "training.epochs", "training.stop_accuracy", "tasks.TASK.setting.KEY"} <= docs.keys()
+    assert not {"training.learning_rate", "training.weight_decay", "training.precision"} & docs.keys()
+    for key, sentence in docs.items():
+        assert sentence.endswith(".")
+        if not key.startswith("tasks."):
+            load_profile("quick", [f"{key}={values.get(key, 1)}"])

@@ -1,0 +1,209 @@
+"""What a run learns, reports and records; where its randomness comes from; what each fidelity judges by."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from madbench.jobs import TrainingConfig
+from madbench.training import loop
+
+COUNTS = {"train": 56, "validation": 24, "test": 24}
+
+
+@pytest.fixture
+def judged(monkeypatch, make_job):
+    """The splits that evaluations saw, in order."""
+    seen, evaluate = [], loop.evaluate
+
+    def spy(model, inputs, targets, autocast):
+        for split, (split_inputs, split_targets) in loop.load_data(spy.job, "cpu").items():
+            if torch.equal(inputs, split_inputs) and torch.equal(targets, split_targets):
+                seen.append(split)
+        return evaluate(model, inputs, targets, autocast)
+
+    monkeypatch.setattr(loop, "evaluate", spy)
+    return spy, seen
+
+
+def scripted(monkeypatch, losses, accuracies):
+    """Replaces loss and accuracies of the evaluations, in order; returns the weights that each of them saw."""
+    weights, evaluate = [], loop.evaluate
+
+    def fake(model, inputs, targets, autocast):
+        scores = evaluate(model, inputs, targets, autocast)
+        index = len(weights)
+        weights.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
+        if index >= len(losses):
+            return scores
+        accuracy = accuracies[index]
+        return dataclasses.replace(
+            scores, loss=losses[index], token_accuracy=accuracy, batch_macro_accuracy=accuracy, macro_accuracy=0.0
+        )
+
+    monkeypatch.setattr(loop, "evaluate", fake)
+    return weights
+
+
+def test_a_run_learns_and_its_curve_has_one_row_an_epoch(make_job, train):
+    record = train(make_job(task="memorization", label="S", learning_rate=1e-2, epochs=15))
+    assert record.status == "finished" and record.error == ""
+    assert [row["epoch"] for row in record.curve] == list(range(1, 16))
+    assert [row["step"] for row in record.curve] == list(range(4, 61, 4))  # ceil(56 / 16) = 4 steps an epoch
+    assert record.curve[-1]["train_loss"] < 0.7 * record.curve[0]["train_loss"]
+    assert record.metrics["accuracy"] > 0.5 > record.curve[0]["validation_token_accuracy"]
+
+
+@pytest.mark.parametrize("task", ["in_context_recall", "compression"])
+@pytest.mark.parametrize("label", ["S", "G-cg-q-12o"])
+def test_every_model_trains_in_both_precisions(task, label, make_job, train):
+    for precision in ("float32", "bfloat16"):
+        record = train(make_job(task=task, label=label, precision=precision, epochs=1))
+        assert record.status == "finished"
+        assert all(math.isfinite(value) for row in record.curve for value in row.values())
+
+
+def test_the_record_says_where_the_number_comes_from(make_job, train):
+    job = make_job()
+    details = train(job).details
+    model = loop.build_model(job)
+    assert details["model_parameters"] == sum(p.numel() for p in model.parameters())
+    assert details["mixer_parameters"] == sum(p.numel() for p in model.backbone.layers[0].parameters())
+    assert details["path"] == "dense" and details["device"]
+    assert details["steps"] == 12 and details["steps_per_second"] == pytest.approx(12 / details["seconds"])
+    assert details["seeds"] == {stream: job.derived_seed(stream) for stream in ("init", "data", "order")}
+    assert details["versions"]["torch"] == torch.__version__
+    assert set(details["ranks"]) == {"qk", "vo", "mix"} and details["budget_ratio"] <= 1
+
+
+def test_a_run_is_a_function_of_its_job(make_job, train):
+    job = make_job()
+    first, second, other = train(job), train(job), train(dataclasses.replace(job, seed=1))
+    assert first.metrics == second.metrics and first.curve == second.curve
+    assert other.curve != first.curve
+
+
+def test_data_come_in_three_splits_and_change_with_the_seed_alone(make_job):
+    data = loop.load_data(make_job(), "cpu")
+    assert {split: len(inputs) for split, (inputs, _) in data.items()} == COUNTS
+    same, other = (loop.load_data(job, "cpu") for job in (make_job(label="S", epochs=9), make_job(seed=1)))
+    for split in COUNTS:
+        assert torch.equal(data[split][0], same[split][0])
+        assert not torch.equal(data[split][0], other[split][0])
+
+
+def test_the_order_is_a_permutation_that_changes_with_epoch_and_seed_alone(make_job):
+    order = loop.shuffled(make_job(), 0, 56, "cpu")
+    assert sorted(order.tolist()) == list(range(56)) != order.tolist()
+    assert not torch.equal(order, loop.shuffled(make_job(), 1, 56, "cpu"))
+    assert not torch.equal(order, loop.shuffled(make_job(seed=1), 0, 56, "cpu"))
+    for job in (make_job(label="S"), make_job(task="compression"), make_job(learning_rate=1e-4)):
+        assert torch.equal(order, loop.shuffled(job, 0, 56, "cpu"))
+
+
+def test_initial_weights_change_with_the_seed_alone_and_leave_the_global_state_alone(make_job):
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    weights = loop.build_model(make_job()).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(6)
+    same = loop.build_model(make_job(learning_rate=1e-4, weight_decay=0.1, fidelity="published")).state_dict()
+    other = loop.build_model(make_job(seed=1)).state_dict()
+    assert all(torch.equal(weights[name], same[name]) for name in weights)
+    assert not torch.equal(weights["head.weight"], other["head.weight"])
+
+
+def test_the_cosine_starts_at_the_learning_rate_and_ends_at_the_minimum():
+    config = TrainingConfig(learning_rate=1e-3, min_learning_rate=1e-5)
+    rates = [loop.scheduled_rate(config, "corrected", step, 100) for step in range(101)]
+    assert rates[0] == 1e-3 and rates[100] == pytest.approx(1e-5)
+    assert rates[50] == pytest.approx((1e-3 + 1e-5) / 2)
+    assert all(later < earlier for earlier, later in zip(rates, rates[1:]))
+
+
+def test_the_published_rate_is_constant():
+    config = TrainingConfig(learning_rate=1e-3, min_learning_rate=1e-5)
+    assert {loop.scheduled_rate(config, "published", step, 100) for step in range(100)} == {1e-3}
+
+
+@pytest.mark.parametrize("fidelity", ["corrected", "published"])
+def test_the_optimizer_gets_the_scheduled_rate_of_every_step(fidelity, make_job, train, monkeypatch):
+    job, rates, make = make_job(fidelity=fidelity), [], loop.make_optimizer
+
+    def spied_optimizer(model, config):
+        optimizer = make(model, config)
+        optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
+        return optimizer
+
+    monkeypatch.setattr(loop, "make_optimizer", spied_optimizer)
+    train(job)
+    assert rates == [loop.scheduled_rate(job.training, fidelity, step, 12) for step in range(12)]
+
+
+def test_a_huge_learning_rate_ends_diverged_with_a_curve_and_no_metrics(make_job, train):
+    record = train(make_job(label="S", learning_rate=1e30, epochs=5))
+    assert record.status == "diverged" and record.metrics == {}
+    assert not math.isfinite(record.curve[-1]["train_loss"]) and len(record.curve) < 5
+    assert f"epoch {record.curve[-1]['epoch']} (step {record.details['steps']})" in record.error
+
+
+def test_a_validation_loss_that_is_not_finite_ends_diverged(make_job, train, monkeypatch):
+    scripted(monkeypatch, losses=[1.0, math.inf], accuracies=[0.1, 0.1])
+    record = train(make_job(epochs=5))
+    assert record.status == "diverged" and len(record.curve) == 2
+
+
+def test_corrected_judges_on_validation_and_sees_the_test_set_once_at_the_end(make_job, train, judged):
+    spy, seen = judged
+    spy.job = make_job()
+    record = train(spy.job)
+    assert seen == ["validation"] * 3 + ["test"]
+    assert record.metrics["accuracy"] == record.metrics["test_token_accuracy"]
+    assert record.metrics["selection_accuracy"] == record.curve[-1]["validation_token_accuracy"]
+    best = max(row["validation_token_accuracy"] for row in record.curve)
+    assert record.metrics["best_validation_accuracy"] == best
+    assert not any(name.startswith("test_") for row in record.curve for name in row)
+
+
+def test_published_judges_on_the_test_set(make_job, train, judged):
+    spy, seen = judged
+    spy.job = make_job(fidelity="published")
+    record = train(spy.job)
+    assert seen == ["test"] * 4
+    assert record.metrics["accuracy"] == record.metrics["test_batch_macro_accuracy"]
+    assert record.metrics["selection_accuracy"] == record.metrics["accuracy"]
+
+
+def test_published_evaluates_the_epoch_with_the_lowest_test_loss(make_job, train, monkeypatch):
+    weights = scripted(monkeypatch, losses=[3.0, 1.0, 2.0], accuracies=[0.1] * 3)
+    train(make_job(fidelity="published"))
+    assert len(weights) == 4
+    assert all(torch.equal(weights[3][name], weights[1][name]) for name in weights[3])
+
+
+def test_corrected_evaluates_the_last_epoch(make_job, train, monkeypatch):
+    weights = scripted(monkeypatch, losses=[3.0, 1.0, 2.0], accuracies=[0.1, 0.9, 0.2])
+    record = train(make_job())
+    assert all(torch.equal(weights[3][name], weights[2][name]) for name in weights[3])
+    assert (record.metrics["selection_accuracy"], record.metrics["best_validation_accuracy"]) == (0.2, 0.9)
+
+
+@pytest.mark.parametrize("fidelity", ["corrected", "published"])
+def test_a_run_stops_at_the_first_evaluation_that_is_good_enough(fidelity, make_job, train, monkeypatch):
+    scripted(monkeypatch, losses=[1.0] * 9, accuracies=[0.5, 0.998, 0.999, 1.0])
+    record = train(make_job(fidelity=fidelity, epochs=9, stop_accuracy=0.999))
+    assert record.status == "finished"
+    assert len(record.curve) == 3 and record.details["steps"] == 12
+
+
+def test_reports_count_steps_up_to_the_last_and_carry_the_last_accuracy(make_job, train, monkeypatch):
+    monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
+    reports = []
+    record = train(make_job(), reports.append)
+    assert [report["step"] for report in reports] == list(range(1, 13))
+    assert {report["total_steps"] for report in reports} == {12}
+    assert reports[2]["accuracy"] is None
+    assert reports[3]["accuracy"] == record.curve[0]["validation_token_accuracy"]
