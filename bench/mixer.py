@@ -233,8 +233,8 @@ def print_table(rows: list[dict], options: argparse.Namespace) -> None:
     table = Table(title=f"Forward and backward, {size}, torch {about['torch']}")
     for column in ("label", "length", "path"):
         table.add_column(column, justify="right" if column == "length" else "left", no_wrap=True)
-    peak = f"peak MiB\n({about['peak_memory']})"
-    for column in ("ms", "speed:\ndense = 1", "steps/s", peak, "peak is\n~ T^"):
+    peak = f"peak MiB\n{about['peak_memory']}"
+    for column in ("ms", "speed,\ndense 1", "steps/s", peak, "peak\n~ T^"):
         table.add_column(column, justify="right")
     previous: dict[tuple[str, str], dict] = {}
     for index, row in enumerate(rows):
@@ -246,8 +246,8 @@ def print_table(rows: list[dict], options: argparse.Namespace) -> None:
             continue
         ratio = row["speed_over_dense"]
         grows = growth(previous.get((row["label"], row["path"])), row)
-        numbers = (row["milliseconds"], ratio, row["steps_per_second"], row["peak_mib"], grows)
-        table.add_row(*cells, *("-" if number is None else f"{number:.2f}" for number in numbers))
+        cells += [f"{row['milliseconds']:.1f}", _two_digits(ratio), _two_digits(row["steps_per_second"])]
+        table.add_row(*cells, f"{row['peak_mib']:.1f}", _two_digits(grows))
         previous[row["label"], row["path"]] = row
     Console().print(table)
 
@@ -257,6 +257,10 @@ def growth(shorter: dict | None, longer: dict) -> float | None:
     if shorter is None or shorter["length"] == longer["length"]:
         return None
     return math.log(longer["peak_mib"] / shorter["peak_mib"]) / math.log(longer["length"] / shorter["length"])
+
+
+def _two_digits(number: float | None) -> str:
+    return "-" if number is None else f"{number:.2f}"
 
 
 def _positive(text: str) -> int:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from madbench.cli.options import LABELS_HELP, Counting, CountingOption, JsonOption, variants_of
-from madbench.jobs import ModelConfig
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from madbench.allocation import Allocation
     from madbench.errors import BudgetError
 
-DEFAULT = ModelConfig()
 BYTES_PER_ELEMENT = 2  # of a decoding cache in bfloat16
 MOST_REASONS = 3
 
@@ -54,16 +52,12 @@ COSTS: dict[str, Callable[[Allocation], str]] = {
 
 def budget(
     labels: Annotated[list[str], typer.Argument(metavar="LABEL", help=LABELS_HELP, show_default=False)],
-    d_model: Annotated[int, typer.Option(min=1, help="Width d of the model.")] = DEFAULT.d_model,
+    d_model: Annotated[int, typer.Option(min=1, help="Width d of the model.")] = 128,
     max_len: Annotated[int, typer.Option(min=1, help="Longest sequence L, the rows of the tables of 1 and 2.")] = 128,
-    n_head: Annotated[int, typer.Option(min=1, help="Heads H; a G label has twice as many query heads.")] = (
-        DEFAULT.n_head
-    ),
+    n_head: Annotated[int, typer.Option(min=1, help="Heads H; a G label has twice as many query heads.")] = 2,
     counting: CountingOption = Counting.strict,
-    mix_rank: Annotated[int, typer.Option(min=1, help="Rank r of 1 and 2 before solving.")] = DEFAULT.mix_rank,
-    rank_multiple: Annotated[int, typer.Option(min=1, help="Widths per head are multiples of this.")] = (
-        DEFAULT.rank_multiple
-    ),
+    mix_rank: Annotated[int, typer.Option(min=1, help="Rank r of 1 and 2 before solving.")] = 16,
+    rank_multiple: Annotated[int, typer.Option(min=1, help="Widths per head are multiples of this.")] = 1,
     terms: Annotated[bool, typer.Option("--terms", help="Break several labels down term by term too.")] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from madbench.sweeps.profile import Profile
     from madbench.tasks import Split, TaskSetting
+
 MOST_VIOLATIONS = 5
+MOST_UNASKED = 2  # examples shown where nobody says how many
 SECONDS_WITHOUT_PROGRESS = 2.0
 
 
@@ -33,7 +35,7 @@ def data(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of a run; its data are shown.")] = 0,
     examples: Annotated[
-        int | None, typer.Option(min=1, help="How many examples to show.", show_default="2")
+        int | None, typer.Option(min=1, help="How many examples to show.", show_default=str(MOST_UNASKED))
     ] = None,
     profile: ProfileOption = "quick",
     check: Annotated[bool, typer.Option("--check", help="Check every example against the task's rules.")] = False,
@@ -83,7 +85,9 @@ def data(
         _print_check(console, settings, (split,) if split else SPLITS, data_seed, as_json)
     elif tasks:
         task = tasks[0]
-        content = preview(task, settings[task][0], split or "test", data_seed, examples or 2)
+        setting, shown = settings[task][0], split or "test"
+        count = examples or min(MOST_UNASKED, setting.count(shown))
+        content = preview(task, setting, shown, data_seed, count)
         if as_json:
             print(json.dumps({"seed": seed, **content}, indent=2))
         else:
@@ -112,6 +116,8 @@ def _settings(task: str, profile: Profile, overrides: list[str]) -> list[TaskSet
     changes = {}
     for override in overrides:
         key, _, text = override.partition("=")
+        if key in changes:
+            raise ConfigError(f"override {override!r}: {key!r} is given twice; only one value can hold")
         try:
             changes[key] = yaml.safe_load(text)
         except yaml.YAMLError:
@@ -200,7 +206,7 @@ _COUNTS = ("settings", "examples", "targets", "violations", "seconds_generating"
 
 
 def _with_progress(work: list[tuple[str, TaskSetting, Split]]) -> Iterator[tuple[str, TaskSetting, Split]]:
-    """The items of ``work``; a bar on standard error, weighted by tokens, once this has taken two seconds."""
+    """The items of ``work``; on a terminal a bar, weighted by tokens, once this has taken two seconds."""
     import time
 
     from rich.console import Console
@@ -208,7 +214,8 @@ def _with_progress(work: list[tuple[str, TaskSetting, Split]]) -> Iterator[tuple
 
     sizes = [setting.count(split) * setting.input_len for _, setting, split in work]
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    console = Console(stderr=True)
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     bar = progress.add_task("checking", total=sum(sizes))
     started, shown = time.monotonic(), False
     try:

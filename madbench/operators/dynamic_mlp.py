@@ -131,7 +131,8 @@ class DynamicMLP(nn.Module):
         """Decodes one token: x (B, D) -> output (B, D) and the cache for the next one.
 
         Equals row ``cache.position`` of :meth:`forward`. With mixing, more than ``max_len`` tokens are an error unless
-        ``slide`` keeps a window of the newest ``max_len`` (exact in the lag layout, paper Theorem 2.3).
+        ``slide`` keeps a window of the newest ``max_len``: the last row of :meth:`forward` on them alone (paper,
+        Theorem 2.3), unless a conv reads inputs before the window or a gate after RoPE ties scores to positions.
         """
         if cache is None:
             nothing = x.new_zeros(x.shape[0], 0, self.allocation.d_model)
@@ -204,7 +205,8 @@ class DynamicMLP(nn.Module):
             rows = [None if t is None else t[:, :, start:end] for t in (p.q, p.s1, p.s2)]
             seen = slice(length - end, None) if self.variant.lag else slice(0, end)
             block = (rows[0], whole.k[:, :, seen], whole.v[:, :, seen], rows[1], rows[2])
-            blocks.append(checkpoint(self._attend_block, start, *block, use_reentrant=False))
+            how = dict(use_reentrant=False, preserve_rng_state=False)  # a block draws no random numbers
+            blocks.append(checkpoint(self._attend_block, start, *block, **how))
         return torch.cat(blocks, dim=2)
 
     def _attend_block(self, first_row: int, *block: Tensor | None) -> Tensor:

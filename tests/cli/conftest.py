@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,20 +62,27 @@ def main(monkeypatch, capfd, tmp_path) -> Callable[..., Ended]:
     return call
 
 
-@pytest.fixture(scope="session")
-def start() -> Callable[..., subprocess.Popen]:
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen]]:
     """``python -m madbench ...`` in a process group of its own, as a terminal would start it."""
+    started = []
     checkout = str(Path(madbench.__file__).resolve().parents[1])
 
     def call(folder: Path, *arguments: str) -> subprocess.Popen:
         environment = os.environ | {"PYTHONPATH": checkout, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
         pipe = subprocess.PIPE
         command = [sys.executable, "-m", "madbench", *map(str, arguments)]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
         )
+        started.append(process)
+        return process
 
-    return call
+    yield call
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,8 @@ import pytest
 from madbench.budget import solve
 from madbench.cli import budget
 from madbench.errors import BudgetError
-from madbench.labels import all_variants
+from madbench.jobs import ModelConfig
+from madbench.labels import all_variants, parse
 
 
 def test_json_agrees_with_a_count_by_hand(invoke):
@@ -19,6 +20,15 @@ def test_json_agrees_with_a_count_by_hand(invoke):
     assert row["strict_total"] == row["published_total"] == 66474
     assert row["budget"] == 4 * 128**2 + 8 * 128 == row["strict_total"] + row["slack"]
     assert row["state_bytes_per_token"] == 2 * (32 + 138)
+
+
+def test_the_default_size_is_that_of_a_job(invoke):
+    (row,) = json.loads(invoke(budget, "G-cg-q-12o", "--json").output)
+    model = ModelConfig()
+    allocation = solve(
+        parse("G-cg-q-12o"), model.d_model, model.n_head, 128, "strict", model.mix_rank, model.rank_multiple
+    )
+    assert row["terms"] == allocation.terms
 
 
 def test_both_countings_are_shown_whichever_solves_the_ranks(invoke):

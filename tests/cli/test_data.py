@@ -81,6 +81,11 @@ def test_the_setting_comes_from_the_profile_and_takes_changes(invoke):
     assert (changed["seq_len"], changed["vocab_size"], changed["num_test_examples"]) == (8, 10, 2)
 
 
+def test_a_split_of_one_example_is_shown_whole(invoke):
+    content = json.loads(invoke(data, "compression", "num_test_examples=1", "--json").output)
+    assert len(content["examples"]) == 1
+
+
 def test_check_counts_examples_and_targets_of_every_split(invoke):
     counts = ("num_train_examples=30", "num_validation_examples=20", "num_test_examples=10")
     rows = json.loads(invoke(data, "compression", "seq_len=8", *counts, "--check", "--json").output)["checked"]
@@ -108,17 +113,21 @@ def test_check_names_what_breaks_the_rules(invoke, monkeypatch):
     result = invoke(data, *words)
     assert isinstance(result.exception, data.DataError)
     assert "20 violations" in str(result.exception) and "and 15 more" in str(result.exception)
-    assert "compression (seq_len 8" in str(result.exception) and "example 0: the compression id" in str(result.exception)
+    assert "compression (seq_len 8" in str(result.exception)
+    assert "example 0: the compression id" in str(result.exception)
     content = json.loads(invoke(data, *words, "--json").stdout)
     assert content["checked"][0]["violations"] == len(content["violations"]) == 20
 
 
 def test_progress_comes_only_when_a_check_takes_long(invoke, monkeypatch):
     words = ("compression", "seq_len=8", "--check", "--split", "test")
+    monkeypatch.setenv("FORCE_COLOR", "1")
     assert invoke(data, *words).stderr == ""
     monkeypatch.setattr(data, "SECONDS_WITHOUT_PROGRESS", -1.0)
     result = invoke(data, *words)
-    assert "compression test" in result.stderr and "%" not in result.stdout
+    assert "compression test" in result.stderr and "━" not in result.stdout
+    monkeypatch.delenv("FORCE_COLOR")
+    assert invoke(data, *words).stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -130,6 +139,7 @@ def test_progress_comes_only_when_a_check_takes_long(invoke, monkeypatch):
         (["compression", "seq_len=[a"], "is not a value"),
         (["compression", "--split", "tests"], "did you mean 'test'"),
         (["compression", "--examples", "3", "--check"], "--examples has no effect"),
+        (["compression", "seq_len=8", "seq_len=9"], "'seq_len' is given twice"),
         (["compression", "--examples", "9999"], "the test split of compression has"),
         (["seq_len=4"], "seq_len=4 has no effect without a task"),
         (["seq_len=4", "--check"], "seq_len=4 has no effect without a task"),

@@ -119,8 +119,7 @@ def test_a_run_that_diverges_is_shown_and_stored(main, tiny, tmp_path):
 def test_what_cannot_be_trained_is_refused_before_anything_happens(main, tmp_path, words, says):
     refused = main("run", *words)
     assert (refused.code, refused.stdout) == (2, "")
-    assert refused.stderr.startswith("error: ") and says in refused.stderr
-    assert "Traceback" not in refused.stderr
+    assert says in refused.stderr and len(refused.stderr.splitlines()) <= 2
     assert os.listdir(tmp_path) == []
 
 
@@ -129,9 +128,8 @@ def test_a_results_folder_that_cannot_be_made_is_an_error(main, tiny, tmp_path, 
     (tmp_path / "a file").touch()
     refused = main("run", "S", "--profile", tiny, "-t", "compression", "--device", "cpu", "--results", place)
     assert refused.code == 2 and refused.stdout == ""
-    (message,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
-    assert place in message
-    assert "Traceback" not in refused.stderr
+    *announced, message = refused.stderr.splitlines()
+    assert message.startswith(place) and len(announced) == 1
 
 
 @pytest.fixture
@@ -152,9 +150,9 @@ def test_a_full_disk_is_an_error_and_what_is_stored_stays(main, tiny, disk, page
     (disk / "filling").write_bytes(bytes((16 - pages_left) * 4096 - (0 if pages_left else 1)))
     words = ("run", "S", "--profile", tiny, "-t", "compression", "--device", "cpu", "--results", disk)
     refused = main(*words)
-    assert refused.code == 2 and "Traceback" not in refused.stderr
-    (message,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
-    assert str(disk) in message and "no space left" in message
+    assert (refused.code, refused.stdout) == (2, "")
+    *announced, message = refused.stderr.splitlines()
+    assert message.startswith(str(disk)) and "no space left" in message and len(announced) == 1
     assert list(store.runs()) == [] and store.problems == []
 
 

@@ -48,8 +48,18 @@ def assert_equal(result, expected, tolerance):
 
 @pytest.mark.parametrize("label", all_labels())
 def test_every_path_equals_the_reference_for_every_label(label, make_mixer, randn):
-    mixer = make_mixer(label, max_len=4, chunk=2)
+    mixer = make_mixer(label, n_head=1, max_len=4, chunk=2)
     x, cotangent = randn(1, 3, 16), randn(1, 3, 16, seed=2)
+    expected = run(mixer, "reference", x, cotangent)
+    for path in fast_paths(mixer):
+        assert_equal(run(mixer, path, x, cotangent), expected, 1e-9)
+
+
+@pytest.mark.parametrize("n_head", [2, 3])
+@pytest.mark.parametrize("label", DOZEN)
+def test_every_path_equals_the_reference_with_several_heads_and_sequences(label, n_head, make_mixer, randn):
+    mixer = make_mixer(label, d_model=24, n_head=n_head, chunk=2)
+    x, cotangent = randn(2, 3, 24), randn(2, 3, 24, seed=2)
     expected = run(mixer, "reference", x, cotangent)
     for path in fast_paths(mixer):
         assert_equal(run(mixer, path, x, cotangent), expected, 1e-9)
@@ -71,7 +81,8 @@ def long_reference(make_mixer, randn):
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-9), (torch.float32, 1e-4)], ids=["float64", "float32"])
 @pytest.mark.parametrize(
     "label, length",
-    [(label, length) for label in DOZEN for length in (1, 7, 65)] + [(label, n) for label in FULL for n in (63, 130)],
+    [(label, length) for i, label in enumerate(DOZEN) for length in (1, 7, 63 + i % 2 * 2)]
+    + [(label, 130) for label in FULL],
 )
 def test_every_path_equals_the_reference_at_odd_lengths(
     label, length, dtype, tolerance, long_reference, make_mixer, randn
@@ -107,9 +118,9 @@ def test_bfloat16_autocast_trains(label, path, randn):
     mixer = build(label, 32, 16, path=path, counting="published")
     mixer.chunk = 5
     x, target = randn(4, 16, 32).float(), 0.3 * randn(4, 16, 32, seed=2).float().cumsum(1)
-    optimizer = torch.optim.AdamW(mixer.parameters(), lr=1e-2)
+    optimizer = torch.optim.AdamW(mixer.parameters(), lr=2e-2)
     losses = []
-    for _ in range(15):
+    for _ in range(10):
         with torch.autocast("cpu", torch.bfloat16):
             y = mixer(x)
         loss = (y.float() - target).square().mean()

@@ -95,12 +95,11 @@ def test_the_grammar_has_168_equations():
 
 @pytest.mark.parametrize("label", one_label_per_equation())
 def test_reference_is_the_equations(label, make_mixer, randn):
-    mixer, x = make_mixer(label), randn(2, 5, 16)
+    mixer, x = make_mixer(label), randn(1, 4, 16)
     with torch.no_grad():
-        y = reference(mixer.state_dict(), mixer.variant, 2, x, "rotation")
-    for sequence, result in zip(x.numpy(), y.numpy()):
-        expected = by_matrices(mixer.state_dict(), label, 2, sequence)
-        assert np.linalg.norm(result - expected) < 1e-12 * np.linalg.norm(expected)
+        y = reference(mixer.state_dict(), mixer.variant, 2, x, "rotation")[0].numpy()
+    expected = by_matrices(mixer.state_dict(), label, 2, x[0].numpy())
+    assert np.linalg.norm(y - expected) < 1e-12 * np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("rope", ["rotation", "published"])
