@@ -234,7 +234,7 @@ def print_table(rows: list[dict], options: argparse.Namespace) -> None:
     for column in ("label", "length", "path"):
         table.add_column(column, justify="right" if column == "length" else "left", no_wrap=True)
     peak = f"peak MiB\n{about['peak_memory']}"
-    for column in ("ms", "speed,\ndense 1", "steps/s", peak, "peak\n~ T^"):
+    for column in ("ms", "speed /\ndense", "steps/s", peak, "peak\n~ T^"):
         table.add_column(column, justify="right")
     previous: dict[tuple[str, str], dict] = {}
     for index, row in enumerate(rows):

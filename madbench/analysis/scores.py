@@ -21,9 +21,16 @@ from madbench.tasks import TASK_NAMES
 
 MAD_AVERAGE = "mad_average"
 
+_METRICS = ("accuracy", "selection_accuracy", "ceiling")
+_DETAILS = ("budget_ratio", "device", "path", "seconds")
+
 
 def collect(jobs: Iterable[Job], store: Store) -> pd.DataFrame:
-    """One row a job, in the order of ``jobs``: what decided it, its ``status`` (or ``missing``) and what it gave."""
+    """One row a job, in the order of ``jobs``: what decided it, its ``status`` (or ``missing``) and what it gave.
+
+    Columns: id, label, task, setting (JSON), learning_rate, weight_decay, seed, precision, status, accuracy,
+    selection_accuracy, ceiling, budget_ratio, device, path, seconds.
+    """
     rows = []
     missing = {job.id for job in store.missing(jobs)}
     for job in jobs:
@@ -37,6 +44,7 @@ def collect(jobs: Iterable[Job], store: Store) -> pd.DataFrame:
             "seed": job.seed,
             "precision": job.training.precision,
             "status": "missing",
+            **dict.fromkeys((*_METRICS, *_DETAILS)),
         }
         try:
             record = None if job.id in missing else store.read(job.id).record
@@ -44,11 +52,10 @@ def collect(jobs: Iterable[Job], store: Store) -> pd.DataFrame:
             record = None
         if record is not None:
             row["status"] = record.status
-            row |= {name: record.metrics.get(name) for name in ("accuracy", "selection_accuracy", "ceiling")}
-            row |= {name: record.details.get(name) for name in ("budget_ratio", "device", "path", "seconds")}
+            row |= {name: record.metrics.get(name) for name in _METRICS}
+            row |= {name: record.details.get(name) for name in _DETAILS}
         rows.append(row)
-    columns = ["accuracy", "selection_accuracy", "ceiling", "budget_ratio", "device", "path", "seconds"]
-    return pd.DataFrame(rows).reindex(columns=[*(rows[0] if rows else ()), *[c for c in columns if not rows or c not in rows[0]]])
+    return pd.DataFrame(rows)
 
 
 def scores(collected: pd.DataFrame) -> pd.DataFrame:

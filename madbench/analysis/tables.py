@@ -90,7 +90,7 @@ class AblationTable:
         return headings, lines
 
     def to_rich(self, width: int) -> Table:
-        """For a terminal ``width`` columns wide, without the caption; where that is narrow, a cell takes several lines."""
+        """For a terminal ``width`` columns wide, without the caption; where it is narrow a cell takes several lines."""
         from rich import box
         from rich.table import Table
 
@@ -122,7 +122,8 @@ class AblationTable:
             name = r"\quad published" if line[0].startswith(" ") else rf"\texttt{{{_latex(line[0])}}}"
             rows.append(" & ".join([name, *(_latex(text) for text in line[1:])]) + r" \\")
         columns = "l" + "r" * (len(headings) - 1)
-        head = ["\\begin{table}", "\\centering", rf"\caption{{{_latex(self.caption)}}}", rf"\begin{{tabular}}{{{columns}}}"]
+        head = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(self.caption)}}}"]
+        head.append(rf"\begin{{tabular}}{{{columns}}}")
         return "\n".join([*head, r"\toprule", *rows, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
     def to_csv(self) -> str:

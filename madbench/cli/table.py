@@ -18,7 +18,6 @@ from madbench.cli.options import (
     labels_and_overrides,
     split_list,
 )
-from madbench.jobs import Precision
 
 if TYPE_CHECKING:
     from madbench.experiment import Experiment
@@ -56,6 +55,7 @@ def table(
     """
     from madbench.errors import ConfigError, StoreError
     from madbench.experiment import prepare
+    from madbench.jobs import Precision
     from madbench.runs import Store
 
     labels, overrides = labels_and_overrides(words or [])
@@ -84,7 +84,7 @@ def table(
     ]
     present = {made.precision: made for made in candidates if any(job.id in stored for job in made.jobs)}
     if len(present) > 1:
-        raise ConfigError("the store holds runs in float32 and in bfloat16; add precision=float32 or precision=bfloat16")
+        raise ConfigError(f"{results}: runs in float32 and in bfloat16; add precision=float32 or precision=bfloat16")
     if not present:
         raise StoreError(
             f"{results}: none of its {len(stored)} runs belongs to profile {profile}, fidelity {fidelity.value}, "

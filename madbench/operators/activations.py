@@ -21,7 +21,6 @@ def activate(base: str, h: Tensor, first_row: int) -> tuple[Tensor, Tensor | Non
     if base == "S":
         visible = torch.ones(h.shape[-2:], dtype=torch.bool, device=h.device).tril(first_row)
         return h.masked_fill(~visible, float("-inf")).softmax(-1), None
-    h = h.float() if h.dtype in (torch.bfloat16, torch.float16) else h
     if base == "R":
         h = h.tril(first_row)
         return F.relu(h), _norm(h)
@@ -31,4 +30,6 @@ def activate(base: str, h: Tensor, first_row: int) -> tuple[Tensor, Tensor | Non
 
 
 def _norm(h: Tensor) -> Tensor:
+    """In float32 at least: EPS and a long sum are beyond bfloat16."""
+    h = h.to(torch.promote_types(h.dtype, torch.float32))
     return h.square().sum(-1, keepdim=True).add(EPS).sqrt()

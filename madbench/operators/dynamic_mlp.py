@@ -19,7 +19,8 @@ from madbench.operators.rope import STYLES, rotate
 from madbench.operators.short_conv import KERNEL, ShortConv
 
 PATHS = ("auto", "reference", "dense", "chunked", "sdpa")
-DENSE_LIMIT_BYTES = 2**30  # one (B, H, T, T) float32 tensor above this makes "auto" choose "chunked"
+DENSE_LIMIT_LENGTH = 512  # beyond it, blocks that skip the masked half are faster though they are computed twice
+DENSE_LIMIT_BYTES = 2**30  # of one (B, H, T, T) float32 tensor
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,8 @@ class DynamicMLP(nn.Module):
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decodes one token: x (B, D) -> output (B, D) and the cache for the next one.
 
-        Equals row ``cache.position`` of :meth:`forward`. With mixing, more than ``max_len`` tokens are an error unless
-        ``slide`` keeps a window of the newest ``max_len``: the last row of :meth:`forward` on them alone (paper,
+        Equals row ``cache.position`` of :meth:`forward`. With mixing, more than ``max_len`` tokens are an error.
+        ``slide`` keeps a window of the newest ``max_len``: its output is the last row of :meth:`forward` on them alone (paper,
         Theorem 2.3), unless a conv reads inputs before the window or a gate after RoPE ties scores to positions.
         """
         if cache is None:
@@ -141,7 +142,7 @@ class DynamicMLP(nn.Module):
         row = x[:, None]
         new = self._project(row, row, cache.position, cache.inputs)
         k, v = torch.cat((cache.k, new.k), dim=2), torch.cat((cache.v, new.v), dim=2)
-        if slide and self.variant.has_mixing:
+        if slide:
             k, v = k[:, :, -self.allocation.max_len :], v[:, :, -self.allocation.max_len :]
         self._check_length(k.shape[2])
         o = self._attend(self._ordered(replace(new, k=k, v=v)), k.shape[2] - 1)
@@ -155,7 +156,7 @@ class DynamicMLP(nn.Module):
         if self.uses_sdpa:
             return "sdpa"
         scores = batch * self.query_heads * length * length * 4
-        return "dense" if length <= self.chunk or scores <= DENSE_LIMIT_BYTES else "chunked"
+        return "dense" if length <= DENSE_LIMIT_LENGTH and scores <= DENSE_LIMIT_BYTES else "chunked"
 
     def extra_repr(self) -> str:
         ranks = self.allocation.ranks
@@ -193,8 +194,8 @@ class DynamicMLP(nn.Module):
         h = self.mix1.right(z.tril(first_row), p.s1) if self.mix1 else z
         a, norm = activate(self.variant.base, h, first_row)
         w = self.mix2.right_transposed(a, p.s2).tril(first_row) if self.mix2 else a
-        o = lag_readout(w, p.v) if self.variant.lag else w.to(p.v.dtype) @ p.v
-        return o if norm is None else o / norm
+        o = lag_readout(w, p.v) if self.variant.lag else w @ p.v
+        return o if norm is None else (o / norm).to(o.dtype)
 
     def _attend_in_chunks(self, p: Projected) -> Tensor:
         length = p.q.shape[2]

@@ -1,4 +1,4 @@
-"""The operator straight from its equations: float64, one row and one head at a time, nothing shared with the fast paths.
+"""The operator straight from its equations: float64, one row and one head at a time, no code of the fast paths.
 
 This is the independent truth of the tests. It follows paper eq. 7-11 in the order they are written.
 """

@@ -69,7 +69,7 @@ class Profile:
                     raise ConfigError(f"{where}: {key!r} has no effect here; set the profile's own {instead!r}")
             from_mapping(TrainingConfig, training, where)
         if self.difficulty == "all" and any(plan.setting for plan in self.tasks.values()):
-            raise ConfigError("tasks: a changed setting goes with difficulty: baseline; 'all' takes the tasks' own files")
+            raise ConfigError("tasks: a changed setting goes with difficulty: baseline; 'all' takes the task files")
 
     def training_config(self, task: str, learning_rate: float, weight_decay: float, precision: Precision):
         """The optimiser run of one job."""
@@ -93,7 +93,7 @@ def profile_names() -> list[str]:
 
 
 def load_profile(name: str, overrides: Iterable[str] = ()) -> Profile:
-    """The profile ``name`` (shipped, or a path to a YAML file) with dotted ``overrides`` such as ``training.epochs=20``.
+    """The profile ``name``, shipped or a path to a YAML file, with ``overrides`` such as ``training.epochs=20``.
 
     An override of anything but the precision makes the profile one of its own, not comparable with the paper.
 

@@ -48,10 +48,11 @@ def load_checkpoint(
     try:
         content = torch.load(path, map_location=device, weights_only=True)
         saved_by = content["job"]
-    except Exception as error:  # torch.load raises half a dozen kinds for a damaged file
-        raise TrainingError(f"{path}: the checkpoint cannot be read ({error}); delete it to start afresh") from error
+        if saved_by == job.id:
+            model.load_state_dict(content["model"])
+            optimizer.load_state_dict(content["optimizer"])
+            vars(state).update(content["state"])
+    except Exception as error:  # torch raises half a dozen kinds for a damaged file or another version's
+        raise TrainingError(f"{path}: the checkpoint cannot be used ({error}); delete it to start afresh") from error
     if saved_by != job.id:
         raise TrainingError(f"{path}: the checkpoint belongs to job {saved_by}, not to {job.id}; delete it")
-    model.load_state_dict(content["model"])
-    optimizer.load_state_dict(content["optimizer"])
-    vars(state).update(content["state"])

@@ -1,4 +1,4 @@
-"""What a job will cost before it runs: parameters, FLOPs, and seconds from a short calibration on the device at hand."""
+"""What a job will cost before it runs: parameters, FLOPs, and seconds from a short calibration on the device."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def train_job(job: Job, work: Path, report: Report, *, device: str = "cpu") -> R
     Args:
         job: what to train.
         work: folder for the checkpoint, this process's alone while it runs.
-        report: called a few times a second with the progress; may raise ``StopTraining``, before which the state is saved.
+        report: called a few times a second with the progress; when it raises ``StopTraining`` the state is saved first.
         device: a torch device name.
 
     Returns:
@@ -162,13 +162,14 @@ def build_model(job: Job) -> nn.Module:
     shape = (setting.vocab_size, config.d_model, config.n_layer, make_mixer)
     with torch.random.fork_rng():
         torch.manual_seed(job.derived_seed("init"))
-        return Autoencoder(*shape, max_len=setting.input_len) if setting.model == "autoencoder" else LanguageModel(*shape)
+        if setting.model == "autoencoder":
+            return Autoencoder(*shape, max_len=setting.input_len)
+        return LanguageModel(*shape)
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
-    )
+    rate, decay = config.learning_rate, config.weight_decay
+    return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True)
 
 
 def scheduled_rate(config: TrainingConfig, fidelity: str, step: int, total_steps: int) -> float:

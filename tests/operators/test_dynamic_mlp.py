@@ -9,6 +9,7 @@ import torch
 
 from madbench.errors import TrainingError
 from madbench.labels import all_labels
+from madbench.operators.reference import reference
 from madbench.operators.registry import build
 
 DOZEN = (
@@ -197,3 +198,13 @@ def test_more_tokens_than_the_mixing_tables_hold_are_refused(label, path, make_m
 @pytest.mark.parametrize("label", ["S", "R-pcg-q", "G-c"])
 def test_labels_without_mixing_take_any_length(label, make_mixer, randn):
     assert make_mixer(label, max_len=6)(randn(1, 50, 16)).shape == (1, 50, 16)
+
+
+@pytest.mark.parametrize("label", ["S-pcg-q-12", "R-pcg-q-12o", "G-pcg-q-12o", "R-2!", "G"])
+@pytest.mark.parametrize("path", ["dense", "chunked"])
+def test_a_module_in_bfloat16_throughout_stays_close_to_the_reference(label, path, make_mixer, randn):
+    mixer, x = make_mixer(label, max_len=32, path=path, chunk=8), randn(2, 21, 16)
+    expected = reference(dict(mixer.named_parameters()), mixer.variant, mixer.n_head, x, mixer.rope)
+    given = mixer.bfloat16()(x.bfloat16())
+    assert given.dtype == torch.bfloat16
+    assert (given.double() - expected).norm() < 0.05 * expected.norm()

@@ -90,7 +90,11 @@ def test_a_step_beyond_max_len_is_refused_without_slide(label, make_mixer, randn
 def test_labels_without_mixing_decode_beyond_max_len(label, make_mixer, randn):
     mixer, x = make_mixer(label, max_len=4), randn(2, 9, 16)
     torch.testing.assert_close(decode(mixer, x), mixer(x))
-    torch.testing.assert_close(decode(mixer, x, slide=True), mixer(x))
+
+
+def test_slide_keeps_the_newest_max_len_tokens_of_labels_without_mixing_too(make_mixer, randn):
+    mixer, x = make_mixer("R-p", max_len=4), randn(2, 9, 16)
+    torch.testing.assert_close(decode(mixer, x, slide=True)[:, -1], mixer(x[:, -4:])[:, -1])
 
 
 def test_the_cache_holds_one_key_and_value_a_token_and_three_inputs(make_mixer, randn):

@@ -104,5 +104,5 @@ def test_a_damaged_checkpoint_is_refused(kept, make_job, train, tmp_path):
         train(job, StopAt(2))
     content = (tmp_path / NAME).read_bytes()
     (tmp_path / NAME).write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
-    with pytest.raises(TrainingError, match="cannot be read.*delete it"):
+    with pytest.raises(TrainingError, match="cannot be used.*delete it"):
         train(job)

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from madbench.jobs import Record
+from madbench.runs import Store
+from madbench.sweeps.plan import plan
+from madbench.sweeps.profile import load_profile
+
+TWO = ("compression", "in_context_recall")
+
+
+@pytest.fixture
+def fill(tmp_path):
+    """Stores runs of the given accuracy, without training them."""
+
+    def call(profile: str, labels: list[str], accuracy: float = 0.5, overrides=(), **choices) -> None:
+        store = Store.open(tmp_path / "results")
+        for job in plan(labels, load_profile(profile, overrides), **{"tasks": TWO} | choices):
+            metrics = {"accuracy": accuracy, "selection_accuracy": accuracy, "ceiling": 1.0}
+            store.finish(job, Record("finished", metrics, details={"budget_ratio": 0.99, "device": "a slide rule"}))
+
+    return call
+
+
+def rows(stdout: str) -> list[list[str]]:
+    """The words of the table, without headings, rule and caption."""
+    table = stdout.split("\n\n")[0]
+    return [line.split() for line in table.splitlines()[2:]]
+
+
+def test_the_store_is_tabulated_in_the_order_of_the_grammar_with_published_rows(main, fill, tiny):
+    fill(tiny, ["R-c", "S"])
+    fill(tiny, ["S"], accuracy=0.7, seeds=[1])
+    shown = main("table", "--profile", tiny, "-t", ",".join(TWO))
+    assert (shown.code, shown.stderr) == (0, "")
+    assert rows(shown.stdout) == [
+        ["S", "60.0", "±14.1", "60.0", "±14.1", "0.990", "2"],
+        ["published", "35.2", "83.7"],
+        ["R-c", "50.0", "50.0", "0.990", "1"],
+        ["published", "39.9", "100.0"],
+    ]
+    caption = " ".join(shown.stdout.split())
+    assert "mean ±standard deviation over n seeds" in caption and "Trained on a slide rule." in caption
+    assert f"Profile {tiny}: d_model 16, 2 blocks, 2 heads, float32." in caption
+
+
+def test_only_the_labels_asked_for_are_shown(main, fill, tiny):
+    fill(tiny, ["S", "R", "R-c"])
+    shown = main("table", "R", "S", "--profile", tiny, "-t", "compression")
+    assert [row[0] for row in rows(shown.stdout)] == ["R", "published", "S", "published"]
+
+
+def test_protocols_are_never_mixed(main, fill, tiny):
+    fill(tiny, ["S"], accuracy=0.1)
+    fill(tiny, ["S"], accuracy=0.2, fidelity="published")
+    fill(tiny, ["S"], accuracy=0.3, counting="published")
+    fill(tiny, ["S"], accuracy=0.4, overrides=["training.epochs=3"])
+    for number, *options in [
+        ["10.0"],
+        ["20.0", "--fidelity", "published"],
+        ["30.0", "--budget", "published"],
+        ["40.0", "training.epochs=3"],
+    ]:
+        shown = main("table", "--profile", tiny, "-t", ",".join(TWO), *options)
+        assert rows(shown.stdout)[0] == ["S", number, number, "0.990", "1"]
+
+
+def test_a_label_of_another_protocol_that_does_not_fit_this_one_does_no_harm(main, fill, tiny):
+    fill(tiny, ["S"])
+    fill(tiny, ["G-q-12"], counting="published", overrides=["model.d_model=8"])
+    assert rows(main("table", "model.d_model=16", "--profile", tiny, "-t", "compression").stdout)[0][0] == "S"
+    shown = main("table", "model.d_model=8", "--budget", "published", "--profile", tiny, "-t", "compression")
+    assert [row[0] for row in rows(shown.stdout)] == ["G-q-12"]
+
+
+def test_runs_in_two_precisions_have_to_be_told_apart(main, fill, tiny, tmp_path):
+    profile = tmp_path / "auto.yaml"
+    profile.write_text(Path(tiny).read_text().replace("precision: float32", "precision: auto"))
+    fill(str(profile), ["S"], accuracy=0.1, precision="float32")
+    words = ("table", "--profile", profile, "-t", "compression")
+    assert rows(main(*words).stdout)[0] == ["S", "10.0", "0.990", "1"]
+    fill(str(profile), ["S"], accuracy=0.2, precision="bfloat16")
+    refused = main(*words)
+    assert (refused.code, refused.stdout) == (2, "")
+    assert "runs in float32 and in bfloat16; add precision=float32 or precision=bfloat16" in refused.stderr
+    assert rows(main(*words, "precision=float32").stdout)[0] == ["S", "10.0", "0.990", "1"]
+    assert rows(main(*words, "precision=bfloat16").stdout)[0] == ["S", "20.0", "0.990", "1"]
+
+
+def test_an_empty_store_and_one_without_matching_runs_are_errors(main, fill, tiny, tmp_path):
+    missing = main("table")
+    assert missing.code == 2 and missing.stderr == "results: there is no such results folder\n"
+    Store.open(tmp_path / "results")
+    empty = main("table")
+    assert empty.code == 2 and empty.stderr == "results: no runs yet; madbench run G-cg-q-12o makes some\n"
+    fill(tiny, ["S"])
+    for options in (["--profile", "quick"], ["R", "--profile", tiny], ["--profile", tiny, "--budget", "published"]):
+        refused = main("table", *options)
+        assert (refused.code, refused.stdout) == (2, "")
+        assert "none of its 2 runs belongs to profile" in refused.stderr and "Traceback" not in refused.stderr
+
+
+def test_every_format_says_the_same(main, fill, tiny):
+    fill(tiny, ["S", "R-12o!"])
+    words = ("table", "--profile", tiny, "-t", ",".join(TWO), "--format")
+    markdown, latex, table, lines = (main(*words, name) for name in ("markdown", "latex", "json", "csv"))
+    assert {shown.code for shown in (markdown, latex, table, lines)} == {0}
+    assert "| S | 50.0 | 50.0 | 0.990 | 1 |\n| *published* | 35.2 | 83.7 |  |  |\n" in markdown.stdout
+    assert r"\texttt{S} & 50.0 & 50.0 & 0.990 & 1 \\" in latex.stdout
+    assert r"\texttt{R-12o!} & 50.0 & 50.0 & 0.990 & 1 \\" in latex.stdout
+    content = json.loads(table.stdout)
+    assert "not comparable" in content["caption"]
+    found = [(cell["label"], cell["task"], cell["mean"]) for cell in content["cells"]]
+    assert found == [(label, task, 50.0) for label in ("S", "R-12o!") for task in TWO]
+    from_csv = [(line["label"], line["task"], float(line["mean"])) for line in csv.DictReader(io.StringIO(lines.stdout))]
+    assert from_csv == found
+
+
+def test_an_incomplete_cell_says_how_much_of_it_is_there(main, fill, tiny):
+    fill(tiny, ["S"], overrides=["learning_rates=[1e-3]"])
+    overrides = ["learning_rates=[1e-3, 2e-3]"]
+    shown = main("table", *overrides, "--profile", tiny, "-t", "compression")
+    assert rows(shown.stdout)[0] == ["S", "50.0", "(1/2)", "0.990", "1"]
+    assert "with learning_rates=[1e-3, 2e-3]:" in " ".join(shown.stdout.split())
