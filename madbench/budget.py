@@ -224,7 +224,7 @@ def _why_infeasible(size: _Size) -> str:
     longest = _longest(size)
     if longest:
         ways.insert(0, f"max_len {longest} or less")
-    ways.append("counting='published', which reports the budget without enforcing it")
+    ways.append("published counting (--budget published), which reports the budget without enforcing it")
     return (
         f"{size.variant} does not fit its budget at d_model {size.d}, n_head {size.n_head}, max_len {size.max_len}:"
         f" the smallest it can be ({ranks}) is {smallest.total:,} parameters of {smallest.target:,} allowed,"

@@ -39,10 +39,15 @@ class Experiment:
     device: str
     results: Path
 
-    def begun(self, stored: Container[str]) -> Experiment:
-        """Only the labels and seeds of which at least one job is stored."""
+    def begun(self, stored: Container[str], all_labels: bool) -> Experiment:
+        """Only the labels and seeds of which at least one job is stored; a label without any stays if ``all_labels``."""
         pairs = {(job.label, job.seed) for job in self.jobs if job.id in stored}
-        jobs = [job for job in self.jobs if (job.label, job.seed) in pairs]
+        labels, seeds = ({pair[i] for pair in pairs} for i in range(2))
+        jobs = [
+            job
+            for job in self.jobs
+            if (job.label, job.seed) in pairs or (all_labels and job.label not in labels and job.seed in seeds)
+        ]
         return replace(self, jobs=jobs)
 
     def execute(

@@ -179,7 +179,7 @@ def test_infeasible_message_word_for_word():
         "G-cg-q-12o does not fit its budget at d_model 128, n_head 2, max_len 4096: the smallest it can be (r_qk 4,"
         " r_vo 64, r 1) is 101,706 parameters of 66,560 allowed, most of them in mix1_tables (49,152);"
         " what would fit: max_len 2143 or less; d_model 176;"
-        " counting='published', which reports the budget without enforcing it"
+        " published counting (--budget published), which reports the budget without enforcing it"
     )
 
 

@@ -26,6 +26,8 @@ class RunScreen:
         self.weights = {job.id: _weight(job) for job in experiment.jobs}
         self.started: dict[int, float] = {}
         self.bars: dict[int, TaskID] = {}
+        self.finished_weight = 0.0
+        self.running_weight: dict[int, float] = {}
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -57,13 +59,17 @@ class RunScreen:
             self.bars[event["slot"]] = self.progress.add_task(_name(job), total=1, note="")
         elif event["event"] == "progress":
             self._show_progress(event["slot"], event["progress"])
+            fraction = event["progress"]["step"] / event["progress"]["total_steps"]
+            self.running_weight[event["slot"]] = fraction * self.weights[job.id]
         else:
             self.done += 1
-            self.progress.advance(self.total, self.weights[job.id])
-            if "slot" in event and event["slot"] in self.bars:
+            self.finished_weight += self.weights[job.id]
+            self.running_weight.pop(event.get("slot"), None)
+            if event.get("slot") in self.bars:
                 self.progress.remove_task(self.bars.pop(event["slot"]))
             self._show_outcome(job, event)
-        self.progress.update(self.total, note=f"{self.done}/{len(self.weights)} done")
+        completed = self.finished_weight + sum(self.running_weight.values())
+        self.progress.update(self.total, completed=completed, note=f"{self.done}/{len(self.weights)} done")
 
     def _show_progress(self, slot: int, progress: dict[str, Any]) -> None:
         accuracy = progress["accuracy"]

@@ -58,14 +58,14 @@ def table(
     from madbench.jobs import Precision
     from madbench.runs import Store
 
-    labels, overrides = labels_and_overrides(words or [])
+    named, overrides = labels_and_overrides(words or [])
     store = Store.open(results, create=False)
     stored = {run.job.id: run.job for run in store.runs(with_curves=False)}
     if not stored:
         raise StoreError(f"{results}: no runs yet; madbench run G-cg-q-12o makes some")
     protocol = (fidelity.value, budget.value)
     of_protocol = {job.label for job in stored.values() if (job.fidelity, job.counting) == protocol}
-    labels = labels or _in_grammar_order(of_protocol)
+    labels = named or _in_grammar_order(of_protocol)
     candidates = [
         prepare(
             labels,
@@ -90,7 +90,7 @@ def table(
             f"{results}: none of its {len(stored)} runs belongs to profile {profile}, fidelity {fidelity.value}, "
             f"budget {budget.value}; madbench ls runs shows what is there"
         )
-    print_table(next(iter(present.values())).begun(stored), format)
+    print_table(next(iter(present.values())).begun(stored, all_labels=bool(named)), format)
 
 
 def print_table(experiment: Experiment, format: Format = Format.terminal) -> None:

@@ -156,7 +156,8 @@ class DynamicMLP(nn.Module):
         if self.uses_sdpa:
             return "sdpa"
         scores = batch * self.query_heads * length * length * 4
-        return "dense" if length <= DENSE_LIMIT_LENGTH and scores <= DENSE_LIMIT_BYTES else "chunked"
+        is_small = length <= DENSE_LIMIT_LENGTH and scores <= DENSE_LIMIT_BYTES
+        return "dense" if is_small or length <= self.chunk else "chunked"
 
     def extra_repr(self) -> str:
         ranks = self.allocation.ranks

@@ -17,6 +17,9 @@ from madbench.resources import PROFILES
 from madbench.tasks import TASK_NAMES
 
 
+_FILE_ONLY = ("description", "comparable_with_paper")
+
+
 @dataclass(frozen=True)
 class TaskPlan:
     """How a profile changes one task."""
@@ -95,9 +98,11 @@ def profile_names() -> list[str]:
 def load_profile(name: str, overrides: Iterable[str] = ()) -> Profile:
     """The profile ``name``, shipped or a path to a YAML file, with ``overrides`` such as ``training.epochs=20``.
 
-    An override of anything but the precision makes the profile one of its own, not comparable with the paper.
+    An override of ``training.KEY`` holds for every task, also for one to which the profile gives a value of its own;
+    ``tasks.TASK.training.KEY`` holds for that task, whatever the order. An override of anything but the precision makes
+    the profile one of its own, not comparable with the paper.
 
-    Raises ``ConfigError`` for an unknown profile, key or type, and for a key that is overridden twice.
+    Raises ``ConfigError`` for an unknown profile, key or type, and for an override without effect.
     """
     overrides = tuple(overrides)
     path = Path(name) if name.endswith((".yaml", ".yml")) else PROFILES / f"{name}.yaml"
@@ -106,9 +111,12 @@ def load_profile(name: str, overrides: Iterable[str] = ()) -> Profile:
     mapping = read_yaml(path)
     from_mapping(Profile, mapping, str(path))
     keys = [override.partition("=")[0] for override in overrides]
-    for i, override in enumerate(overrides):
-        if keys[i] in keys[:i]:
-            raise ConfigError(f"override {override!r}: {keys[i]!r} is given twice; only one value can hold")
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ConfigError(f"override {key!r} is given twice; only one value can hold")
+        if key in _FILE_ONLY:
+            raise ConfigError(f"override {key!r} has no effect on a run; it belongs in the profile's file")
+    for override in sorted(overrides, key=lambda override: override.startswith("tasks.")):
         mapping = _overridden(mapping, override)
         from_mapping(Profile, mapping, f"override {override!r}")
     profile = from_mapping(Profile, mapping, str(path))
@@ -134,6 +142,9 @@ def _overridden(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
         if not isinstance(node, dict):
             raise ConfigError(f"override {override!r}: {name!r} holds a value, not keys")
     node[names[-1]] = value
+    if names[0] == "training" and len(names) == 2:
+        for plan in changed.get("tasks", {}).values():
+            plan.get("training", {}).pop(names[1], None)
     return changed
 
 
@@ -144,6 +155,8 @@ def override_docs() -> dict[str, str]:
 
     docs = {}
     for name, sentence in field_docs(Profile).items():
+        if name in _FILE_ONLY:
+            continue
         if name == "model":
             docs |= {f"model.{key}": text for key, text in field_docs(ModelConfig).items()}
         elif name == "training":
@@ -155,7 +168,3 @@ def override_docs() -> dict[str, str]:
         else:
             docs[name] = sentence
     return docs
-
-
-def as_mapping(profile: Profile) -> dict[str, Any]:
-    return dataclasses.asdict(profile)

@@ -16,18 +16,19 @@ import madbench
 import madbench.cli
 from madbench.errors import MadbenchError
 
-PROFILE = """\
+SIZES = "seq_len: 16, num_train_examples: 64, num_validation_examples: 32, num_test_examples: 32"
+PROFILE = f"""\
 description: A few steps of two tasks.
 comparable_with_paper: false
 difficulty: baseline
 precision: float32
 learning_rates: [1.0e-3]
 weight_decays: [0.0]
-model: {d_model: 16}
-training: {batch_size: 16, epochs: 2}
+model: {{d_model: 16}}
+training: {{batch_size: 16, epochs: 2}}
 tasks:
-  compression: {setting: {seq_len: 16, num_train_examples: 64, num_validation_examples: 32, num_test_examples: 32}}
-  in_context_recall: {setting: {seq_len: 16, num_train_examples: 64, num_validation_examples: 32, num_test_examples: 32}}
+  compression: {{setting: {{{SIZES}}}}}
+  in_context_recall: {{setting: {{{SIZES}}}}}
 """
 
 

@@ -30,7 +30,7 @@ def outcomes(results: Path) -> dict[str, tuple]:
 
 
 def test_a_run_is_tabulated_stored_and_not_repeated(start, finish, main, tiny, tmp_path):
-    words = ("run", "S", "--profile", tiny, "--tasks", TASKS, "--device", "cpu")
+    words = ("run", "S", "--profile", tiny, "--tasks", TASKS, "--device", "cpu", "--slots", "1")
     first = finish(start(tmp_path, *words))
     assert first.code == 0, first.stderr
     lines = first.stdout.splitlines()
@@ -65,11 +65,6 @@ def test_a_run_is_tabulated_stored_and_not_repeated(start, finish, main, tiny, t
 
     tabulated = main("table", "--profile", tiny, "--tasks", TASKS)
     assert tabulated.stdout == first.stdout
-
-    forced = main(*words, "--tasks", "compression", "--force")
-    assert forced.code == 0 and "already in the store" not in forced.stderr
-    after = mtimes(tmp_path / "results")
-    assert after.keys() == before.keys() and after != before
 
 
 def test_a_dry_run_trains_and_writes_nothing(main, tiny, tmp_path):
@@ -109,9 +104,9 @@ def test_a_run_that_diverges_is_shown_and_stored(main, tiny, tmp_path):
         (["S", "--device", "cuda:99"], "device 'cuda:99': this machine has"),
         (["S", "--seeds", "one"], "--seeds 'one': expected whole numbers such as 0,1,2 or 0-4"),
         (["S", "--seeds", "1,1"], "--seeds '1,1': give each seed once"),
-        (["S", "trainin.epochs=3"], "override 'trainin.epochs=3': unknown key 'trainin'; did you mean 'training'?"),
-        (["S", "training.learning_rate=1"], "'learning_rate' has no effect here; set the profile's own 'learning_rates'"),
-        (["S", "-t", "compression", "tasks.memorization.training.epochs=1"], "has no effect: the tasks are compression"),
+        (["S", "trainin.epochs=3"], "unknown key 'trainin'; did you mean 'training'?"),
+        (["S", "training.learning_rate=1"], "has no effect here; set the profile's own 'learning_rates'"),
+        (["S", "-t", "compression", "tasks.memorization.training.epochs=1"], "the tasks are compression"),
         (["training.epochs=3"], "nothing to train: give at least one label and one seed"),
         (["G-q-12", "model.d_model=8"], "G-q-12 does not fit its budget at d_model 8"),
     ],
@@ -162,7 +157,7 @@ class Interrupted:
     def __init__(self, start, finish, tiny: str, folder: Path):
         self.start, self.finish, self.folder = start, finish, folder
         self.words = ("run", "R-12o!", "--profile", tiny, "-t", "in_context_recall", "--device", "cpu")
-        self.words += ("training.epochs=60", "training.stop_accuracy=2", "training.batch_size=8")
+        self.words += ("training.epochs=40", "training.stop_accuracy=2", "training.batch_size=8")
         self.results = folder / "results"
         self.pids: set[int] = set()
 
@@ -170,7 +165,7 @@ class Interrupted:
         """Starts the command and returns in the middle of its training."""
         process = self.start(self.folder, *self.words)
         deadline = time.monotonic() + 60
-        while not list(self.results.glob("work/*/lock")):
+        while not any(map(is_locked, self.results.glob("work/*/lock"))):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
         time.sleep(0.1)
@@ -206,6 +201,11 @@ def workers(pid: int) -> set[int]:
     return {int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()}
 
 
+def is_locked(file: Path) -> bool:
+    """Asked of the kernel: trying the lock would be in the way of its owner."""
+    return f":{file.stat().st_ino} " in Path("/proc/locks").read_text()
+
+
 def is_running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -226,7 +226,7 @@ def test_ctrl_c_and_the_same_command_again_give_the_uninterrupted_numbers(interr
     process = interrupted.begin()
     os.killpg(process.pid, signal.SIGINT)
     interrupted.assert_stopped(finish(process))
-    assert 0 < interrupted.step() < 60 * 8
+    assert 0 < interrupted.step() < 40 * 8
     reference = start(tmp_path, *interrupted.words)
     interrupted.assert_finishes_as(reference, tmp_path / "results")
 

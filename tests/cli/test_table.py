@@ -118,8 +118,8 @@ def test_every_format_says_the_same(main, fill, tiny):
     assert "not comparable" in content["caption"]
     found = [(cell["label"], cell["task"], cell["mean"]) for cell in content["cells"]]
     assert found == [(label, task, 50.0) for label in ("S", "R-12o!") for task in TWO]
-    from_csv = [(line["label"], line["task"], float(line["mean"])) for line in csv.DictReader(io.StringIO(lines.stdout))]
-    assert from_csv == found
+    lines = csv.DictReader(io.StringIO(lines.stdout))
+    assert [(line["label"], line["task"], float(line["mean"])) for line in lines] == found
 
 
 def test_an_incomplete_cell_says_how_much_of_it_is_there(main, fill, tiny):

@@ -157,11 +157,13 @@ def test_auto_takes_sdpa_for_softmax_without_mixing_only():
     assert build("R", 16, 8).resolve_path(1, 8) == "dense"
 
 
-def test_auto_takes_chunked_where_the_scores_of_a_batch_pass_one_gibibyte():
+def test_auto_takes_chunked_for_long_inputs_and_where_the_scores_of_a_batch_pass_one_gibibyte():
     mixer = build("R", 16, 8)
-    assert mixer.resolve_path(128, 1024) == "dense"  # 128 * 2 heads * 1024^2 * 4 bytes = 2^30
-    assert mixer.resolve_path(129, 1024) == "chunked"
-    assert build("G", 16, 8).resolve_path(128, 1024) == "chunked"  # four query heads
+    assert mixer.resolve_path(1, 512) == "dense"
+    assert mixer.resolve_path(1, 513) == "chunked"
+    assert mixer.resolve_path(512, 512) == "dense"  # 512 * 2 heads * 512^2 * 4 bytes = 2^30
+    assert mixer.resolve_path(513, 512) == "chunked"
+    assert build("G", 16, 8).resolve_path(512, 512) == "chunked"  # four query heads
     assert mixer.resolve_path(2**20, mixer.chunk) == "dense"  # one block is all there is
 
 

@@ -66,13 +66,13 @@ def test_a_file_of_ones_own_is_a_profile(write):
         ("model: {d_model: 0}", "d_model must be at least 1, got 0"),
         ("training: {epoch: 3}", "training: unknown key 'epoch'; did you mean 'epochs'?"),
         ("training: {epochs: 2.5}", "training: epochs: expected a whole number, got 2.5"),
-        ("training: {learning_rate: 1.0e-3}", "'learning_rate' has no effect here; set the profile's own 'learning_rates'"),
+        ("training: {learning_rate: 1.0e-3}", "no effect here; set the profile's own 'learning_rates'"),
         ("training: {weight_decay: 0}", "'weight_decay' has no effect here; set the profile's own 'weight_decays'"),
         ("training: {precision: float32}", "'precision' has no effect here; set the profile's own 'precision'"),
         ("tasks: {memorisation: {}}", "tasks: unknown task 'memorisation'; did you mean 'memorization'?"),
         ("tasks: {compression: {settings: {}}}", "unknown key 'settings'; did you mean 'setting'?"),
         ("tasks: {compression: {training: {epoch: 3}}}", "compression: training: unknown key 'epoch'"),
-        ("tasks: {compression: {training: {learning_rate: 1}}}", "compression: training: 'learning_rate' has no effect"),
+        ("tasks: {compression: {training: {learning_rate: 1}}}", "training: 'learning_rate' has no effect"),
         ("precision: float16", "precision: 'float16' is not allowed; did you mean 'bfloat16'?"),
         ("description: again", "'description' appears twice"),
     ],
@@ -89,7 +89,7 @@ def test_a_wrong_file_is_refused_by_file_and_key(write, text, says):
         ("learning_rates: [1.0e-3]", "learning_rates: [fast]", "learning_rates[0]: expected a number, got 'fast'"),
         ("weight_decays: [0.0]", "", "key 'weight_decays' is missing"),
         ("difficulty: baseline", "difficulty: hard", "difficulty: 'hard' is not allowed"),
-        ("difficulty: baseline", "difficulty: all\ntasks: {compression: {setting: {seq_len: 8}}}", "difficulty: baseline"),
+        ("difficulty: baseline", "difficulty: all\ntasks: {compression: {setting: {seq_len: 8}}}", "baseline"),
     ],
 )
 def test_a_file_without_what_it_needs_is_refused(write, line, instead, says):
@@ -106,16 +106,16 @@ def test_overrides_change_what_they_name_and_nothing_else():
     changed = load_profile(
         "quick",
         [
-            "training.epochs=20", "model.d_model=32", "learning_rates=[1e-3, 2e-3]", "weight_decays=0.1",
+            "training.stop_accuracy=0.5", "model.d_model=32", "learning_rates=[1e-3, 2e-3]", "weight_decays=0.1",
             "tasks.compression.setting.seq_len=16", "tasks.memorization.training.epochs=7", "precision=bfloat16",
         ],
     )  # fmt: skip
     assert changed.learning_rates == (1e-3, 2e-3) and changed.weight_decays == (0.1,)
     assert changed.precision == "bfloat16"
     assert changed.model == dataclasses.replace(plain.model, d_model=32)
-    assert changed.training == {"batch_size": 32, "epochs": 20}
+    assert changed.training == plain.training | {"stop_accuracy": 0.5}
     assert changed.tasks["compression"].setting == plain.tasks["compression"].setting | {"seq_len": 16}
-    assert changed.tasks["memorization"].training == {"epochs": 7}
+    assert changed.tasks["memorization"].training == plain.tasks["memorization"].training | {"epochs": 7}
     untouched = set(plain.tasks) - {"compression", "memorization"}
     assert {name: changed.tasks[name] for name in untouched} == {name: plain.tasks[name] for name in untouched}
     assert load_profile("quick") == plain
@@ -144,19 +144,38 @@ def test_a_wrong_override_is_refused_by_its_own_text(override, says):
     assert message.startswith(f"override {override!r}: ") and says in message
 
 
+def test_an_override_of_training_holds_for_tasks_with_a_value_of_their_own(write):
+    own = MINIMAL + "training: {epochs: 2}\ntasks: {compression: {training: {epochs: 3, batch_size: 5}}}\n"
+
+    def epochs(*overrides: str) -> list[int]:
+        profile = load_profile(write(own), overrides)
+        configs = [profile.training_config(task, 1e-3, 0.0, "float32") for task in ("compression", "memorization")]
+        assert [config.batch_size for config in configs] == [5, 128]
+        return [config.epochs for config in configs]
+
+    assert epochs() == [3, 2]
+    assert epochs("training.epochs=7") == [7, 7]
+    both = ("training.epochs=7", "tasks.compression.training.epochs=8")
+    assert epochs(*both) == epochs(*reversed(both)) == [8, 7]
+
+
 def test_a_key_overridden_twice_is_refused():
-    assert "'training.epochs' is given twice" in refusal("quick", "training.epochs=3", "training.epochs=4")
+    assert "override 'training.epochs' is given twice" in refusal("quick", "training.epochs=3", "training.epochs=4")
 
 
 def test_an_overridden_protocol_is_no_longer_comparable_with_the_paper():
     assert not load_profile("full", ["training.epochs=3"]).comparable_with_paper
-    assert not load_profile("quick", ["comparable_with_paper=true"]).comparable_with_paper
     assert load_profile("full", ["precision=float32"]).comparable_with_paper
+
+
+@pytest.mark.parametrize("override", ["comparable_with_paper=true", "description=mine"])
+def test_what_only_a_file_can_say_is_no_override(override):
+    assert "has no effect on a run" in refusal("quick", override)
 
 
 def test_every_documented_key_can_be_overridden():
     values = {
-        "description": "x", "comparable_with_paper": "true", "difficulty": "baseline", "precision": "float32",
+        "difficulty": "baseline", "precision": "float32",
         "learning_rates": "0.5", "weight_decays": "0.5", "model.rope": "published",
     }  # fmt: skip
     docs = override_docs()

@@ -15,7 +15,10 @@ from madbench.training import cost
 from madbench.training.cost import estimate_seconds, forward_flops_per_token, job_cost
 from madbench.training.loop import build_model
 
-QUICK = load_profile("quick")
+EXAMPLES = [
+    f"tasks.compression.setting.num_{split}_examples={count}"
+    for split, count in {"train": 1600, "validation": 256, "test": 512}.items()
+]
 
 
 def quick_job(label: str, task: str, *overrides: str, **choices) -> Job:
@@ -50,7 +53,7 @@ def test_steps_include_the_short_last_batch():
 
 
 def test_a_backward_pass_counts_twice_a_forward_pass_and_evaluations_once():
-    job = quick_job("S", "compression")
+    job = quick_job("S", "compression", "training.epochs=10", *EXAMPLES)
     setting = make_setting("compression", job.setting, "")
     forward = forward_flops_per_token(build_model(job), job, setting) * setting.input_len
     examples = 10 * 1600 * 3 + 10 * 256 + 512
@@ -67,7 +70,7 @@ def test_parameters_are_those_of_the_built_model():
 
 def test_seeds_rates_and_decays_cost_the_same_and_are_counted_once(monkeypatch):
     monkeypatch.setattr(cost, "_COSTS", {})
-    job = quick_job("S", "compression")
+    job = quick_job("S", "compression", "training.batch_size=32", *EXAMPLES)
     variations = [
         job,
         replace(job, seed=5),
@@ -85,8 +88,10 @@ def test_the_estimate_scales_with_the_jobs_and_leaves_the_threads_alone(monkeypa
         return 1.0
 
     monkeypatch.setattr(cost, "seconds_per_step", one_second_a_step)
-    jobs = plan(["S"], QUICK, tasks=["compression", "memorization"], seeds=[0, 1])
-    assert estimate_seconds(jobs, "cpu") == pytest.approx(2 * (500 + 60 * 8))
+    lengths = ["training.batch_size=32", "training.epochs=10", "tasks.memorization.training.epochs=60"]
+    profile = load_profile("quick", [*lengths, *EXAMPLES, "tasks.memorization.setting.num_train_examples=256"])
+    jobs = plan(["S"], profile, tasks=["compression", "memorization"], seeds=[0, 1])
+    assert estimate_seconds(jobs, "cpu") == pytest.approx(2 * (10 * 50 + 60 * 8))
     assert timed == [("compression", 1), ("memorization", 1)]
     assert torch.get_num_threads() == threads
     assert estimate_seconds([], "cpu") == 0

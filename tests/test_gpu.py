@@ -1,0 +1,64 @@
+"""What only a CUDA device can show."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from madbench.jobs import Job, ModelConfig, TrainingConfig
+from madbench.operators.reference import reference
+from madbench.operators.registry import build
+from madbench.tasks import make_setting
+from madbench.training.loop import build_model, make_optimizer, train_job
+
+pytestmark = pytest.mark.gpu
+
+LABELS = ("S-pc", "S-cg-q-12", "R-12o!", "R-pcg-v-12o", "G-cg-q-12o")
+
+
+@pytest.fixture
+def job():
+    import dataclasses
+
+    counts = {"num_train_examples": 256, "num_validation_examples": 64, "num_test_examples": 64}
+    setting = dataclasses.asdict(make_setting("in_context_recall", {"seq_len": 64, **counts}, "test"))
+    training = TrainingConfig(epochs=2, batch_size=32, precision="bfloat16")
+    return Job("G-cg-q-12o", "in_context_recall", setting, ModelConfig(d_model=64), training)
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("path", ["dense", "chunked"])
+def test_the_paths_agree_with_the_reference_on_the_device(label, path):
+    torch.manual_seed(0)
+    mixer = build(label, 32, 130, counting="published", path=path).cuda()
+    x = torch.randn(2, 129, 32, device="cuda")
+    expected = reference(dict(mixer.named_parameters()), mixer.variant, mixer.n_head, x, mixer.rope)
+    assert (mixer(x).double() - expected).norm() < 1e-3 * expected.norm()
+
+
+def test_a_training_step_never_waits_for_the_device(job):
+    model = build_model(job).cuda()
+    optimizer = make_optimizer(model, job.training)
+    tokens = torch.randint(16, (32, 63), device="cuda")
+
+    def step():
+        with torch.autocast("cuda", torch.bfloat16):
+            logits = model(tokens)
+        loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens.flatten(), ignore_index=-100)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    step()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_job_trains_in_bfloat16_on_the_device(job, tmp_path):
+    record = train_job(job, tmp_path, lambda progress: None, device="cuda")
+    assert record.status == "finished"
+    assert record.details["device"] == torch.cuda.get_device_name()
+    assert record.curve[-1]["train_loss"] < record.curve[0]["train_loss"]
