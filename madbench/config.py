@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import reprlib
 import textwrap
 import types
 import typing
@@ -44,19 +45,22 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     try:
         value = yaml.load(text, Loader=UniqueKeyLoader)
+    except (ValueError, RecursionError) as error:  # a date such as 2024-13-45; thousands of nested lists
+        problem = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise ConfigError(f"{path}: not valid YAML: {problem}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
         raise ConfigError(f"{where}: not valid YAML: {getattr(error, 'problem', None) or error}") from error
     if not isinstance(value, dict):
-        raise ConfigError(f"{path}: expected a mapping of keys to values, got {type(value).__name__}")
+        raise ConfigError(f"{path}: expected a mapping of keys to values, got {_kind_of(value)}")
     return value
 
 
 def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     """Builds the dataclass ``cls`` from ``mapping``; ``where`` (a file, an option) opens every error message."""
     if not isinstance(mapping, Mapping):
-        raise ConfigError(f"{where}: expected a mapping of keys to values, got {type(mapping).__name__}")
+        raise ConfigError(f"{where}: expected a mapping of keys to values, got {_shown(mapping)}")
     types_by_name, required = _fields(cls)
     values = {}
     for key, value in mapping.items():
@@ -81,7 +85,7 @@ def convert(value: Any, expected: Any, where: str) -> Any:
         return value if isinstance(value, expected) else from_mapping(expected, value, where)
     if origin is typing.Literal:
         if value not in arguments or isinstance(value, bool) != isinstance(arguments[0], bool):
-            raise ConfigError(f"{where}: {value!r} is not allowed{did_you_mean(str(value), map(str, arguments))}")
+            raise ConfigError(f"{where}: {_shown(value)} is not allowed{did_you_mean(str(value), map(str, arguments))}")
         return value
     if origin is tuple:
         items = value if isinstance(value, (list, tuple)) else [value]
@@ -92,7 +96,7 @@ def convert(value: Any, expected: Any, where: str) -> Any:
         return convert(value, next(a for a in arguments if a is not type(None)), where)
     if origin is dict or expected is dict:
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{where}: expected a mapping of keys to values, got {value!r}")
+            raise ConfigError(f"{where}: expected a mapping of keys to values, got {_shown(value)}")
         if not arguments:
             return dict(value)
         return {convert(k, arguments[0], where): convert(v, arguments[1], f"{where}: {k}") for k, v in value.items()}
@@ -104,7 +108,7 @@ def convert(value: Any, expected: Any, where: str) -> Any:
         except ValueError:
             pass
     if not isinstance(value, expected) or (expected is not bool and isinstance(value, bool)):
-        raise ConfigError(f"{where}: expected {_type_name(expected)}, got {value!r}")
+        raise ConfigError(f"{where}: expected {_type_name(expected)}, got {_shown(value)}")
     if expected is float and value != value:
         raise ConfigError(f"{where}: not a number")
     return value
@@ -122,6 +126,20 @@ def _fields(cls: type) -> tuple[dict[str, Any], list[str]]:
 
 def _type_name(expected: type) -> str:
     return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(expected, str(expected))
+
+
+def _kind_of(value: Any) -> str:
+    names = {list: "a list", str: "text", type(None): "nothing"}
+    return names.get(type(value), type(value).__name__)
+
+
+def _shown(value: Any) -> str:
+    """``value`` as an error message has it: never longer than a line, None as the nothing that YAML calls it."""
+    return "nothing" if value is None else _SHORT.repr(value)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 60, 60
 
 
 @functools.cache

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from madbench.errors import ConfigError, TrainingError
+from madbench.errors import ConfigError, TrainingError, did_you_mean
 from madbench.jobs import Counting, Fidelity, Job, Precision
 from madbench.labels import expand
 from madbench.runs import Store
@@ -40,7 +40,7 @@ class Experiment:
     results: Path
 
     def begun(self, stored: Container[str], all_labels: bool) -> Experiment:
-        """Only the labels and seeds of which at least one job is stored; a label without any stays if ``all_labels``."""
+        """Only labels and seeds of which at least one job is stored; with ``all_labels``, labels without any stay."""
         pairs = {(job.label, job.seed) for job in self.jobs if job.id in stored}
         labels, seeds = ({pair[i] for pair in pairs} for i in range(2))
         jobs = [
@@ -89,7 +89,15 @@ def prepare(
     from madbench.devices import resolve_device, resolve_precision
 
     canonical = expand(labels)
-    loaded = load_profile(profile, overrides)
+    overrides = (overrides,) if isinstance(overrides, str) else tuple(overrides)
+    seeds = (seeds,) if isinstance(seeds, int) else tuple(seeds)
+    for seed in seeds:
+        if type(seed) is not int or seed < 0:
+            raise ConfigError(f"seeds: expected whole numbers of at least 0, got {seed!r}")
+    for name, value, allowed in (("fidelity", fidelity, Fidelity), ("counting", counting, Counting)):
+        if value not in get_args(allowed):
+            raise ConfigError(f"{name}: {value!r} is not allowed{did_you_mean(value, get_args(allowed))}")
+    loaded = load_profile(str(profile), overrides)
     chosen = {tasks} if isinstance(tasks, str) else set(tasks or TASK_NAMES)
     for task in chosen:
         check_task(task)
@@ -113,7 +121,7 @@ def prepare(
     if not jobs:
         raise ConfigError("nothing to train: give at least one label and one seed")
     return Experiment(
-        canonical, loaded, profile, tuple(overrides), jobs, tasks, fidelity, counting, precision, device, Path(results)
+        canonical, loaded, str(profile), overrides, jobs, tasks, fidelity, counting, precision, device, Path(results)
     )
 
 
@@ -138,7 +146,7 @@ def caption(experiment: Experiment, collected: pd.DataFrame) -> str:
         f"Profile {experiment.profile_name}{changes}: d_model {config.d_model}, {config.n_layer} blocks,"
         f" {config.n_head} heads, {experiment.precision}.",
         f"Fidelity {experiment.fidelity}; budget counting {experiment.counting};"
-        " Budget is mixer parameters over softmax attention's.",
+        " Budget is mixer parameters over softmax attention's, both with the conv taps of the label.",
         f"Trained on {', '.join(devices)}.",
     ]
     diverged = int((collected.status == "diverged").sum())
@@ -147,11 +155,11 @@ def caption(experiment: Experiment, collected: pd.DataFrame) -> str:
     limits = collected.dropna(subset=["ceiling"]).groupby("task", sort=False).ceiling.mean()
     below = [f"{task} {100 * limit:.1f}" for task, limit in limits.items() if limit < 0.9995]
     if below:
-        sentences.append(f"Best reachable: {', '.join(below)}.")
+        sentences.append(f"Token accuracy without guessing is at most: {', '.join(below)}.")
     if not experiment.profile.comparable_with_paper:
         sentences.append("This profile is not comparable with the published rows, which are full size.")
-    elif experiment.fidelity == "corrected":
-        sentences.append("The published rows used the published fidelity.")
+    elif (experiment.fidelity, experiment.counting) != ("published", "published"):
+        sentences.append("The published rows used the published fidelity and counting.")
     return " ".join(sentences)
 
 

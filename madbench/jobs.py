@@ -26,7 +26,7 @@ Precision = Literal["float32", "bfloat16"]
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shape of the model around the mixer (spec: two blocks of mixer and SwiGLU at width 128)."""
+    """Shape of the model around the mixer; the defaults are MAD's."""
 
     d_model: int = 128
     """Width of the residual stream."""
@@ -54,7 +54,7 @@ class TrainingConfig:
     learning_rate: float = 5e-4
     """AdamW step size at the start."""
     weight_decay: float = 0.0
-    """Decoupled weight decay on every parameter."""
+    """Decoupled weight decay on linear maps; biases, norm gains and the diagonals p of R(1), R(2) do not decay."""
     epochs: int = 200
     """Passes over the training examples, unless accuracy stops the run earlier."""
     batch_size: int = 128

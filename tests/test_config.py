@@ -84,7 +84,7 @@ def test_a_missing_key_is_an_error():
         ("limit", False, "expected a whole number, got False"),
         ("weights", [1], "expected a mapping of keys to values, got [1]"),
         ("weights", {"x": "heavy"}, "weights: x: expected a number, got 'heavy'"),
-        ("inner", 3, "expected a mapping of keys to values, got int"),
+        ("inner", 3, "expected a mapping of keys to values, got 3"),
         ("inner", {"wdth": 3}, "inner: unknown key 'wdth'; did you mean 'width'?"),
         ("inner", {"width": 0}, "inner: width must be at least 1, got 0"),
     ],
@@ -113,9 +113,11 @@ def test_a_number_without_a_point_in_yaml_is_a_number(tmp_path):
         ("a: 1\nb: 2\na: 3\n", ":3: key 'a' appears twice"),
         ("a:\n  b: 1\n  b: 2\n", ":3: key 'b' appears twice"),
         ("a: [1, 2\n", "not valid YAML"),
-        ("- 1\n- 2\n", "expected a mapping of keys to values, got list"),
-        ("", "expected a mapping of keys to values, got NoneType"),
+        ("- 1\n- 2\n", "expected a mapping of keys to values, got a list"),
+        ("", "expected a mapping of keys to values, got nothing"),
         ("? [1, 2]\n: 3\n", ":1: a key must be a plain word"),
+        ("a: 2024-13-45\n", "not valid YAML: month must be in 1..12"),
+        ("a: " + "[" * 3000 + "]" * 3000, "not valid YAML: nested too deeply"),
     ],
 )
 def test_bad_yaml_is_an_error_that_names_the_file(tmp_path, text, says):
@@ -141,3 +143,10 @@ def test_field_docs_are_the_sentences_below_the_fields():
 @pytest.mark.parametrize("cls", [Job, ModelConfig, TrainingConfig])
 def test_every_setting_of_a_job_is_documented(cls):
     assert set(field_docs(cls)) == set(cls.__dataclass_fields__)
+
+
+def test_a_message_shows_the_beginning_of_a_large_value():
+    nested = ["x"] * 10
+    for _ in range(4):
+        nested = [nested] * 10
+    assert len(error_of(name=nested)) < 400

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -131,7 +132,7 @@ def test_run_raises_when_jobs_fail_and_keeps_the_others(tmp_path, sweep):
 def test_begun_keeps_the_labels_and_seeds_with_a_stored_job(tmp_path):
     made = small(tmp_path, ["S", "R"], tasks=["compression", "memorization"], seeds=[0, 1])
     stored = next(job for job in made.jobs if (job.label, job.seed, job.task) == ("R", 1, "memorization"))
-    kept = made.begun({stored.id})
+    kept = made.begun({stored.id}, all_labels=False)
     assert [(job.label, job.seed, job.task) for job in kept.jobs] == [("R", 1, "compression"), ("R", 1, "memorization")]
     assert kept.tasks == made.tasks
 
@@ -156,7 +157,7 @@ def test_the_caption_names_the_protocol_the_device_and_what_to_beware_of(tmp_pat
         "not comparable with the published rows",
     ):
         assert fact in text
-    assert "diverged" not in text and "Best reachable" not in text
+    assert "diverged" not in text and "without guessing" not in text
     assert "chosen on the test set" in caption_of(small(tmp_path, fidelity="published"))
 
 
@@ -165,16 +166,19 @@ def test_the_caption_counts_diverged_runs_and_names_ceilings(tmp_path, sweep):
     sweep.give = lambda job: Record("finished", limited) if job.task == "memorization" else Record("diverged")
     text = caption_of(small(tmp_path, tasks=["compression", "memorization"], seeds=[0, 1]))
     assert "2 of 4 runs diverged." in text
-    assert "Best reachable: memorization 87.0." in text or "Best reachable: memorization 86.9." in text
+    limit = "Token accuracy without guessing is at most: memorization "
+    assert f"{limit}87.0." in text or f"{limit}86.9." in text
 
 
 def test_only_the_whole_protocol_is_set_beside_the_published_rows(tmp_path):
     full = small(tmp_path, profile="full")
     nothing = pd.DataFrame({"device": [], "status": [], "task": [], "ceiling": []})
-    assert "The published rows used the published fidelity." in caption(full, nothing)
+    assert "The published rows used the published fidelity and counting." in caption(full, nothing)
     shorter = small(tmp_path, profile="full", overrides=["training.epochs=3"])
     assert "not comparable with the published rows" in caption(shorter, nothing)
-    same = small(tmp_path, profile="full", fidelity="published")
+    matched = small(tmp_path, profile="full", fidelity="published")
+    assert "The published rows used" in caption(matched, nothing)
+    same = small(tmp_path, profile="full", fidelity="published", counting="published")
     assert "not comparable" not in caption(same, nothing) and "The published rows" not in caption(same, nothing)
 
 
@@ -210,3 +214,25 @@ def test_a_script_trains_once_and_again_only_by_force(tmp_path):
     assert (score["label"], score["task"], score["done"]) == ("S", "compression", 1) and 0 < score["accuracy"] < 100
     assert second == first
     assert forced["scores"] == first["scores"] and min(forced["times"]) > max(first["times"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"seeds": [0.5]}, "seeds: expected whole numbers of at least 0, got 0.5"),
+        ({"seeds": ["a"]}, "got 'a'"),
+        ({"seeds": [-1]}, "got -1"),
+        ({"seeds": [True]}, "got True"),
+        ({"fidelity": "publishd"}, "fidelity: 'publishd' is not allowed; did you mean 'published'?"),
+        ({"counting": "strikt"}, "counting: 'strikt' is not allowed; did you mean 'strict'?"),
+    ],
+)
+def test_a_program_is_told_what_it_got_wrong(tmp_path, changes, says):
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        small(tmp_path, **changes)
+    assert os.listdir(tmp_path) == []
+
+
+def test_one_seed_and_one_override_need_no_list(tmp_path):
+    made = small(tmp_path, seeds=3, overrides="training.epochs=2")
+    assert [(job.seed, job.training.epochs) for job in made.jobs] == [(3, 2)]

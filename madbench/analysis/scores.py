@@ -1,8 +1,9 @@
 """From runs to scores.
 
 Score of a task: for every setting the accuracy of the best (learning rate, weight decay), chosen by
-``selection_accuracy`` and never by the number that is reported, then the mean over settings. MAD average: the mean of
-the six tasks. Seeds are never mixed into a choice: each seed has scores of its own.
+``selection_accuracy``, then the mean over settings. That is validation accuracy, so the number that is reported has no
+say in the choice; only in the published fidelity it is the reported number itself. MAD average: the mean of the six
+tasks. Seeds are never mixed into a choice: each seed has scores of its own.
 """
 
 from __future__ import annotations

@@ -90,7 +90,10 @@ class AblationTable:
         return headings, lines
 
     def to_rich(self, width: int) -> Table:
-        """For a terminal ``width`` columns wide, without the caption; where it is narrow a cell takes several lines."""
+        """For a terminal ``width`` columns wide, without the caption.
+
+        Where it is narrow a cell takes several lines, and where it is very narrow a task has a line of its own.
+        """
         from rich import box
         from rich.table import Table
 
@@ -99,12 +102,16 @@ class AblationTable:
         is_wide = sum(widths) + 2 * len(widths) <= width
         if not is_wide:
             stacked = [[line[0], *(text.replace(" ", "\n") for text in line[1:])] for line in [headings, *lines]]
-            headings, lines = stacked[0], stacked[1:]
+            widths = [max(len(part) for text in column for part in text.split("\n")) for column in zip(*stacked)]
+            if sum(widths) + len(widths) - 1 > width:
+                headings, lines = _by_task(headings, lines)
+            else:
+                headings, lines = stacked[0], stacked[1:]
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(is_wide), 0, 0))
         for i, heading in enumerate(headings):
             table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=i == 0, overflow="fold")
         for line in lines:
-            table.add_row(*line, style="dim" if line[0].startswith(" ") else None)
+            table.add_row(*line, style="dim" if line[0] == "  published" else None)
         return table
 
     def to_markdown(self) -> str:
@@ -161,6 +168,18 @@ def ablation_table(cells: pd.DataFrame, tasks: Sequence[str], caption: str) -> A
             diverged=int(seeds.diverged.sum()),
         )
     return AblationTable(columns, rows, ratios, caption)
+
+
+def _by_task(headings: list[str], lines: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """The same table with a line for every column of a label, and the published numbers in a column."""
+    turned = []
+    for line, following in zip(lines, [*lines[1:], [""]]):
+        if line[0].startswith(" "):
+            continue
+        published = following if following[0].startswith(" ") else [""] * len(line)
+        turned.append([line[0], "", ""])
+        turned += [[f" {name}", *texts] for name, *texts in zip(headings[1:], line[1:], published[1:])]
+    return ["Label", "ours", "published"], turned
 
 
 def _latex(text: str) -> str:

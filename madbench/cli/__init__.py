@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 
 import typer
@@ -18,8 +19,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="""Which part of an attention-like operator does the work?
 
-A label such as [bold]G-cg-q-12o[/bold] names one sequence mixer: a base activation (S, R, G), features (p RoPE,
-c convolution, g gates), what pays for them (q, v, or ! for nothing), sequence mixing (1, 2, 12) and its layout (o).
+A label such as [bold]G-cg-q-12o[/bold] names one sequence mixer: a base activation (S, R, G), features (p RoPE, \
+c convolution, g gates), what pays for them (q, v, or ! for nothing), sequence mixing (1, 2, 12) and its layout (o). \
 madbench solves its ranks for softmax attention's parameter budget, trains it on the six MAD tasks and tabulates it.
 
 [bold]Start here[/bold]
@@ -37,8 +38,16 @@ for verb in (run, table, explain, budget, data, ls, validate, doctor):
 
 def main() -> None:
     """Runs the command line; a user's error is one message and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows '?' for what it lacks
     try:
         app(prog_name="madbench")
     except MadbenchError as error:
         print(error, file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        print("the output cannot be written: no space left where it goes", file=sys.stderr)
         sys.exit(2)

@@ -80,6 +80,7 @@ def budget(
     from rich.console import Console
 
     from madbench.budget import solve
+    from madbench.cli.tables import print_whole
     from madbench.errors import BudgetError
 
     found: dict[str, Allocation | BudgetError] = {}
@@ -104,7 +105,7 @@ def budget(
         if terms or len(found) == 1:
             for allocation in solved.values():
                 console.print()
-                console.print(_breakdown(allocation))
+                print_whole(console, _breakdown(allocation))
     if failures:
         left_out = len(failures) - MOST_REASONS
         more = [f"and {left_out} more labels that do not fit"] if left_out > 0 else []
@@ -139,15 +140,15 @@ def _as_mapping(allocation: Allocation) -> dict[str, Any]:
 
 def _print_summary(console: Console, found: dict[str, Allocation | BudgetError]) -> None:
     """One table where the terminal is wide enough for it, else ranks and costs one below the other."""
-    from madbench.cli.tables import fits
+    from madbench.cli.tables import fits, print_whole
 
     whole = _summary(found, {**RANKS, **COSTS})
     if fits(console, whole):
         console.print(whole)
         return
-    console.print(_summary(found, RANKS))
+    print_whole(console, _summary(found, RANKS))
     console.print()
-    console.print(_summary(found, COSTS))
+    print_whole(console, _summary(found, COSTS))
 
 
 def _summary(found: dict[str, Allocation | BudgetError], columns: dict[str, Callable[[Allocation], str]]) -> Table:

@@ -27,7 +27,7 @@ class DataError(MadbenchError):
 def data(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TASK] [KEY=VALUE]", help="A MAD task, and changes to its setting."),
+        typer.Argument(metavar="TASK|KEY=VALUE", help="A MAD task, and changes to its setting."),
     ] = None,
     split: Annotated[
         str | None,

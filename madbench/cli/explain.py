@@ -18,6 +18,9 @@ def explain(
 ) -> None:
     """Say what every letter of a label does; with two labels or more, also how each differs from the first.
 
+    A row a letter: what it does, its equation, its place in the HyperMLP paper.
+    A row - says what the label does without.
+
     [bold]Examples[/bold]
 
       madbench explain G-cg-q-12o           one label, letter by letter

@@ -14,10 +14,10 @@ KINDS = ("labels", "variants", "tasks", "profiles", "families", "runs")
 
 
 def ls(
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help=f"{', '.join(KINDS)}.")] = None,
+    kind: Annotated[str | None, typer.Argument(metavar="KIND", help=f"{', '.join(KINDS)}.")] = None,
     specs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[LABEL]", help="For labels: which ones.", show_default="@table1"),
+        typer.Argument(metavar="LABEL", help="For labels: which ones.", show_default="@table1"),
     ] = None,
     results: Annotated[
         Path | None, typer.Option(help="For runs: folder of the run store.", show_default=str(RESULTS))
@@ -26,6 +26,9 @@ def ls(
 ) -> None:
     """List what there is: labels, sets of labels, tasks, profiles, families of labels, stored runs.
 
+    Labels are looked up in the S/R/G grammar, sets of labels also in the
+    folder variants of the current folder.
+
     [bold]Examples[/bold]
 
       madbench ls                           an overview
@@ -33,7 +36,7 @@ def ls(
       madbench ls labels '~R-cg-q-12o'      a label and its one-factor neighbours
       madbench ls profiles                  and every KEY=VALUE of madbench run
       madbench ls runs --results elsewhere
-      madbench ls runs --json               everything about each run but its curve
+      madbench ls runs --json               all of each run but its curve
     """
     import json
     import sys

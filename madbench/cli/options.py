@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,24 +48,30 @@ TasksOption = Annotated[
 ]
 
 RESULTS = Path("results")
+MOST_SEEDS = 1000
 
 
 def split_list(values: list[str] | None) -> list[str] | None:
     """``["a,b", "c"]`` -> ``["a", "b", "c"]``."""
     if not values:
         return None
-    return [part.strip() for value in values for part in value.split(",") if part.strip()]
+    parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
+    if not parts:
+        raise ConfigError(f"--tasks {','.join(values)!r}: no task named; without --tasks it is all six")
+    return parts
 
 
 def parse_seeds(text: str) -> list[int]:
     """``"0,1,2"`` or ``"0-4"`` -> seeds."""
     seeds: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        try:
-            seeds += range(int(first), int(last) + 1) if dash else [int(first)]
-        except ValueError:
-            raise ConfigError(f"--seeds {text!r}: expected whole numbers such as 0,1,2 or 0-4") from None
+        numbers = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", part.strip())
+        if not numbers:
+            raise ConfigError(f"--seeds {text!r}: expected whole numbers such as 0,1,2 or 0-4")
+        first, last = int(numbers[1]), int(numbers[2] or numbers[1])
+        if last - first >= MOST_SEEDS:
+            raise ConfigError(f"--seeds {text!r}: {last - first + 1:,} seeds; at most {MOST_SEEDS:,} are allowed")
+        seeds += range(first, last + 1)
     if not seeds or len(set(seeds)) != len(seeds):
         raise ConfigError(f"--seeds {text!r}: give each seed once, at least one")
     return seeds
@@ -72,6 +79,9 @@ def parse_seeds(text: str) -> list[int]:
 
 def labels_and_overrides(words: list[str]) -> tuple[list[str], list[str]]:
     """Splits ``LABEL... key.path=value...``: a word with '=' is an override of the profile."""
+    for word in words:
+        if re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", word):
+            raise ConfigError(f"{word!r} is no label; to change the profile write {word}=VALUE")
     overrides = [word for word in words if "=" in word]
     return [word for word in words if "=" not in word], overrides
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def run(
     words: Annotated[
         list[str],
-        typer.Argument(metavar="LABEL... [KEY=VALUE...]", help=LABELS_HELP + " KEY=VALUE changes the profile."),
+        typer.Argument(metavar="LABEL|KEY=VALUE", help=LABELS_HELP + " KEY=VALUE changes the profile."),
     ],
     profile: ProfileOption = "quick",
     tasks: TasksOption = None,
@@ -47,19 +47,15 @@ def run(
 ) -> None:
     """Train labels on the MAD tasks and print the table. The same command again does only what is missing.
 
-    Ctrl-C keeps what is done and where the rest was; the same command goes on from there.
+    Ctrl-C keeps what is done and where the rest was; the same command goes on
+    from there. madbench ls profiles lists what KEY can be.
 
     [bold]Examples[/bold]
 
       madbench run G-cg-q-12o
-
       madbench run R-12! R-12o! --tasks in_context_recall --seeds 0,1,2
-
       madbench run '{S,R,G}-c' training.epochs=20 model.d_model=32
-
       madbench run @table1 --profile full --device cuda --dry-run
-
-    madbench ls profiles lists what KEY can be.
     """
     from madbench.experiment import prepare
 
@@ -95,13 +91,15 @@ def _execute(experiment: Experiment, slots: int | None, force: bool, as_json: bo
             summary = experiment.execute(screen.on_event, slots, force)
     except KeyboardInterrupt:
         console.print(
-            f"stopped; finished runs are in {experiment.results}, the same command goes on from here", **plain
+            f"stopped; finished runs are in {experiment.results}, the same command{' without --force' * force} goes on "
+            "from here",
+            **plain,
         )
         raise
     print_table(experiment, Format.json if as_json else Format.terminal)
     console.print(f"runs: {experiment.results}/runs    again as a table: {_table_command(experiment)}", **plain)
     if summary.busy:
-        console.print(f"{summary.busy} jobs are being trained by another process; run this again when it is done")
+        console.print(f"{_jobs(summary.busy)} left to another process; run this again when it is done")
     if summary.failed:
         console.print(f"{summary.failed} of {len(experiment.jobs)} jobs failed; the same command tries them again:")
         for job, reason in screen.failures:
@@ -109,8 +107,14 @@ def _execute(experiment: Experiment, slots: int | None, force: bool, as_json: bo
         raise typer.Exit(1)
 
 
+def _jobs(count: int) -> str:
+    return f"{count} job{'s' * (count != 1)}"
+
+
 def _table_command(experiment: Experiment) -> str:
     import shlex
+
+    from madbench.tasks.registry import TASK_NAMES
 
     given = {
         "--profile": experiment.profile_name,
@@ -120,6 +124,8 @@ def _table_command(experiment: Experiment) -> str:
     }
     usual = {"--profile": "quick", "--fidelity": "corrected", "--budget": "strict", "--results": str(RESULTS)}
     options = [word for option in given.items() if option not in usual.items() for word in option]
+    if len(experiment.tasks) < len(TASK_NAMES):
+        options += ["--tasks", ",".join(experiment.tasks)]
     return shlex.join(["madbench", "table", *experiment.overrides, *options])
 
 
@@ -130,6 +136,7 @@ def _print_plan(experiment: Experiment, slots: int | None, as_json: bool) -> Non
     from rich.console import Console
     from rich.table import Table
 
+    from madbench.cli.tables import print_whole
     from madbench.cli.text import duration, quantity
     from madbench.devices import default_slots
     from madbench.runs import Store
@@ -148,23 +155,23 @@ def _print_plan(experiment: Experiment, slots: int | None, as_json: bool) -> Non
         row["steps"] += cost.steps
         row["flops"] += cost.flops
         row["model_parameters"] = cost.model_parameters
-    slots = slots or default_slots(experiment.device)
+    slots = min(slots or default_slots(experiment.device), max(1, len(missing)))
     console = Console(stderr=as_json)
     with console.status("timing a few steps of each task"):
-        seconds = estimate_seconds(missing, experiment.device) / min(slots, max(1, len(missing)))
+        seconds = estimate_seconds(missing, experiment.device) / slots
     if as_json:
         cells = [{"label": label, "task": task, **row} for (label, task), row in rows.items()]
         print(json.dumps({"cells": cells, "todo": len(todo), "slots": slots, "estimated_seconds": seconds}, indent=2))
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in ("Label", "Task", "Jobs", "To do", "Params", "Steps", "FLOPs"):
         table.add_column(heading, justify="left" if heading in ("Label", "Task") else "right", overflow="fold")
     for (label, task), row in rows.items():
         numbers = (row["model_parameters"], row["steps"], row["flops"])
         table.add_row(label, task, str(row["jobs"]), str(row["todo"]), *map(quantity, numbers))
-    console.print(table)
+    print_whole(console, table)
     console.print(
-        f"{len(experiment.jobs)} jobs, {len(todo)} to do; about {duration(seconds)} on {experiment.device} "
+        f"{_jobs(len(experiment.jobs))}, {len(todo)} to do; about {duration(seconds)} on {experiment.device} "
         f"with {slots} at a time, less where runs stop early. Parameters are the whole model's; "
         "madbench budget shows the mixer's."
     )

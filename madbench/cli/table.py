@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import enum
+import sys
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
@@ -12,6 +13,7 @@ from madbench.cli.options import (
     CountingOption,
     Fidelity,
     FidelityOption,
+    JsonOption,
     ProfileOption,
     ResultsOption,
     TasksOption,
@@ -34,7 +36,7 @@ class Format(str, enum.Enum):
 def table(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[LABEL...] [KEY=VALUE...]", help=LABELS_HELP + " All labels in the store by default."),
+        typer.Argument(metavar="LABEL|KEY=VALUE", help=LABELS_HELP + " All labels in the store by default."),
     ] = None,
     profile: ProfileOption = "quick",
     tasks: TasksOption = None,
@@ -42,15 +44,17 @@ def table(
     budget: CountingOption = Counting.strict,
     results: ResultsOption = RESULTS,
     format: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.terminal,
+    as_json: JsonOption = False,
 ) -> None:
     """Tabulate what the store holds under one protocol: profile, fidelity, budget and overrides are never mixed.
+
+    So give the same profile, overrides, fidelity and budget as for madbench
+    run, which prints the command that shows its table again.
 
     [bold]Examples[/bold]
 
       madbench table
-
       madbench table @table1 --profile full --format latex > table1.tex
-
       madbench table training.epochs=20 --format csv
     """
     from madbench.errors import ConfigError, StoreError
@@ -58,9 +62,13 @@ def table(
     from madbench.jobs import Precision
     from madbench.runs import Store
 
+    if as_json and format not in (Format.terminal, Format.json):
+        raise ConfigError(f"--json has no effect with --format {format.value}; give one of the two")
     named, overrides = labels_and_overrides(words or [])
     store = Store.open(results, create=False)
     stored = {run.job.id: run.job for run in store.runs(with_curves=False)}
+    for problem in store.problems:
+        print(f"warning: {problem}", file=sys.stderr)
     if not stored:
         raise StoreError(f"{results}: no runs yet; madbench run G-cg-q-12o makes some")
     protocol = (fidelity.value, budget.value)
@@ -90,7 +98,7 @@ def table(
             f"{results}: none of its {len(stored)} runs belongs to profile {profile}, fidelity {fidelity.value}, "
             f"budget {budget.value}; madbench ls runs shows what is there"
         )
-    print_table(next(iter(present.values())).begun(stored, all_labels=bool(named)), format)
+    print_table(next(iter(present.values())).begun(stored, all_labels=bool(named)), Format.json if as_json else format)
 
 
 def print_table(experiment: Experiment, format: Format = Format.terminal) -> None:

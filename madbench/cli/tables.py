@@ -42,6 +42,18 @@ def _shown(value: Any) -> str:
 
 def fits(console: Console, table: Table) -> bool:
     """Whether the terminal is wide enough to show ``table`` without folding or cutting a cell."""
+    return _width(console, table) <= console.width
+
+
+def print_whole(console: Console, table: Table) -> None:
+    """Prints ``table`` with every cell on one line and uncut; a terminal too narrow for it breaks the lines itself."""
+    own_width = console.width
+    console.width = max(own_width, _width(console, table))
+    console.print(table)
+    console.width = own_width
+
+
+def _width(console: Console, table: Table) -> int:
     from rich.measure import Measurement
 
-    return Measurement.get(console, console.options.update(width=WIDEST), table).maximum <= console.width
+    return Measurement.get(console, console.options.update(width=WIDEST), table).maximum

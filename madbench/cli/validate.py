@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def validate(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]", help="Files to check instead of everything shipped.", show_default=False),
+        typer.Argument(metavar="FILE", help="Files to check instead of everything shipped.", show_default=False),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

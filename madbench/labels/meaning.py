@@ -52,8 +52,16 @@ _BASES = {
 _ROPE = Explanation(
     "p",
     "RoPE",
-    "Queries and keys are rotated by position, so a score depends on the distance between tokens.",
+    "Queries and keys are rotated by position, so a score sees positions only through the distance of two tokens.",
     "q_t . k_i -> q_t Rot(t - i) k_i",
+    "RoPE as an edit of W(1), Section 2.2",
+)
+_ROPE_THEN_GATE = Explanation(
+    "p",
+    "RoPE",
+    "Queries and keys are rotated by position; the QK gate then scales the rotated query, so that a score depends on"
+    " absolute positions too.",
+    "q_t . k_i -> (q_t Rot(t) M(1)(x_t)) . (k_i Rot(i))",
     "RoPE as an edit of W(1), Section 2.2",
 )
 _CONV = Explanation(
@@ -74,14 +82,16 @@ _RANKS = {
     "q": Explanation(
         "q",
         "QK compressed",
-        "The budget of softmax attention is kept by a narrower QK side; VO takes what is left.",
+        "The budget of softmax attention is kept by a narrower QK side and, with mixing, a lower rank r; VO takes what"
+        " is left.",
         "W_q, W_k in R^(d x r_qk), r_qk starting at d/4",
         "Section 2.6 and Appendix F.2.2, eq. 57",
     ),
     "v": Explanation(
         "v",
         "VO compressed",
-        "The budget of softmax attention is kept by a narrower VO side; QK takes what is left.",
+        "The budget of softmax attention is kept by a narrower VO side and, with mixing, a lower rank r; QK takes what"
+        " is left.",
         "W_v, W_o in R^(d x r_vo), r_vo starting at d/4",
         "the opposite of Theorem 2.5's advice, Section 3",
     ),
@@ -117,7 +127,8 @@ _OVER = Explanation(
 _NO_POSITIONS = Explanation(
     "",
     "no positions",
-    "Nothing here sees order: without p, c and mixing, permuting the earlier tokens leaves the output as it is.",
+    "Without p, c and mixing, permuting a layer's earlier inputs leaves its output as it is. Only in a stack do the"
+    " causal prefixes of the layers below tell positions apart.",
     "o_t = sum_i a_t[i] v_i W_o",
     "Section 2.2, eq. 5",
 )
@@ -140,7 +151,8 @@ _MATCHED = Explanation(
 def explain(variant: Variant) -> list[Explanation]:
     """One row for each letter in the order of the label, then what follows from the letters that are absent."""
     rows = [_BASES[variant.base]]
-    rows += [row for row, given in ((_ROPE, variant.rope), (_CONV, variant.conv), (_GATES, variant.gates)) if given]
+    rope = _ROPE_THEN_GATE if variant.gates else _ROPE
+    rows += [row for row, given in ((rope, variant.rope), (_CONV, variant.conv), (_GATES, variant.gates)) if given]
     rows += [_RANKS[variant.rank]] if variant.rank else []
     rows += [row for row, given in ((_MIX1, variant.mix1), (_MIX2, variant.mix2), (_LAG, variant.lag)) if given]
     rows += [_OVER] if variant.over else []

@@ -52,9 +52,10 @@ def swiglu_width(d_model: int) -> int:
 
 
 class Backbone(nn.Module):
-    """Token ids to vectors: embedding, then mixer and SwiGLU in turn, each ``x + layer(RMSNorm(x))``, then RMSNorm.
+    """Token ids to vectors: embedding, then mixer and SwiGLU in turn, each ``x + layer(RMSNorm(x))``.
 
     ``make_mixer`` is called once a block. There is no position embedding: positions come from the mixer or not at all.
+    The vectors come out unnormalised: what reads them begins with an RMSNorm.
     """
 
     def __init__(self, vocab_size: int, d_model: int, n_layer: int, make_mixer: Callable[[], nn.Module]):
@@ -64,14 +65,13 @@ class Backbone(nn.Module):
         layers = [layer for _ in range(n_layer) for layer in (make_mixer(), SwiGLU(d_model))]
         self.layers = nn.ModuleList(layers)
         self.norms = nn.ModuleList(RMSNorm(d_model) for _ in layers)
-        self.final_norm = RMSNorm(d_model)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, T) integers -> (B, T, D)."""
         x = self.embedding(tokens)
         for norm, layer in zip(self.norms, self.layers):
             x = x + layer(norm(x))
-        return self.final_norm(x)
+        return x
 
 
 def sinusoids(length: int, width: int) -> Tensor:

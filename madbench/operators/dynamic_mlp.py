@@ -62,8 +62,9 @@ class DynamicMLP(nn.Module):
         a_t = softmax(h_t) | ReLU(L2Norm(h_t)) | Softplus(h_t^scale) * ReLU(L2Norm(h_t^gate))
         o_t = (a_t R2(x_t)^T V(X)) M2(x_t) W_o      activations, mixed over slots, read out
 
-    Differs from the paper's text where its equations leave room: RoPE acts before the QK gate, the convolution acts on
-    the inputs of K and V only, and slots of the layout without ``o`` are counted from the oldest token.
+    Differs from the paper's text where its equations leave room: RoPE acts before the QK gate, all gates have a bias,
+    the convolution acts on the inputs of K and V only, and slots of the layout without ``o`` are counted from the oldest
+    token.
 
     Args:
         allocation: label, width, heads, maximum length and ranks, from :func:`madbench.budget.solve`.
@@ -132,8 +133,9 @@ class DynamicMLP(nn.Module):
         """Decodes one token: x (B, D) -> output (B, D) and the cache for the next one.
 
         Equals row ``cache.position`` of :meth:`forward`. With mixing, more than ``max_len`` tokens are an error.
-        ``slide`` keeps a window of the newest ``max_len``: its output is the last row of :meth:`forward` on them alone (paper,
-        Theorem 2.3), unless a conv reads inputs before the window or a gate after RoPE ties scores to positions.
+        ``slide`` keeps a window of the newest ``max_len``: its output is the last row of :meth:`forward` on them
+        alone (paper, Theorem 2.3), unless a conv reads inputs before the window, or scores depend on absolute positions
+        because a gate follows RoPE or ``rope`` is ``published``.
         """
         if cache is None:
             nothing = x.new_zeros(x.shape[0], 0, self.allocation.d_model)

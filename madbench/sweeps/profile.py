@@ -39,7 +39,7 @@ class Profile:
     comparable_with_paper: bool
     """Whether its numbers may be set against the published ones."""
     learning_rates: tuple[float, ...]
-    """Learning rates tried on every setting; the best by validation counts."""
+    """Learning rates tried on every setting; the best by validation counts (published fidelity: by test)."""
     weight_decays: tuple[float, ...]
     """Weight decays tried on every setting."""
     difficulty: Literal["baseline", "all"]
@@ -107,13 +107,17 @@ def load_profile(name: str, overrides: Iterable[str] = ()) -> Profile:
     overrides = tuple(overrides)
     path = Path(name) if name.endswith((".yaml", ".yml")) else PROFILES / f"{name}.yaml"
     if not path.is_file():
-        raise ConfigError(f"profile {name!r}: no such profile or file{did_you_mean(name, profile_names())}")
+        choices = [*profile_names(), *([f"{name}.yaml"] if Path(f"{name}.yaml").is_file() else [])]
+        raise ConfigError(f"profile {name!r}: no such profile or file{did_you_mean(name, choices)}")
     mapping = read_yaml(path)
     from_mapping(Profile, mapping, str(path))
     keys = [override.partition("=")[0] for override in overrides]
     for key in keys:
         if keys.count(key) > 1:
             raise ConfigError(f"override {key!r} is given twice; only one value can hold")
+        whole = [known for known in override_docs() if known.endswith(f".{key}")]
+        if whole:
+            raise ConfigError(f"override {key!r}: unknown key; did you mean {whole[0]!r}?")
         if key in _FILE_ONLY:
             raise ConfigError(f"override {key!r} has no effect on a run; it belongs in the profile's file")
     for override in sorted(overrides, key=lambda override: override.startswith("tasks.")):
@@ -133,8 +137,8 @@ def _overridden(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
         raise ConfigError(f"override {override!r}: expected KEY=VALUE, such as training.epochs=20")
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"override {override!r}: {text!r} is not a value") from error
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date such as 2024-13-45
+        raise ConfigError(f"override {override[:99]!r}: {text[:99]!r} is not a value") from None
     changed = copy.deepcopy(dict(mapping))
     node, names = changed, key.split(".")
     for name in names[:-1]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 import torch.nn.functional as F
 
+from madbench.errors import TrainingError
 from madbench.jobs import Job
 from madbench.models.blocks import swiglu_width
 from madbench.tasks import TaskSetting, make_setting
@@ -27,7 +28,8 @@ class Cost:
     steps: int
     """Optimiser steps."""
     flops: float
-    """Floating-point operations of all steps and evaluations; a backward pass counts as two forward passes."""
+    """Floating-point operations of all steps and evaluations; a backward pass counts as two forward passes, and what
+    ``chunked`` computes twice counts once."""
 
 
 def job_cost(job: Job) -> Cost:
@@ -43,8 +45,11 @@ _COSTS: dict[str, Cost] = {}
 
 def _cost(job: Job) -> Cost:
     setting = make_setting(job.task, job.setting, f"setting of {job.task}")
-    with torch.device("meta"):
-        model = build_model(job)
+    try:
+        with torch.device("meta"):
+            model = build_model(job)
+    except RuntimeError as error:  # a tensor with more elements than 64 bits count
+        raise TrainingError(f"{job.label} {job.task} at d_model {job.model.d_model}: too large to build") from error
     config = job.training
     examples = setting.num_train_examples
     steps = config.epochs * math.ceil(examples / config.batch_size)

@@ -168,8 +168,13 @@ def build_model(job: Job) -> nn.Module:
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-    rate, decay = config.learning_rate, config.weight_decay
-    return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True)
+    """AdamW. Linear maps decay (matrices, embeddings, conv taps, A, B); biases, norm gains and the diagonals p do not."""
+    decays = {name: p.ndim >= 2 and not name.endswith(".p") for name, p in model.named_parameters()}
+    groups = [
+        {"params": [p for name, p in model.named_parameters() if decays[name] is kind], "weight_decay": decay}
+        for kind, decay in ((True, config.weight_decay), (False, 0.0))
+    ]
+    return torch.optim.AdamW(groups, lr=config.learning_rate, fused=True)
 
 
 def scheduled_rate(config: TrainingConfig, fidelity: str, step: int, total_steps: int) -> float:

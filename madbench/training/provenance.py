@@ -17,7 +17,7 @@ from madbench.devices import cpu_name
 from madbench.jobs import Job
 
 
-def provenance(job: Job, model: nn.Module, device: str, batch_shape: tuple[int, int]) -> dict[str, Any]:
+def provenance(job: Job, model: nn.Module, device: str, data_shape: tuple[int, int]) -> dict[str, Any]:
     """Everything about a run that is not its job and not its result."""
     mixer = model.backbone.layers[0]
     details: dict[str, Any] = {
@@ -37,7 +37,7 @@ def provenance(job: Job, model: nn.Module, device: str, batch_shape: tuple[int, 
             "mixer_parameters_published": allocation.published_total,
             "budget": allocation.target,
             "budget_ratio": allocation.ratio,
-            "path": mixer.resolve_path(job.training.batch_size, batch_shape[1]),
+            "path": mixer.resolve_path(min(job.training.batch_size, data_shape[0]), data_shape[1]),
         }
     return details
 

@@ -184,3 +184,14 @@ def test_latex_compiles(tmp_path):
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
+
+
+def test_40_columns_show_every_number_in_full_a_line_each():
+    made = table(*complete(accuracy=70.0), *complete("R-c", accuracy=60.0), tasks=TASK_NAMES)
+    console = Console(width=40, file=io.StringIO())
+    console.print(made.to_rich(40))
+    words = [line.split() for line in console.file.getvalue().splitlines()[2:]]
+    assert [line for line in words if len(line) == 1] == [["S"], ["R-c"]]
+    published = f"{published_scores()['R-c']['compression']:.1f}"
+    assert words[10:12] == [["Compr.", "60.0", published], ["Fuzzy", "recall", "61.0", words[11][-1]]]
+    assert ["MAD", "avg", "72.5"] == words[7][:3] and ["Budget", "0.990"] in words

@@ -51,3 +51,11 @@ def test_every_verb_has_examples_whose_words_and_options_exist(verb):
 def test_every_option_and_argument_says_what_it_is(verb):
     for parameter in COMMANDS[verb].params:
         assert parameter.help or parameter.name == "help", parameter.name
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_examples_are_indented_under_their_heading(verb):
+    shown = subprocess.run([sys.executable, "-m", "madbench", verb, "--help"], capture_output=True, text=True).stdout
+    example = next(line for line in shown.splitlines() if line.lstrip().startswith(f"madbench {verb}"))
+    heading = next(line for line in shown.splitlines() if line.strip() == "Examples")
+    assert example.index("m") == heading.index("E") + 2

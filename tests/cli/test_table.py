@@ -3,10 +3,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import madbench
 from madbench.jobs import Record
 from madbench.runs import Store
 from madbench.sweeps.plan import plan
@@ -128,3 +132,28 @@ def test_an_incomplete_cell_says_how_much_of_it_is_there(main, fill, tiny):
     shown = main("table", *overrides, "--profile", tiny, "-t", "compression")
     assert rows(shown.stdout)[0] == ["S", "50.0", "(1/2)", "0.990", "1"]
     assert "with learning_rates=[1e-3, 2e-3]:" in " ".join(shown.stdout.split())
+
+
+def test_json_is_the_format_json(main, fill, tiny):
+    fill(tiny, ["S"])
+    assert main("table", "-p", tiny, "--json").stdout == main("table", "-p", tiny, "--format", "json").stdout
+    refused = main("table", "-p", tiny, "--json", "--format", "csv")
+    assert refused.code == 2 and "--json has no effect with --format csv" in refused.stderr
+
+
+def test_a_damaged_run_is_named_and_the_others_are_tabulated(main, fill, tiny, tmp_path):
+    fill(tiny, ["S"])
+    folder = sorted((tmp_path / "results" / "runs").iterdir())[0]
+    (folder / "curve.csv").unlink()
+    shown = main("table", "-p", tiny)
+    assert shown.code == 0 and "50.0" in shown.stdout
+    assert shown.stderr == f"warning: results/runs/{folder.name}/curve.csv: missing or not a file\n"
+
+
+def test_output_without_the_characters_of_a_table_shows_a_question_mark(fill, tiny, tmp_path):
+    fill(tiny, ["S"], seeds=[0, 1])
+    checkout = str(Path(madbench.__file__).resolve().parents[1])
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": checkout}
+    command = [sys.executable, "-m", "madbench", "table", "-p", tiny, "--format", "markdown"]
+    shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert shown.returncode == 0 and "50.0 ?0.0" in shown.stdout, shown.stderr

@@ -65,6 +65,11 @@ def test_explain_says_when_nothing_sees_order():
     assert blind == {f"{base}{rest}" for base in "SRG" for rest in ("", "-q", "-v", "-g-q", "-g-v", "-g!")}
 
 
+def test_explain_claims_relative_positions_for_rope_only_where_no_gate_follows_it():
+    claims = {str(v) for v in all_variants() for row in explain(v) if "only through the distance" in row.what}
+    assert claims == {str(v) for v in all_variants() if v.rope and not v.gates}
+
+
 def test_explain_says_when_mixing_lacks_the_lag_layout():
     assert "forward layout" in [row.name for row in explain(parse("R-12!"))]
     assert "forward layout" not in [row.name for row in explain(parse("R-12o!"))]

@@ -78,6 +78,12 @@ def test_a_gate_after_rope_ties_scores_to_positions_so_a_window_is_no_sequence_o
     torch.testing.assert_close(decode(mixer, x, slide=True)[:, -1], mixer(x[:, -4:])[:, -1])
 
 
+def test_published_rope_ties_scores_to_positions_so_a_window_is_no_sequence_of_its_own(make_mixer, randn):
+    mixer, x = make_mixer("R-p", d_model=64, max_len=4, rope="published"), randn(2, 9, 64)
+    last = decode(mixer, x, slide=True)[:, -1]
+    assert (last - mixer(x[:, -4:])[:, -1]).norm() > 1e-6 * last.norm()
+
+
 @pytest.mark.parametrize("label", WITH_MIXING)
 def test_a_step_beyond_max_len_is_refused_without_slide(label, make_mixer, randn):
     mixer, x = make_mixer(label, max_len=4), randn(1, 5, 16)

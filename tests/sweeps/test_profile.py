@@ -185,3 +185,22 @@ def test_every_documented_key_can_be_overridden():
         assert sentence.endswith(".")
         if not key.startswith("tasks."):
             load_profile("quick", [f"{key}={values.get(key, 1)}"])
+
+
+@pytest.mark.parametrize(("override", "key"), [("epochs=3", "training.epochs"), ("d_model=64", "model.d_model")])
+def test_an_override_without_its_section_names_the_whole_key(override, key):
+    with pytest.raises(ConfigError, match=f"did you mean '{key}'"):
+        load_profile("quick", [override])
+
+
+@pytest.mark.parametrize("value", ["2024-13-45", "[[", "[" * 3000])
+def test_an_override_that_is_no_yaml_is_refused(value):
+    with pytest.raises(ConfigError, match="is not a value"):
+        load_profile("quick", [f"training.epochs={value}"])
+
+
+def test_a_profile_named_without_its_ending_is_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("")
+    with pytest.raises(ConfigError, match="did you mean 'mine.yaml'"):
+        load_profile("mine")

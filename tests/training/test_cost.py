@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from madbench.errors import TrainingError
 from madbench.jobs import Job
 from madbench.sweeps.plan import plan
 from madbench.sweeps.profile import load_profile
@@ -103,3 +104,8 @@ def test_the_time_of_a_real_step_is_positive_and_finite(precision):
     profile = load_profile("quick", ["model.d_model=16", *small])
     seconds = estimate_seconds(plan(["R-q"], profile, precision=precision), "cpu")
     assert 0 < seconds < math.inf
+
+
+def test_a_model_past_what_a_tensor_can_hold_is_a_users_error():
+    with pytest.raises(TrainingError, match="S compression at d_model 100000000000: too large to build"):
+        job_cost(quick_job("S", "compression", "model.d_model=100000000000"))

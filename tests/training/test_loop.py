@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from madbench.jobs import TrainingConfig
+from madbench.operators.dynamic_mlp import DynamicMLP
 from madbench.training import loop
 
 COUNTS = {"train": 56, "validation": 24, "test": 24}
@@ -77,6 +78,15 @@ def test_the_record_says_where_the_number_comes_from(make_job, train):
     assert details["seeds"] == {stream: job.derived_seed(stream) for stream in ("init", "data", "order")}
     assert details["versions"]["torch"] == torch.__version__
     assert set(details["ranks"]) == {"qk", "vo", "mix"} and details["budget_ratio"] <= 1
+
+
+def test_the_recorded_path_is_that_of_the_batches_trained_on(make_job, train, monkeypatch):
+    batches, resolve = [], DynamicMLP.resolve_path
+    monkeypatch.setattr(
+        DynamicMLP, "resolve_path", lambda self, batch, length: (batches.append(batch), resolve(self, batch, length))[1]
+    )
+    train(make_job(batch_size=1000, epochs=1))
+    assert set(batches) == {COUNTS["train"], COUNTS["test"]}
 
 
 def test_a_run_is_a_function_of_its_job(make_job, train):
@@ -207,3 +217,17 @@ def test_reports_count_steps_up_to_the_last_and_carry_the_last_accuracy(make_job
     assert {report["total_steps"] for report in reports} == {12}
     assert reports[2]["accuracy"] is None
     assert reports[3]["accuracy"] == record.curve[0]["validation_token_accuracy"]
+
+
+def test_linear_maps_decay_and_biases_gains_and_diagonals_do_not(make_job):
+    model = loop.build_model(make_job(label="R-cg-q-12o"))
+    decaying, kept = loop.make_optimizer(model, TrainingConfig(weight_decay=0.1)).param_groups
+    assert (decaying["weight_decay"], kept["weight_decay"]) == (0.1, 0.0)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    decaying, kept = ({names[parameter] for parameter in group["params"]} for group in (decaying, kept))
+    assert len(decaying) + len(kept) == len(names)
+    mixer = "backbone.layers.0."
+    assert {mixer + name for name in ("q.weight", "k_conv.weight", "mix1.A", "mix2.B", "vo_gate.weight")} <= decaying
+    assert {"backbone.embedding.weight", "head.weight"} <= decaying
+    assert {mixer + name for name in ("mix1.p", "mix2.p", "qk_gate.bias", "mix1.gate.bias")} <= kept
+    assert {"backbone.norms.0.weight", "norm.weight", "head.bias"} <= kept
