@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import enum
 import sys
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -74,22 +74,19 @@ def table(
     protocol = (fidelity.value, budget.value)
     of_protocol = {job.label for job in stored.values() if (job.fidelity, job.counting) == protocol}
     labels = named or _in_grammar_order(of_protocol)
-    candidates = [
-        prepare(
-            labels,
-            profile=profile,
-            overrides=overrides,
-            tasks=split_list(tasks),
-            seeds=sorted({job.seed for job in stored.values()}),
-            fidelity=fidelity.value,
-            counting=budget.value,
-            device="cpu",
-            results=results,
-            precision=precision,
-        )
-        for precision in get_args(Precision)
-        if labels
-    ]
+    choices = {
+        "profile": profile,
+        "overrides": overrides,
+        "tasks": split_list(tasks),
+        "seeds": sorted({job.seed for job in stored.values()}),
+        "fidelity": fidelity.value,
+        "counting": budget.value,
+        "device": "cpu",
+        "results": results,
+    }
+    if not named:
+        labels = [label for label in labels if _fits(label, choices)]
+    candidates = [prepare(labels, **choices, precision=precision) for precision in get_args(Precision) if labels]
     present = {made.precision: made for made in candidates if any(job.id in stored for job in made.jobs)}
     if len(present) > 1:
         raise ConfigError(f"{results}: runs in float32 and in bfloat16; add precision=float32 or precision=bfloat16")
@@ -99,6 +96,19 @@ def table(
             f"budget {budget.value}; madbench ls runs shows what is there"
         )
     print_table(next(iter(present.values())).begun(stored, all_labels=bool(named)), Format.json if as_json else format)
+
+
+def _fits(label: str, choices: dict[str, Any]) -> bool:
+    """Whether the label has ranks on every task; it may be stored for one task, or for other sizes, alone."""
+    from madbench.errors import BudgetError
+    from madbench.experiment import prepare
+
+    try:
+        prepare([label], **choices)
+    except BudgetError as error:
+        print(f"warning: {label} is left out; {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def print_table(experiment: Experiment, format: Format = Format.terminal) -> None:

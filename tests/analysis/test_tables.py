@@ -193,5 +193,5 @@ def test_40_columns_show_every_number_in_full_a_line_each():
     words = [line.split() for line in console.file.getvalue().splitlines()[2:]]
     assert [line for line in words if len(line) == 1] == [["S"], ["R-c"]]
     published = f"{published_scores()['R-c']['compression']:.1f}"
-    assert words[10:12] == [["Compr.", "60.0", published], ["Fuzzy", "recall", "61.0", words[11][-1]]]
+    assert words[11:13] == [["Compr.", "60.0", published], ["Fuzzy", "recall", "61.0", words[12][-1]]]
     assert ["MAD", "avg", "72.5"] == words[7][:3] and ["Budget", "0.990"] in words

@@ -157,3 +157,12 @@ def test_output_without_the_characters_of_a_table_shows_a_question_mark(fill, ti
     command = [sys.executable, "-m", "madbench", "table", "-p", tiny, "--format", "markdown"]
     shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert shown.returncode == 0 and "50.0 ?0.0" in shown.stdout, shown.stderr
+
+
+def test_a_stored_label_that_does_not_fit_every_task_hides_no_other(main, fill, tiny):
+    longer = "tasks.in_context_recall.setting.seq_len=512"
+    fill(tiny, ["S"], overrides=[longer])
+    fill(tiny, ["R-q-12"], overrides=[longer], tasks=["compression"])
+    shown = main("table", "-p", tiny, longer, "-t", ",".join(TWO))
+    assert shown.code == 0 and [row[0] for row in rows(shown.stdout)] == ["S", "published"]
+    assert shown.stderr.startswith("warning: R-q-12 is left out; in_context_recall at seq_len 512: R-q-12 does not fit")

@@ -127,7 +127,7 @@ def test_overrides_change_what_they_name_and_nothing_else():
         ("trainin.epochs=3", "unknown key 'trainin'; did you mean 'training'?"),
         ("training.epoch=3", "unknown key 'epoch'; did you mean 'epochs'?"),
         ("training.epochs=many", "epochs: expected a whole number, got 'many'"),
-        ("training.epochs=", "epochs: expected a whole number, got None"),
+        ("training.epochs=", "epochs: expected a whole number, got nothing"),
         ("training.epochs=[", "'[' is not a value"),
         ("training.epochs.x=3", "'epochs' holds a value, not keys"),
         ("training=3", "expected a mapping of keys to values, got 3"),
