@@ -56,17 +56,15 @@ class Experiment:
         slots: int | None = None,
         force: bool = False,
     ) -> Summary:
-        """Trains what the store lacks; with ``force`` everything anew."""
+        """Trains what the store lacks; with ``force`` everything anew, earlier results kept until they are replaced."""
         from madbench.devices import default_slots
         from madbench.sweeps.local import run_jobs
         from madbench.training.loop import train_job
 
         store = Store.open(self.results)
-        if force:
-            for job in self.jobs:
-                store.forget(job)
         slots = min(slots or default_slots(self.device), max(1, len(self.jobs)))
-        return run_jobs(self.jobs, store, functools.partial(train_job, device=self.device), slots, on_event)
+        train = functools.partial(train_job, device=self.device)
+        return run_jobs(self.jobs, store, train, slots, on_event, redo=force)
 
 
 def prepare(

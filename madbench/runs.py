@@ -123,35 +123,34 @@ class Store:
                 yield run
 
     @contextmanager
-    def claim(self, job: Job) -> Iterator[Path]:
+    def claim(self, job: Job, afresh: bool = False) -> Iterator[Path]:
         """Makes this process the only one at work on ``job``; gives its work folder, with any earlier checkpoint.
 
-        Raises ``StoreBusyError`` where another process, or another claim of this one, has it.
+        With ``afresh`` the folder is emptied first. Raises ``StoreBusyError`` where another process, or another claim
+        of this one, has it.
         """
         with self._claim(job.id) as work:
+            if afresh:
+                with explain_os_errors(work):
+                    _remove_content(work)
             yield work
 
-    def finish(self, job: Job, record: Record) -> None:
+    def finish(self, job: Job, record: Record, replace: bool = False) -> None:
         """Stores ``record``, under this store's claim of ``job`` or one taken here.
 
-        An existing result stays and ``record`` is dropped: the first writer wins. A failed or damaged run is replaced.
-        The work folder goes, but a failed run keeps its checkpoint for the next try.
+        An existing result stays and ``record`` is dropped: the first writer wins, unless ``replace`` is given and the
+        new run has not failed. A failed or damaged run is replaced. The work folder goes, but a failed run keeps its
+        checkpoint for the next try.
         """
         if job.id not in self._claimed:
             with self.claim(job):
-                return self.finish(job, record)
-        if not self.has(job):
+                return self.finish(job, record, replace)
+        if (replace and record.status != "failed") or not self.has(job):
             self._install(job.id, encode(job, record))
             if record.status == "failed":
                 return
         with explain_os_errors(self._work / job.id):
             _remove_content(self._work / job.id)
-
-    def forget(self, job: Job) -> None:
-        """Removes the job's run and checkpoint. Raises ``StoreBusyError`` while a process is at work on it."""
-        with self.claim(job) as work, explain_os_errors(self._runs / job.id):
-            self._move_away(job.id)
-            _remove_content(work)
 
     def _listed(self) -> list[str]:
         with explain_os_errors(self._runs):

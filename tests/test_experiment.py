@@ -32,11 +32,11 @@ def sweep(monkeypatch):
             self.calls = []
             self.give = lambda job: Record("finished", SCORED, details={"budget_ratio": 1.0, "device": "a loom"})
 
-        def __call__(self, jobs, store, train, slots, on_event):
-            missing = store.missing(jobs)
+        def __call__(self, jobs, store, train, slots, on_event, redo):
+            missing = list(jobs) if redo else store.missing(jobs)
             self.calls.append({"slots": slots, "trained": missing, "device": train.keywords["device"]})
             for job in missing:
-                store.finish(job, self.give(job))
+                store.finish(job, self.give(job), replace=redo)
             statuses = [store.status(job) for job in missing]
             return Summary(**{status: statuses.count(status) for status in set(statuses)})
 

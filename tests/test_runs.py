@@ -31,6 +31,7 @@ RECORD = Record(
     details={"ranks": {"qk_rank": 8}, "device": "cpu"},
 )
 FAILED = Record("failed", error="out of memory")
+DIVERGED = Record("diverged", error="loss was not finite")
 
 
 def make_job(seed: int = 0) -> Job:
@@ -231,16 +232,22 @@ def test_a_result_removes_the_checkpoint_and_a_failure_keeps_it(store):
     assert tree(store) == [*run_tree(make_job()), "work"]
 
 
-def test_forgetting_removes_the_run_and_the_checkpoint_of_that_job_only(store):
-    for seed in (0, 1):
-        store.finish(make_job(seed), FAILED)
-        with store.claim(make_job(seed)) as work:
-            (work / "checkpoint.pt").write_bytes(b"state")
-    store.forget(make_job(0))
-    store.forget(make_job(2))
-    assert store.status(make_job(0)) is None
-    other = make_job(1)
-    assert tree(store) == [*run_tree(other), f"work/{other.id}/checkpoint.pt", f"work/{other.id}/lock"]
+def test_a_claim_afresh_begins_without_the_checkpoint(store):
+    with store.claim(make_job()) as work:
+        (work / "checkpoint.pt").write_bytes(b"state")
+    with store.claim(make_job(), afresh=True) as work:
+        assert not (work / "checkpoint.pt").exists()
+
+
+def test_a_result_is_replaced_on_request_but_never_by_a_failure(store):
+    store.finish(make_job(), RECORD)
+    store.finish(make_job(), DIVERGED)
+    assert store.read(make_job().id).record == RECORD
+    store.finish(make_job(), FAILED, replace=True)
+    assert store.read(make_job().id).record == RECORD
+    store.finish(make_job(), DIVERGED, replace=True)
+    assert store.status(make_job()) == "diverged"
+    assert tree(store) == [*run_tree(make_job()), "work"]
 
 
 def test_missing_keeps_the_order_and_names_each_job_once(store):
@@ -268,8 +275,6 @@ def test_a_claimed_job_is_busy_for_everyone_else_and_free_afterwards(store):
                 pytest.fail("two owners")
         with pytest.raises(StoreBusyError):
             other.finish(make_job(), RECORD)
-        with pytest.raises(StoreBusyError):
-            other.forget(make_job())
         with other.claim(make_job(1)):
             pass
         (work / "checkpoint.pt").write_bytes(b"state")

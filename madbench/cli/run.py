@@ -90,11 +90,8 @@ def _execute(experiment: Experiment, slots: int | None, force: bool, as_json: bo
         with screen:
             summary = experiment.execute(screen.on_event, slots, force)
     except KeyboardInterrupt:
-        console.print(
-            f"stopped; finished runs are in {experiment.results}, the same command{' without --force' * force} goes on "
-            "from here",
-            **plain,
-        )
+        rest = "what was not done again keeps its earlier result" if force else "the same command goes on from here"
+        console.print(f"stopped; finished runs are in {experiment.results}, {rest}", **plain)
         raise
     print_table(experiment, Format.json if as_json else Format.terminal)
     console.print(f"runs: {experiment.results}/runs    again as a table: {_table_command(experiment)}", **plain)

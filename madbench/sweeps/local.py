@@ -51,12 +51,14 @@ def run_jobs(
     max_failures: int | None = None,
     threads_per_slot: int = 1,
     devices: Sequence[str] | None = None,
+    redo: bool = False,
 ) -> Summary:
     """Trains the jobs without a result in ``store``, in order, ``slots`` at a time; each result is stored at once.
 
     ``train(job, work_folder, report) -> Record`` runs in processes of its own and must be picklable. A run that raises
     or whose process dies is stored as ``failed``, and the others go on. After ``max_failures`` of these no further job
-    starts. Slot i sees the GPU ``devices[i % len(devices)]`` only (a value of ``CUDA_VISIBLE_DEVICES``).
+    starts. With ``redo`` every job is trained from its start; its earlier result stays until the new one replaces it.
+    Slot i sees the GPU ``devices[i % len(devices)]`` only (a value of ``CUDA_VISIBLE_DEVICES``).
 
     ``on_event`` gets ``{"event": kind, "job": job, ...}``: ``skipped`` (with ``reason``, ``stored`` or ``busy``),
     ``started`` (with ``slot``), ``progress`` (with ``slot`` and the reported dict as ``progress``), ``finished`` and
@@ -70,9 +72,9 @@ def run_jobs(
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, got {value}")
     unique = list({job.id: job for job in jobs}.values())
-    todo = deque(store.missing(unique))
+    todo = deque(unique if redo else store.missing(unique))
     missing = {job.id for job in todo}
-    sweep = _Sweep(todo, store, train, on_event, max_failures, threads_per_slot, devices)
+    sweep = _Sweep(todo, store, train, on_event, max_failures, threads_per_slot, devices, redo)
     for job in unique:
         if job.id not in missing:
             sweep.skip(job, "stored")
@@ -86,13 +88,13 @@ def run_jobs(
 class _Worker:
     """A worker process, the parent's end of its pipe, and the job it was given."""
 
-    def __init__(self, slot: int, store: Store, train: Train, environment: Mapping[str, str]):
+    def __init__(self, slot: int, store: Store, train: Train, redo: bool, environment: Mapping[str, str]):
         context = multiprocessing.get_context("spawn")
         self.slot = slot
         self.job: Job | None = None
         self.is_ready = False
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, store.root, train), name=f"madbench-slot-{slot}")
+        self.process = context.Process(target=work, args=(theirs, store.root, train, redo), name=f"madbench-slot-{slot}")
         try:
             with _environment(environment):
                 self.process.start()
@@ -133,6 +135,7 @@ class _Sweep:
     max_failures: int | None
     threads_per_slot: int
     devices: Sequence[str] | None
+    redo: bool
     summary: Summary = field(default_factory=Summary)
     workers: list[_Worker] = field(default_factory=list)
     failed_starts: int = 0
@@ -157,7 +160,7 @@ class _Sweep:
             environment["CUDA_VISIBLE_DEVICES"] = self.devices[slot % len(self.devices)]
         resource_tracker.ensure_running()  # spawn needs it, and starting it unblocks SIGINT
         with _sigint_blocked():
-            self.workers.append(_Worker(slot, self.store, self.train, environment))
+            self.workers.append(_Worker(slot, self.store, self.train, self.redo, environment))
 
     def handle(self, worker: _Worker, kind: str, value: Any) -> None:
         if kind == "ready":
@@ -206,7 +209,9 @@ class _Sweep:
         worker.process.join(GRACE)
         ending = _ending(worker.end())
         if not is_ready and self.failed_starts >= _START_ATTEMPTS:
-            raise TrainingError(f"a worker process did not start: {ending}")
+            raise TrainingError(
+                f"a worker process did not start: {ending}; in a script, start jobs under if __name__ == '__main__':"
+            )
         if job is not None:
             self.record_death(job, worker.slot, ending)
         if self.todo:
@@ -216,7 +221,7 @@ class _Sweep:
         record = Record("failed", error=ending)
         try:
             with self.store.claim(job):
-                if self.store.has(job):  # it died after storing its result
+                if self.store.has(job) and not self.redo:  # it died after storing its result
                     record = self.store.read(job.id).record
                 else:
                     self.store.finish(job, record)

@@ -37,7 +37,7 @@ def plan(
         for task, of_task in settings.items():
             for setting in of_task:
                 _check_budget(variant, profile, setting["seq_len"], counting, task)
-                for rate in profile.learning_rates:
+                for rate in profile.rates(task):
                     for decay in profile.weight_decays:
                         training = profile.training_config(task, rate, decay, precision)
                         for seed in seeds:

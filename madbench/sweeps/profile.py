@@ -28,6 +28,8 @@ class TaskPlan:
     """Parameters of the task that differ from its baseline."""
     training: dict[str, Any] = field(default_factory=dict)
     """Training settings that differ from the profile's."""
+    learning_rates: tuple[float, ...] = ()
+    """Learning rates tried instead of the profile's."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,10 @@ class Profile:
         if self.difficulty == "all" and any(plan.setting for plan in self.tasks.values()):
             raise ConfigError("tasks: a changed setting goes with difficulty: baseline; 'all' takes the task files")
 
+    def rates(self, task: str) -> tuple[float, ...]:
+        """The learning rates tried on ``task``."""
+        return self.tasks.get(task, TaskPlan()).learning_rates or self.learning_rates
+
     def training_config(self, task: str, learning_rate: float, weight_decay: float, precision: Precision):
         """The optimiser run of one job."""
         plan = self.tasks.get(task, TaskPlan())
@@ -98,8 +104,8 @@ def profile_names() -> list[str]:
 def load_profile(name: str, overrides: Iterable[str] = ()) -> Profile:
     """The profile ``name``, shipped or a path to a YAML file, with ``overrides`` such as ``training.epochs=20``.
 
-    An override of ``training.KEY`` holds for every task, also for one to which the profile gives a value of its own;
-    ``tasks.TASK.training.KEY`` holds for that task, whatever the order. An override of anything but the precision makes
+    An override of ``training.KEY`` or ``learning_rates`` holds for every task, also for one to which the profile gives a
+    value of its own; one that begins with ``tasks.TASK`` holds for that task, whatever the order. An override of anything but the precision makes
     the profile one of its own, not comparable with the paper.
 
     Raises ``ConfigError`` for an unknown profile, key or type, and for an override without effect.
@@ -116,7 +122,7 @@ def load_profile(name: str, overrides: Iterable[str] = ()) -> Profile:
         if keys.count(key) > 1:
             raise ConfigError(f"override {key!r} is given twice; only one value can hold")
         whole = [known for known in override_docs() if known.endswith(f".{key}")]
-        if whole:
+        if whole and key not in override_docs():
             raise ConfigError(f"override {key!r}: unknown key; did you mean {whole[0]!r}?")
         if key in _FILE_ONLY:
             raise ConfigError(f"override {key!r} has no effect on a run; it belongs in the profile's file")
@@ -146,9 +152,11 @@ def _overridden(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
         if not isinstance(node, dict):
             raise ConfigError(f"override {override!r}: {name!r} holds a value, not keys")
     node[names[-1]] = value
-    if names[0] == "training" and len(names) == 2:
-        for plan in changed.get("tasks", {}).values():
+    for plan in changed.get("tasks", {}).values():
+        if names[0] == "training" and len(names) == 2:
             plan.get("training", {}).pop(names[1], None)
+        if names == ["learning_rates"]:
+            plan.pop("learning_rates", None)
     return changed
 
 
@@ -168,7 +176,7 @@ def override_docs() -> dict[str, str]:
             docs |= {f"training.{key}": text for key, text in field_docs(TrainingConfig).items() if key not in own}
         elif name == "tasks":
             for part, text in field_docs(TaskPlan).items():
-                docs[f"tasks.TASK.{part}.KEY"] = text
+                docs[f"tasks.TASK.{part}" + ".KEY" * (part != "learning_rates")] = text
         else:
             docs[name] = sentence
     return docs

@@ -24,8 +24,8 @@ Train = Callable[[Job, Path, Callable[[dict[str, Any]], None]], Record]
 """``train(job, work, report)``: a picklable function; ``report`` raises ``StopTraining`` when the run is to end."""
 
 
-def work(connection: Connection, root: Path, train: Train) -> None:
-    """Serves jobs until told to stop or the parent is gone.
+def work(connection: Connection, root: Path, train: Train, redo: bool) -> None:
+    """Serves jobs until told to stop or the parent is gone; with ``redo`` also those that have a result.
 
     It also ends after a failed run, so that the next one gets a process with sound memory and a sound device.
     """
@@ -34,7 +34,7 @@ def work(connection: Connection, root: Path, train: Train) -> None:
     try:
         connection.send(("ready", None))
         while (job := connection.recv()) is not None:
-            kind, value = _do(job, store, train, connection)
+            kind, value = _do(job, store, train, redo, connection)
             connection.send((kind, value))
             if kind == "broken" or kind == "finished" and value.status == "failed":
                 return
@@ -47,7 +47,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _do(job: Job, store: Store, train: Train, connection: Connection) -> tuple[str, Any]:
+def _do(job: Job, store: Store, train: Train, redo: bool, connection: Connection) -> tuple[str, Any]:
     def report(progress: dict[str, Any]) -> None:
         try:
             if connection.poll():
@@ -57,13 +57,13 @@ def _do(job: Job, store: Store, train: Train, connection: Connection) -> tuple[s
             raise StopTraining from error
 
     try:
-        with store.claim(job) as folder:
-            if store.has(job):
+        with store.claim(job, afresh=redo) as folder:
+            if store.has(job) and not redo:
                 return "skipped", "stored"
             connection.send(("started", None))
             try:
                 record = train(job, folder, report)
-                store.finish(job, record)
+                store.finish(job, record, replace=redo)
             except StoreError:
                 raise
             except (Exception, SystemExit):

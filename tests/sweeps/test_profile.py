@@ -159,6 +159,19 @@ def test_an_override_of_training_holds_for_tasks_with_a_value_of_their_own(write
     assert epochs(*both) == epochs(*reversed(both)) == [8, 7]
 
 
+def test_learning_rates_of_a_task_stand_in_for_the_profiles(write):
+    own = write(MINIMAL + "tasks: {compression: {learning_rates: [0.5, 0.25]}}\n")
+
+    def rates(*overrides: str) -> list[tuple[float, ...]]:
+        profile = load_profile(own, overrides)
+        return [profile.rates("compression"), profile.rates("memorization")]
+
+    usual = load_profile(own).learning_rates
+    assert rates() == [(0.5, 0.25), usual]
+    assert rates("learning_rates=[0.125]") == [(0.125,), (0.125,)]
+    assert rates("tasks.memorization.learning_rates=[0.125]") == [(0.5, 0.25), (0.125,)]
+
+
 def test_a_key_overridden_twice_is_refused():
     assert "override 'training.epochs' is given twice" in refusal("quick", "training.epochs=3", "training.epochs=4")
 
