@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import sys
+from typing import Annotated
 
 import typer
 
+from madbench import __version__
 from madbench.cli import budget, data, doctor, explain, ls, run, table, validate
 from madbench.errors import MadbenchError
 
@@ -31,6 +33,21 @@ madbench solves its ranks for softmax attention's parameter budget, trains it on
   madbench run @table1 --dry-run       what the paper's 33 labels would cost
 """,
 )
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"madbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
 
 for verb in (run, table, explain, budget, data, ls, validate, doctor):
     verb.add_to(app)

@@ -44,7 +44,7 @@ class RunScreen:
         kind = f"profile {self.experiment.profile_name}, {self.experiment.fidelity}, {self.experiment.device}"
         if not self.experiment.profile.comparable_with_paper:
             kind += "; not comparable with the paper"
-        self.console.print(f"{self.name}, {kind}", markup=False, highlight=False)
+        self.console.print(f"{self.name}, {kind}", markup=False, highlight=False, soft_wrap=True)
         self.progress.start()
         return self
 

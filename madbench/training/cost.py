@@ -90,8 +90,8 @@ def _estimate_seconds(jobs: Sequence[Job], device: str) -> float:
     costs = {job.id: job_cost(job) for job in jobs}
     seconds = 0.0
     for task in sorted({job.task for job in jobs}):
-        of_task = sorted((job for job in jobs if job.task == task), key=lambda job: costs[job.id].flops)
-        sample = of_task[len(of_task) // 2]
+        of_task = [job for job in jobs if job.task == task]
+        sample = min(of_task, key=lambda job: costs[job.id].flops / costs[job.id].steps)
         per_flop = seconds_per_step(sample, device) * costs[sample.id].steps / costs[sample.id].flops
         seconds += per_flop * sum(costs[job.id].flops for job in of_task)
     return seconds

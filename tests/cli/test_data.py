@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import typing
 
 import pytest
@@ -14,7 +15,7 @@ from madbench.tasks.compression import Compression
 
 def shown_positions(text):
     """(token, letter, target) of each position of the first example, read off the screen by column."""
-    lines = [line for line in text.splitlines() if line[4:11].split()[:1] in (["token"], ["role"], ["target"])]
+    lines = [line for line in text.splitlines() if re.match(r" *\d* +(token|role|target)( |$)", line)]
     positions, block = [], []
     for line in [*lines, "          token"]:
         if line.split()[0 if line.startswith("      ") else 1] == "token" and block:

@@ -117,7 +117,10 @@ def test_overrides_change_what_they_name_and_nothing_else():
     assert changed.tasks["compression"].setting == plain.tasks["compression"].setting | {"seq_len": 16}
     assert changed.tasks["memorization"].training == plain.tasks["memorization"].training | {"epochs": 7}
     untouched = set(plain.tasks) - {"compression", "memorization"}
-    assert {name: changed.tasks[name] for name in untouched} == {name: plain.tasks[name] for name in untouched}
+    for name in untouched:
+        before, after = plain.tasks[name], changed.tasks[name]
+        assert (after.setting, after.training) == (before.setting, before.training)
+        assert changed.rates(name) == (1e-3, 2e-3)
     assert load_profile("quick") == plain
 
 
