@@ -1,0 +1,51 @@
+"""The README says what is so: its commands parse, its table is the quick profile's, its set of labels exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from madbench.cli import app
+from madbench.cli.options import labels_and_overrides
+from madbench.labels import expand
+from madbench.sweeps.profile import load_profile
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```\w*\n(.*?)```", README, re.DOTALL)
+COMMANDS = [
+    re.sub(r"\s#.*", "", line.removeprefix("$ ")).strip()
+    for block in BLOCKS
+    for line in block.splitlines()
+    if line.removeprefix("$ ").startswith("madbench ")
+]
+
+
+def test_there_are_commands_to_check():
+    assert len(COMMANDS) > 8
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_names_a_verb_and_labels_and_settings_that_exist(command):
+    _, verb, *words = shlex.split(command.split(",")[0] if command.startswith("madbench ls,") else command)
+    assert verb in {entry.callback.__name__ for entry in app.registered_commands}
+    if verb not in ("run", "explain", "budget", "table"):
+        return
+    first_option = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
+    labels, overrides = labels_and_overrides(words[:first_option])
+    load_profile("quick", overrides)
+    if labels != ["G-cx-q-12o"]:  # shown for its error
+        assert expand(labels) or verb == "table"
+
+
+@pytest.mark.parametrize("part", ["run", "test"])
+def test_the_two_lines_of_the_first_screen_are_marked_for_ci(part):
+    (line,) = re.findall(rf"<!-- {part} -->\n```bash\n(.*)\n```", README)
+    assert line.startswith("python3 -m venv .venv && ")
+
+
+def test_the_quick_table_has_the_labels_of_its_set():
+    rows = re.findall(r"^\| ([SRG]\S*) \|", README, re.MULTILINE)
+    assert rows == expand(["@quick"])
