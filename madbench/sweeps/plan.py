@@ -11,7 +11,7 @@ from madbench.jobs import Counting, Fidelity, Job, Precision
 from madbench.labels import Variant, parse
 from madbench.sweeps.profile import Profile, TaskPlan
 from madbench.tasks import TASK_NAMES, make_setting
-from madbench.tasks.protocol import all_settings, load_task
+from madbench.tasks.protocol import all_settings
 from madbench.tasks.registry import check_task
 
 
@@ -52,8 +52,7 @@ def task_settings(task: str, profile: Profile) -> list[dict]:
     if profile.difficulty == "all":
         return [dataclasses.asdict(setting) for setting in all_settings(task)]
     changes = profile.tasks.get(task, TaskPlan()).setting
-    baseline = dataclasses.asdict(load_task(task).baseline)
-    return [dataclasses.asdict(make_setting(task, {**baseline, **changes}, f"setting of {task}"))]
+    return [dataclasses.asdict(make_setting(task, changes, f"setting of {task}"))]
 
 
 def _check_budget(variant: Variant, profile: Profile, max_len: int, counting: str, task: str) -> None:

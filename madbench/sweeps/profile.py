@@ -16,7 +16,6 @@ from madbench.jobs import ModelConfig, Precision, TrainingConfig
 from madbench.resources import PROFILES
 from madbench.tasks import TASK_NAMES
 
-
 _FILE_ONLY = ("description", "comparable_with_paper")
 
 

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from madbench.errors import TrainingError
 from madbench.jobs import Job
 from madbench.models.blocks import swiglu_width
-from madbench.tasks import TaskSetting, make_setting
-from madbench.training.loop import build_model, make_optimizer
+from madbench.tasks import TaskSetting
+from madbench.training.loop import build_model, make_optimizer, setting_of
 
 CALIBRATION_STEPS = 3
 
@@ -44,7 +44,7 @@ _COSTS: dict[str, Cost] = {}
 
 
 def _cost(job: Job) -> Cost:
-    setting = make_setting(job.task, job.setting, f"setting of {job.task}")
+    setting = setting_of(job)
     try:
         with torch.device("meta"):
             model = build_model(job)
@@ -99,7 +99,7 @@ def _estimate_seconds(jobs: Sequence[Job], device: str) -> float:
 
 def seconds_per_step(job: Job, device: str) -> float:
     """Best of a few optimiser steps on random tokens after one to warm up."""
-    setting = make_setting(job.task, job.setting, f"setting of {job.task}")
+    setting = setting_of(job)
     model = build_model(job).to(device)
     optimizer = make_optimizer(model, job.training)
     batch = min(job.training.batch_size, setting.num_train_examples)

@@ -22,7 +22,7 @@ from madbench.jobs import Job, Record, StopTraining, TrainingConfig
 from madbench.models.autoencoder import Autoencoder
 from madbench.models.language_model import LanguageModel
 from madbench.operators.registry import build
-from madbench.tasks import IGNORE, SPLITS, generate, make_setting
+from madbench.tasks import IGNORE, SPLITS, TaskSetting, generate, make_setting
 from madbench.tasks.ceiling import ceiling
 from madbench.training.checkpoints import load_checkpoint, save_checkpoint
 from madbench.training.metrics import Scores, evaluate
@@ -133,9 +133,13 @@ class TrainingState:
             self.best_weights = copy.deepcopy(model.state_dict())
 
 
+def setting_of(job: Job) -> TaskSetting:
+    return make_setting(job.task, job.setting, f"setting of {job.task}")
+
+
 def load_data(job: Job, device: str) -> dict[str, tuple[Tensor, Tensor]]:
     """Inputs and targets (N, T) of the three splits, on the device."""
-    setting = make_setting(job.task, job.setting, f"setting of {job.task}")
+    setting = setting_of(job)
     data = {}
     for split in SPLITS:
         examples = generate(job.task, setting, split, job.derived_seed("data"))
@@ -145,7 +149,7 @@ def load_data(job: Job, device: str) -> dict[str, tuple[Tensor, Tensor]]:
 
 def build_model(job: Job) -> nn.Module:
     """The model of a job with its initial weights; the global random state is left alone."""
-    setting, config = make_setting(job.task, job.setting, f"setting of {job.task}"), job.model
+    setting, config = setting_of(job), job.model
 
     def make_mixer() -> nn.Module:
         return build(
@@ -215,6 +219,6 @@ def final_metrics(
     else:
         metrics["selection_accuracy"] = state.curve[-1]["validation_token_accuracy"]
         metrics["best_validation_accuracy"] = max(row["validation_token_accuracy"] for row in state.curve)
-    setting = make_setting(job.task, job.setting, f"setting of {job.task}")
+    setting = setting_of(job)
     metrics["ceiling"] = ceiling(job.task, setting, job.derived_seed("data"))
     return metrics
