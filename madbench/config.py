@@ -7,6 +7,7 @@ help shows that sentence. Nothing is dropped silently: an unknown key and a wron
 from __future__ import annotations
 
 import ast
+import copy
 import dataclasses
 import functools
 import inspect
@@ -74,6 +75,27 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
         return cls(**values)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
+
+
+def overridden(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
+    """A copy of ``mapping`` with one change, written ``path.to.key=value`` with the value in YAML."""
+    import yaml
+
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"override {override!r}: expected KEY=VALUE, such as model.d_model=64")
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date such as 2024-13-45
+        raise ConfigError(f"override {override[:99]!r}: {text[:99]!r} is not a value") from None
+    changed = copy.deepcopy(dict(mapping))
+    node, names = changed, key.split(".")
+    for name in names[:-1]:
+        node = node.setdefault(name, {})
+        if not isinstance(node, dict):
+            raise ConfigError(f"override {override!r}: {name!r} holds a value, not keys")
+    node[names[-1]] = value
+    return changed
 
 
 def convert(value: Any, expected: Any, where: str) -> Any:

@@ -1,4 +1,4 @@
-"""Job: everything that decides a number, and nothing else. Record: what the job gave.
+"""Job: everything that decides a number of a MAD task, and nothing else. Record: what a job gave.
 
 A job's ``id`` is a hash of its content. Two different jobs never share an id; the device, the path that computed the
 operator and the time of day are not part of a job, and are recorded with its result instead.
@@ -76,8 +76,31 @@ class TrainingConfig:
             object.__setattr__(self, name, float(getattr(self, name)))  # 1 and 1.0 are one job
 
 
+class JobBase:
+    """What jobs of every kind share: a frozen dataclass whose content is its identity."""
+
+    seed: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, mapping: dict[str, Any], where: str = "job"):
+        return from_mapping(cls, mapping, where)
+
+    @property
+    def id(self) -> str:
+        """16 hexadecimal digits, the same on every machine."""
+        return content_id(vars(self))
+
+    def derived_seed(self, stream: Literal["init", "data", "order"]) -> int:
+        """A 63-bit seed for one source of randomness; streams of one job seed are independent of each other."""
+        digest = hashlib.sha256(f"{stream}:{self.seed}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") >> 1
+
+
 @dataclass(frozen=True)
-class Job:
+class Job(JobBase):
     """One training run of one label on one task setting."""
 
     label: str
@@ -96,23 +119,6 @@ class Job:
     """Protocol: ours, or the reference implementation's with its quirks."""
     counting: Counting = "strict"
     """What the parameter budget counts."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, mapping: dict[str, Any], where: str = "job") -> Job:
-        return from_mapping(cls, mapping, where)
-
-    @property
-    def id(self) -> str:
-        """16 hexadecimal digits, the same on every machine."""
-        return content_id(vars(self))
-
-    def derived_seed(self, stream: Literal["init", "data", "order"]) -> int:
-        """A 63-bit seed for one source of randomness; streams of one job seed are independent of each other."""
-        digest = hashlib.sha256(f"{stream}:{self.seed}".encode()).digest()
-        return int.from_bytes(digest[:8], "big") >> 1
 
 
 def content_id(mapping: dict[str, Any]) -> str:

@@ -10,4 +10,5 @@ _ROOT = _PACKAGE / "_data" if (_PACKAGE / "_data").is_dir() else _PACKAGE.parent
 VARIANTS = _ROOT / "variants"
 TASKS = _ROOT / "tasks"
 PROFILES = TASKS / "profiles"
+PRESETS = TASKS / "presets"
 PUBLISHED = _ROOT / "results" / "published"

@@ -19,7 +19,8 @@ from typing import Any, get_args
 
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors
-from madbench.jobs import SCHEMA, Job, Record, Status, content_id
+from madbench.jobs import SCHEMA, Job, JobBase, Record, Status, content_id
+from madbench.language_jobs import TASK, LanguageJob
 
 _NAMES = ("job.json", "record.json", "curve.csv")
 _CANONICAL = json.JSONEncoder(sort_keys=True)
@@ -30,7 +31,7 @@ class DamagedRunError(StoreError):
     """A run folder whose content is incomplete, was altered, or is of another version of the protocol."""
 
 
-def encode(job: Job, record: Record) -> dict[str, bytes]:
+def encode(job: JobBase, record: Record) -> dict[str, bytes]:
     """Content by file name. Raises ``TypeError`` where a metric or a value of the curve is not a number."""
     job_file = _json_bytes({"schema": SCHEMA, **job.to_dict()})
     curve_file = _encode_curve(record.curve)
@@ -77,10 +78,11 @@ class RunFiles:
             raise DamagedRunError(f"{folder}: unknown status {record.get('status')!r}")
         return cls(folder, job, record, curve_file)
 
-    def decode(self, with_curve: bool = True) -> tuple[Job, Record]:
+    def decode(self, with_curve: bool = True) -> tuple[JobBase, Record]:
         """The values. Without ``with_curve`` the record's curve is empty. Raises ``DamagedRunError``."""
         try:
-            job = Job.from_dict(self.job, str(self.folder / "job.json"))
+            kind = LanguageJob if self.job.get("task") == TASK else Job
+            job = kind.from_dict(self.job, str(self.folder / "job.json"))
             metrics = {k: float(v) if v in _NON_FINITE else v for k, v in self.record["metrics"].items()}
             curve = _decode_curve(self.curve) if with_curve else []
             return job, Record(**{**self.record, "metrics": metrics, "curve": curve})

@@ -1,6 +1,7 @@
 """The store of runs. Files are the truth: one folder a run, written once, atomically; there is no index.
 
-``<root>/runs/<job id>/`` holds ``job.json``, ``record.json`` and ``curve.csv`` of a finished, diverged or failed run.
+``<root>/runs/<job id>/`` holds ``job.json``, ``record.json`` and ``curve.csv`` of a finished, diverged or failed run, and
+the files that it left in ``<root>/work/<job id>/keep/``, such as its weights.
 ``<root>/work/<job id>/`` holds what is in progress: ``lock``, the checkpoint, and names ending in ``.tmp`` that mean
 nothing once their writer is gone. A folder of ``work`` belongs to the process holding its lock, and only that process
 writes the run; the kernel frees the lock of a killed process, and the next owner sweeps up what it left.
@@ -20,8 +21,10 @@ from pathlib import Path
 
 from madbench.errors import StoreError
 from madbench.files import explain_os_errors, remove, sync_folder, write_atomically
-from madbench.jobs import Job, Record, Status
+from madbench.jobs import JobBase, Record, Status
 from madbench.run_format import DamagedRunError, RunFiles, encode
+
+KEEP = "keep"  # a work folder's files for the run's own folder
 
 __all__ = ["DamagedRunError", "Run", "Store", "StoreBusyError", "write_atomically"]
 
@@ -34,7 +37,7 @@ class StoreBusyError(StoreError):
 class Run:
     """A stored job, what it gave, and the folder that says so."""
 
-    job: Job
+    job: JobBase
     record: Record
     folder: Path
 
@@ -84,15 +87,15 @@ class Store:
     def _work(self) -> Path:
         return self.root / "work"
 
-    def status(self, job: Job) -> Status | None:
+    def status(self, job: JobBase) -> Status | None:
         """Status of the job's stored run; None where there is none, or a damaged one that must be done again."""
         return self._status(job.id)
 
-    def has(self, job: Job) -> bool:
+    def has(self, job: JobBase) -> bool:
         """Whether the job has a result, finished or diverged. A failed run is none: it may be tried again."""
         return self.status(job) in ("finished", "diverged")
 
-    def missing(self, jobs: Iterable[Job]) -> list[Job]:
+    def missing(self, jobs: Iterable[JobBase]) -> list[JobBase]:
         """The jobs without a result, in their order, each id once. The folder is listed once."""
         stored = set(self._listed())
         unique = {job.id: job for job in jobs}
@@ -123,7 +126,7 @@ class Store:
                 yield run
 
     @contextmanager
-    def claim(self, job: Job, afresh: bool = False) -> Iterator[Path]:
+    def claim(self, job: JobBase, afresh: bool = False) -> Iterator[Path]:
         """Makes this process the only one at work on ``job``; gives its work folder, with any earlier checkpoint.
 
         With ``afresh`` the folder is emptied first. Raises ``StoreBusyError`` where another process, or another claim
@@ -135,8 +138,9 @@ class Store:
                     _remove_content(work)
             yield work
 
-    def finish(self, job: Job, record: Record, replace: bool = False) -> None:
-        """Stores ``record``, under this store's claim of ``job`` or one taken here.
+    def finish(self, job: JobBase, record: Record, replace: bool = False) -> None:
+        """Stores ``record`` and the files in ``keep`` of the work folder, under this store's claim of ``job`` or one
+        taken here.
 
         An existing result stays and ``record`` is dropped: the first writer wins, unless ``replace`` is given and the
         new run has not failed. A failed or damaged run is replaced. The work folder goes, but a failed run keeps its
@@ -207,6 +211,9 @@ class Store:
                         file.write(content)
                         file.flush()
                         os.fsync(file.fileno())
+                kept = self._work / job_id / KEEP
+                for path in kept.iterdir() if kept.is_dir() else ():
+                    os.rename(path, staged / path.name)
                 sync_folder(staged)
                 self._move_away(job_id)
                 os.rename(staged, target)

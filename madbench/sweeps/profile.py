@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from madbench.config import from_mapping, read_yaml
+from madbench.config import from_mapping, overridden, read_yaml
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import ModelConfig, Precision, TrainingConfig
 from madbench.resources import PROFILES
@@ -135,22 +134,8 @@ def load_profile(name: str, overrides: Iterable[str] = ()) -> Profile:
 
 
 def _overridden(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
-    import yaml
-
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise ConfigError(f"override {override!r}: expected KEY=VALUE, such as training.epochs=20")
-    try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date such as 2024-13-45
-        raise ConfigError(f"override {override[:99]!r}: {text[:99]!r} is not a value") from None
-    changed = copy.deepcopy(dict(mapping))
-    node, names = changed, key.split(".")
-    for name in names[:-1]:
-        node = node.setdefault(name, {})
-        if not isinstance(node, dict):
-            raise ConfigError(f"override {override!r}: {name!r} holds a value, not keys")
-    node[names[-1]] = value
+    changed = overridden(mapping, override)
+    names = override.partition("=")[0].split(".")
     for plan in changed.get("tasks", {}).values():
         if names[0] == "training" and len(names) == 2:
             plan.get("training", {}).pop(names[1], None)

@@ -138,8 +138,8 @@ def test_overrides_change_what_they_name_and_nothing_else():
         ("tasks.memorisation.training.epochs=3", "unknown task 'memorisation'; did you mean 'memorization'?"),
         ("tasks.compression.epochs=3", "unknown key 'epochs'"),
         ("precision=float16", "'float16' is not allowed"),
-        ("training.epochs", "expected KEY=VALUE, such as training.epochs=20"),
-        ("=3", "expected KEY=VALUE, such as training.epochs=20"),
+        ("training.epochs", "expected KEY=VALUE, such as model.d_model=64"),
+        ("=3", "expected KEY=VALUE, such as model.d_model=64"),
     ],
 )
 def test_a_wrong_override_is_refused_by_its_own_text(override, says):
