@@ -21,7 +21,6 @@ import platform
 import statistics
 import sys
 import time
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,54 +31,16 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from madbench.devices import resolve_device
 from madbench.errors import MadbenchError, TrainingError
 from madbench.labels import Variant, expand, parse
 from madbench.operators.dynamic_mlp import PATHS
 from madbench.operators.registry import build
+from madbench.training.peak_memory import PeakMemory
 
 LABELS = ("S", "R", "R-cg-q-12", "R-cg-q-12o", "G-cg-q-12o")
 MIB = 2**20
-
-
-class PeakMemory(TorchDispatchMode):
-    """Bytes in live tensors that torch operations returned while it was active: ``live`` now, ``peak`` at most.
-
-    A storage counts once, from the operation that returns it first until it is freed. Storages that come from outside,
-    such as parameters, do not count.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.live = self.peak = 0
-        self._known: set[int] = set()
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        self._track((args, kwargs), ours=False)
-        result = function(*args, **kwargs)
-        self._track(result, ours=True)
-        return result
-
-    def _track(self, tree: object, ours: bool) -> None:
-        for tensor in tree_leaves(tree):
-            if not isinstance(tensor, Tensor):
-                continue
-            storage = tensor.untyped_storage()
-            if id(storage) in self._known:
-                continue
-            size = storage.nbytes() if ours else 0
-            self._known.add(id(storage))
-            self.live += size
-            self.peak = max(self.peak, self.live)
-            weakref.finalize(storage, self._free, id(storage), size).atexit = False
-
-    def _free(self, key: int, size: int) -> None:
-        self._known.remove(key)
-        self.live -= size
 
 
 def main() -> None:

@@ -5,7 +5,8 @@
     'G-cg-q-12o'
 
 ``parse`` reads a label, ``build`` makes its mixer (a ``torch.nn.Module``), ``run`` trains labels on the MAD tasks and
-returns the table. Importing madbench loads none of torch, numpy and pandas; they come with the first use.
+returns the scores, ``run_language_model`` trains them as language models and returns the loss curves. Importing
+madbench loads none of torch, numpy and pandas; they come with the first use.
 """
 
 from __future__ import annotations
@@ -15,12 +16,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from madbench.experiment import run
     from madbench.labels import parse
+    from madbench.language_experiment import run_language_model
     from madbench.operators.registry import build
 
 __version__ = "0.1.0"
-__all__ = ["build", "parse", "run"]
+__all__ = ["build", "parse", "run", "run_language_model"]
 
-_HOMES = {"parse": "madbench.labels", "build": "madbench.operators.registry", "run": "madbench.experiment"}
+_HOMES = {
+    "build": "madbench.operators.registry",
+    "parse": "madbench.labels",
+    "run": "madbench.experiment",
+    "run_language_model": "madbench.language_experiment",
+}
 
 
 def __getattr__(name: str):

@@ -46,6 +46,40 @@ def cpu_has_bfloat16_units() -> bool:
     return bool(flags)
 
 
+def peak_flops(device_name: str, precision: Precision) -> float | None:
+    """Dense matrix FLOPs a second of a GPU, as its datasheet has them; None for any other device and for float32.
+
+    ``device_name`` is what ``torch.cuda.get_device_name`` gives.
+    """
+    teraflops = _BFLOAT16_TERAFLOPS.get(device_name) if precision == "bfloat16" else None
+    return None if teraflops is None else teraflops * 1e12
+
+
+# NVIDIA's datasheets and architecture whitepapers: bfloat16 tensor cores, float32 accumulation, without sparsity.
+_BFLOAT16_TERAFLOPS = {
+    "NVIDIA A100-SXM4-40GB": 312,
+    "NVIDIA A100-SXM4-80GB": 312,
+    "NVIDIA A100-PCIE-40GB": 312,
+    "NVIDIA A100 80GB PCIe": 312,
+    "NVIDIA A30": 165,
+    "NVIDIA A10": 125,
+    "NVIDIA A10G": 70,
+    "NVIDIA A40": 149.7,
+    "NVIDIA RTX A6000": 154.8,
+    "NVIDIA GeForce RTX 3090": 71,
+    "NVIDIA GeForce RTX 4090": 165.2,
+    "NVIDIA L4": 121,
+    "NVIDIA L40": 181,
+    "NVIDIA L40S": 362,
+    "NVIDIA H100 80GB HBM3": 989.5,
+    "NVIDIA H100 PCIe": 756.5,
+    "NVIDIA H100 NVL": 835.5,
+    "NVIDIA H200": 989.5,
+    "NVIDIA H200 NVL": 835.5,
+    "NVIDIA GH200 480GB": 989.5,
+}
+
+
 @functools.cache
 def cpu_name() -> str:
     """What the processor calls itself."""

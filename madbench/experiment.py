@@ -39,6 +39,12 @@ class Experiment:
     device: str
     results: Path
 
+    @property
+    def title(self) -> str:
+        """The protocol in a line."""
+        what = f"profile {self.profile_name}, {self.fidelity}, {self.device}"
+        return what if self.profile.comparable_with_paper else f"{what}; not comparable with the paper"
+
     def begun(self, stored: Container[str], all_labels: bool) -> Experiment:
         """Only labels and seeds of which at least one job is stored; with ``all_labels``, labels without any stay."""
         pairs = {(job.label, job.seed) for job in self.jobs if job.id in stored}
@@ -88,13 +94,9 @@ def prepare(
 
     canonical = expand(labels)
     overrides = (overrides,) if isinstance(overrides, str) else tuple(overrides)
-    seeds = (seeds,) if isinstance(seeds, int) else tuple(seeds)
-    for seed in seeds:
-        if type(seed) is not int or seed < 0:
-            raise ConfigError(f"seeds: expected whole numbers of at least 0, got {seed!r}")
-    for name, value, allowed in (("fidelity", fidelity, Fidelity), ("counting", counting, Counting)):
-        if value not in get_args(allowed):
-            raise ConfigError(f"{name}: {value!r} is not allowed{did_you_mean(value, get_args(allowed))}")
+    seeds = check_seeds(seeds)
+    check_choice("fidelity", fidelity, Fidelity)
+    check_choice("counting", counting, Counting)
     loaded = load_profile(str(profile), overrides)
     chosen = {tasks} if isinstance(tasks, str) else set(tasks or TASK_NAMES)
     for task in chosen:
@@ -121,6 +123,21 @@ def prepare(
     return Experiment(
         canonical, loaded, str(profile), overrides, jobs, tasks, fidelity, counting, precision, device, Path(results)
     )
+
+
+def check_seeds(seeds: Sequence[int] | int) -> tuple[int, ...]:
+    """The seeds, of which there may be one alone; raises ``ConfigError`` for anything but whole numbers from 0."""
+    seeds = (seeds,) if isinstance(seeds, int) else tuple(seeds)
+    for seed in seeds:
+        if type(seed) is not int or seed < 0:
+            raise ConfigError(f"seeds: expected whole numbers of at least 0, got {seed!r}")
+    return seeds
+
+
+def check_choice(name: str, value: str, allowed: Any) -> None:
+    """Raises ``ConfigError`` where ``value`` is none of the values of the ``Literal`` type ``allowed``."""
+    if value not in get_args(allowed):
+        raise ConfigError(f"{name}: {value!r} is not allowed{did_you_mean(value, get_args(allowed))}")
 
 
 def tabulate(experiment: Experiment) -> AblationTable:

@@ -29,3 +29,35 @@ def _has_gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+@pytest.fixture(scope="session")
+def language_run():
+    """``language_run(label, train_losses, ...)``: a run as the store gives it, without training."""
+    from dataclasses import replace
+    from pathlib import Path
+
+    from madbench.jobs import Record
+    from madbench.language_jobs import GPTConfig, LanguageJob, LanguageTraining
+    from madbench.runs import Run
+
+    tiny = LanguageJob(
+        "S", "c0ffee0123456789", 320, GPTConfig(16, 2, 1, seq_len=16), LanguageTraining(60, 64, eval_every=10)
+    )
+    corpus = {"name": "shelf", "digest": tiny.corpus, "tokenizer": "bytes"}
+    corpus["splits"] = {"train": {"tokens": 9000, "bytes": 8990}, "val": {"tokens": 1000, "bytes": 999}}
+    evaluation = {"windows": 4, "seq_len": 16, "train": "drawn anew", "val": "evenly spread"}
+    usual = {"corpus": corpus, "evaluation": evaluation, "budget_ratio": 0.99, "device": "a slide rule"}
+
+    def call(label="S", train=(3.0, 2.5, 2.0), validation=None, *, seconds=2.0, status="finished", details=(), **job):
+        """Two rows an evaluation, which takes ``seconds``; a validation loss is 0.1 above the training one."""
+        curve = []
+        for i, loss in enumerate(train, 1):
+            of_val = validation[i - 1] if validation else loss + 0.1
+            curve.append({"step": 10 * i - 5, "tokens": 640 * i - 320, "seconds": seconds * (i - 0.5), "step_loss": loss})
+            curve.append({"step": 10 * i, "tokens": 640 * i, "seconds": seconds * i, "step_loss": loss})
+            curve[-1] |= {"evaluation": i, "train_loss": loss, "validation_loss": of_val}
+            curve[-1]["validation_bits_per_byte"] = 2 * of_val
+        return Run(replace(tiny, label=label, **job), Record(status, {}, curve, usual | dict(details)), Path(label))
+
+    return call

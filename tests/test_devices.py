@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from madbench import devices
-from madbench.devices import available_cores, cpu_has_bfloat16_units, default_slots, resolve_device, resolve_precision
+from madbench.devices import available_cores, cpu_has_bfloat16_units, default_slots, peak_flops, resolve_device, resolve_precision
 from madbench.errors import ConfigError
 
 
@@ -97,3 +97,11 @@ def test_a_job_a_core_on_the_cpu_and_one_on_a_gpu(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert available_cores() == 1
+
+
+def test_peak_flops_are_known_for_the_names_that_torch_gives_and_never_guessed():
+    assert peak_flops("NVIDIA H100 80GB HBM3", "bfloat16") == 989.5e12
+    assert peak_flops("NVIDIA A100-SXM4-80GB", "bfloat16") == 312e12
+    for name in ("NVIDIA H100", "H200", "Tesla T4", "Intel(R) Xeon(R) Processor", ""):
+        assert peak_flops(name, "bfloat16") is None
+    assert peak_flops("NVIDIA H100 80GB HBM3", "float32") is None

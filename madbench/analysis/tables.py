@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
+from madbench.analysis.rendering import PUBLISHED, TextTable
 from madbench.analysis.scores import MAD_AVERAGE, published_scores, with_average
 from madbench.tasks import TASK_NAMES
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 HEADINGS = {
     "compression": "Compr.",
@@ -24,16 +21,6 @@ HEADINGS = {
     "noisy_in_context_recall": "Noisy recall",
     "selective_copying": "Sel. copy",
     MAD_AVERAGE: "MAD avg",
-}
-
-_LATEX = {character: "\\" + character for character in "&%$#_{}"} | {
-    "±": r"$\pm$",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "\\": r"\textbackslash{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
 }
 
 
@@ -66,7 +53,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class AblationTable:
+class AblationTable(TextTable):
     """Rows of :class:`Cell`, by label and task; see :func:`ablation_table`."""
 
     tasks: list[str]
@@ -75,7 +62,6 @@ class AblationTable:
     caption: str
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        """Headings and rows as text; the published row of a label follows it."""
         headings = ["Label", *(HEADINGS[task] for task in self.tasks), "Budget", "n"]
         lines = []
         for label, cells in self.rows.items():
@@ -86,61 +72,10 @@ class AblationTable:
             lines.append([label, *(cells[task].text if task in cells else "-" for task in self.tasks), budget, n])
             published = published_scores().get(label)
             if published:
-                lines.append(["  published", *(f"{published[task]:.1f}" for task in self.tasks), "", ""])
+                lines.append([PUBLISHED, *(f"{published[task]:.1f}" for task in self.tasks), "", ""])
         return headings, lines
 
-    def to_rich(self, width: int) -> Table:
-        """For a terminal ``width`` columns wide, without the caption.
-
-        Where it is narrow a cell takes several lines, and where it is very narrow a task has a line of its own.
-        """
-        from rich import box
-        from rich.table import Table
-
-        headings, lines = self.text_rows()
-        widths = [max(map(len, column)) for column in zip(headings, *lines)]
-        is_wide = sum(widths) + 2 * len(widths) <= width
-        if not is_wide:
-            stacked = [[line[0], *(text.replace(" ", "\n") for text in line[1:])] for line in [headings, *lines]]
-            widths = [max(len(part) for text in column for part in text.split("\n")) for column in zip(*stacked)]
-            if sum(widths) + len(widths) - 1 > width:
-                headings, lines = _by_task(headings, lines)
-            else:
-                headings, lines = stacked[0], stacked[1:]
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(is_wide), 0, 0))
-        for i, heading in enumerate(headings):
-            table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=i == 0, overflow="fold")
-        for line in lines:
-            table.add_row(*line, style="dim" if line[0] == "  published" else None)
-        return table
-
-    def to_markdown(self) -> str:
-        headings, lines = self.text_rows()
-        rule = ["---", *["---:"] * (len(headings) - 1)]
-        body = [[line[0].replace("  published", "*published*"), *line[1:]] for line in lines]
-        rows = "\n".join("| " + " | ".join(row) + " |" for row in [headings, rule, *body])
-        return f"{rows}\n\n{self.caption}\n"
-
-    def to_latex(self) -> str:
-        """A ``table`` environment; needs the booktabs package."""
-        headings, lines = self.text_rows()
-        rows = [" & ".join(_latex(text) for text in headings) + r" \\", r"\midrule"]
-        for line in lines:
-            name = r"\quad published" if line[0].startswith(" ") else rf"\texttt{{{_latex(line[0])}}}"
-            rows.append(" & ".join([name, *(_latex(text) for text in line[1:])]) + r" \\")
-        columns = "l" + "r" * (len(headings) - 1)
-        head = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(self.caption)}}}"]
-        head.append(rf"\begin{{tabular}}{{{columns}}}")
-        return "\n".join([*head, r"\toprule", *rows, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
-
-    def to_csv(self) -> str:
-        """Long form, a line a cell, for other programs."""
-        buffer = io.StringIO()
-        pd.DataFrame(self.records()).to_csv(buffer, index=False)
-        return buffer.getvalue()
-
     def records(self) -> list[dict[str, Any]]:
-        """Every cell as a mapping; numbers that do not exist are ``None``."""
         records = []
         for label, cells in self.rows.items():
             for task, cell in cells.items():
@@ -168,19 +103,3 @@ def ablation_table(cells: pd.DataFrame, tasks: Sequence[str], caption: str) -> A
             diverged=int(seeds.diverged.sum()),
         )
     return AblationTable(columns, rows, ratios, caption)
-
-
-def _by_task(headings: list[str], lines: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """The same table with a line for every column of a label, and the published numbers in a column."""
-    turned = []
-    for line, following in zip(lines, [*lines[1:], [""]]):
-        if line[0].startswith(" "):
-            continue
-        published = following if following[0].startswith(" ") else [""] * len(line)
-        turned.append([line[0], "", ""])
-        turned += [[f" {name}", *texts] for name, *texts in zip(headings[1:], line[1:], published[1:])]
-    return ["Label", "ours", "published"], turned
-
-
-def _latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)

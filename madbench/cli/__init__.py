@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from madbench import __version__
-from madbench.cli import budget, data, doctor, explain, ls, run, table, validate
+from madbench.cli import budget, data, doctor, explain, lm, ls, run, table, validate
 from madbench.errors import MadbenchError
 
 app = typer.Typer(
@@ -23,13 +23,14 @@ app = typer.Typer(
 
 A label such as [bold]G-cg-q-12o[/bold] names one sequence mixer: a base activation (S, R, G), features (p RoPE, \
 c convolution, g gates), what pays for them (q, v, or ! for nothing), sequence mixing (1, 2, 12) and its layout (o). \
-madbench solves its ranks for softmax attention's parameter budget, trains it on the six MAD tasks and tabulates it.
+madbench solves its ranks for softmax attention's parameter budget, trains it on the six MAD tasks and as a language model, and tabulates it.
 
 [bold]Start here[/bold]
 
   madbench explain G-cg-q-12o          what every letter does
   madbench run G-cg-q-12o              train it, a few minutes on a laptop
   madbench run S-c R-cg-q-12o --seeds 0,1,2
+  madbench lm G-cg-q-12o               the language model alone; madbench lm --help
   madbench run @table1 --dry-run       what the paper's 33 labels would cost
 """,
 )
@@ -49,7 +50,7 @@ def _options(
     pass
 
 
-for verb in (run, table, explain, budget, data, ls, validate, doctor):
+for verb in (run, lm, table, explain, budget, data, ls, validate, doctor):
     verb.add_to(app)
 
 

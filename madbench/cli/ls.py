@@ -10,7 +10,7 @@ from madbench.cli.options import RESULTS, JsonOption
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-KINDS = ("labels", "variants", "tasks", "profiles", "families", "runs")
+KINDS = ("labels", "variants", "tasks", "profiles", "presets", "families", "runs")
 
 
 def ls(
@@ -24,7 +24,7 @@ def ls(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what there is: labels, sets of labels, tasks, profiles, families of labels, stored runs.
+    """List what there is: labels, sets of labels, tasks, profiles, presets, families of labels, stored runs.
 
     Labels are looked up in the S/R/G grammar, sets of labels also in the
     folder variants of the current folder.
@@ -35,6 +35,7 @@ def ls(
       madbench ls labels                    the 33 labels of the paper
       madbench ls labels '~R-cg-q-12o'      a label and its one-factor neighbours
       madbench ls profiles                  and every KEY=VALUE of madbench run
+      madbench ls presets                   and every KEY=VALUE of madbench lm
       madbench ls runs --results elsewhere
       madbench ls runs --json               all of each run but its curve
     """
@@ -46,6 +47,8 @@ def ls(
     from madbench.cli.stored_runs import named_settings, run_row, runs_table, stored_runs
     from madbench.cli.tables import plain_table
     from madbench.errors import ConfigError, did_you_mean
+    from madbench.sweeps.preset import preset_docs
+    from madbench.sweeps.profile import override_docs
 
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, KINDS)}")
@@ -76,7 +79,10 @@ def ls(
         shown = plain_table(rows, right=("settings",), caption="madbench data TASK shows examples")
     elif kind == "profiles":
         rows = _profile_rows()
-        shown = _profiles(rows)
+        shown = _with_keys(rows, override_docs(), "madbench run", "training.epochs=20", "for one label and one seed")
+    elif kind == "presets":
+        rows = _preset_rows()
+        shown = _with_keys(rows, preset_docs(), "madbench lm", "training.steps=600", "trained on, with one label and seed")
     elif kind == "families":
         rows = _family_rows()
         shown = plain_table(rows, right=("labels",))
@@ -145,17 +151,36 @@ def _profile_rows() -> list[dict[str, Any]]:
     return rows
 
 
-def _profiles(rows: list[dict[str, Any]]) -> RenderableType:
+def _preset_rows() -> list[dict[str, Any]]:
+    from madbench.cli.text import quantity
+    from madbench.sweeps.preset import load_preset, preset_names
+
+    presets = {name: load_preset(name) for name in preset_names()}
+    return [
+        {
+            "preset": name,
+            "tokens": quantity(preset.training["steps"] * preset.training["tokens_per_step"]),
+            "corpus": preset.corpus or "to be named",
+            "paper": "comparable" if preset.comparable_with_paper else "not comparable",
+            "description": " ".join(preset.description.split()),
+        }
+        for name, preset in presets.items()
+    ]
+
+
+def _with_keys(
+    rows: list[dict[str, Any]], docs: dict[str, str], command: str, example: str, counted: str
+) -> RenderableType:
+    """Profiles or presets, and below them every key that can be changed."""
     from rich.console import Group
     from rich.text import Text
 
     from madbench.cli.tables import plain_table
-    from madbench.sweeps.profile import override_docs
 
-    keys = [{"KEY": key, "what it is": sentence} for key, sentence in override_docs().items()]
-    title = Text("\nWhat KEY=VALUE can change in madbench run, for example training.epochs=20:\n")
-    profiles = plain_table(rows, right=("runs",), caption="runs: for one label and one seed")
-    return Group(profiles, title, plain_table(keys))
+    count = list(rows[0])[1]
+    keys = [{"KEY": key, "what it is": sentence} for key, sentence in docs.items()]
+    title = Text(f"\nWhat KEY=VALUE can change in {command}, for example {example}:\n")
+    return Group(plain_table(rows, right=(count,), caption=f"{count}: {counted}"), title, plain_table(keys))
 
 
 def _family_rows() -> list[dict[str, Any]]:
@@ -171,16 +196,18 @@ def _family_rows() -> list[dict[str, Any]]:
 def _overview_rows(results: Path | None) -> list[dict[str, Any]]:
     from madbench.cli.stored_runs import stored_runs
     from madbench.labels import all_labels, available_sets, families
+    from madbench.sweeps.preset import preset_names
     from madbench.sweeps.profile import profile_names
     from madbench.tasks import TASK_NAMES
 
     _, runs = stored_runs(results)
-    sets, profiles = available_sets(), profile_names()
+    sets, profiles, presets = available_sets(), profile_names(), preset_names()
     rows = {
         "labels": (len(all_labels()), "labels of the S/R/G grammar; ls labels lists the paper's 33"),
         "variants": (len(sets), f"sets of labels: {', '.join(f'@{name}' for name in sets)}"),
         "tasks": (len(TASK_NAMES), f"MAD tasks: {', '.join(TASK_NAMES)}"),
         "profiles": (len(profiles), f"sizes and schedules of an experiment: {', '.join(profiles)}"),
+        "presets": (len(presets), f"sizes and schedules of a language model: {', '.join(presets)}"),
         "families": (1 + len(families()), f"kinds of label: {', '.join(['S/R/G', *families()])}"),
         "runs": (len(runs), f"stored runs in {results or RESULTS}"),
     }

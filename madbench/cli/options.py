@@ -46,6 +46,17 @@ TasksOption = Annotated[
     list[str] | None,
     typer.Option("--tasks", "-t", help="MAD tasks, separated by commas or repeated; all six by default."),
 ]
+CorpusOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of tokens for the language model: of madbench lm prepare, or nanoGPT's train.bin and val.bin.",
+        show_default="Python's standard library in bytes",
+    ),
+]
+TokenizerOption = Annotated[
+    str | None,
+    typer.Option(help="What made the ids of nanoGPT's files: gpt2, bytes or none:N.", show_default="gpt2"),
+]
 
 RESULTS = Path("results")
 MOST_SEEDS = 1000

@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from madbench.cli.text import duration
-from madbench.jobs import Job
+from madbench.cli.text import duration, quantity
+from madbench.jobs import JobBase
+from madbench.language_jobs import LanguageJob
 
 if TYPE_CHECKING:
     from madbench.experiment import Experiment
+    from madbench.language_experiment import LanguageExperiment
 
 
 class RunScreen:
     """A bar for every slot and one for all jobs, fed by the executor's events."""
 
-    def __init__(self, experiment: Experiment, console: Console):
-        self.experiment, self.console = experiment, console
-        self.failures: list[tuple[Job, str]] = []
+    def __init__(self, experiment: Experiment | LanguageExperiment, console: Console):
+        self.title, self.console = experiment.title, console
+        self.failures: list[tuple[JobBase, str]] = []
         self.done = 0
         self.weights = {job.id: _weight(job) for job in experiment.jobs}
         self.started: dict[int, float] = {}
@@ -41,10 +43,7 @@ class RunScreen:
         self.total = self.progress.add_task(f"[bold]{self.name}", total=sum(self.weights.values()), note="")
 
     def __enter__(self) -> RunScreen:
-        kind = f"profile {self.experiment.profile_name}, {self.experiment.fidelity}, {self.experiment.device}"
-        if not self.experiment.profile.comparable_with_paper:
-            kind += "; not comparable with the paper"
-        self.console.print(f"{self.name}, {kind}", markup=False, highlight=False, soft_wrap=True)
+        self.console.print(f"{self.name}, {self.title}", markup=False, highlight=False, soft_wrap=True)
         self.progress.start()
         return self
 
@@ -53,7 +52,7 @@ class RunScreen:
 
     def on_event(self, event: dict[str, Any]) -> None:
         """Shows one event of :func:`madbench.sweeps.local.run_jobs`."""
-        job: Job = event["job"]
+        job: JobBase = event["job"]
         if event["event"] == "started":
             self.started[event["slot"]] = time.monotonic()
             self.bars[event["slot"]] = self.progress.add_task(_name(job), total=1, note="")
@@ -72,12 +71,15 @@ class RunScreen:
         self.progress.update(self.total, completed=completed, note=f"{self.done}/{len(self.weights)} done")
 
     def _show_progress(self, slot: int, progress: dict[str, Any]) -> None:
-        accuracy = progress["accuracy"]
         note = f"step {progress['step']}/{progress['total_steps']}"
-        note += "" if accuracy is None else f"  accuracy {accuracy:.3f}"
+        for name in ("accuracy", "loss"):
+            if progress.get(name) is not None:
+                note += f"  {name} {progress[name]:.3f}"
+        if "tokens_per_second" in progress:
+            note += f"  {quantity(progress['tokens_per_second'])} tokens/s"
         self.progress.update(self.bars[slot], completed=progress["step"], total=progress["total_steps"], note=note)
 
-    def _show_outcome(self, job: Job, event: dict[str, Any]) -> None:
+    def _show_outcome(self, job: JobBase, event: dict[str, Any]) -> None:
         where = f"[{self.done}/{len(self.weights)}] {_name(job)}"
         if event["event"] == "skipped":
             outcome = "another process is at work on it" if event["reason"] == "busy" else "already in the store"
@@ -85,7 +87,8 @@ class RunScreen:
             record = event["record"]
             took = duration(time.monotonic() - self.started.get(event["slot"], time.monotonic()))
             if record.status == "finished":
-                outcome = f"accuracy {record.metrics['accuracy']:.3f} in {took}"
+                name = "loss_l5" if isinstance(job, LanguageJob) else "accuracy"
+                outcome = f"{'loss' if name == 'loss_l5' else name} {record.metrics[name]:.3f} in {took}"
             elif record.status == "diverged":
                 outcome = f"diverged: {record.error}"
             else:
@@ -95,11 +98,13 @@ class RunScreen:
         self.console.print(f"{where}: {outcome}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _name(job: Job) -> str:
+def _name(job: JobBase) -> str:
     return f"{job.label} {job.task} seed {job.seed}"
 
 
-def _weight(job: Job) -> float:
+def _weight(job: JobBase) -> float:
     """Tokens trained on, for the time left."""
+    if isinstance(job, LanguageJob):
+        return job.training.steps * job.training.tokens_per_step
     steps = math.ceil(job.setting["num_train_examples"] / job.training.batch_size) * job.training.epochs
     return steps * job.training.batch_size * job.setting["seq_len"]

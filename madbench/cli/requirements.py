@@ -16,7 +16,8 @@ def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """What madbench depends on, with the versions that are here: always, and by extra."""
     by_extra: dict[str, list[dict[str, Any]]] = {"": []}
     for requirement, extra in _declared():
-        by_extra.setdefault(extra, []).append(_installed(requirement))
+        if not requirement.startswith("madbench["):  # an extra that includes another
+            by_extra.setdefault(extra, []).append(_installed(requirement))
     packages = by_extra.pop("")
     install = "pip install -e '.[{}]'" if _project() else "pip install 'madbench[{}]'"
     return packages, [

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from madbench.cli.options import (
     LABELS_HELP,
     RESULTS,
+    CorpusOption,
     Counting,
     CountingOption,
     Fidelity,
@@ -21,7 +25,13 @@ from madbench.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from madbench.experiment import Experiment
+    from madbench.language_experiment import LanguageExperiment
+
+LANGUAGE_MODEL = "language_model."
+"""How an override of the language model's preset begins."""
 
 
 def run(
@@ -31,6 +41,7 @@ def run(
     ],
     profile: ProfileOption = "quick",
     tasks: TasksOption = None,
+    corpus: CorpusOption = None,
     seeds: Annotated[str, typer.Option(help="Seeds such as 0,1,2 or 0-4; one decides init, data and order.")] = "0",
     fidelity: FidelityOption = Fidelity.corrected,
     budget: CountingOption = Counting.strict,
@@ -45,72 +56,127 @@ def run(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Train labels on the MAD tasks and print the table. The same command again does only what is missing.
+    """Train labels on the MAD tasks and as language models, and print the tables.
 
-    Ctrl-C keeps what is done and where the rest was; the same command goes on
-    from there. madbench ls profiles lists what KEY can be.
+    The same command again does only what is missing. Ctrl-C keeps what is done
+    and where the rest was; the same command goes on from there. madbench ls
+    profiles lists what KEY can be, madbench lm --help what it can be after
+    language_model. here.
 
     [bold]Examples[/bold]
 
       madbench run G-cg-q-12o
       madbench run R-12! R-12o! --tasks in_context_recall --seeds 0,1,2
-      madbench run '{S,R,G}-c' training.epochs=20 model.d_model=32
+      madbench run '{S,R,G}-c' training.epochs=20 language_model.training.steps=600
       madbench run @table1 --profile full --device cuda --dry-run
     """
-    from madbench.experiment import prepare
-
-    labels, overrides = labels_and_overrides(words)
-    experiment = prepare(
-        labels,
-        profile=profile,
-        overrides=overrides,
-        tasks=split_list(tasks),
-        seeds=parse_seeds(seeds),
-        fidelity=fidelity.value,
-        counting=budget.value,
-        device=device,
-        results=results,
-    )
-    if dry_run:
-        _print_plan(experiment, slots, as_json)
-    else:
-        _execute(experiment, slots, force, as_json)
-
-
-def _execute(experiment: Experiment, slots: int | None, force: bool, as_json: bool) -> None:
     from rich.console import Console
 
-    from madbench.cli.progress import RunScreen
-    from madbench.cli.table import Format, print_table
+    from madbench.sweeps.profile import load_profile
 
+    labels, overrides = labels_and_overrides(words)
+    mad_tasks, preset = _halves(profile, split_list(tasks), overrides, corpus)
+    common = {
+        "seeds": parse_seeds(seeds),
+        "counting": budget.value,
+        "device": device,
+        "results": results,
+    }
     console = Console(stderr=True)
-    plain = {"markup": False, "highlight": False, "soft_wrap": True}
-    screen = RunScreen(experiment, console)
-    try:
-        with screen:
-            summary = experiment.execute(screen.on_event, slots, force)
-    except KeyboardInterrupt:
-        rest = "what was not done again keeps its earlier result" if force else "the same command goes on from here"
-        console.print(f"stopped; finished runs are in {experiment.results}, {rest}", **plain)
-        raise
-    print_table(experiment, Format.json if as_json else Format.terminal)
-    console.print(f"runs: {experiment.results}/runs    again as a table: {_table_command(experiment)}", **plain)
-    if summary.busy:
-        console.print(f"{_jobs(summary.busy)} left to another process; run this again when it is done")
-    if summary.failed:
-        console.print(f"{summary.failed} of {len(experiment.jobs)} jobs failed; the same command tries them again:")
-        for job, reason in screen.failures:
-            console.print(f"  {job.label} {job.task} seed {job.seed}: {reason}", **plain)
+    mad = language = None
+    if mad_tasks != []:
+        from madbench.experiment import prepare
+
+        own = [override for override in overrides if not override.startswith(LANGUAGE_MODEL)]
+        choices = {"profile": profile, "overrides": own, "tasks": mad_tasks, "fidelity": fidelity.value}
+        mad = prepare(labels, **choices, **common)
+    if preset:
+        from madbench.language_experiment import prepare_language
+
+        own = [word.removeprefix(LANGUAGE_MODEL) for word in overrides if word.startswith(LANGUAGE_MODEL)]
+        with console.status("opening the corpus"):
+            language = prepare_language(labels, preset=preset, overrides=own, corpus=corpus, **common)
+    elif not tasks and load_profile(profile).language_model:
+        console.print("no language model: its preset needs a corpus, --corpus FOLDER; see madbench lm prepare --help")
+    if dry_run:
+        _print_plans(mad, language, slots, as_json, console)
+    else:
+        _execute(mad, language, slots, force, as_json, console)
+
+
+def _halves(
+    profile: str, tasks: list[str] | None, overrides: list[str], corpus: Path | None
+) -> tuple[list[str] | None, str]:
+    """The MAD tasks, None for all of them, and the language model's preset, empty for none."""
+    from madbench.errors import ConfigError
+    from madbench.language_jobs import TASK
+    from madbench.sweeps.preset import load_preset
+    from madbench.sweeps.profile import load_profile
+
+    whole = [override for override in overrides if override.startswith("language_model=")]
+    preset = load_profile(profile, whole).language_model
+    is_asked = tasks is not None and TASK in tasks
+    if is_asked and not preset:
+        raise ConfigError(f"profile {profile} has no language model; name its preset, such as language_model=tiny")
+    if tasks is not None and not is_asked:
+        preset = ""
+    if preset and not is_asked and corpus is None and not load_preset(preset).corpus:
+        preset = ""
+    for override in overrides:
+        if override.startswith(LANGUAGE_MODEL) and not preset:
+            raise ConfigError(f"override {override!r} has no effect: no language model is trained")
+    if corpus is not None and not preset:
+        raise ConfigError(f"--corpus {corpus}: has no effect, no language model is trained")
+    return tasks and [task for task in tasks if task != TASK], preset
+
+
+def _execute(
+    mad: Experiment | None,
+    language: LanguageExperiment | None,
+    slots: int | None,
+    force: bool,
+    as_json: bool,
+    console: Console,
+) -> None:
+    from madbench.cli.execution import train_and_show
+    from madbench.cli.lm.train import table_command as language_table_command
+    from madbench.experiment import tabulate
+    from madbench.language_experiment import tabulate_language
+
+    output: dict[str, Any] = {}
+    failed = {"mad": False, "language": False}
+    how = {"console": console, "force": force, "as_json": as_json, "slots": slots}
+    if mad:
+        output, failed["mad"] = train_and_show(mad, tabulate, _table_command(mad), **how)
+    if language:
+        command = language_table_command(language)
+        output["language_model"], failed["language"] = train_and_show(language, tabulate_language, command, **how)
+    if as_json:
+        print(json.dumps(output, indent=2))
+    if any(failed.values()):
         raise typer.Exit(1)
 
 
-def _jobs(count: int) -> str:
-    return f"{count} job{'s' * (count != 1)}"
+def _print_plans(
+    mad: Experiment | None, language: LanguageExperiment | None, slots: int | None, as_json: bool, console: Console
+) -> None:
+    from madbench.cli.lm.plan import language_plan, print_language_plan
+    from madbench.cli.plan import mad_plan, print_mad_plan
+
+    output: dict[str, Any] = {}
+    if mad:
+        output = mad_plan(mad, slots, console)
+        if not as_json:
+            print_mad_plan(mad, output)
+    if language:
+        output["language_model"] = language_plan(language, slots, console)
+        if not as_json:
+            print_language_plan(language, output["language_model"])
+    if as_json:
+        print(json.dumps(output, indent=2))
 
 
 def _table_command(experiment: Experiment) -> str:
-    import shlex
-
     from madbench.tasks.registry import TASK_NAMES
 
     given = {
@@ -124,54 +190,6 @@ def _table_command(experiment: Experiment) -> str:
     if len(experiment.tasks) < len(TASK_NAMES):
         options += ["--tasks", ",".join(experiment.tasks)]
     return shlex.join(["madbench", "table", *experiment.overrides, *options])
-
-
-def _print_plan(experiment: Experiment, slots: int | None, as_json: bool) -> None:
-    import json
-
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    from madbench.cli.tables import print_whole
-    from madbench.cli.text import duration, quantity
-    from madbench.devices import default_slots
-    from madbench.runs import Store
-    from madbench.training.cost import estimate_seconds, job_cost
-
-    missing = experiment.jobs
-    if (experiment.results / "runs").exists():
-        missing = Store.open(experiment.results, create=False).missing(experiment.jobs)
-    todo = {job.id for job in missing}
-    rows: dict[tuple[str, str], dict] = {}
-    for job in experiment.jobs:
-        cost = job_cost(job)
-        row = rows.setdefault((job.label, job.task), {"jobs": 0, "todo": 0, "steps": 0, "flops": 0.0})
-        row["jobs"] += 1
-        row["todo"] += job.id in todo
-        row["steps"] += cost.steps
-        row["flops"] += cost.flops
-        row["model_parameters"] = cost.model_parameters
-    slots = min(slots or default_slots(experiment.device), max(1, len(missing)))
-    console = Console(stderr=as_json)
-    with console.status("timing a few steps of each task"):
-        seconds = estimate_seconds(missing, experiment.device) / slots
-    if as_json:
-        cells = [{"label": label, "task": task, **row} for (label, task), row in rows.items()]
-        print(json.dumps({"cells": cells, "todo": len(todo), "slots": slots, "estimated_seconds": seconds}, indent=2))
-        return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for heading in ("Label", "Task", "Jobs", "To do", "Params", "Steps", "FLOPs"):
-        table.add_column(heading, justify="left" if heading in ("Label", "Task") else "right", overflow="fold")
-    for (label, task), row in rows.items():
-        numbers = (row["model_parameters"], row["steps"], row["flops"])
-        table.add_row(label, task, str(row["jobs"]), str(row["todo"]), *map(quantity, numbers))
-    print_whole(console, table)
-    console.print(
-        f"{_jobs(len(experiment.jobs))}, {len(todo)} to do; about {duration(seconds)} on {experiment.device} "
-        f"with {slots} at a time, less where runs stop early. Parameters are the whole model's; "
-        "madbench budget shows the mixer's."
-    )
 
 
 def add_to(app: typer.Typer) -> None:

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import enum
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -20,18 +19,7 @@ from madbench.cli.options import (
     labels_and_overrides,
     split_list,
 )
-
-if TYPE_CHECKING:
-    from madbench.experiment import Experiment
-
-
-class Format(str, enum.Enum):
-    terminal = "terminal"
-    markdown = "markdown"
-    latex = "latex"
-    csv = "csv"
-    json = "json"
-
+from madbench.cli.tables import Format, print_text_table
 
 def table(
     words: Annotated[
@@ -58,22 +46,24 @@ def table(
       madbench table training.epochs=20 --format csv
     """
     from madbench.errors import ConfigError, StoreError
-    from madbench.experiment import prepare
-    from madbench.jobs import Precision
+    from madbench.experiment import prepare, tabulate
+    from madbench.jobs import Job, Precision
     from madbench.runs import Store
 
     if as_json and format not in (Format.terminal, Format.json):
         raise ConfigError(f"--json has no effect with --format {format.value}; give one of the two")
     named, overrides = labels_and_overrides(words or [])
     store = Store.open(results, create=False)
-    stored = {run.job.id: run.job for run in store.runs(with_curves=False)}
+    runs = list(store.runs(with_curves=False))
+    stored = {run.job.id: run.job for run in runs if isinstance(run.job, Job)}
     for problem in store.problems:
         print(f"warning: {problem}", file=sys.stderr)
     if not stored:
-        raise StoreError(f"{results}: no runs yet; madbench run G-cg-q-12o makes some")
+        instead = "; its language models are in madbench lm table" if runs else ""
+        raise StoreError(f"{results}: no runs of MAD tasks yet; madbench run G-cg-q-12o makes some{instead}")
     protocol = (fidelity.value, budget.value)
     of_protocol = {job.label for job in stored.values() if (job.fidelity, job.counting) == protocol}
-    labels = named or _in_grammar_order(of_protocol)
+    labels = named or in_grammar_order(of_protocol)
     choices = {
         "profile": profile,
         "overrides": overrides,
@@ -95,7 +85,8 @@ def table(
             f"{results}: none of its {len(stored)} runs belongs to profile {profile}, fidelity {fidelity.value}, "
             f"budget {budget.value}; madbench ls runs shows what is there"
         )
-    print_table(next(iter(present.values())).begun(stored, all_labels=bool(named)), Format.json if as_json else format)
+    begun = next(iter(present.values())).begun(stored, all_labels=bool(named))
+    print_text_table(tabulate(begun), Format.json if as_json else format)
 
 
 def _fits(label: str, choices: dict[str, Any]) -> bool:
@@ -111,27 +102,7 @@ def _fits(label: str, choices: dict[str, Any]) -> bool:
     return True
 
 
-def print_table(experiment: Experiment, format: Format = Format.terminal) -> None:
-    """Prints the table of an experiment's jobs, as far as they are in the store."""
-    import json
-
-    from rich.console import Console
-
-    from madbench.experiment import tabulate
-
-    made = tabulate(experiment)
-    if format is Format.terminal:
-        console = Console()
-        console.print(made.to_rich(console.width))
-        console.print()
-        console.print(made.caption, markup=False, highlight=False)
-    elif format is Format.json:
-        print(json.dumps({"caption": made.caption, "cells": made.records()}, indent=2))
-    else:
-        print({"markdown": made.to_markdown, "latex": made.to_latex, "csv": made.to_csv}[format.value](), end="")
-
-
-def _in_grammar_order(labels: set[str]) -> list[str]:
+def in_grammar_order(labels: set[str]) -> list[str]:
     from madbench.labels import all_labels
 
     position = {label: i for i, label in enumerate(all_labels())}

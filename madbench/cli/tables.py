@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+import enum
+import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from madbench.analysis.rendering import TextTable
+
 WIDEST = 1000  # columns of a terminal in which every table is as wide as it likes
+
+
+PLAIN = {"markup": False, "highlight": False, "soft_wrap": True}
+"""How text that is not ours, or must not wrap, goes to a console."""
+
+
+class Format(str, enum.Enum):
+    terminal = "terminal"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+    json = "json"
+
+
+def print_text_table(table: TextTable, format: Format = Format.terminal) -> None:
+    """Prints a table of results and its caption."""
+    from rich.console import Console
+
+    if format is Format.terminal:
+        console = Console()
+        console.print(table.to_rich(console.width))
+        console.print()
+        console.print(table.caption, markup=False, highlight=False)
+    elif format is Format.json:
+        print(json.dumps({"caption": table.caption, "cells": table.records()}, indent=2))
+    else:
+        print({"markdown": table.to_markdown, "latex": table.to_latex, "csv": table.to_csv}[format.value](), end="")
 
 
 def plain_table(rows: list[dict[str, Any]], right: tuple[str, ...] = (), caption: str | None = None) -> Table:

@@ -24,8 +24,8 @@ def validate(
     """Check YAML files and the labels in them before any training: every problem of every file, not only the first.
 
     A file with the key labels is a set of variants, one with the key task a
-    task, one with the key learning_rates a profile. Exit code 2 when anything
-    is wrong.
+    task, one with learning_rates a profile and one with training but without
+    learning_rates a preset. Exit code 2 when anything is wrong.
 
     [bold]Examples[/bold]
 

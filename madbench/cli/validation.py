@@ -1,4 +1,4 @@
-"""Every problem of a YAML file: a set of variants, a task or a profile."""
+"""Every problem of a YAML file: a set of variants, a task, a profile or a preset."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from madbench.sweeps.profile import Profile
+    from madbench.jobs import ModelConfig
 
-KEY_OF_KIND = {"variants": "labels", "task": "task", "profile": "learning_rates"}
-FOLDER_OF_KIND = {"variants": "variants", "task": "tasks", "profile": "profiles"}
+KEY_OF_KIND = {"variants": "labels", "task": "task", "profile": "learning_rates", "preset": "training"}
+FOLDER_OF_KIND = {"variants": "variants", "task": "tasks", "profile": "profiles", "preset": "presets"}
 SMALLEST_PROFILE = {
     "description": "",
     "comparable_with_paper": False,
@@ -31,7 +31,7 @@ class Report:
 
     file: str
     kind: str
-    """variants, task, profile, or empty where the file is none of them."""
+    """variants, task, profile, preset, or empty where the file is none of them."""
     summary: str = ""
     """What a sound file holds."""
     problems: list[str] = field(default_factory=list)
@@ -41,11 +41,12 @@ class Report:
 
 
 def shipped_files() -> list[Path]:
-    """Every set of variants a label can name, every task, every profile."""
+    """Every set of variants a label can name, every task, every profile, every preset."""
     from madbench.labels import available_sets
-    from madbench.resources import PROFILES, TASKS
+    from madbench.resources import PRESETS, PROFILES, TASKS
 
-    paths = [*available_sets().values(), *sorted(TASKS.glob("*.yaml")), *sorted(PROFILES.glob("*.yaml"))]
+    folders = (TASKS, PROFILES, PRESETS)
+    paths = [*available_sets().values(), *(path for folder in folders for path in sorted(folder.glob("*.yaml")))]
     here = Path.cwd()
     return [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
 
@@ -154,7 +155,24 @@ def _check_profile(path: Path, mapping: Mapping[str, Any]) -> Report:
         count += len(settings)
     runs = count * len(profile.learning_rates) * len(profile.weight_decays)
     summary = f"{count} settings, {runs} runs a label"
-    return Report(str(path), "profile", summary, problems, _without_budget(profile, lengths))
+    return Report(str(path), "profile", summary, problems, _without_budget(profile.model, lengths))
+
+
+def _check_preset(path: Path, mapping: Mapping[str, Any]) -> Report:
+    from madbench.language_jobs import LanguageTraining
+    from madbench.sweeps.preset import Preset, load_preset
+
+    problems = list(_find_problems(Preset, mapping, str(path)))
+    if isinstance(training := mapping.get("training"), Mapping):
+        of_training = {key: value for key, value in training.items() if key != "precision"}
+        problems += _find_problems(LanguageTraining, of_training, f"{path}: training")
+    loaded: list[Preset] = []
+    _add_unless_known(problems, lambda: loaded.append(load_preset(str(path))))
+    if not loaded:
+        return Report(str(path), "preset", problems=problems)
+    training, model = loaded[0].training_config("float32"), loaded[0].model
+    summary = f"{training.steps:,} steps of {training.tokens_per_step:,} tokens"
+    return Report(str(path), "preset", summary, problems, _without_budget(model, {model.seq_len}))
 
 
 def _leaves(mapping: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -166,13 +184,13 @@ def _leaves(mapping: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield {key: value}
 
 
-def _without_budget(profile: Profile, lengths: set[int]) -> list[str]:
+def _without_budget(model: ModelConfig, lengths: set[int]) -> list[str]:
     """A note for each length at which labels of the paper's table have no ranks under strict counting."""
     from madbench.budget import solve
     from madbench.errors import BudgetError
     from madbench.labels import expand, parse
 
-    model, notes = profile.model, []
+    notes = []
     for length in sorted(lengths):
         failed = []
         for label in expand(["@table1"]):
@@ -228,4 +246,4 @@ def _add_unless_known(problems: list[str], attempt: Callable[[], Any], prefix: s
             problems.append(message)
 
 
-_CHECKS = {"variants": _check_variants, "task": _check_task, "profile": _check_profile}
+_CHECKS = {"variants": _check_variants, "task": _check_task, "profile": _check_profile, "preset": _check_preset}

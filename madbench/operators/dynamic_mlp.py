@@ -28,7 +28,7 @@ class Projected:
     """What the rows of a block and the tokens they see became; every field but ``k``, ``v`` has one row a query."""
 
     q: Tensor
-    """(B, H_q, T, K), rotated, gated and, for S, divided by sqrt(K)."""
+    """(B, H_q, T, K), rotated and gated."""
     k: Tensor
     """(B, H_q, S, K), rotated."""
     v: Tensor
@@ -120,9 +120,9 @@ class DynamicMLP(nn.Module):
         if path == "reference":
             y = reference(dict(self.named_parameters()), self.variant, self.n_head, x, self.rope)
             return y.to(x.dtype)
-        projected = self._project(x, x, 0)
+        projected = self._project(x, 0)
         if path == "sdpa":
-            o = F.scaled_dot_product_attention(projected.q, projected.k, projected.v, is_causal=True, scale=1.0)
+            o = F.scaled_dot_product_attention(projected.q, projected.k, projected.v, is_causal=True)
         elif path == "dense":
             o = self._attend(self._ordered(projected), 0)
         else:
@@ -139,10 +139,10 @@ class DynamicMLP(nn.Module):
         """
         if cache is None:
             nothing = x.new_zeros(x.shape[0], 0, self.allocation.d_model)
-            empty = self._project(nothing, nothing, 0)
+            empty = self._project(nothing, 0)
             cache = Cache(empty.k, empty.v, x.new_zeros(x.shape[0], KERNEL - 1, x.shape[1]), 0)
         row = x[:, None]
-        new = self._project(row, row, cache.position, cache.inputs)
+        new = self._project(row, cache.position, cache.inputs)
         k, v = torch.cat((cache.k, new.k), dim=2), torch.cat((cache.v, new.v), dim=2)
         if slide:
             k, v = k[:, :, -self.allocation.max_len :], v[:, :, -self.allocation.max_len :]
@@ -172,18 +172,17 @@ class DynamicMLP(nn.Module):
                 "build it with a larger max_len"
             )
 
-    def _project(self, x: Tensor, context: Tensor, position: int, before: Tensor | None = None) -> Projected:
-        k_in = self.k_conv(context, before) if self.k_conv else context
-        v_in = self.v_conv(context, before) if self.v_conv else context
-        q = _split_heads(self.q(x), self.query_heads)
-        k = _split_heads(self.k(k_in), self.query_heads)
-        v = _split_heads(self.v(v_in), self.n_head)
+    def _project(self, x: Tensor, position: int, before: Tensor | None = None) -> Projected:
+        if self.k_conv:
+            q, k, v = self.q(x), self.k(self.k_conv(x, before)), self.v(self.v_conv(x, before))
+        else:
+            weights = (self.q.weight, self.k.weight, self.v.weight)
+            q, k, v = F.linear(x, torch.cat(weights)).split([len(weight) for weight in weights], dim=-1)
+        q, k, v = _split_heads(q, self.query_heads), _split_heads(k, self.query_heads), _split_heads(v, self.n_head)
         if self.variant.rope:
             q, k = rotate(q, position, self.rope), rotate(k, position, self.rope)
         if self.qk_gate:
             q = q * torch.sigmoid(_split_heads(self.qk_gate(x), self.query_heads))
-        if self.variant.base == "S":
-            q = q * q.shape[-1] ** -0.5
         s1 = self.mix1.strengths(x) if self.mix1 else None
         s2 = self.mix2.strengths(x) if self.mix2 else None
         return Projected(q, k, v, s1, s2)
@@ -193,7 +192,8 @@ class DynamicMLP(nn.Module):
 
     def _attend(self, p: Projected, first_row: int) -> Tensor:
         """Rows ``first_row, ...`` against all the keys up to the last of them: (B, H, M, V)."""
-        z = lag_scores(p.q, p.k) if self.variant.lag else p.q @ p.k.transpose(-1, -2)
+        q = p.q * p.q.shape[-1] ** -0.5 if self.variant.base == "S" else p.q
+        z = lag_scores(q, p.k) if self.variant.lag else q @ p.k.transpose(-1, -2)
         h = self.mix1.right(z.tril(first_row), p.s1) if self.mix1 else z
         a, norm = activate(self.variant.base, h, first_row)
         w = self.mix2.right_transposed(a, p.s2).tril(first_row) if self.mix2 else a

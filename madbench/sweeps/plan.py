@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from madbench.budget import solve
 from madbench.errors import BudgetError
-from madbench.jobs import Counting, Fidelity, Job, Precision
-from madbench.labels import Variant, parse
+from madbench.jobs import Counting, Fidelity, Job, ModelConfig, Precision
+from madbench.labels import FamilyLabel, Variant, parse
 from madbench.sweeps.profile import Profile, TaskPlan
 from madbench.tasks import TASK_NAMES, make_setting
 from madbench.tasks.protocol import all_settings
@@ -36,7 +36,7 @@ def plan(
         variant = parse(label)
         for task, of_task in settings.items():
             for setting in of_task:
-                _check_budget(variant, profile, setting["seq_len"], counting, task)
+                check_budget(variant, profile.model, setting["seq_len"], counting, task)
                 for rate in profile.rates(task):
                     for decay in profile.weight_decays:
                         training = profile.training_config(task, rate, decay, precision)
@@ -55,10 +55,10 @@ def task_settings(task: str, profile: Profile) -> list[dict]:
     return [dataclasses.asdict(make_setting(task, changes, f"setting of {task}"))]
 
 
-def _check_budget(variant: Variant, profile: Profile, max_len: int, counting: str, task: str) -> None:
+def check_budget(variant: Variant | FamilyLabel, model: ModelConfig, max_len: int, counting: str, task: str) -> None:
+    """Raises ``BudgetError``, naming the task, where the label has no ranks at this size and length."""
     if not isinstance(variant, Variant):
         return
-    model = profile.model
     try:
         solve(variant, model.d_model, model.n_head, max_len, counting, model.mix_rank, model.rank_multiple)
     except BudgetError as error:

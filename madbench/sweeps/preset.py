@@ -13,7 +13,7 @@ from madbench.errors import ConfigError, did_you_mean
 from madbench.language_jobs import GPTConfig, LanguageTraining
 from madbench.resources import PRESETS
 
-_FILE_ONLY = ("description", "comparable_with_paper")
+_FILE_ONLY = ("description", "comparable_with_paper", "corpus")
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Preset:
     """What the preset is for and how long it takes."""
     comparable_with_paper: bool
     """Whether, on OpenWebText2 in GPT-2 tokens, its losses may be set against the published ones."""
+    corpus: Literal["stdlib", ""] = ""
+    """The corpus when none is named: Python's standard library in bytes, or none."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of matrix products; auto is bfloat16 where the hardware has it."""
     model: GPTConfig = GPTConfig()

@@ -52,6 +52,8 @@ class Profile:
     """Training settings, without the learning rate, the weight decay and the precision above."""
     tasks: dict[str, TaskPlan] = field(default_factory=dict)
     """Changes for single tasks."""
+    language_model: str = ""
+    """Preset of the language model that goes with the profile, shipped or a YAML file; empty for none."""
 
     def __post_init__(self):
         for name in ("learning_rates", "weight_decays"):
@@ -103,8 +105,8 @@ def load_profile(name: str, overrides: Iterable[str] = ()) -> Profile:
     """The profile ``name``, shipped or a path to a YAML file, with ``overrides`` such as ``training.epochs=20``.
 
     An override of ``training.KEY`` or ``learning_rates`` holds for every task, also for one to which the profile gives a
-    value of its own; one that begins with ``tasks.TASK`` holds for that task, whatever the order. An override of anything but the precision makes
-    the profile one of its own, not comparable with the paper.
+    value of its own; one that begins with ``tasks.TASK`` holds for that task, whatever the order. An override of anything but the precision and the preset
+    of the language model makes the profile one of its own, not comparable with the paper.
 
     Raises ``ConfigError`` for an unknown profile, key or type, and for an override without effect.
     """
@@ -128,7 +130,7 @@ def load_profile(name: str, overrides: Iterable[str] = ()) -> Profile:
         mapping = _overridden(mapping, override)
         from_mapping(Profile, mapping, f"override {override!r}")
     profile = from_mapping(Profile, mapping, str(path))
-    if set(keys) - {"precision"}:
+    if set(keys) - {"precision", "language_model"}:
         profile = dataclasses.replace(profile, comparable_with_paper=False)
     return profile
 

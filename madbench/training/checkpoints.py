@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import io
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, BinaryIO
 
 import torch
 from torch import nn
 
 from madbench.errors import TrainingError
-from madbench.jobs import Job
-from madbench.runs import write_atomically
-
-if TYPE_CHECKING:
-    from madbench.training.loop import TrainingState
+from madbench.files import write_atomically
+from madbench.jobs import JobBase
 
 NAME = "checkpoint.pt"
 
 
 def save_checkpoint(
-    work: Path, job: Job, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState, seconds: float
+    work: Path, job: JobBase, model: nn.Module, optimizer: torch.optim.Optimizer, state: Any, seconds: float
 ) -> None:
-    """Saves weights, optimiser and ``state``; adds ``seconds`` to the run's training time."""
+    """Saves weights, optimiser and the attributes of ``state``; adds ``seconds`` to the run's training time.
+
+    The job itself is in the file, so that the model can be built again from it alone. Raises ``StoreError`` where the
+    file cannot be written; an earlier checkpoint is then still there.
+    """
     state.seconds += seconds
     content = {
         "job": job.id,
+        "config": json.dumps(job.to_dict()),
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "state": vars(state),
     }
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    write_atomically(work / NAME, buffer.getvalue())
+    write_atomically(work / NAME, lambda file: _write(content, file))
 
 
 def load_checkpoint(
-    work: Path, job: Job, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState, device: str
+    work: Path, job: JobBase, model: nn.Module, optimizer: torch.optim.Optimizer, state: Any, device: str
 ) -> None:
     """Restores what :func:`save_checkpoint` saved; without a checkpoint everything stays as it is.
 
@@ -56,3 +56,12 @@ def load_checkpoint(
         raise TrainingError(f"{path}: the checkpoint cannot be used ({error}); delete it to start afresh") from error
     if saved_by != job.id:
         raise TrainingError(f"{path}: the checkpoint belongs to job {saved_by}, not to {job.id}; delete it")
+
+
+def _write(content: dict[str, Any], file: BinaryIO) -> None:
+    try:
+        torch.save(content, file)
+    except RuntimeError as error:  # after a failed write torch's archive cannot be closed either, and says only that
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise

@@ -26,6 +26,7 @@ from madbench.tasks import IGNORE, SPLITS, TaskSetting, generate, make_setting
 from madbench.tasks.ceiling import ceiling
 from madbench.training.checkpoints import load_checkpoint, save_checkpoint
 from madbench.training.metrics import Scores, evaluate
+from madbench.training.optimizer import make_adamw, set_learning_rate
 from madbench.training.provenance import provenance
 
 CHECKPOINT_SECONDS = 15.0
@@ -95,7 +96,9 @@ def train_job(job: Job, work: Path, report: Report, *, device: str = "cpu") -> R
                 raise
     seconds = state.seconds + time.monotonic() - started
 
-    details = provenance(job, model, device, data["train"][0].shape)
+    examples, length = data["train"][0].shape
+    batch_shape = (min(config.batch_size, examples), length)
+    details = provenance(job, ("init", "data", "order"), model, model.backbone.layers[0], device, batch_shape)
     details |= {"steps": state.step, "seconds": seconds, "steps_per_second": state.step / max(seconds, 1e-9)}
     if state.diverged:
         last = state.curve[-1]
@@ -172,13 +175,8 @@ def build_model(job: Job) -> nn.Module:
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-    """AdamW. Linear maps decay (matrices, embeddings, conv taps, A, B); biases, norm gains and the diagonals p do not."""
-    decays = {name: p.ndim >= 2 and not name.endswith(".p") for name, p in model.named_parameters()}
-    groups = [
-        {"params": [p for name, p in model.named_parameters() if decays[name] is kind], "weight_decay": decay}
-        for kind, decay in ((True, config.weight_decay), (False, 0.0))
-    ]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, fused=True)
+    """AdamW; what decays is :func:`madbench.training.optimizer.decays`'s to say."""
+    return make_adamw(model, config.learning_rate, config.weight_decay)
 
 
 def scheduled_rate(config: TrainingConfig, fidelity: str, step: int, total_steps: int) -> float:
@@ -187,11 +185,6 @@ def scheduled_rate(config: TrainingConfig, fidelity: str, step: int, total_steps
         return config.learning_rate
     cosine = 0.5 * (1 + math.cos(math.pi * step / total_steps))
     return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
 
 
 def shuffled(job: Job, epoch: int, count: int, device: str) -> Tensor:

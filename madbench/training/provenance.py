@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import platform
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,21 @@ from torch import nn
 
 import madbench
 from madbench.devices import cpu_name
-from madbench.jobs import Job
+from madbench.jobs import JobBase
 
 
-def provenance(job: Job, model: nn.Module, device: str, data_shape: tuple[int, int]) -> dict[str, Any]:
-    """Everything about a run that is not its job and not its result."""
-    mixer = model.backbone.layers[0]
+def provenance(
+    job: JobBase, streams: Sequence[str], model: nn.Module, mixer: nn.Module, device: str, batch_shape: tuple[int, int]
+) -> dict[str, Any]:
+    """Everything about a run of any kind that is not its job and not its result.
+
+    ``streams`` are the sources of randomness that the run draws from, ``mixer`` is one of the model's and
+    ``batch_shape`` (B, T) that of what it is given in training.
+    """
     details: dict[str, Any] = {
         "model_parameters": sum(p.numel() for p in model.parameters()),
         "mixer_parameters": sum(p.numel() for p in mixer.parameters()),
-        "seeds": {stream: job.derived_seed(stream) for stream in ("init", "data", "order")},
+        "seeds": {stream: job.derived_seed(stream) for stream in streams},
         "device": device_name(device),
         "threads": torch.get_num_threads(),
         "versions": versions(),
@@ -37,7 +43,7 @@ def provenance(job: Job, model: nn.Module, device: str, data_shape: tuple[int, i
             "mixer_parameters_published": allocation.published_total,
             "budget": allocation.target,
             "budget_ratio": allocation.ratio,
-            "path": mixer.resolve_path(min(job.training.batch_size, data_shape[0]), data_shape[1]),
+            "path": mixer.resolve_path(*batch_shape),
         }
     return details
 

@@ -102,7 +102,7 @@ def test_an_empty_store_and_one_without_matching_runs_are_errors(main, fill, tin
     assert missing.code == 2 and missing.stderr == "results: there is no such results folder\n"
     Store.open(tmp_path / "results")
     empty = main("table")
-    assert empty.code == 2 and empty.stderr == "results: no runs yet; madbench run G-cg-q-12o makes some\n"
+    assert empty.code == 2 and empty.stderr == "results: no runs of MAD tasks yet; madbench run G-cg-q-12o makes some\n"
     fill(tiny, ["S"])
     for options in (["--profile", "quick"], ["R", "--profile", tiny], ["--profile", tiny, "--budget", "published"]):
         refused = main("table", *options)

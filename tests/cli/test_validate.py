@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from madbench.cli import validate
-from madbench.resources import PROFILES, TASKS, VARIANTS
+from madbench.resources import PRESETS, PROFILES, TASKS, VARIANTS
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ difficulty: baseline
 def test_everything_shipped_is_sound(invoke):
     result = invoke(validate, "--json")
     reports = json.loads(result.stdout)
-    shipped = [*VARIANTS.glob("*.yaml"), *TASKS.glob("*.yaml"), *PROFILES.glob("*.yaml")]
+    shipped = [*VARIANTS.glob("*.yaml"), *TASKS.glob("*.yaml"), *PROFILES.glob("*.yaml"), *PRESETS.glob("*.yaml")]
     assert result.exit_code == 0 and all(report["ok"] for report in reports)
     assert {Path(report["file"]).resolve() for report in reports} == set(shipped)
 

@@ -191,7 +191,7 @@ def test_what_only_a_file_can_say_is_no_override(override):
 
 def test_every_documented_key_can_be_overridden():
     values = {
-        "difficulty": "baseline", "precision": "float32",
+        "difficulty": "baseline", "precision": "float32", "language_model": "mini",
         "learning_rates": "0.5", "weight_decays": "0.5", "model.rope": "published",
     }  # fmt: skip
     docs = override_docs()

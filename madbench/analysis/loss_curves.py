@@ -1,0 +1,148 @@
+"""Loss curves of language-model runs, and the numbers the paper reads off them (HyperMLP, section 3.a, Appendix L).
+
+Everything is computed from the curves. Losses are nats per token. A training loss is that of an evaluation on windows
+sampled from the training split, not of the batches trained on. Steps to x are counted in evaluations, as in the paper.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from madbench.analysis.language_runs import LanguageProtocol, by_protocol, describe
+from madbench.errors import ConfigError
+from madbench.files import explain_os_errors, write_atomically
+from madbench.runs import Run
+
+PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
+LAST = 5  # evaluations in L5
+
+LOSSES = ("loss_l5", "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss")
+"""The numbers that a diverged run does not have."""
+
+_FROM_CURVE = (
+    "step",
+    "tokens",
+    "seconds",
+    "evaluation",
+    "train_loss",
+    "validation_loss",
+    "validation_bits_per_byte",
+    "step_loss",
+)
+_TYPES = dict.fromkeys(("seed", "step", "tokens"), int) | dict.fromkeys(_FROM_CURVE[2:], float)
+COLUMNS = ("protocol", "id", "label", "seed", "status", *_FROM_CURVE)
+
+
+def loss_curves(runs: Sequence[Run]) -> pd.DataFrame:
+    """The curves of ``runs`` in long form, one row a logged step, NaN where a row does not have a value.
+
+    Columns: protocol (in words), id, label, seed, status, step, tokens, seconds (of training), evaluation (1, 2, ...),
+    train_loss, validation_loss, validation_bits_per_byte, step_loss (mean over the steps since the last row).
+    """
+    names = {protocol: describe(protocol, of_it[0]) for protocol, of_it in by_protocol(runs).items()}
+    rows = [
+        {"protocol": names[LanguageProtocol.of(run.job)], "id": run.job.id}
+        | {"label": run.job.label, "seed": run.job.seed, "status": run.record.status}
+        | {name: row.get(name) for name in _FROM_CURVE}
+        for run in runs
+        for row in run.record.curve
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS).astype(_TYPES)
+
+
+def write_curves(curves: pd.DataFrame, path: Path) -> None:
+    """Writes :func:`loss_curves`' frame as CSV; :func:`read_curves` gives the very same one back."""
+    with explain_os_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, curves.to_csv(index=False, lineterminator="\n").encode())
+
+
+def read_curves(path: Path) -> pd.DataFrame:
+    """The frame in a CSV file. Raises ``ConfigError`` where the file is none that :func:`write_curves` wrote."""
+    try:
+        frame = pd.read_csv(path, dtype=str, encoding="utf-8")
+        missing = [name for name in COLUMNS if name not in frame]
+        if missing:
+            raise ConfigError(f"{path}: no loss curves: without column {missing[0]!r}")
+        return frame[list(COLUMNS)].astype(_TYPES)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:  # pandas' parser errors, undecodable bytes and cells that are no numbers
+        raise ConfigError(f"{path}: no loss curves: {str(error).strip()}") from error
+
+
+def loss_l5(train_losses: Sequence[float]) -> float:
+    """L5: the mean of the last five training-batch evaluations, of all where there are fewer; NaN for none."""
+    last = train_losses[-LAST:]
+    return sum(last) / len(last) if last else math.nan
+
+
+def steps_to(train_losses: Sequence[float], threshold: float) -> int | None:
+    """Index, from 1, of the first training-batch evaluation below ``threshold``; ``None`` when there is none."""
+    return next((i for i, loss in enumerate(train_losses, 1) if loss < threshold), None)
+
+
+def steps_name(threshold: float) -> str:
+    """Column of the steps to ``threshold``, as in the published table: ``steps_to_3.0``."""
+    return f"steps_to_{float(threshold)}"
+
+
+def thresholds_above(lowest: float) -> tuple[float, ...]:
+    """Four consecutive multiples of 0.1, falling to the smallest one above ``lowest``, the lowest loss of all runs.
+
+    None where ``lowest`` is not finite.
+
+    >>> thresholds_above(2.9865)
+    (3.3, 3.2, 3.1, 3.0)
+    """
+    if not math.isfinite(lowest):
+        return ()
+    tenths = next(tenths for tenths in itertools.count(max(1, math.floor(10 * lowest))) if lowest < tenths / 10)
+    return tuple((tenths + above) / 10 for above in (3, 2, 1, 0))
+
+
+def evaluations(run: Run) -> list[dict[str, float]]:
+    """The rows of the run's curve that are evaluations."""
+    return [row for row in run.record.curve if "evaluation" in row]
+
+
+def common_seconds(runs: Iterable[Run]) -> float:
+    """The largest training time at which all runs were evaluated or later; diverged ones apart. NaN for none."""
+    return min((evaluations(run)[-1]["seconds"] for run in runs if run.record.status == "finished"), default=math.nan)
+
+
+def run_losses(runs: Sequence[Run], thresholds: Sequence[float]) -> pd.DataFrame:
+    """One row a run, in their order: what its curve says.
+
+    Columns: id, label, seed, status; loss_l5; the last validation_loss and validation_bits_per_byte;
+    equal_time_validation_loss, that of the last evaluation at or before :func:`common_seconds`; steps_to_x for each of
+    ``thresholds`` (:func:`steps_name`); tokens_per_second of the whole training. What a run does not have is NaN, and so are the losses of
+    a diverged run.
+    """
+    common = common_seconds(runs)
+    return pd.DataFrame([_run_row(run, thresholds, common) for run in runs])
+
+
+def _run_row(run: Run, thresholds: Sequence[float], common: float) -> dict[str, Any]:
+    row: dict[str, Any] = {"id": run.job.id, "label": run.job.label, "seed": run.job.seed, "status": run.record.status}
+    rows = evaluations(run)
+    train_losses = [evaluation["train_loss"] for evaluation in rows]
+    row |= dict.fromkeys(LOSSES, math.nan)
+    if run.record.status == "finished":
+        row["loss_l5"] = loss_l5(train_losses)
+        row["validation_loss"] = rows[-1]["validation_loss"]
+        row["validation_bits_per_byte"] = rows[-1].get("validation_bits_per_byte", math.nan)
+        in_time = [evaluation["validation_loss"] for evaluation in rows if evaluation["seconds"] <= common]
+        row["equal_time_validation_loss"] = in_time[-1] if in_time else math.nan
+    for threshold in thresholds:
+        step = steps_to(train_losses, threshold)
+        row[steps_name(threshold)] = math.nan if step is None else float(step)
+    last = run.record.curve[-1] if run.record.curve else {"tokens": 0, "seconds": 0.0}
+    row["tokens_per_second"] = last["tokens"] / last["seconds"] if last["seconds"] > 0 else math.nan
+    return row

@@ -1,0 +1,55 @@
+"""Training under the eyes of a user: the screen while it works, the table, and what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from madbench.cli.progress import RunScreen
+from madbench.cli.tables import PLAIN, print_text_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from madbench.analysis.rendering import TextTable
+    from madbench.experiment import Experiment
+    from madbench.language_experiment import LanguageExperiment
+
+
+def train_and_show(
+    experiment: Experiment | LanguageExperiment,
+    tabulate: Callable[..., TextTable],
+    table_command: str,
+    console: Console,
+    force: bool,
+    as_json: bool,
+    **how: Any,
+) -> tuple[dict[str, Any], bool]:
+    """Trains what is missing and prints the table, unless it is to be JSON.
+
+    Returns the table as JSON has it, empty without a result, and whether any job failed.
+    """
+    screen = RunScreen(experiment, console)
+    try:
+        with screen:
+            summary = experiment.execute(screen.on_event, force=force, **how)
+    except KeyboardInterrupt:
+        rest = "what was not done again keeps its earlier result" if force else "the same command goes on from here"
+        console.print(f"stopped; finished runs are in {experiment.results}, {rest}", **PLAIN)
+        raise
+    has_results = summary.failed + summary.busy < len(experiment.jobs)
+    table = tabulate(experiment) if has_results else None
+    if table and not as_json:
+        print_text_table(table)
+        console.print(f"runs: {experiment.results}/runs    again as a table: {table_command}", **PLAIN)
+    if summary.busy:
+        console.print(f"{count_of_jobs(summary.busy)} left to another process; run this again when it is done")
+    if summary.failed:
+        console.print(f"{summary.failed} of {len(experiment.jobs)} jobs failed; the same command tries them again:")
+        for job, reason in screen.failures:
+            console.print(f"  {job.label} {job.task} seed {job.seed}: {reason}", **PLAIN)
+    return {"caption": table.caption, "cells": table.records()} if table else {}, summary.failed > 0
+
+
+def count_of_jobs(count: int) -> str:
+    return f"{count} job{'s' * (count != 1)}"

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from madbench.cli.lm.finding import ModelArgument, find_weights
+from madbench.cli.options import RESULTS, ResultsOption
+
+
+def export(
+    run: ModelArgument,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write.", show_default="LABEL-ID.safetensors")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    results: ResultsOption = RESULTS,
+) -> None:
+    """Write the weights of a language model as safetensors, with its job in the file's metadata.
+
+    A checkpoint of an unfinished run is exported too. In Python,
+    madbench.training.weights.load_model reads the file into a model.
+
+    [bold]Examples[/bold]
+
+      madbench lm export G-cg-q-12o
+      madbench lm export 3f9a --out hyperglu.safetensors
+    """
+    from madbench.cli.text import quantity
+    from madbench.errors import ConfigError
+    from madbench.training.weights import load_model, save_weights
+
+    model, job = load_model(find_weights(run, results))
+    out = out or Path(f"{job.label}-{job.id[:8]}.safetensors")
+    if out.exists() and not force:
+        raise ConfigError(f"{out}: is there already; give --force to replace it, or another --out")
+    save_weights(out, model, job)
+    print(f"{out}: {quantity(sum(p.numel() for p in model.parameters()))} parameters of {job.label}")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(export)

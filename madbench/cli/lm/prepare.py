@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Self
+
+import typer
+
+from madbench.cli.options import RESULTS, JsonOption, ResultsOption
+from madbench.cli.tables import PLAIN, plain_table, print_whole
+from madbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from madbench.text.corpus import Corpus
+    from madbench.text.prepare import Progress
+
+LINE_SECONDS = 5.0
+
+
+def prepare(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE",
+            help="Files (.jsonl, .jsonl.gz, .jsonl.zst, .parquet; any other is one document of text), folders of them, "
+            "hf:NAME for a Hugging Face dataset, or stdlib, Python's own standard library.",
+        ),
+    ],
+    tokenizer: Annotated[
+        str, typer.Option(help="bytes, gpt2, bpe:N to train one of N tokens on this text, or a tokenizer.json.")
+    ] = "bytes",
+    name: Annotated[
+        str | None, typer.Option(help="Name of the corpus.", show_default="the source's, and the tokeniser's")
+    ] = None,
+    results: ResultsOption = RESULTS,
+    out: Annotated[Path | None, typer.Option(help="Folder of the corpus.", show_default="RESULTS/corpora/NAME")] = None,
+    validation: Annotated[
+        float,
+        typer.Option(help="Share for validation: documents chosen by hash; of a few documents, the end of each."),
+    ] = 0.01,
+    text_key: Annotated[str, typer.Option(help="Key or column that holds the text.")] = "text",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that tokenise.", show_default="one a core; 1 for bytes")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace another corpus in the folder, once the new one is complete.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Turn text into tokens to train on: two memory-mapped files and a manifest that says where they are from.
+
+    Ctrl-C, kill -9 and a full disk lose a few seconds at most: the same command
+    goes on from there. Compressed shards are streamed, never unpacked to disk.
+    The train.bin and val.bin of nanoGPT's scripts need no preparing: give their
+    folder to madbench lm --corpus.
+
+    [bold]Examples[/bold]
+
+      madbench lm prepare book.txt                         bytes as tokens
+      madbench lm prepare my_texts/ --tokenizer bpe:4096   every file below it
+      madbench lm prepare owt2/*.jsonl.zst --tokenizer gpt2 --name openwebtext2
+      madbench lm prepare wiki.parquet --text-key article --validation 0.05
+    """
+    import json
+
+    from rich.console import Console
+
+    from madbench.text.prepare import prepare as prepare_corpus
+
+    if out is not None and results != RESULTS:
+        raise ConfigError(f"--results {results} has no effect with --out, which names the corpus's folder itself")
+    if out is None:
+        name = name or default_name(sources, tokenizer)
+    console = Console(stderr=True)
+    screen = PrepareScreen(console)
+    try:
+        with screen:
+            corpus = prepare_corpus(
+                sources,
+                out or results / "corpora" / name,
+                tokenizer=tokenizer,
+                name=name,
+                validation=validation,
+                text_key=text_key,
+                workers=workers,
+                force=force,
+                on_progress=screen.on_progress,
+            )
+    except KeyboardInterrupt:
+        console.print("stopped; the same command goes on from here")
+        raise
+    if screen.stage is None:
+        console.print("prepared before, from the same sources")
+    if as_json:
+        print(json.dumps({"folder": str(corpus.folder), **corpus.description()}, indent=2))
+    else:
+        _print_corpus(corpus, console)
+
+
+def default_name(sources: list[str], tokenizer: str) -> str:
+    """A name from the source's, or the folder that holds all of several, and the tokeniser's."""
+    import platform
+
+    paths = [Path(word) for word in sources]
+    if len(sources) > 1:
+        folders = {path.resolve().parent for path in paths}
+        if len(folders) > 1 or any(word == "stdlib" or word.startswith("hf:") for word in sources):
+            raise ConfigError("several sources have no name in common; give the corpus one with --name")
+        stem = folders.pop().name
+    elif sources[0] == "stdlib":
+        stem = f"stdlib-{platform.python_version()}"
+    elif sources[0].startswith("hf:"):
+        stem = sources[0].removeprefix("hf:").rpartition("/")[2].replace(":", "-")
+    else:
+        stem = paths[0].resolve().name
+        stem = stem if paths[0].is_dir() else stem.partition(".")[0]
+    kind = Path(tokenizer).stem if tokenizer.endswith(".json") else tokenizer.replace(":", "")
+    return f"{stem or 'corpus'}-{kind}"
+
+
+class PrepareScreen:
+    """A bar for every stage on a terminal, a line every few seconds elsewhere."""
+
+    def __init__(self, console: Console):
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        self.console = console
+        self.stage: str | None = None
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> Self:
+        self.bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bars.stop()
+
+    def on_progress(self, progress: Progress) -> None:
+        """Shows one report of :func:`madbench.text.prepare.prepare`."""
+        now = time.monotonic()
+        if progress.stage != self.stage:
+            self.stage, self.began, self.shown = progress.stage, (now, progress.done), now
+            total = progress.total or None  # a data set that does not say its size
+            self.bar = self.bars.add_task(progress.stage, total=total, completed=progress.done, note="")
+        self.bars.update(self.bar, completed=progress.done, note=_tokens(progress))
+        if self.bars.disable and now - self.shown > LINE_SECONDS:
+            self.shown = now
+            self.console.print(self._line(progress, now), **PLAIN)
+
+    def _line(self, progress: Progress, now: float) -> str:
+        from madbench.cli.text import duration, quantity
+
+        speed = (progress.done - self.began[1]) / (now - self.began[0])
+        parts = [f"{progress.stage}: {quantity(progress.done)}B", _tokens(progress), f"{quantity(speed)}B/s"]
+        if progress.total:
+            parts[0] += f" of {quantity(progress.total)}B"
+            if speed:
+                parts.append(f"{duration((progress.total - progress.done) / speed)} left")
+        return ", ".join(filter(None, parts))
+
+
+def _tokens(progress: Progress) -> str:
+    from madbench.cli.text import quantity
+
+    return f"{quantity(progress.tokens)} tokens" if progress.tokens else ""
+
+
+def _print_corpus(corpus: Corpus, notes: Console) -> None:
+    from rich.console import Console
+
+    rows = [
+        {
+            "split": split,
+            "documents": f"{facts.documents:,}",
+            "tokens": f"{facts.tokens:,}",
+            "bytes": f"{facts.bytes:,}",
+            "bytes per token": f"{facts.bytes / facts.tokens:.2f}",
+        }
+        for split, facts in corpus.manifest.splits.items()
+    ]
+    print_whole(Console(), plain_table(rows, right=tuple(rows[0])[1:]))
+    notes.print(f"{corpus.name}, tokenizer {corpus.manifest.tokenizer.spec}: {corpus.manifest.split_rule}", **PLAIN)
+    notes.print(f"train on it: madbench lm G-cg-q-12o --corpus {corpus.folder}", **PLAIN)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(prepare)

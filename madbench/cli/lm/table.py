@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from madbench.cli.lm.selection import (
+    CorpusNameOption,
+    CountingFilterOption,
+    PresetFilterOption,
+    ProtocolOption,
+    WordsArgument,
+    select_runs,
+)
+from madbench.cli.options import RESULTS, JsonOption, ResultsOption
+from madbench.cli.tables import Format, print_text_table
+from madbench.errors import ConfigError
+
+
+def table(
+    words: WordsArgument = None,
+    protocol: ProtocolOption = None,
+    corpus: CorpusNameOption = None,
+    preset: PresetFilterOption = None,
+    budget: CountingFilterOption = None,
+    thresholds: Annotated[
+        str | None,
+        typer.Option(help="Losses x of the columns 'to x', such as 2.0,1.9; chosen from the curves by default."),
+    ] = None,
+    results: ResultsOption = RESULTS,
+    format: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.terminal,
+    as_json: JsonOption = False,
+) -> None:
+    """Tabulate stored language-model runs: L5, validation loss, steps to thresholds, loss at equal time.
+
+    Corpora, sizes, schedules and budget countings are never mixed: where the
+    store holds several, this lists them and how to choose one.
+
+    [bold]Examples[/bold]
+
+      madbench lm table
+      madbench lm table S-p G-cg-q-12o --thresholds 2.0,1.9,1.8
+      madbench lm table --preset gpt2 --corpus openwebtext --format latex > lm.tex
+    """
+    from madbench.analysis.language_table import language_table
+
+    if as_json and format not in (Format.terminal, Format.json):
+        raise ConfigError(f"--json has no effect with --format {format.value}; give one of the two")
+    losses = None if thresholds is None else _parse(thresholds)
+    runs, labels = select_runs(results, words, protocol, corpus, preset, budget)
+    print_text_table(language_table(runs, labels, losses), Format.json if as_json else format)
+
+
+def _parse(text: str) -> list[float]:
+    """``"2.0,1.9"`` -> losses."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--thresholds {text!r}: expected losses such as 2.0,1.9") from None
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(table)

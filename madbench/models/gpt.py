@@ -1,0 +1,145 @@
+"""GPT-2's model with any mixer in place of attention (Radford et al. 2019; HyperMLP appendix L)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from madbench.errors import TrainingError
+from madbench.language_jobs import GPTConfig
+from madbench.models.blocks import INIT_STD, linear
+
+NORM_EPS = 1e-5
+
+
+class MLP(nn.Module):
+    """GELU(x W_up) W_down, inner width 4 d, no biases, the GELU exact."""
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.up = linear(d_model, 4 * d_model)
+        self.down = linear(4 * d_model, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        return self.down(F.gelu(self.up(x)))
+
+
+class Block(nn.Module):
+    """x + mixer(LayerNorm(x)), then x + MLP(LayerNorm(x)); the norms have a gain and no bias."""
+
+    def __init__(self, d_model: int, mixer: nn.Module):
+        super().__init__()
+        self.mixer_norm = layer_norm(d_model)
+        self.mixer = mixer
+        self.mlp_norm = layer_norm(d_model)
+        self.mlp = MLP(d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        x = x + self.mixer(self.mixer_norm(x))
+        return x + self.mlp(self.mlp_norm(x))
+
+    def step(self, x: Tensor, cache: Any, slide: bool) -> tuple[Tensor, Any]:
+        """One token: x (B, D) and the mixer's cache, None before the first -> (B, D) and the cache for the next."""
+        mixed, cache = self.mixer.step(self.mixer_norm(x), cache, slide=slide)
+        x = x + mixed
+        return x + self.mlp(self.mlp_norm(x)), cache
+
+
+@dataclass(frozen=True)
+class DecodingState:
+    """What token-by-token decoding carries from one token to the next."""
+
+    caches: tuple[Any, ...]
+    """Cache of each block's mixer."""
+    position: int
+    """Tokens decoded so far."""
+
+
+class GPT(nn.Module):
+    """Token embedding, pre-norm blocks, LayerNorm, and an output that shares the embedding's weights. No dropout.
+
+    ``make_mixer`` is called once a block. Weights start from N(0, 0.02^2); the projections that end in the residual
+    stream, a mixer's ``o`` and the MLP's ``down``, are scaled by 1 / sqrt(2 n_layer), so that the stream's variance
+    does not grow with the depth.
+
+    Parameters: ``vocab_size`` d, plus ``seq_len`` d with learned positions, plus 8 d^2 + 2 d + the mixer's a block,
+    plus d.
+    """
+
+    def __init__(self, vocab_size: int, config: GPTConfig, make_mixer: Callable[[], nn.Module]):
+        super().__init__()
+        d_model = config.d_model
+        self.seq_len = config.seq_len
+        self.embedding = embedding(vocab_size, d_model)
+        self.positions = embedding(config.seq_len, d_model) if config.positions == "learned" else None
+        self.blocks = nn.ModuleList(Block(d_model, make_mixer()) for _ in range(config.n_layer))
+        self.norm = layer_norm(d_model)
+        with torch.no_grad():
+            for block in self.blocks:
+                for projection in (getattr(block.mixer, "o", None), block.mlp.down):
+                    if projection is not None:
+                        projection.weight.mul_((2 * config.n_layer) ** -0.5)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Ids (B, T) -> logits (B, T, vocab_size). Raises ``TrainingError`` where T is too long for the positions."""
+        length = tokens.shape[1]
+        x = self.embedding(tokens)
+        if self.positions is not None:
+            self._check_position(length)
+            x = x + self.positions.weight[:length]
+        for block in self.blocks:
+            x = block(x)
+        return F.linear(self.norm(x), self.embedding.weight)
+
+    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """Mean nats per token, a float32 scalar, of targets (B, T) after ids (B, T)."""
+        return F.cross_entropy(self(tokens).flatten(0, 1).float(), targets.flatten())
+
+    def step(self, tokens: Tensor, state: DecodingState | None = None, slide: bool = False) -> tuple[Tensor, DecodingState]:
+        """Decodes one token: ids (B,) -> logits (B, vocab_size), row ``state.position`` of :meth:`forward`.
+
+        ``slide`` lets every mixer keep its newest ``seq_len`` tokens only. Raises ``TrainingError`` for a mixer that
+        cannot decode token by token, and beyond ``seq_len`` for learned positions.
+        """
+        if state is None:
+            self._check_decodable()
+            state = DecodingState((None,) * len(self.blocks), 0)
+        x = self.embedding(tokens)
+        if self.positions is not None:
+            self._check_position(state.position + 1)
+            x = x + self.positions.weight[state.position]
+        caches = []
+        for block, cache in zip(self.blocks, state.caches):
+            x, cache = block.step(x, cache, slide)
+            caches.append(cache)
+        return F.linear(self.norm(x), self.embedding.weight), DecodingState(tuple(caches), state.position + 1)
+
+    def _check_position(self, length: int) -> None:
+        if length > self.seq_len:
+            raise TrainingError(
+                f"{length} tokens, but the model learned positions for seq_len = {self.seq_len}; use fewer tokens"
+            )
+
+    def _check_decodable(self) -> None:
+        for block in self.blocks:
+            if not hasattr(block.mixer, "step"):
+                raise TrainingError(f"{type(block.mixer).__name__} has no 'step': it cannot decode token by token")
+
+
+def embedding(rows: int, width: int) -> nn.Embedding:
+    """A table (rows, D) from N(0, 0.02^2)."""
+    table = nn.Embedding(rows, width)
+    nn.init.normal_(table.weight, std=INIT_STD)
+    return table
+
+
+def layer_norm(width: int) -> nn.LayerNorm:
+    """LayerNorm with a gain and no bias. The residual stream it reads is float32, so its output is, autocast or not."""
+    return nn.LayerNorm(width, eps=NORM_EPS, bias=False)

@@ -1,0 +1,109 @@
+"""The processes that ``torchrun`` started to train one run together, and what they tell each other.
+
+Without torchrun there is one process, and every function here does the obvious thing for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from madbench.errors import ConfigError
+
+TIMEOUT = timedelta(minutes=10)
+"""How long a process waits for the others: longer than a checkpoint takes to write."""
+
+_FROM_TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
+
+
+def is_distributed() -> bool:
+    """Whether torchrun started this process."""
+    return os.environ.keys() >= _FROM_TORCHRUN
+
+
+@contextmanager
+def process_group(device: str) -> Iterator[str]:
+    """Joins torchrun's processes; gives this process's own device, ``cpu`` or ``cuda:N``.
+
+    Processes talk over gloo on the CPU and over NCCL on GPUs. The group is left in order only when the block ends
+    without an error: after one, the other processes may be waiting for an answer, and torchrun ends them.
+    Raises ``ConfigError`` where this machine has fewer GPUs than processes.
+    """
+    backend = "gloo"
+    if device != "cpu":
+        device, backend = _own_gpu(device), "cpu:gloo,cuda:nccl"
+    store, rank, size = _meeting_place()
+    store = dist.PrefixStore(f"group-{next(_groups)}", store)  # the addresses of an earlier group are no longer good
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    yield device
+    dist.destroy_process_group()
+
+
+_groups = itertools.count()
+
+
+@functools.cache
+def _meeting_place() -> tuple[dist.Store, int, int]:
+    """Where torchrun's processes find each other, this one's rank, and how many they are."""
+    return next(dist.rendezvous("env://", timeout=TIMEOUT))
+
+
+def _own_gpu(device: str) -> str:
+    index, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if device != "cuda":
+        raise ConfigError(f"device {device!r} has no effect under torchrun, where process n takes GPU n; use cuda")
+    if index >= count:
+        raise ConfigError(
+            f"process {index} of this machine has no GPU: there are {count}; start {count} with torchrun "
+            f"--nproc-per-node {count}, or train with --device cpu"
+        )
+    torch.cuda.set_device(index)
+    return f"cuda:{index}"
+
+
+def world_size() -> int:
+    """Processes that train together."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def is_first() -> bool:
+    """Whether this is the process that writes files and shows progress, or the only one."""
+    return int(os.environ["RANK"]) == 0 if is_distributed() else True
+
+
+def own_share(items: np.ndarray) -> np.ndarray:
+    """This process's part of ``items`` (N, ...): consecutive, the parts of all processes differing by one at most."""
+    return np.array_split(items, world_size())[dist.get_rank()] if world_size() > 1 else items
+
+
+def total(values: Tensor) -> Tensor:
+    """The sum over all processes of ``values``, in place and without waiting for the device."""
+    if world_size() > 1:
+        dist.all_reduce(values)
+    return values
+
+
+def agree(flag: bool) -> bool:
+    """Whether ``flag`` holds in any process; all of them wait here for each other, not for their devices."""
+    if world_size() == 1:
+        return flag
+    return bool(total(torch.tensor(int(flag))))
+
+
+def from_first(value: Any) -> Any:
+    """What the first process passed; it must pickle."""
+    if world_size() == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, device=torch.device("cpu"))
+    return box[0]

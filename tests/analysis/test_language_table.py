@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from madbench.analysis.language_runs import LanguageProtocol
+from madbench.analysis.language_table import language_table, published_losses
+from madbench.errors import ConfigError
+from madbench.jobs import Record
+from madbench.language_jobs import GPTConfig, LanguageTraining
+from madbench.sweeps.preset import load_preset
+
+PAPER = {"vocab_size": 50304, "model": GPTConfig(), "training": LanguageTraining()}
+"""Of a job like the paper's."""
+
+
+def rows(table) -> dict[str, dict[str, str]]:
+    """Cells by label, or the row below it, and heading."""
+    headings, lines = table.text_rows()
+    names = [
+        line[0] if line[0] != "  published" else f"{above[0]} published" for above, line in zip([[""], *lines], lines)
+    ]
+    return {name: dict(zip(headings[1:], line[1:], strict=True)) for name, line in zip(names, lines)}
+
+
+def test_a_run_is_a_row_with_every_column(language_run):
+    table = language_table([language_run("S", [3.0, 2.0, 1.0]), language_run("R-c", [3.0, 2.2, 1.9], seconds=3.0)])
+    assert table.text_rows()[0] == [
+        "Label", "L5", "Val", "Bits/byte", "to 1.4", "to 1.3", "to 1.2", "to 1.1", "Val, 6 s", "Tokens/s", "Budget", "n",
+    ]  # fmt: skip
+    assert rows(table)["R-c"] == {
+        "L5": "2.367", "Val": "2.000", "Bits/byte": "4.000", "to 1.4": "", "to 1.3": "", "to 1.2": "", "to 1.1": "",
+        "Val, 6 s": "2.300", "Tokens/s": "213", "Budget": "0.990", "n": "1",
+    }  # fmt: skip
+    assert rows(table)["S"]["to 1.1"] == "3" and rows(table)["S"]["Val, 6 s"] == "1.100"
+
+
+def test_cells_are_mean_and_deviation_over_seeds(language_run):
+    finals = [1.0, 1.3, 1.5]
+    table = language_table(
+        [language_run("S", [final], seed=i) for i, final in enumerate(finals)], thresholds=[1.2, 1.4]
+    )
+    row = rows(table)["S"]
+    assert row["L5"] == f"{statistics.mean(finals):.3f} ±{statistics.stdev(finals):.3f}"
+    assert (row["to 1.2"], row["to 1.4"], row["n"]) == ("1.0 (1/3)", "1.0 ±0.0 (2/3)", "3")
+    assert (row["Tokens/s"], row["Budget"]) == ("320", "0.990")
+
+
+def test_a_diverged_seed_leaves_the_losses_without_a_number(language_run):
+    table = language_table(
+        [language_run("S", [2.0, 1.0]), language_run("S", [2.0], seed=1, status="diverged")], thresholds=[2.5]
+    )
+    row = rows(table)["S"]
+    assert row["L5"] == row["Val"] == row["Bits/byte"] == "diverged"
+    assert (row["to 2.5"], row["n"]) == ("1.0 ±0.0", "2")
+    assert "1 of 2 runs diverged." in table.caption
+
+
+def test_a_store_of_diverged_runs_alone_is_a_table(language_run):
+    table = language_table([language_run(label, [], status="diverged") for label in ("S", "R")])
+    assert [row["L5"] for row in rows(table).values()] == ["diverged", "diverged"]
+    assert table.text_rows()[0] == ["Label", "L5", "Val", "Tokens/s", "Budget", "n"]
+
+
+def test_without_bytes_there_is_no_column_of_them(language_run):
+    run = language_run("S")
+    curve = [{k: v for k, v in row.items() if k != "validation_bits_per_byte"} for row in run.record.curve]
+    assert "Bits/byte" not in language_table([replace(run, record=replace(run.record, curve=curve))]).text_rows()[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("device", "an abacus"), ("world_size", 2), ("micro_batch", 8), ("threads", 4), ("compiled", True)],
+)
+def test_times_are_left_out_where_they_cannot_be_compared(language_run, name, value):
+    table = language_table([language_run("S"), language_run("R", details={name: value})])
+    assert not any("Val," in heading or "Tokens" in heading for heading in table.text_rows()[0])
+    assert f"the runs differ in {name.replace('_', ' ')}." in table.caption and "Val, 6 s" not in table.caption
+
+
+def test_one_label_is_not_compared_at_equal_time(language_run):
+    assert not any("Val," in heading for heading in language_table([language_run("S")]).text_rows()[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"corpus": "deadbeef01234567"},
+        {"vocab_size": 384},
+        {"model": GPTConfig(32, 2, 1, seq_len=16)},
+        {"training": LanguageTraining(60, 64, eval_every=20)},
+        {"training": LanguageTraining(60, 64, eval_every=10, precision="bfloat16")},
+        {"counting": "published"},
+    ],
+)
+def test_protocols_are_never_mixed(language_run, change):
+    runs = [language_run("S"), language_run("R", **change)]
+    ids = [LanguageProtocol.of(run.job).id for run in runs]
+    assert len(set(ids)) == 2
+    with pytest.raises(ConfigError, match="the runs follow 2 protocols, which cannot be compared") as refused:
+        language_table(runs)
+    lines = str(refused.value).splitlines()[1:]
+    assert [line.split()[0] for line in lines] == ids and [line[-3:] for line in lines] == [": S", ": R"]
+
+
+def test_label_and_seed_are_no_protocol(language_run):
+    runs = [language_run("S"), language_run("R", seed=7)]
+    assert len({LanguageProtocol.of(run.job).id for run in runs}) == 1
+
+
+def test_no_run_is_an_error():
+    with pytest.raises(ConfigError, match="no language-model runs"):
+        language_table([])
+
+
+@pytest.mark.parametrize("thresholds", [[0.0], [-1.0], [float("nan")], [2.0, 1.9, 2.0]])
+def test_thresholds_must_be_losses_and_differ(language_run, thresholds):
+    with pytest.raises(ConfigError, match="threshold"):
+        language_table([language_run("S")], thresholds=thresholds)
+
+
+def test_a_protocol_is_named_by_the_nearest_preset_and_what_is_changed(language_run):
+    preset = load_preset("tiny", ["training.steps=600", "model.n_head=4"])
+    job = language_run("S", model=preset.model, training=preset.training_config("float32")).job
+    protocol = LanguageProtocol.of(job)
+    assert protocol.preset == "tiny model.n_head=4 training.steps=600"
+    assert protocol.matches(preset) and not protocol.matches(load_preset("tiny"))
+    bfloat16 = replace(protocol, training=preset.training_config("bfloat16"))
+    assert not bfloat16.matches(preset)
+    assert bfloat16.preset == protocol.preset
+
+
+def test_published_rows_are_shown_for_the_papers_protocol_alone(language_run):
+    ours = language_run("G-cg-q-12o", [3.25, 2.95], **PAPER)
+    table = language_table([ours])
+    assert rows(table)["G-cg-q-12o published"] == {
+        "L5": "2.986", "Val": "", "Bits/byte": "", "to 3.3": "8", "to 3.2": "13", "to 3.1": "22", "to 3.0": "58",
+        "Tokens/s": "", "Budget": "", "n": "",
+    }  # fmt: skip
+    assert "OpenWebText2" in table.caption
+    other = {
+        "vocab_size": 320,
+        "model": replace(GPTConfig(), positions="learned"),
+        "training": LanguageTraining(eval_sequences=200),
+    }
+    for name, value in other.items():
+        table = language_table([language_run("G-cg-q-12o", [3.25, 2.95], **PAPER | {name: value})])
+        assert list(rows(table)) == ["G-cg-q-12o"] and "Not comparable with the paper" in table.caption
+
+
+def test_the_papers_thresholds_hold_where_its_rows_are_shown(language_run):
+    assert "to 3.0" in language_table([language_run("S", [4.0], **PAPER)]).text_rows()[0]
+    assert "to 4.1" in language_table([language_run("S", [4.0])]).text_rows()[0]
+
+
+def test_the_published_table_is_read_whole():
+    losses = published_losses()
+    assert len(losses) == 33 and losses["S"] == {"loss_l5": 3.9487, "steps_to_3.3": 18}
+
+
+def test_the_caption_says_what_the_numbers_rest_on(language_run):
+    caption = language_table([language_run("S"), language_run("R", [3.0, 2.6, 2.2])]).caption
+    for fact in [
+        "Corpus shelf (c0ffee01), tokens: bytes, 9,000 training tokens of 8,990 bytes, 1,000 validation tokens of 999",
+        "d_model 16, 1 blocks, 2 heads, context 16, no positions, float32; 60 steps of 64 tokens.",
+        "An evaluation is 4 windows of 16 tokens (train: drawn anew; val: evenly spread).",
+        "one is 10 steps, 640 tokens.",
+        "Trained on a slide rule; times are wall-clock",
+        "Val, 6 s: after the longest training time that all runs reached.",
+        "Budget counting strict",
+        "One seed: no order of the labels is claimed.",
+        "Not comparable with the paper's losses",
+    ]:
+        assert fact in caption
+
+
+def test_the_caption_tells_the_labels_apart_that_the_seeds_do(language_run):
+    runs = [
+        language_run(label, [final + 0.01 * seed], seed=seed)
+        for label, final in [("S", 2.0), ("R", 1.005), ("G", 1.0)]
+        for seed in (0, 1)
+    ]
+    caption = language_table(runs).caption
+    assert "over 0.023 apart" in caption and "all do but those within {G, R}." in caption
+    assert "all do." in language_table([run for run in runs if run.job.label != "R"]).caption
+    one_diverged = [*runs[2:], replace(runs[0], record=replace(runs[0].record, status="diverged"))]
+    assert "within {G, R}" in language_table(one_diverged).caption
+
+
+def test_rows_follow_the_labels_asked_for(language_run):
+    runs = [language_run("S"), language_run("R"), language_run("G-cg-q-12o")]
+    assert list(language_table(runs, ["R", "S-p", "S"]).rows) == ["R", "S"]
+    assert list(language_table(runs).rows) == ["S", "R", "G-cg-q-12o"]
+
+
+def test_records_and_csv_hold_every_cell_in_full(language_run):
+    table = language_table([language_run("S", [10 / 3]), language_run("R", [3.0], status="diverged")], thresholds=[3.1])
+    records = json.loads(json.dumps(table.records(), allow_nan=False))
+    assert records == table.records() and len(records) == 2 * len(table.columns)
+    assert records[0] == {
+        "label": "S", "quantity": "loss_l5", "mean": 10 / 3, "spread": None, "n": 1, "seeds": 1, "diverged": 0,
+        "published": None,
+    }  # fmt: skip
+    by_name = {(record["label"], record["quantity"]): record for record in records}
+    assert by_name["R", "loss_l5"]["mean"] is None and by_name["R", "loss_l5"]["diverged"] == 1
+    assert by_name["S", "steps_to_3.1"]["mean"] is None and by_name["R", "steps_to_3.1"]["mean"] == 1.0
+    lines = list(csv.DictReader(io.StringIO(table.to_csv())))
+    assert [float(line["mean"] or "nan") for line in lines] == pytest.approx(
+        [float("nan") if record["mean"] is None else record["mean"] for record in records], rel=1e-15, nan_ok=True
+    )
+
+
+def test_runs_without_any_details_are_tabulated(language_run):
+    run = language_run("S")
+    bare = replace(run, record=Record("finished", {}, run.record.curve))
+    table = language_table([bare])
+    assert rows(table)["S"]["Budget"] == "" and "Corpus c0ffee0123456789" in table.caption

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import itertools
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from madbench.analysis import plots
+from madbench.analysis.loss_curves import loss_curves, loss_l5, read_curves, write_curves
+from madbench.analysis.plots import loss_curve_figure, save_figure
+from madbench.errors import ConfigError, StoreError
+
+LOSSES = [5.0, 4.0, 3.0, 2.8, 2.5, 2.6, 2.4, 2.5]
+
+
+def lines(axes) -> list[tuple[list[float], list[float]]]:
+    return [(line.get_xdata().tolist(), line.get_ydata().tolist()) for line in axes.lines]
+
+
+def legend_texts(figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_training_losses_are_drawn_as_they_are_and_smoothed_to_l5(language_run):
+    left, right = loss_curve_figure(loss_curves([language_run("S", LOSSES)])).axes
+    (steps, raw), (_, smooth) = lines(left)
+    assert steps == [10 * i for i in range(1, 9)] and raw == LOSSES
+    assert smooth[2] == pytest.approx(sum(LOSSES[:5]) / 5) and smooth[5] == pytest.approx(loss_l5(LOSSES))
+    assert np.isnan(smooth[:2] + smooth[6:]).all()
+    assert lines(right) == [(steps, pytest.approx([loss + 0.1 for loss in LOSSES]))]
+
+
+def test_too_few_evaluations_are_drawn_unsmoothed(language_run):
+    left, _ = loss_curve_figure(loss_curves([language_run("S", LOSSES[:5])])).axes
+    assert [values for _, values in lines(left)] == [LOSSES[:5]]
+
+
+@pytest.mark.parametrize(("x", "last"), [("step", 80), ("tokens", 5120), ("seconds", 24.0)])
+def test_the_x_axis_is_what_was_asked_for(language_run, x, last):
+    left, right = loss_curve_figure(loss_curves([language_run("S", LOSSES, seconds=3.0)]), x).axes
+    assert lines(left)[0][0][-1] == lines(right)[0][0][-1] == last
+    assert plots._X_NAMES[x] == left.get_xlabel() == right.get_xlabel()
+
+
+def test_seeds_are_a_mean_and_a_band(language_run):
+    runs = [language_run("S", [loss + 0.2 * seed for loss in LOSSES], seed=seed, seconds=1.0 + seed) for seed in (0, 1)]
+    figure = loss_curve_figure(loss_curves(runs), "seconds")
+    left, right = figure.axes
+    times, validation = lines(right)[0]
+    assert times == [1.5 * i for i in range(1, 9)]
+    assert validation == pytest.approx([loss + 0.2 for loss in LOSSES])
+    band = right.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((min(LOSSES) + 0.1, max(LOSSES) + 0.3))
+    assert len(left.collections) == 1
+    assert legend_texts(figure) == [f"S  {loss_l5(LOSSES) + 0.1:.3f} (n = 2)"]
+    assert "bands: lowest to highest seed" in figure.get_suptitle()
+
+
+def test_labels_are_listed_by_their_loss_and_diverged_ones_last(language_run):
+    runs = [language_run("S-p", LOSSES, status="diverged"), language_run("S", LOSSES)]
+    runs += [language_run("R", [loss - 1 for loss in LOSSES]), language_run("R-p", [], status="diverged")]
+    figure = loss_curve_figure(loss_curves(runs))
+    assert legend_texts(figure) == [f"R  {loss_l5(LOSSES) - 1:.3f}", f"S  {loss_l5(LOSSES):.3f}", "S-p  diverged"]
+    assert "cross: diverged" in figure.get_suptitle()
+
+
+def test_a_diverged_run_ends_in_a_cross_and_is_in_no_mean(language_run):
+    runs = [language_run("S", LOSSES), language_run("S", [9.0, 8.0, float("nan")], seed=1, status="diverged")]
+    _, right = loss_curve_figure(loss_curves(runs)).axes
+    crosses = [line for line in right.lines if line.get_marker() == "x"]
+    assert [(line.get_xdata().tolist(), line.get_ydata().tolist()) for line in crosses] == [([20], [8.1])]
+    assert any(values == pytest.approx([loss + 0.1 for loss in LOSSES]) for _, values in lines(right))
+
+
+def test_the_steep_start_is_off_a_linear_axis_and_on_a_logarithmic_one(language_run):
+    frame = loss_curves([language_run("S", [100.0, *[2.0 - i / 100 for i in range(29)]])])
+    low, high = loss_curve_figure(frame).axes[0].get_ylim()
+    assert 1.5 < low < 1.72 and 2.1 < high < 3.0
+    logarithmic = loss_curve_figure(frame, log_x=True).axes[0]
+    assert logarithmic.get_xscale() == "log" and logarithmic.get_ylim()[1] > 100
+
+
+def test_no_evaluation_is_an_error(language_run):
+    for run in (language_run("S", []), language_run("S", [float("nan")], status="diverged")):
+        with pytest.raises(ConfigError, match="no run was evaluated"):
+            loss_curve_figure(loss_curves([run]))
+
+
+def test_all_33_labels_have_a_style_of_their_own():
+    styles = [plots._line_style(i) for i in range(35)]
+    assert len({(style["color"], style["linestyle"]) for style in styles}) == 35
+    for one, other in itertools.pairwise(styles):
+        assert one["color"] != other["color"] and one["linestyle"] != other["linestyle"]
+
+
+def luminance(color: str) -> float:
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_every_colour_stands_out_from_white_paper():
+    assert min(1.05 / (luminance(color) + 0.05) for color in plots._COLORS) > 2
+
+
+def test_the_same_curves_give_the_same_bytes_also_from_the_csv(language_run, tmp_path):
+    frame = loss_curves([language_run(label, LOSSES, seed=seed) for label in ("S", "R-12o!") for seed in (0, 1)])
+    write_curves(frame, tmp_path / "curves.csv")
+    first = save_figure(loss_curve_figure(frame, "tokens"), tmp_path / "a" / "one")
+    with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30, "savefig.dpi": 30}):
+        again = save_figure(loss_curve_figure(read_curves(tmp_path / "curves.csv"), "tokens"), tmp_path / "two")
+    assert [path.name for path in first] == ["one.png", "one.pdf"]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+    png, pdf = (path.read_bytes() for path in first)
+    assert png.startswith(b"\x89PNG") and b"Software" not in png
+    assert pdf.startswith(b"%PDF") and b"Date" not in pdf
+
+
+def test_a_folder_that_cannot_be_made_is_a_store_error(language_run, tmp_path):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(StoreError, match="taken: a file is where a folder should be"):
+        save_figure(loss_curve_figure(loss_curves([language_run("S")])), tmp_path / "taken" / "curves")

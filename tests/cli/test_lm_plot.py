@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+
+from madbench.cli.lm import plot
+from madbench.runs import Store
+
+
+@pytest.fixture
+def fill(tmp_path, monkeypatch, language_run):
+    """Stores a run below ``tmp_path``, which becomes the working folder."""
+    monkeypatch.chdir(tmp_path)
+    store = Store.open("results")
+
+    def call(*arguments, **choices):
+        run = language_run(*arguments, **choices)
+        store.finish(run.job, run.record)
+
+    return call
+
+
+@pytest.fixture
+def drawn(invoke):
+    """``drawn(*words)``: the paths that the verb says it wrote."""
+
+    def call(*words):
+        output = invoke(plot, *words)
+        assert not output.exception, output.exception
+        return output.stdout.split()
+
+    return call
+
+
+@pytest.fixture
+def no_drawing(monkeypatch):
+    """The figures that were asked for, as the labels of their curves and the axis; none is drawn."""
+    from madbench.analysis import plots
+
+    asked = []
+
+    def figure(curves, x, log_x):
+        asked.append((curves.label.unique().tolist(), x, log_x))
+
+    monkeypatch.setattr(plots, "loss_curve_figure", figure)
+    monkeypatch.setattr(plots, "save_figure", lambda figure, stem: [stem.with_name(f"{stem.name}.png")])
+    return asked
+
+
+def test_a_plot_is_redrawn_from_its_csv_alone(fill, drawn, tmp_path):
+    for seed in (0, 1):
+        fill("S", [3.0, 2.0 + seed / 7], seed=seed)
+    fill("R-c", [3.0, 1.9])
+    stem = "results/plots/loss_curves"
+    assert drawn() == [f"{stem}.csv", f"{stem}.png", f"{stem}.pdf"]
+    (tmp_path / "results" / "runs").rename(tmp_path / "gone")
+    assert drawn("--from", f"{stem}.csv", "--out", "again.png") == ["again.png", "again.pdf"]
+    for ending in ("png", "pdf"):
+        assert (tmp_path / f"again.{ending}").read_bytes() == (tmp_path / f"{stem}.{ending}").read_bytes()
+
+
+def test_labels_and_axis_are_those_asked_for(fill, drawn, no_drawing, tmp_path):
+    for label in ("R-c", "S", "R"):
+        fill(label)
+    drawn()
+    assert drawn("R-c", "S", "--x", "seconds", "--log-x", "--out", "slides/two.v2") == [
+        "slides/two.v2.csv", "slides/two.v2.png",
+    ]  # fmt: skip
+    drawn("--from", "slides/two.v2.csv", "S", "--x", "step")
+    assert no_drawing == [
+        (["S", "R", "R-c"], "tokens", False), (["R-c", "S"], "seconds", True), (["S"], "step", False),
+    ]  # fmt: skip
+
+
+def test_protocols_are_never_drawn_together(fill, drawn, refuse, no_drawing, tmp_path):
+    fill("S")
+    fill("R", counting="published")
+    assert "2 protocols" in refuse(plot)
+    assert not (tmp_path / "results" / "plots").exists()
+    drawn("--budget", "published")
+    assert no_drawing == [(["R"], "tokens", False)]
+
+
+def test_times_of_different_devices_are_not_drawn_together(fill, drawn, refuse, no_drawing):
+    fill("S")
+    fill("R", details={"device": "an abacus"})
+    assert refuse(plot, "--x", "seconds") == (
+        "--x seconds: the runs differ in device, so their times cannot be compared; use --x tokens"
+    )
+    drawn("--x", "step")
+    assert len(no_drawing) == 1
+
+
+def test_a_choice_among_runs_has_no_effect_on_a_csv(fill, drawn, refuse, no_drawing):
+    fill("S")
+    drawn()
+    source = ("--from", "results/plots/loss_curves.csv")
+    for words in (["--results", "results"], ["--preset", "tiny"], ["--corpus", "x"], ["--protocol", "x"]):
+        assert refuse(plot, *source, *words) == f"{words[0]} has no effect with --from: the CSV holds what is drawn"
+    assert "'training.steps=1' has no effect with --from" in refuse(plot, *source, "training.steps=1")
+    assert refuse(plot, *source, "S-p").endswith("loss_curves.csv: holds no curve of 'S-p'; expected one of: S")
+
+
+def test_a_file_that_is_no_csv_of_curves_is_named(fill, refuse, tmp_path):
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    assert refuse(plot, "--from", "other.csv") == "other.csv: no loss curves: without column 'protocol'"
+    assert refuse(plot, "--from", "none.csv") == "none.csv: cannot be read: No such file or directory"
+
+
+def test_a_folder_that_cannot_be_written_is_named(fill, refuse, tmp_path):
+    fill("S")
+    (tmp_path / "taken").write_text("")
+    assert refuse(plot, "--out", "taken/curves").startswith("taken: a file is where a folder should be")

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from madbench.cli.lm import prepare
+from madbench.text.corpus import open_corpus
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current folder, with texts in ``poems``."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "poems").mkdir()
+    rng = random.Random(0)
+    for name in "ab":
+        (tmp_path / "poems" / f"{name}.txt").write_text("".join(rng.choices("abc \n", k=1000)))
+    return tmp_path
+
+
+def test_a_folder_becomes_a_corpus_with_a_table_and_the_next_command(folder, invoke):
+    result = invoke(prepare, "poems", columns=200)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["split", "documents", "tokens", "bytes", "bytes", "per", "token"]
+    assert lines[2].split() == ["train", "2", "1,982", "1,980", "1.00"]
+    assert lines[3].split() == ["val", "2", "22", "20", "0.91"]
+    assert "madbench lm G-cg-q-12o --corpus results/corpora/poems-bytes" in result.stderr
+    assert open_corpus(folder / "results" / "corpora" / "poems-bytes").name == "poems-bytes"
+    again = invoke(prepare, "poems", columns=200)
+    assert again.stdout == result.stdout
+    assert "prepared before, from the same sources" in again.stderr
+    assert "prepared before" not in result.stderr
+
+
+def test_json_is_the_description_and_the_folder(folder, invoke):
+    content = json.loads(invoke(prepare, "poems", "--json", "--out", "here", "--name", "verse").stdout)
+    assert content == {"folder": "here", **open_corpus(folder / "here").description()}
+    assert content["name"] == "verse"
+    assert content["splits"]["val"]["tokens"] == 22
+
+
+@pytest.mark.parametrize(
+    ("words", "tokenizer", "name"),
+    [
+        (["poems"], "bytes", "poems-bytes"),
+        (["poems/a.txt"], "gpt2", "a-gpt2"),
+        (["poems/a.txt", "poems/b.txt"], "bpe:4096", "poems-bpe4096"),
+        (["shard.0.jsonl.zst"], "some/tokenizer.json", "shard-tokenizer"),
+        (["hf:karpathy/tiny:plain"], "bytes", "tiny-plain-bytes"),
+    ],
+)
+def test_the_default_name_is_the_source_s_and_the_tokenizer_s(folder, words, tokenizer, name):
+    assert prepare.default_name(words, tokenizer) == name
+
+
+def test_errors_say_what_to_do(folder, refuse):
+    assert "--name" in refuse(prepare, "poems", "poems/a.txt")
+    assert "did you mean 'poems'" in refuse(prepare, "poem")
+    assert "--results other has no effect with --out" in refuse(prepare, "poems", "--results", "other", "--out", "x")
+    assert "did you mean 'gpt2'" in refuse(prepare, "poems", "--tokenizer", "gpt-2")
+    assert "no effect" in refuse(prepare, "poems", "--text-key", "article")
+    assert not (folder / "results").exists()
+
+
+def test_without_a_terminal_a_line_every_few_seconds_says_how_far_it_is(folder, invoke, monkeypatch):
+    monkeypatch.setattr(prepare, "LINE_SECONDS", 0.0)
+    lines = invoke(prepare, "poems", columns=200).stderr.splitlines()
+    assert any(line.startswith("tokenizing: 2.0 kB of 2.0 kB, 2.0 k tokens, ") for line in lines), lines
+
+
+def test_a_stopped_command_goes_on(folder, invoke, monkeypatch):
+    def stop(screen, progress):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare.PrepareScreen, "on_progress", stop)
+        stopped = invoke(prepare, "poems")
+    assert stopped.exit_code != 0
+    assert "the same command goes on from here" in stopped.stderr
+    assert invoke(prepare, "poems").exit_code == 0

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+from madbench.cli.lm import table
+from madbench.jobs import Record
+from madbench.runs import Store
+from madbench.sweeps.plan import plan
+from madbench.sweeps.preset import load_preset
+from madbench.sweeps.profile import load_profile
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch) -> Store:
+    monkeypatch.chdir(tmp_path)
+    return Store.open(tmp_path / "results")
+
+
+@pytest.fixture
+def fill(store, language_run):
+    """Stores a run of the tiny preset, changed by ``overrides``; gives it back."""
+
+    def call(label="S", train=(3.0, 2.5, 2.0), *, overrides=(), preset="tiny", precision="float32", **choices):
+        loaded = load_preset(preset, overrides)
+        sizes = {"model": loaded.model, "training": loaded.training_config(precision)}
+        run = language_run(label, train, **sizes | choices)
+        store.finish(run.job, run.record)
+        return run
+
+    return call
+
+
+@pytest.fixture
+def shown(invoke):
+    """``shown(*words)``: the words of the table's rows."""
+
+    def call(*words):
+        output = invoke(table, *words, columns=160)
+        assert not output.exception, output.exception
+        return [line.split() for line in output.stdout.split("\n\n")[0].splitlines()[2:]]
+
+    return call
+
+
+def test_the_store_is_tabulated_in_the_order_of_the_grammar(fill, shown):
+    fill("R-c", [2.0])
+    fill("S", [3.0])
+    assert shown() == [
+        ["S", "3.000", "3.100", "6.200", "3.100", "320", "0.990", "1"],
+        ["R-c", "2.000", "2.100", "4.200", "1", "1", "1", "1", "2.100", "320", "0.990", "1"],
+    ]
+
+
+def test_labels_choose_and_order_the_rows_and_a_missing_one_is_a_warning(fill, invoke, shown):
+    for label in ("S", "R", "R-c"):
+        fill(label)
+    assert [row[0] for row in shown("R-c", "S")] == ["R-c", "S"]
+    output = invoke(table, "{S,G}")
+    assert output.exit_code == 0 and output.stderr == "warning: no run of G is as asked\n"
+
+
+def test_several_protocols_are_listed_and_every_way_to_choose_one_works(fill, refuse, shown):
+    fill("S", [2.0])
+    fill("S", [2.1], overrides=["training.steps=600"])
+    fill("S", [2.2], corpus="deadbeef01234567", details={"corpus": {"name": "owt", "digest": "deadbeef01234567"}})
+    fill("S", [2.3], counting="published")
+    fill("S", [2.4], preset="mini")
+    message = refuse(table)
+    assert "5 protocols" in message and len(message.splitlines()) == 6
+    ids = {line.split("  ")[2].partition(": ")[0]: line.split()[0] for line in message.splitlines()[1:]}
+    for words, loss in [
+        (["training.steps=600"], "2.100"),
+        (["--corpus", "owt"], "2.200"),
+        (["--corpus", "results/corpora/owt"], "2.200"),
+        (["--corpus", "deadbeef"], "2.200"),
+        (["--budget", "published"], "2.300"),
+        (["--preset", "mini"], "2.400"),
+        (["--preset", "tiny", "--corpus", "shelf", "--budget", "strict"], "2.000"),
+        (["--protocol", ids["corpus shelf (c0ffee01), preset tiny, float32, budget strict"]], "2.000"),
+    ]:
+        assert [row[1] for row in shown(*words)] == [loss], words
+
+
+def test_runs_in_two_precisions_are_two_protocols(fill, refuse, shown):
+    fill("S", [2.0], preset="mini")
+    fill("S", [2.1], preset="mini", precision="bfloat16")
+    assert "2 protocols" in refuse(table, "--preset", "mini")
+    assert shown("--preset", "mini", "precision=bfloat16")[0][1] == "2.100"
+
+
+def test_a_choice_that_fits_nothing_lists_what_there_is(fill, refuse):
+    fill("S")
+    for words in (["R"], ["--preset", "gpt2"], ["--corpus", "owt"], ["--protocol", "00000000"]):
+        message = refuse(table, *words)
+        assert message.startswith("results: none of its language-model runs is as asked; it has:\n")
+        assert message.endswith("preset tiny, float32, budget strict: S")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--protocol", "c0ffee", "--preset", "tiny"], "--protocol c0ffee: the other choices have no effect beside it"),
+        (["--thresholds", "2.0,x"], "--thresholds '2.0,x': expected losses such as 2.0,1.9"),
+        (["--thresholds", ""], "--thresholds '': expected losses such as 2.0,1.9"),
+        (["--thresholds", "2,2.0"], "give each once"),
+        (["--thresholds", "0"], "threshold 0: expected a loss above 0"),
+        (["--json", "-f", "csv"], "--json has no effect with --format csv"),
+        (["--preset", "tinny"], "preset 'tinny': no such preset or file; did you mean 'tiny'?"),
+        (["trainin.steps=1"], "override 'trainin.steps': unknown key; did you mean 'training.steps'?"),
+        (["S-x"], "label 'S-x'"),
+    ],
+)
+def test_what_is_not_allowed_is_said(fill, refuse, words, message):
+    fill("S")
+    assert message in refuse(table, *words)
+
+
+def test_a_store_without_language_models_says_how_to_make_some(store, refuse):
+    (job,) = plan(["S"], load_profile("quick"), tasks=["compression"])
+    store.finish(job, Record("finished", {"accuracy": 0.5}))
+    assert refuse(table) == "results: no language-model runs yet; madbench lm G-cg-q-12o makes some"
+    assert refuse(table, "--results", "nowhere") == "nowhere: there is no such results folder"
+
+
+def test_a_failed_run_is_no_result(fill, store, language_run, shown):
+    run = fill("S")
+    store.finish(replace(run.job, label="R"), Record("failed", {}, [], {}, "out of memory"))
+    assert [row[0] for row in shown()] == ["S"]
+
+
+def test_thresholds_are_those_given(fill, shown, invoke):
+    fill("S", [3.0, 2.0, 1.95])
+    assert "to 2.5  to 1.97" in invoke(table, "--thresholds", "2.5,1.97", columns=160).stdout
+    assert shown("--thresholds", "2.5,1.97")[0][4:6] == ["2", "3"]
+
+
+def test_every_format_says_the_same(fill, invoke):
+    fill("S", [2.0])
+    outputs = {name: invoke(table, "--format", name).stdout for name in ("markdown", "latex", "csv", "json")}
+    assert "| S | 2.000 | 2.100 | 4.200 | 1 | 1 | 1 | 1 | 320 | 0.990 | 1 |" in outputs["markdown"]
+    assert r"\texttt{S} & 2.000 & 2.100 & 4.200 & 1 & 1 & 1 & 1 & 320 & 0.990 & 1 \\" in outputs["latex"]
+    content = json.loads(outputs["json"])
+    assert "Nats per token" in content["caption"]
+    lines = list(csv.DictReader(io.StringIO(outputs["csv"])))
+    found = [(cell["label"], cell["quantity"], cell["mean"]) for cell in content["cells"]]
+    assert [(line["label"], line["quantity"], float(line["mean"])) for line in lines] == found
+    assert ("S", "loss_l5", 2.0) in found
+    assert invoke(table, "--json").stdout == outputs["json"]
+
+
+def test_80_columns_cut_nothing(fill, invoke):
+    for seed in (0, 1):
+        for label in ("S-p", "G-pcg-q-12o"):
+            fill(label, [2.0 + seed / 10], seed=seed)
+    output = invoke(table, columns=80).stdout
+    assert max(map(len, output.splitlines())) <= 80 and "…" not in output
+    assert {"2.050", "±0.071", "0.990", "320"} <= set(output.split())
+
+
+def test_a_damaged_run_is_named_and_the_others_are_tabulated(fill, store, shown, invoke):
+    fill("S")
+    run = fill("R")
+    (store.root / "runs" / run.job.id / "curve.csv").unlink()
+    assert [row[0] for row in shown()] == ["S"]
+    assert f"warning: results/runs/{run.job.id}/curve.csv: missing" in invoke(table).stderr

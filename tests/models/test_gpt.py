@@ -1,0 +1,162 @@
+"""The GPT-2 model around a mixer: its equations, initial weights, counts, and decoding token by token."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from madbench.errors import TrainingError
+from madbench.language_jobs import GPTConfig
+from madbench.models.gpt import GPT
+from madbench.operators.registry import build
+
+DECODABLE = ("S", "S-p", "S-c", "R-cg-q", "R-12o!", "R-p-q-1", "G-cg-q-12o")
+
+
+def make(label="S", vocab_size=11, d_model=16, n_layer=2, seq_len=8, n_head=2, positions="none"):
+    torch.manual_seed(0)
+    config = GPTConfig(d_model=d_model, n_layer=n_layer, seq_len=seq_len, n_head=n_head, positions=positions)
+    return GPT(vocab_size, config, lambda: build(label, d_model, seq_len, n_head=n_head, counting="published"))
+
+
+def widen(model):
+    """Weights large enough that every path through the model shows, in float64."""
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3, generator=generator)
+    return model.double()
+
+
+def tokens(length=8, batch=3, vocab_size=11):
+    return torch.randint(vocab_size, (batch, length), generator=torch.Generator().manual_seed(1))
+
+
+def layer_norm(x, gain):
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / torch.sqrt(centred.square().mean(-1, keepdim=True) + 1e-5) * gain
+
+
+@pytest.mark.parametrize("positions", ["none", "learned"])
+def test_the_model_is_pre_norm_blocks_and_an_output_tied_to_the_embedding(positions):
+    model, ids = widen(make("R-g-q-12o", positions=positions)), tokens(length=6)
+    w = model.state_dict()
+    x = w["embedding.weight"][ids]
+    if positions == "learned":
+        x = x + w["positions.weight"][:6]
+    for n, block in enumerate(model.blocks):
+        x = x + block.mixer(layer_norm(x, w[f"blocks.{n}.mixer_norm.weight"]))
+        inner = layer_norm(x, w[f"blocks.{n}.mlp_norm.weight"]) @ w[f"blocks.{n}.mlp.up.weight"].T
+        x = x + (inner * 0.5 * (1 + torch.erf(inner / math.sqrt(2)))) @ w[f"blocks.{n}.mlp.down.weight"].T
+    torch.testing.assert_close(model(ids), layer_norm(x, w["norm.weight"]) @ w["embedding.weight"].T)
+
+
+def test_the_state_dict_has_these_names():
+    names = {name for name in make(positions="learned").state_dict() if not name.startswith("blocks.1.")}
+    block = {"mixer_norm", "mixer.q", "mixer.k", "mixer.v", "mixer.o", "mlp_norm", "mlp.up", "mlp.down"}
+    assert names == {f"{part}.weight" for part in {"embedding", "positions", "norm"} | {f"blocks.0.{p}" for p in block}}
+
+
+def test_the_softmax_label_at_the_papers_size_has_the_parameters_of_gpt2_without_positions():
+    with torch.device("meta"):
+        model = make("S", vocab_size=50304, d_model=768, n_layer=12, seq_len=1024, n_head=12, positions="learned")
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert count == 50304 * 768 + 1024 * 768 + 12 * (12 * 768**2 + 2 * 768) + 768 == 124_373_760
+
+
+@pytest.mark.parametrize("label", ["S", "G-cg-q-12o"])
+def test_weights_start_at_0_02_and_those_that_end_in_the_stream_smaller_by_the_depth(label):
+    model = make(label, vocab_size=64, d_model=64, n_layer=8, positions="learned")
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            assert (parameter == 1).all(), name
+        elif name.endswith((".bias", ".p")):
+            assert (parameter == 0).all(), name
+        else:
+            std = 0.02 / 4 if name.endswith(("mixer.o.weight", "mlp.down.weight")) else 0.02
+            assert parameter.std().item() == pytest.approx(std, abs=4 * std / (2 * parameter.numel()) ** 0.5), name
+
+
+def test_the_loss_is_the_mean_of_nats_in_float32_even_under_autocast():
+    model, ids = make("R-12o!", vocab_size=64, d_model=32), tokens(vocab_size=64)
+    targets = ids.flip(0)
+    logits = model(ids).double()
+    rows = [-logits[b, t].log_softmax(-1)[targets[b, t]] for b in range(3) for t in range(8)]
+    assert model.loss(ids, targets).item() == pytest.approx(torch.stack(rows).mean().item(), rel=1e-6)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model.loss(ids, targets)
+    assert loss.dtype == torch.float32 and loss.item() == pytest.approx(torch.stack(rows).mean().item(), rel=1e-2)
+
+
+def test_norms_and_the_residual_stream_stay_float32_under_autocast():
+    model, dtypes = make("G-cg-q-12o"), set()
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.register_forward_hook(lambda module, inputs, output: dtypes.update((inputs[0].dtype, output.dtype)))
+    with torch.autocast("cpu", torch.bfloat16):
+        model.loss(tokens(), tokens()).backward()
+    assert dtypes == {torch.float32}
+    assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("label", ["S", "R-12o!"])
+def test_later_tokens_do_not_change_earlier_logits(label):
+    model, ids = widen(make(label)), tokens()
+    changed = ids.clone()
+    changed[:, 5] = (changed[:, 5] + 1) % 11
+    before, after = model(ids), model(changed)
+    torch.testing.assert_close(after[:, :5], before[:, :5])
+    assert (after[:, 5:] - before[:, 5:]).norm() > 1e-3
+
+
+@pytest.mark.parametrize("positions", ["none", "learned"])
+@pytest.mark.parametrize("label", DECODABLE)
+@torch.no_grad()
+def test_steps_give_the_logits_of_the_whole_sequence(label, positions):
+    model, ids = widen(make(label, positions=positions, d_model=32)), tokens()
+    state, rows = None, []
+    for column in ids.unbind(1):
+        logits, state = model.step(column, state)
+        rows.append(logits)
+    assert state.position == 8
+    torch.testing.assert_close(torch.stack(rows, dim=1), model(ids), rtol=1e-10, atol=1e-10)
+
+
+@torch.no_grad()
+def test_a_sliding_step_of_one_block_sees_the_newest_seq_len_tokens_alone():
+    model, ids, state = widen(make("R-12o!", n_layer=1, seq_len=4)), tokens(9), None
+    for column in ids.unbind(1):
+        logits, state = model.step(column, state, slide=True)
+    torch.testing.assert_close(logits, model(ids[:, -4:])[:, -1])
+
+
+def test_more_tokens_than_learned_positions_are_refused():
+    model = make(positions="learned", seq_len=4)
+    with pytest.raises(TrainingError, match="5 tokens, but the model learned positions for seq_len = 4"):
+        model(tokens(5))
+    state = None
+    for column in tokens(4).unbind(1):
+        _, state = model.step(column, state)
+    with pytest.raises(TrainingError, match="5 tokens, but"):
+        model.step(column, state, slide=True)
+
+
+def test_a_mixer_without_steps_cannot_decode():
+    model = GPT(11, GPTConfig(d_model=16, n_layer=1, seq_len=8), nn.Identity)
+    with pytest.raises(TrainingError, match="Identity has no 'step'"):
+        model.step(tokens()[:, 0])
+
+
+def test_the_gradient_of_the_embedding_comes_from_both_ends():
+    model, ids = widen(make()), tokens(batch=1)
+    model.loss(ids, ids).backward()
+    table = model.embedding.weight.detach().clone().requires_grad_()
+    x = F.embedding(ids, table)
+    for block in model.blocks:
+        x = block(x)
+    F.cross_entropy((model.norm(x) @ table.T)[0], ids[0]).backward()
+    torch.testing.assert_close(model.embedding.weight.grad, table.grad)

@@ -1,0 +1,101 @@
+"""Sampling: greedy and random draws, what limits them, windows, and settings that are refused."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from madbench.errors import TrainingError
+from madbench.language_jobs import GPTConfig
+from madbench.models.gpt import GPT
+from madbench.models.sampling import generate
+from madbench.operators.registry import build
+
+
+@pytest.fixture(scope="module")
+def make():
+    def make(label="R-12o!", positions="none", seq_len=8):
+        torch.manual_seed(0)
+        config = GPTConfig(d_model=16, n_layer=2, seq_len=seq_len, positions=positions)
+        model = GPT(11, config, lambda: build(label, 16, seq_len, counting="published"))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.normal_(std=0.4)
+        return model
+
+    return make
+
+
+def sample(model, prompt=(3, 1), count=5, seed=0, **how):
+    return list(generate(model, prompt, count, generator=torch.Generator().manual_seed(seed), **how))
+
+
+@pytest.mark.parametrize("label", ["S-p", "R-cg-q", "G-cg-q-12o"])
+def test_temperature_zero_takes_the_likeliest_id_of_the_whole_sequence_each_time(make, label):
+    model, ids = make(label), [3, 1]
+    for _ in range(6):
+        ids.append(int(model(torch.tensor([ids]))[0, -1].argmax()))
+    assert sample(model, count=6, temperature=0) == ids[2:]
+
+
+def test_draws_follow_the_probabilities_of_the_logits(make):
+    model = make()
+    expected = (model(torch.tensor([[3, 1]]))[0, -1] / 1.5).softmax(-1)
+    generator = torch.Generator().manual_seed(0)
+    draws = [next(generate(model, [3, 1], 1, generator=generator, temperature=1.5)) for _ in range(600)]
+    observed = torch.bincount(torch.tensor(draws), minlength=11) / 600
+    assert (observed - expected).abs().max() < 4 * 0.5 / 600**0.5
+
+
+def test_one_seed_gives_one_text_and_another_seed_another(make):
+    model = make()
+    assert sample(model, count=8) == sample(model, count=8) != sample(model, count=8, seed=1)
+
+
+def test_top_k_draws_among_the_likeliest_only(make):
+    model = make()
+    likeliest = set(model(torch.tensor([[3, 1]]))[0, -1].topk(2).indices.tolist())
+    drawn = {sample(model, count=1, seed=seed, temperature=50.0, top_k=2)[0] for seed in range(30)}
+    assert drawn == likeliest
+    assert sample(model, top_k=1) == sample(model, temperature=0)
+    assert sample(model, top_k=99) == sample(model)
+
+
+def test_padding_rows_of_the_embedding_are_never_drawn(make):
+    model = make()
+    drawn = set(itertools.chain(*(sample(model, count=6, seed=s, temperature=50.0, vocab_size=4) for s in range(10))))
+    assert drawn == {0, 1, 2, 3}
+
+
+def test_text_goes_on_beyond_the_context_in_a_sliding_window(make):
+    assert len(sample(make(seq_len=4), prompt=[1, 2, 3, 4, 5, 6], count=9)) == 9
+
+
+def test_an_id_is_drawn_when_it_is_asked_for(make):
+    assert next(generate(make(), [1], 10**9, generator=torch.Generator())) < 11
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"prompt": []}, r"one or more ids from 0 to 10, got \[\]"),
+        ({"prompt": [11]}, r"ids from 0 to 10, got \[11\]"),
+        ({"temperature": -1.0}, "temperature must be a number of at least 0, got -1.0"),
+        ({"temperature": float("nan")}, "temperature must be a number of at least 0, got nan"),
+        ({"top_k": 0}, "top_k must be at least 1, got 0"),
+        ({"top_k": 3, "temperature": 0}, "top_k has no effect at temperature 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused_before_anything_is_drawn(make, how, message):
+    prompt = how.pop("prompt", [1])
+    with pytest.raises(TrainingError, match=message):
+        generate(make(), prompt, 1, generator=torch.Generator(), **how)
+
+
+def test_learned_positions_end_where_they_end(make):
+    model = make("S", positions="learned", seq_len=4)
+    assert len(sample(model, prompt=[1, 2], count=3)) == 3  # the last one drawn is not read
+    with pytest.raises(TrainingError, match="5 tokens, but the model learned positions for seq_len = 4"):
+        sample(model, prompt=[1, 2], count=4)

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from madbench.errors import ConfigError, StoreError
+from madbench.text.corpus import Corpus, open_corpus
+from madbench.text.prepare import prepare
+
+TEXT = "naïve café, déjà vu. " * 100
+
+
+@pytest.fixture
+def prepared(tmp_path) -> Corpus:
+    (tmp_path / "book.txt").write_text(TEXT)
+    return prepare([str(tmp_path / "book.txt")], tmp_path / "corpus", validation=0.1)
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """nanoGPT's two files, ids in bytes."""
+    folder = tmp_path / "shakespeare"
+    folder.mkdir()
+    np.frombuffer(TEXT.encode(), np.uint8).astype("<u2").tofile(folder / "train.bin")
+    np.array([65, 256, 66], "<u2").tofile(folder / "val.bin")
+    return folder
+
+
+def test_a_prepared_corpus_opens_with_its_text_and_counts(prepared):
+    train, val = (prepared.tokens(split) for split in ("train", "val"))
+    assert prepared.tokenizer().decode(np.concatenate([train, val])) == TEXT
+    assert train[-1] == val[-1] == prepared.tokenizer().end_of_text
+    assert (prepared.vocab_size, prepared.padded_vocab_size) == (257, 320)
+    text_bytes = prepared.token_bytes()
+    splits = prepared.description()["splits"]
+    for split, tokens in (("train", train), ("val", val)):
+        assert splits[split]["tokens"] == len(tokens)
+        assert splits[split]["bytes"] == text_bytes[tokens].sum() == len(tokens) - 1
+    assert splits["train"]["bytes"] + splits["val"]["bytes"] == len(TEXT.encode())
+    json.dumps(prepared.description(), allow_nan=False)
+
+
+def test_a_corpus_can_be_handed_to_another_process(prepared):
+    prepared.token_bytes()
+    again = pickle.loads(pickle.dumps(prepared))
+    assert again == prepared
+    assert again.digest == prepared.digest
+
+
+def test_the_digest_is_of_the_tokens_and_the_tokenizer_not_of_name_and_place(prepared, tmp_path):
+    moved = prepared.folder.rename(tmp_path / "moved")
+    assert open_corpus(moved).digest == prepared.digest
+    other = prepare([str(tmp_path / "book.txt")], tmp_path / "other", validation=0.1, name="other")
+    assert other.name == "other"
+    assert other.digest == prepared.digest
+    assert prepare([str(tmp_path / "book.txt")], tmp_path / "less", validation=0.2).digest != prepared.digest
+    (moved / "manifest.json").unlink()
+    assert open_corpus(moved, tokenizer="bytes").digest == prepared.digest
+    assert open_corpus(moved, tokenizer="none:257").digest != prepared.digest
+
+
+def test_nanogpt_files_open_in_a_read_only_folder(foreign):
+    before = sorted(foreign.iterdir())
+    foreign.chmod(0o555)
+    corpus = open_corpus(foreign, tokenizer="bytes")
+    assert sorted(foreign.iterdir()) == before
+    assert corpus.name == "shakespeare"
+    assert corpus.tokenizer().decode(corpus.tokens("train")) == TEXT
+    val = corpus.description()["splits"]["val"]
+    assert (val["tokens"], val["bytes"], val["documents"]) == (3, 2, None)
+
+
+def test_ids_without_a_tokenizer_leave_bytes_unknown(foreign):
+    corpus = open_corpus(foreign, tokenizer="none:300")
+    assert corpus.vocab_size == 300
+    assert corpus.token_bytes() is None
+    assert corpus.description()["splits"]["val"]["bytes"] is None
+    with pytest.raises(ConfigError, match="none:300, ids and nothing else"):
+        corpus.tokenizer()
+    for spec in ("none", "none:", "none:x", "none:0"):
+        with pytest.raises(ConfigError, match="expected none:N"):
+            open_corpus(foreign, tokenizer=spec)
+
+
+def test_a_char_level_corpus_asks_for_its_vocabulary_and_its_pickle_is_not_loaded(foreign, tmp_path):
+    bomb = f"cpathlib\nPath\n(S'{tmp_path / 'loaded'}'\ntR."
+    (foreign / "meta.pkl").write_text(bomb)
+    with pytest.raises(ConfigError, match="--tokenizer none:65"):
+        open_corpus(foreign)
+    assert open_corpus(foreign, tokenizer="none:257").vocab_size == 257
+
+
+def test_an_id_beyond_the_vocabulary_is_named_with_file_and_place(foreign):
+    ids = np.full(5_000_000, 7, "<u2")
+    ids[4_500_123] = 60_000
+    ids.tofile(foreign / "train.bin")
+    with pytest.raises(ConfigError, match=r"train.bin, token 4500123: token id 60000 is beyond the vocabulary of 257"):
+        open_corpus(foreign, tokenizer="bytes")
+
+
+def test_reading_nanogpt_files_is_reported_and_remembered_until_they_change(foreign, tmp_path):
+    reads = []
+
+    def read(**options):
+        reads.clear()
+        corpus = open_corpus(foreign, cache=tmp_path / "cache", on_read=lambda *read: reads.append(read), **options)
+        return corpus, sum(count for count, _ in reads)
+
+    size = sum((foreign / name).stat().st_size for name in ("train.bin", "val.bin"))
+    first, count = read(tokenizer="bytes")
+    assert count == size
+    assert {total for _, total in reads} == {size}
+    second, count = read(tokenizer="bytes")
+    assert count == 0
+    assert second == first
+    assert read(tokenizer="none:257")[1] == size
+    np.array([65, 65, 66], "<u2").tofile(foreign / "val.bin")
+    changed, count = read(tokenizer="bytes")
+    assert count == size
+    assert changed.digest != first.digest
+    for remembered in (tmp_path / "cache").iterdir():
+        remembered.write_text("{")
+    assert read(tokenizer="bytes")[0] == changed
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(foreign, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert open_corpus(foreign, tokenizer="bytes", cache=tmp_path / "file").vocab_size == 257
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_truncated_file_is_named_with_both_sizes(prepared, foreign, split):
+    for folder, options in ((prepared.folder, {}), (foreign, {"tokenizer": "bytes"})):
+        path = folder / f"{split}.bin"
+        size = path.stat().st_size
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(
+            StoreError, match=rf"{split}.bin: truncated: {size - 1} bytes .* {size if not options else 2}"
+        ):
+            open_corpus(folder, **options)
+
+
+def test_a_file_longer_than_its_manifest_is_refused(prepared):
+    with open(prepared.folder / "val.bin", "ab") as file:
+        file.write(b"ab")
+    with pytest.raises(StoreError, match=r"val.bin: \d+ bytes where its manifest has \d+"):
+        open_corpus(prepared.folder)
+
+
+def test_what_is_no_corpus_says_what_is_missing(tmp_path, foreign):
+    with pytest.raises(ConfigError, match="no such folder; madbench lm prepare makes one"):
+        open_corpus(tmp_path / "absent")
+    with pytest.raises(ConfigError, match=r"train.bin and val.bin missing"):
+        open_corpus(tmp_path)
+    (foreign / "val.bin").write_bytes(b"")
+    with pytest.raises(StoreError, match=r"val.bin: empty"):
+        open_corpus(foreign, tokenizer="bytes")
+
+
+def test_a_tokenizer_that_contradicts_the_manifest_is_refused(prepared):
+    assert open_corpus(prepared.folder, tokenizer="bytes") == prepared
+    with pytest.raises(ConfigError, match="its tokenizer is bytes; 'gpt2' cannot be"):
+        open_corpus(prepared.folder, tokenizer="gpt2")
+
+
+def test_a_tokenizer_that_would_give_other_ids_is_refused(prepared):
+    path = prepared.folder / "manifest.json"
+    path.write_text(path.read_text().replace(prepared.tokenizer().digest, "0" * 64))
+    with pytest.raises(ConfigError, match="written with tokenizer bytes of digest 0000000000000000; the one here has"):
+        open_corpus(prepared.folder).tokenizer()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": 99}', '{"format": 1}'])
+def test_a_damaged_manifest_says_how_to_mend_it(prepared, content):
+    (prepared.folder / "manifest.json").write_text(content)
+    with pytest.raises(StoreError, match=r"manifest.json.*--force"):
+        open_corpus(prepared.folder)

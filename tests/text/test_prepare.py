@@ -1,0 +1,406 @@
+from __future__ import annotations
+
+import errno
+import functools
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import madbench
+from madbench.errors import ConfigError, MadbenchError, StoreError
+from madbench.text import prepare as module
+from madbench.text.corpus import open_corpus
+from madbench.text.encoding import Batch, Encoder, SplitRule, encode_all
+from madbench.text.prepare import default_corpus, prepare
+
+SHARE = 0.2  # fifty documents are enough for validation by whole documents
+
+
+def texts_of(corpus, split) -> list[str]:
+    ids = np.array(corpus.tokens(split))
+    ends = np.flatnonzero(ids == corpus.tokenizer().end_of_text)
+    return [corpus.tokenizer().decode(ids[start:end]) for start, end in zip([0, *(ends + 1)], ends)]
+
+
+def bins(folder) -> list[bytes]:
+    return [(folder / f"{split}.bin").read_bytes() for split in ("train", "val")]
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch) -> list[str]:
+    """Three shards of 100 documents each and one text file; every batch holds a few documents."""
+    monkeypatch.setattr(module, "BATCH_CHARACTERS", 2000)
+    rng = random.Random(0)
+    words = []
+    for shard in range(3):
+        lines = [json.dumps({"text": f"{shard}.{i}: " + "añ " * rng.randrange(99)}) for i in range(100)]
+        words.append(str(tmp_path / f"{shard}.jsonl"))
+        Path(words[-1]).write_text("\n".join(lines))
+    (tmp_path / "whole.txt").write_text("a file is one document\n" * 50)
+    return [*words, str(tmp_path / "whole.txt")]
+
+
+@pytest.fixture
+def whole(words, tmp_path):
+    return prepare(words, tmp_path / "whole", validation=SHARE)
+
+
+def test_documents_are_in_order_and_on_the_side_their_hash_says(whole, words):
+    documents = [json.loads(line)["text"] for word in words[:3] for line in Path(word).read_text().splitlines()]
+    documents.append(Path(words[3]).read_text())
+    share = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64 for text in documents]
+    assert texts_of(whole, "val") == [text for text, at in zip(documents, share) if at < SHARE]
+    assert texts_of(whole, "train") == [text for text, at in zip(documents, share) if at >= SHARE]
+    splits = whole.manifest.splits
+    assert sum(facts.documents for facts in splits.values()) == len(documents)
+    assert sum(facts.bytes for facts in splits.values()) == sum(len(text.encode()) for text in documents)
+
+
+def test_the_manifest_names_and_hashes_every_source(whole, words):
+    for source, word in zip(whole.manifest.sources, words, strict=True):
+        assert source.name == word
+        assert source.sha256 == hashlib.sha256(Path(word).read_bytes()).hexdigest()
+        assert source.documents == (1 if word.endswith(".txt") else 100)
+    for split, content in zip(("train", "val"), bins(whole.folder)):
+        assert whole.manifest.splits[split].sha256 == hashlib.sha256(content).hexdigest()
+    assert whole.manifest.madbench == madbench.__version__
+    assert "sha256" in whole.manifest.split_rule
+
+
+def test_the_files_do_not_depend_on_the_number_of_workers(whole, words, tmp_path):
+    assert bins(prepare(words, tmp_path / "two", validation=SHARE, workers=2).folder) == bins(whole.folder)
+
+
+def test_copies_of_a_document_are_on_one_side(tmp_path):
+    lines = [json.dumps({"text": f"document {i % 60}"}) for i in range(240)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    corpus = prepare([str(tmp_path / "a.jsonl")], tmp_path / "corpus", validation=SHARE)
+    train, val = (set(texts_of(corpus, split)) for split in ("train", "val"))
+    assert train.isdisjoint(val)
+    assert len(train | val) == 60
+
+
+def test_of_few_documents_the_end_of_each_is_for_validation(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(name + "é" * 998 + name.upper())
+    corpus = prepare([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], tmp_path / "corpus", validation=0.01)
+    assert texts_of(corpus, "val") == ["é" * 9 + "A", "é" * 9 + "B"]
+    assert texts_of(corpus, "train") == ["a" + "é" * 989, "b" + "é" * 989]
+    assert "last 1% of every document" in corpus.manifest.split_rule
+
+
+def test_the_same_request_again_reads_nothing_even_in_a_read_only_folder(whole, words):
+    whole.folder.chmod(0o555)
+    seen = []
+    assert prepare(words, whole.folder, validation=SHARE, on_progress=seen.append) == whole
+    assert seen == []
+
+
+@pytest.mark.parametrize(("workers", "stops"), [(1, (1, 5, 3, 12)), (2, (9,))])
+def test_interrupted_at_any_batch_the_same_call_goes_on_from_there(whole, words, tmp_path, workers, stops):
+    class Interrupt(BaseException):
+        pass
+
+    batches = 0
+    for stop in stops:
+        calls = []
+
+        def interrupt(progress, calls=calls, stop=stop):
+            calls.append(progress)
+            if len(calls) == stop:
+                raise Interrupt
+
+        with pytest.raises(Interrupt):
+            prepare(words, tmp_path / "corpus", validation=SHARE, workers=workers, on_progress=interrupt)
+        batches += stop
+    rest = []
+    corpus = prepare(words, tmp_path / "corpus", validation=SHARE, workers=workers, on_progress=rest.append)
+    assert bins(corpus.folder) == bins(whole.folder)
+    assert corpus.manifest.sources == whole.manifest.sources
+    assert corpus.digest == whole.digest
+    if workers == 1:
+        once = []
+        prepare(words, tmp_path / "once", validation=SHARE, on_progress=once.append)
+        assert batches + len(rest) == len(once)
+    assert sorted(path.name for path in corpus.folder.iterdir()) == ["lock", "manifest.json", "train.bin", "val.bin"]
+
+
+KILLED = """
+import os, signal, sys
+from madbench.text import prepare as module
+module.BATCH_CHARACTERS, module.SAVE_SECONDS = 2000, 0
+calls = []
+def kill(progress):
+    calls.append(progress)
+    if len(calls) == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+module.prepare(sys.argv[3:], sys.argv[2], validation=0.2, on_progress=kill)
+"""
+
+
+def test_killed_the_same_call_goes_on_from_the_last_save(whole, words, tmp_path):
+    folder = tmp_path / "corpus"
+    environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1])}
+    command = [sys.executable, "-c", KILLED, "7", str(folder), *words]
+    assert subprocess.run(command, check=False, env=environment).returncode == -signal.SIGKILL
+    with open(folder / "partial" / "train.bin", "ab") as file:
+        file.write(b"ids that no state counts")
+    with pytest.raises(StoreError, match="not finished; the madbench lm prepare command"):
+        open_corpus(folder)
+    rest, once = [], []
+    assert bins(prepare(words, folder, validation=SHARE, on_progress=rest.append).folder) == bins(whole.folder)
+    prepare(words, tmp_path / "once", validation=SHARE, on_progress=once.append)
+    assert len(rest) == len(once) - 6  # the seventh batch was reported, and not yet saved
+
+
+ORPHANED = """
+import multiprocessing, os, signal, sys
+from madbench.text import prepare as module
+module.BATCH_CHARACTERS = 2000
+def kill(progress):
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+if __name__ == "__main__":
+    module.prepare(sys.argv[2:], sys.argv[1], validation=0.2, workers=2, on_progress=kill)
+"""
+
+
+def test_workers_end_with_a_killed_parent(words, tmp_path):
+    def is_alive(pid: str) -> bool:
+        stat = Path("/proc", pid, "stat")
+        return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+    environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1])}
+    command = [sys.executable, "-c", ORPHANED, str(tmp_path / "corpus"), *words]
+    pids = subprocess.run(command, check=False, env=environment, stdout=subprocess.PIPE, text=True).stdout.split()
+    assert len(pids) == 2
+    deadline = time.monotonic() + 30
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_full_disk_keeps_what_is_done(whole, words, tmp_path, monkeypatch):
+    room, pwrite = 30_000, os.pwrite
+
+    def write(descriptor, data, offset):
+        nonlocal room
+        if room == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = pwrite(descriptor, data[:room], offset)
+        room -= written
+        return written
+
+    monkeypatch.setattr(os, "pwrite", write)
+    with pytest.raises(StoreError, match=r"partial/(train|val).bin: no space left"):
+        prepare(words, tmp_path / "corpus", validation=SHARE)
+    state = json.loads((tmp_path / "corpus" / "partial" / "progress.json").read_bytes())
+    assert 0 < sum(state["counts"]["tokens"].values()) <= 15_000
+    room = 1 << 30
+    assert bins(prepare(words, tmp_path / "corpus", validation=SHARE).folder) == bins(whole.folder)
+
+
+def test_a_disk_too_full_for_the_state_keeps_the_state_before(whole, words, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fill_the_disk(progress):
+        if progress.tokens > 5000:
+            patch.setattr(os, "pwrite", fail)
+            patch.setattr(os, "fsync", fail)
+
+    with monkeypatch.context() as patch, pytest.raises(StoreError, match=r"partial/(train|val).bin: no space left"):
+        prepare(words, tmp_path / "corpus", validation=SHARE, on_progress=fill_the_disk)
+    assert bins(prepare(words, tmp_path / "corpus", validation=SHARE).folder) == bins(whole.folder)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_damaged_shard_is_named_and_mended_without_reading_the_others_again(whole, words, tmp_path, workers):
+    good = Path(words[2]).read_bytes()
+    Path(words[2]).write_bytes(good[:-300] + b"}")
+    with pytest.raises(ConfigError, match=r"2.jsonl:\d+: not valid JSON"):
+        prepare(words, tmp_path / "corpus", validation=SHARE, workers=workers)
+    state = json.loads((tmp_path / "corpus" / "partial" / "progress.json").read_bytes())
+    assert [source["name"] for source in state["ended"]] == words[:2]
+    Path(words[2]).write_bytes(good)
+    rest = []
+    corpus = prepare(words, tmp_path / "corpus", validation=SHARE, workers=workers, on_progress=rest.append)
+    assert rest[0].done > sum(Path(word).stat().st_size for word in words[:2])
+    assert bins(corpus.folder) == bins(whole.folder)
+
+
+def test_another_corpus_in_the_folder_is_replaced_by_force_alone(whole, words, tmp_path):
+    before = bins(whole.folder)
+    for changes, why in (
+        ({"validation": 0.5}, "validation 0.2 then, 0.5 now"),
+        ({"tokenizer": "bpe:300"}, "tokenizer bytes then, bpe:300 now"),
+        ({"words": words[:3]}, "4 sources then, 3 now"),
+        ({"words": words[::-1]}, "0.jsonl then, .*whole.txt now"),
+    ):
+        options = {"words": words, "validation": SHARE} | changes
+        with pytest.raises(ConfigError, match=f"holds another corpus \\(.*{why}\\); .* --force"):
+            prepare(options.pop("words"), whole.folder, **options)
+    os.utime(words[1], ns=(1, 1))
+    with pytest.raises(ConfigError, match="1.jsonl has changed since"):
+        prepare(words, whole.folder, validation=SHARE)
+    assert bins(whole.folder) == before
+    replaced = prepare(words, whole.folder, validation=0.5, force=True)
+    assert replaced.digest != whole.digest
+    assert bins(whole.folder) != before
+
+
+def test_the_old_corpus_stays_until_the_new_one_is_complete(whole, words):
+    def check(progress):
+        assert open_corpus(whole.folder) == whole
+
+    prepare(words, whole.folder, validation=0.5, force=True, on_progress=check)
+    assert open_corpus(whole.folder) != whole
+
+
+def test_an_unfinished_corpus_of_another_request_is_dropped_by_force_alone(whole, words, tmp_path):
+    def stop(progress):
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "corpus"
+    with pytest.raises(KeyboardInterrupt):
+        prepare(words, folder, validation=0.5, on_progress=stop)
+    with pytest.raises(ConfigError, match=r"unfinished corpus of another request \(validation 0.5 then, 0.2 now\)"):
+        prepare(words, folder, validation=SHARE)
+    assert bins(prepare(words, folder, validation=SHARE, force=True).folder) == bins(whole.folder)
+
+
+@pytest.mark.parametrize("damage", ["{", '{"recipe": 1}'])
+def test_a_damaged_state_is_dropped_by_force_alone(whole, words, tmp_path, damage):
+    folder = tmp_path / "corpus"
+    (folder / "partial").mkdir(parents=True)
+    (folder / "partial" / "progress.json").write_text(damage)
+    with pytest.raises(StoreError, match=r"progress.json.*--force starts afresh"):
+        prepare(words, folder, validation=SHARE)
+    assert bins(prepare(words, folder, validation=SHARE, force=True).folder) == bins(whole.folder)
+
+
+def test_token_files_of_another_program_are_not_written_over(words, tmp_path):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "val.bin").write_bytes(b"ab")
+    with pytest.raises(ConfigError, match="token files of another program"):
+        prepare(words, tmp_path / "corpus")
+    assert (tmp_path / "corpus" / "val.bin").read_bytes() == b"ab"
+
+
+@pytest.mark.parametrize("moves", range(3))
+def test_killed_while_the_files_move_up_the_next_call_finishes(whole, words, monkeypatch, moves):
+    done, replace = 0, os.replace
+
+    def kill(source, target):
+        nonlocal done
+        if Path(target).parent == whole.folder:
+            done += 1
+            if done > moves:
+                raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", kill)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(words, whole.folder, validation=0.5, force=True)
+    with pytest.raises(MadbenchError):
+        open_corpus(whole.folder)
+    reads = []
+    corpus = prepare(words, whole.folder, validation=0.5, on_progress=reads.append)
+    assert reads == []
+    assert corpus.manifest.recipe.validation == 0.5
+    assert not (whole.folder / "partial").exists()
+
+
+def test_one_process_at_a_time_prepares_a_folder(words, tmp_path):
+    held = threading.Event()
+    with module._locked(tmp_path, wait=False):
+        with pytest.raises(StoreError, match="another process is preparing this corpus"):
+            prepare(words, tmp_path, validation=SHARE)
+        waiting = threading.Thread(target=lambda: (prepare(words, tmp_path, validation=SHARE, wait=True), held.set()))
+        waiting.start()
+        assert not held.wait(0.1)
+    waiting.join(30)
+    assert held.is_set()
+
+
+def test_a_killed_worker_is_an_error_and_not_a_wait():
+    dying = types.SimpleNamespace(encode_batch=functools.partial(map, eval), end_of_text=0)
+    batch = Batch(["__import__('os')._exit(9)"], None, is_last=True)
+    with pytest.raises(MadbenchError, match="fewer --workers"):
+        list(encode_all([batch] * 20, Encoder(dying, "uint16", SplitRule(0.5, by_tail=False)), workers=2))
+
+
+def test_a_bpe_is_trained_on_the_training_text_and_kept_with_the_corpus(tmp_path):
+    pytest.importorskip("tokenizers")
+    pytest.importorskip("tiktoken")
+    (tmp_path / "a.txt").write_text("the cat sat on the mat. " * 200 + "zebrazebra " * 40)
+    word = str(tmp_path / "a.txt")
+    corpus = prepare([word], tmp_path / "corpus", tokenizer="bpe:265", validation=0.1)
+    assert corpus.vocab_size == 265
+    assert (
+        corpus.tokenizer().decode(np.concatenate([corpus.tokens(split) for split in ("train", "val")]))
+        == (tmp_path / "a.txt").read_text()
+    )
+    tokens = corpus.tokenizer().tokens
+    assert any(b"the" in token for token in tokens)
+    assert not any(b"zeb" in token for token in tokens)
+    assert "trained on" in corpus.manifest.notes[0]
+    assert prepare([word], tmp_path / "corpus", tokenizer="bpe:265", validation=0.1) == corpus
+    file = str(tmp_path / "corpus" / "tokenizer.json")
+    other = prepare([word], tmp_path / "other", tokenizer=file, validation=0.1)
+    assert other.digest == corpus.digest
+    (tmp_path / "corpus" / "tokenizer.json").unlink()
+    assert other.tokenizer().vocab_size == 265
+    bytes_now = prepare([word], tmp_path / "other", validation=0.1, force=True)
+    assert bytes_now.vocab_size == 257
+    assert not (tmp_path / "other" / "tokenizer.json").exists()
+
+
+def test_no_text_for_a_split_is_an_error(tmp_path):
+    (tmp_path / "short.txt").write_text("abc")
+    with pytest.raises(ConfigError, match="leave val without text: 1 documents"):
+        prepare([str(tmp_path / "short.txt")], tmp_path / "corpus")
+    (tmp_path / "short.txt").write_text("")
+    with pytest.raises(ConfigError, match="leave train and val without text: 0 documents"):
+        prepare([str(tmp_path / "short.txt")], tmp_path / "corpus")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"validation": 0}, "above 0 and below 1"),
+        ({"validation": 1.5}, "above 0 and below 1"),
+        ({"workers": 0}, "expected at least 1"),
+        ({"tokenizer": "gpt3"}, "did you mean 'gpt2'"),
+    ],
+)
+def test_a_wrong_option_touches_nothing(words, tmp_path, options, message):
+    with pytest.raises(ConfigError, match=message):
+        prepare(words, tmp_path / "corpus", **options)
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_the_default_corpus_is_prepared_once(words, tmp_path, monkeypatch):
+    find = module.find_sources
+    monkeypatch.setattr(module, "find_sources", lambda given, key: find(words if given == ["stdlib"] else given, key))
+    seen = []
+    first = default_corpus(tmp_path / "results", seen.append)
+    assert seen
+    assert first.name.startswith("stdlib-3.")
+    assert first.folder == tmp_path / "results" / "corpora" / first.name
+    os.utime(words[0], ns=(1, 1))
+    seen.clear()
+    assert default_corpus(tmp_path / "results", seen.append) == first
+    assert seen == []

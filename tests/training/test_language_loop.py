@@ -1,0 +1,469 @@
+"""A language-model run against the recipe written out by hand; interruptions, divergence, records and refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import functools
+import importlib
+import io
+import itertools
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from madbench import files
+from madbench.errors import ConfigError, StoreError, TrainingError
+from madbench.jobs import StopTraining
+from madbench.language_jobs import LanguageTraining
+from madbench.runs import Store
+from madbench.text.batches import evaluation_starts, training_starts
+from madbench.text.prepare import prepare
+from madbench.training import language_loop, language_state
+from madbench.training.checkpoints import NAME
+from madbench.training.language_evaluation import Evaluation
+from madbench.training.language_model import build_gpt
+from madbench.training.weights import load_model
+
+HERE = Path(__file__).parent
+WEIGHTS = "keep/weights.safetensors"
+TIMINGS = {"seconds", "tokens_per_second", "memory_bytes"}
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """The module of the tiny corpus and jobs, which other processes use too."""
+    monkeypatch.syspath_prepend(str(HERE))
+    return importlib.import_module("tiny_language")
+
+
+@pytest.fixture
+def corpus(tiny, tmp_path):
+    return tiny.make_corpus(tmp_path / "corpus")
+
+
+@pytest.fixture
+def job(tiny, corpus):
+    return tiny.make_job(corpus)
+
+
+@pytest.fixture
+def train(corpus, tmp_path):
+    """``train(job, report, **how)`` in a folder that all calls share; ``train.work`` is that folder."""
+    work = tmp_path / "work"
+    work.mkdir()
+
+    def train(job, report=lambda progress: None, **how):
+        return language_loop.train_language_job(job, work, report, **{"corpus": corpus} | how)
+
+    train.work = work
+    return train
+
+
+class StopAt:
+    """Raises ``StopTraining`` at the given steps, once each."""
+
+    def __init__(self, *steps):
+        self.steps, self.seen = list(steps), []
+
+    def __call__(self, progress):
+        self.seen.append(progress["step"])
+        if progress["step"] in self.steps:
+            self.steps.remove(progress["step"])
+            raise StopTraining
+
+
+@pytest.fixture
+def every_step(monkeypatch):
+    """Reports come at every step."""
+    monkeypatch.setattr(language_loop, "REPORT_SECONDS", -1)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still unless a test moves it: ``clock[0]`` is the time in seconds."""
+    now = [0.0]
+    monkeypatch.setattr(language_state.time, "monotonic", lambda: now[0])
+    return now
+
+
+def untimed(curve):
+    return [{name: value for name, value in row.items() if name not in TIMINGS} for row in curve]
+
+
+def weights_in(work):
+    return load_model(work / WEIGHTS)[0].state_dict()
+
+
+def assert_same_weights(first, second, **tolerance):
+    assert first.keys() == second.keys()
+    for name in first:
+        torch.testing.assert_close(first[name], second[name], **tolerance or {"rtol": 0, "atol": 0})
+
+
+def window_rows(corpus, split, starts, seq_len):
+    """Inputs and targets of the windows, cut out one by one."""
+    ids = corpus.tokens(split).tolist()
+    rows = torch.tensor([ids[start : start + seq_len + 1] for start in starts])
+    return rows[:, :-1], rows[:, 1:]
+
+
+def mean_nats(model, inputs, targets):
+    """Mean of -log p over all targets, written out, in float64."""
+    logits = model(inputs).double()
+    chosen = logits.gather(-1, targets[..., None])[..., 0]
+    return (torch.logsumexp(logits, -1) - chosen).mean()
+
+
+def test_a_run_learns_and_evaluates_on_time(job, train):
+    record = train(job)
+    assert record.status == "finished" and record.error == ""
+    evaluations = [row for row in record.curve if "evaluation" in row]
+    assert [(row["step"], row["evaluation"]) for row in evaluations] == [(5, 1), (10, 2), (15, 3), (20, 4)]
+    assert evaluations[-1]["train_loss"] < 0.75 * evaluations[0]["train_loss"]
+    assert evaluations[-1]["validation_loss"] < 4 < math.log(257)
+
+
+def test_rows_lie_a_twentieth_of_an_evaluation_apart(tiny, corpus, train, monkeypatch):
+    monkeypatch.setattr(language_loop, "ROWS_PER_EVALUATION", 3)
+    record = train(tiny.make_job(corpus, steps=20, eval_every=10))
+    assert [row["step"] for row in record.curve] == [3, 6, 9, 10, 12, 15, 18, 20]
+    assert [row["tokens"] for row in record.curve] == [128 * row["step"] for row in record.curve]
+
+
+@pytest.mark.parametrize("label, positions", [("S", "learned"), ("G-cg-q-12o", "none")])
+def test_two_steps_are_the_recipe_written_out_by_hand(label, positions, tiny, corpus, train):
+    job = tiny.make_job(
+        corpus, label, positions=positions, steps=2, eval_every=1, warmup_steps=1, learning_rate=4e-3,
+        min_learning_rate=1e-3, weight_decay=0.3, grad_clip=0.5, beta1=0.8, beta2=0.9,
+    )  # fmt: skip
+    record = train(job)
+
+    model = build_gpt(job)
+    parameters = dict(model.named_parameters())
+    first = {name: torch.zeros_like(p) for name, p in parameters.items()}
+    second = {name: torch.zeros_like(p) for name, p in parameters.items()}
+    for step, rate in enumerate([4e-3 * 1 / 2, 4e-3]):
+        starts = training_starts(job.derived_seed("order"), step, 8, len(corpus.tokens("train")), 16)
+        loss = mean_nats(model, *window_rows(corpus, "train", starts, 16))
+        gradients = dict(zip(parameters, torch.autograd.grad(loss, parameters.values())))
+        norm = math.sqrt(sum(float(g.double().square().sum()) for g in gradients.values()))
+        assert record.curve[step]["step_loss"] == pytest.approx(loss.item(), rel=1e-5)
+        assert record.curve[step]["grad_norm"] == pytest.approx(norm, rel=1e-4)
+        assert record.curve[step]["learning_rate"] == pytest.approx(rate)
+        with torch.no_grad():
+            for name, p in parameters.items():
+                g = gradients[name] * min(1.0, 0.5 / norm)
+                first[name] = 0.8 * first[name] + 0.2 * g
+                second[name] = 0.9 * second[name] + 0.1 * g * g
+                mean, square = first[name] / (1 - 0.8 ** (step + 1)), second[name] / (1 - 0.9 ** (step + 1))
+                if p.ndim >= 2 and not name.endswith(".p"):
+                    p.mul_(1 - rate * 0.3)
+                p.sub_(rate * mean / (square.sqrt() + 1e-8))
+    assert_same_weights(weights_in(train.work), model.state_dict(), rtol=1e-3, atol=1e-5)
+
+
+def test_the_rate_warms_up_and_then_follows_a_cosine():
+    config = LanguageTraining(steps=100, eval_every=10, warmup_steps=20, learning_rate=2.0, min_learning_rate=0.5)
+    rates = [language_loop.scheduled_rate(config, step) for step in range(101)]
+    assert rates[:20] == pytest.approx([2.0 * (step + 1) / 21 for step in range(20)])
+    assert (rates[20], rates[60], rates[100]) == pytest.approx((2.0, 1.25, 0.5))
+    assert all(later < earlier for earlier, later in itertools.pairwise(rates[20:]))
+    only_warmup = dataclasses.replace(config, warmup_steps=100)
+    assert language_loop.scheduled_rate(only_warmup, 99) == pytest.approx(2.0 * 100 / 101)
+
+
+def test_the_losses_are_those_of_the_evaluated_windows_counted_one_by_one(job, corpus, train):
+    record = train(job)
+    model = load_model(train.work / WEIGHTS)[0]
+    tokens = {split: len(corpus.tokens(split)) for split in ("train", "val")}
+    sampled = window_rows(corpus, "train", evaluation_starts("train", 4, 10, tokens["train"], 16), 16)
+    inputs, targets = window_rows(corpus, "val", evaluation_starts("val", 4, 10, tokens["val"], 16), 16)
+    with torch.no_grad():
+        nats, train_loss = float(mean_nats(model, inputs, targets)), float(mean_nats(model, *sampled))
+    last = record.curve[-1]
+    assert last["train_loss"] == pytest.approx(train_loss, rel=1e-5)
+    assert last["validation_loss"] == pytest.approx(nats, rel=1e-5)
+    text_bytes = int((targets < 256).sum())
+    assert text_bytes < targets.numel()  # ends of text have no bytes
+    assert last["validation_bits_per_byte"] == pytest.approx(nats * 160 / math.log(2) / text_bytes, rel=1e-5)
+
+
+def test_metrics_are_read_off_the_curve(tiny, corpus, train):
+    record = train(tiny.make_job(corpus, steps=12, eval_every=2))
+    rows = [row for row in record.curve if "evaluation" in row]
+    assert len(rows) == 6
+    assert record.metrics == {
+        "loss_l5": pytest.approx(sum(row["train_loss"] for row in rows[1:]) / 5),
+        "train_loss": rows[-1]["train_loss"],
+        "validation_loss": rows[-1]["validation_loss"],
+        "validation_bits_per_byte": rows[-1]["validation_bits_per_byte"],
+        "best_validation_loss": min(row["validation_loss"] for row in rows),
+    }
+
+
+def test_fewer_than_five_evaluations_are_all_averaged(tiny, corpus, train):
+    record = train(tiny.make_job(corpus, steps=2, eval_every=1))
+    assert record.metrics["loss_l5"] == pytest.approx(sum(row["train_loss"] for row in record.curve) / 2)
+
+
+def test_ids_without_text_have_no_bits_per_byte(tiny, train, tmp_path):
+    corpus = tiny.make_corpus(tmp_path / "ids", "none:257")
+    record = train(tiny.make_job(corpus, steps=1, eval_every=1), corpus=corpus)
+    assert "validation_loss" in record.metrics
+    assert not any("bits_per_byte" in name for name in [*record.metrics, *record.curve[-1]])
+
+
+def test_micro_batches_change_the_result_by_rounding_only(tiny, corpus, train):
+    job = tiny.make_job(corpus, steps=5)
+    whole = train(job)
+    expected = weights_in(train.work)
+    for micro_batch in (1, 3):
+        record = train(job, micro_batch=micro_batch)
+        assert record.details["micro_batch"] == micro_batch
+        for row, other in zip(untimed(record.curve), untimed(whole.curve), strict=True):
+            assert row == pytest.approx(other, rel=1e-5)
+        assert_same_weights(weights_in(train.work), expected, rtol=1e-3, atol=1e-5)
+
+
+def test_a_run_is_a_function_of_its_job(job, train):
+    first, second, other = train(job), train(job), train(dataclasses.replace(job, seed=1))
+    assert first.metrics == second.metrics and untimed(first.curve) == untimed(second.curve)
+    assert untimed(other.curve) != untimed(first.curve)
+
+
+def test_a_run_trains_in_bfloat16_and_keeps_float32_weights(tiny, corpus, train):
+    record = train(tiny.make_job(corpus, steps=2, eval_every=2, precision="bfloat16"))
+    assert record.status == "finished"
+    assert {tensor.dtype for tensor in weights_in(train.work).values()} == {torch.float32}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of the compiler's modules
+def test_a_compiled_run_gives_the_same_losses(job, train):
+    plain, compiled = train(job), train(job, compile=True)
+    assert compiled.details["compiled"] and not plain.details["compiled"]
+    assert compiled.metrics == pytest.approx(plain.metrics, rel=1e-3)
+
+
+@pytest.mark.parametrize("label", ["R-cg-q-12o", "S"])
+def test_a_resumed_run_ends_with_the_same_numbers_bit_for_bit(label, tiny, corpus, train, every_step):
+    job = tiny.make_job(corpus, label)
+    expected = train(job)
+    weights = weights_in(train.work)
+    assert not (train.work / NAME).exists()
+    report = StopAt(1, 5, 7, 8, 20)  # the first step, an evaluation, two in a row, the last step
+    record = None
+    while record is None:
+        try:
+            record = train(job, report)
+        except StopTraining:
+            continue
+    assert report.steps == [] and report.seen == list(range(1, 21))
+    assert record.metrics == expected.metrics and untimed(record.curve) == untimed(expected.curve)
+    assert_same_weights(weights_in(train.work), weights)
+
+
+def test_ten_steps_and_a_kill_and_ten_steps_are_twenty_steps(job, train, tmp_path, every_step):
+    expected = train(job)
+    weights = weights_in(train.work)
+    command = [sys.executable, str(HERE / "tiny_language.py"), str(tmp_path / "corpus"), str(train.work), "10"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    killed = subprocess.run(command, check=False, env=environment, capture_output=True, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    report = StopAt()
+    record = train(job, report)
+    assert report.seen == list(range(11, 21))
+    assert untimed(record.curve) == untimed(expected.curve)
+    assert_same_weights(weights_in(train.work), weights)
+
+
+def test_seconds_are_those_of_training_and_add_up_over_interruptions(job, train, monkeypatch, clock, every_step):
+    losses, save, accumulate = Evaluation.losses, language_loop.save_checkpoint, language_loop.backward
+
+    def taking(seconds, function):
+        def slowly(*arguments, **named):
+            clock[0] += seconds
+            return function(*arguments, **named)
+
+        return slowly
+
+    monkeypatch.setattr(Evaluation, "losses", taking(1000, losses))
+    monkeypatch.setattr(language_loop, "save_checkpoint", taking(70, save))
+    monkeypatch.setattr(language_loop, "backward", taking(2, accumulate))
+    with pytest.raises(StopTraining):
+        train(job, StopAt(7))
+    record = train(job)
+    assert [row["seconds"] for row in record.curve] == [2 * row["step"] for row in record.curve]
+    assert {row["tokens_per_second"] for row in record.curve} == {64.0}
+    assert (record.details["seconds"], record.details["tokens_per_second"]) == (40, 64)
+
+
+def test_writing_checkpoints_takes_a_twentieth_of_the_time_at_most(tiny, corpus, train, monkeypatch, clock):
+    saves, accumulate = [], language_loop.backward
+
+    def slow_save(work, job, model, optimizer, state, seconds):
+        saves.append(state.step)
+        clock[0] += 3
+
+    def slow_step(*arguments):
+        clock[0] += 4
+        return accumulate(*arguments)
+
+    monkeypatch.setattr(language_loop, "save_checkpoint", slow_save)
+    monkeypatch.setattr(language_loop, "backward", slow_step)
+    train(tiny.make_job(corpus, steps=40))
+    assert saves == [4, 20, 36]  # after more than 15 seconds, then after more than 60 each time
+
+
+def test_a_huge_learning_rate_ends_diverged_with_a_curve_and_no_metrics_or_weights(tiny, corpus, train):
+    record = train(tiny.make_job(corpus, learning_rate=1e30, warmup_steps=0, grad_clip=0.0))
+    assert record.status == "diverged" and record.metrics == {} and len(record.curve) < 20
+    assert not math.isfinite(record.curve[-1]["step_loss"])
+    assert record.error == f"loss was not finite at step {record.curve[-1]['step']}"
+    assert not (train.work / WEIGHTS).exists()
+
+
+def test_a_validation_loss_that_is_not_finite_ends_diverged(job, train, monkeypatch):
+    monkeypatch.setattr(
+        Evaluation, "losses", lambda *_: {"evaluation": 1, "train_loss": 1.0, "validation_loss": math.inf}
+    )
+    record = train(job)
+    assert record.status == "diverged" and record.curve[-1]["step"] == 5
+
+
+def test_reports_carry_the_last_known_loss_and_speed(job, train, every_step, monkeypatch):
+    monkeypatch.setattr(language_loop, "ROWS_PER_EVALUATION", 2)
+    reports = []
+    record = train(job, reports.append)
+    assert [report["step"] for report in reports] == list(range(1, 21))
+    assert {report["total_steps"] for report in reports} == {20}
+    assert reports[0]["loss"] is None and reports[0]["tokens_per_second"] is None
+    rows = {row["step"]: row for row in record.curve}
+    assert (reports[2]["loss"], reports[2]["tokens_per_second"]) == (rows[2]["step_loss"], rows[2]["tokens_per_second"])
+
+
+def test_the_record_says_where_the_number_comes_from(job, corpus, train):
+    details = train(job).details
+    model = build_gpt(job)
+    assert details["model_parameters"] == sum(p.numel() for p in model.parameters())
+    assert details["seeds"] == {stream: job.derived_seed(stream) for stream in ("init", "order")}
+    assert details["corpus"] == corpus.description() and details["corpus"]["digest"] == job.corpus
+    assert details["evaluation"]["windows"] == 10 and details["evaluation"]["seq_len"] == 16
+    assert details["path"] == "dense" and details["steps"] == 20 and details["flops_per_token"] > 0
+    assert (details["world_size"], details["micro_batch"], details["compiled"]) == (1, 8, False)
+
+
+def test_utilisation_is_recorded_only_where_the_peak_is_known(tiny, corpus, train, monkeypatch):
+    job = tiny.make_job(corpus, steps=1, eval_every=1)
+    assert "mfu" not in train(job).curve[0]
+    monkeypatch.setattr(language_loop, "peak_flops", lambda name, precision: 1e12)
+    record = train(job)
+    row = record.curve[0]
+    assert row["mfu"] == pytest.approx(row["tokens_per_second"] * record.details["flops_per_token"] / 1e12)
+
+
+def test_the_store_takes_the_weights_into_the_folder_of_the_run(job, corpus, tmp_path):
+    store = Store.open(tmp_path / "results")
+    with store.claim(job) as work:
+        record = language_loop.train_language_job(job, work, lambda progress: None, corpus=corpus)
+        store.finish(job, record)
+    run = store.read(job.id)
+    assert run.record.curve == record.curve and run.job == job
+    model, loaded_job = load_model(run.folder / "weights.safetensors")
+    assert loaded_job == job
+    assert model.state_dict().keys() == build_gpt(job).state_dict().keys()
+
+
+def test_the_folder_of_a_prepared_corpus_stands_for_it(tiny, train, tmp_path):
+    (tmp_path / "texts").mkdir()
+    for number in range(40):
+        (tmp_path / "texts" / f"{number}.txt").write_text(f"{number}: {tiny.RHYME}")
+    corpus = prepare([str(tmp_path / "texts")], tmp_path / "prepared", validation=0.3, workers=1)
+    record = train(tiny.make_job(corpus, steps=1, eval_every=1), corpus=corpus.folder)
+    assert record.details["corpus"] == corpus.description()
+
+
+def test_another_corpus_is_refused(job, tiny, train, tmp_path):
+    other = tiny.make_corpus(tmp_path / "other", "none:257")
+    with pytest.raises(TrainingError, match=f"{other.digest}, but the job is for corpus {job.corpus}"):
+        train(job, corpus=other)
+
+
+def test_a_vocabulary_smaller_than_the_corpus_is_refused(job, train):
+    with pytest.raises(TrainingError, match="257 token ids, but the job's model has 256.*must be 320"):
+        train(dataclasses.replace(job, vocab_size=256))
+
+
+def test_a_token_beyond_the_vocabulary_is_refused_and_named(job, corpus, train):
+    np.full(3880, 300, "<u2").tofile(corpus.folder / "train.bin")  # damaged after it was opened
+    with pytest.raises(ConfigError, match="train.bin: token id 300 is beyond the vocabulary of 257"):
+        train(job)
+
+
+@pytest.mark.parametrize("micro_batch", [0, -1])
+def test_micro_batches_without_windows_are_refused(micro_batch, job, train):
+    with pytest.raises(ConfigError, match=f"micro_batch must be at least 1, got {micro_batch}"):
+        train(job, micro_batch=micro_batch)
+
+
+def test_processes_that_do_not_divide_a_step_are_refused(job, train, monkeypatch):
+    monkeypatch.setattr(language_loop, "world_size", lambda: 3)
+    with pytest.raises(ConfigError, match="3 processes cannot share the 8 windows of a step"):
+        train(job)
+
+
+def test_the_checkpoint_of_another_job_is_refused(job, train, every_step):
+    with pytest.raises(StopTraining):
+        train(job, StopAt(2))
+    other = dataclasses.replace(job, seed=1)
+    with pytest.raises(TrainingError, match=f"belongs to job {job.id}, not to {other.id}"):
+        train(other)
+
+
+def test_a_damaged_checkpoint_is_refused(job, train, every_step):
+    with pytest.raises(StopTraining):
+        train(job, StopAt(2))
+    content = (train.work / NAME).read_bytes()
+    (train.work / NAME).write_bytes(content[: len(content) // 2])
+    with pytest.raises(TrainingError, match="cannot be used.*delete it"):
+        train(job)
+
+
+def test_a_checkpoint_holds_the_job_beside_the_weights(job, train, every_step):
+    with pytest.raises(StopTraining):
+        train(job, StopAt(2))
+    assert load_model(train.work / NAME)[1] == job
+
+
+class FullDisk(io.FileIO):
+    def write(self, content):
+        if self.tell() + len(content) > 10_000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(content)
+
+
+def test_a_full_disk_keeps_the_earlier_checkpoint_and_says_so(job, train, every_step, monkeypatch):
+    with pytest.raises(StopTraining):
+        train(job, StopAt(2))
+    before = (train.work / NAME).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "open", FullDisk, raising=False)
+        with pytest.raises(StoreError, match=f"{NAME}: no space left"):
+            train(job, StopAt(4))
+    assert (train.work / NAME).read_bytes() == before
+    assert [path.name for path in train.work.iterdir()] == [NAME]
+
+
+def test_a_picklable_train_function_can_be_bound_for_worker_processes(corpus):
+    import pickle
+
+    bound = functools.partial(language_loop.train_language_job, corpus=corpus)
+    assert pickle.loads(pickle.dumps(bound)).keywords["corpus"].digest == corpus.digest

@@ -1,0 +1,77 @@
+"""From a language-model job to its model, its optimiser and its parameters by group."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from madbench.language_jobs import GPTConfig, LanguageJob, LanguageTraining
+from madbench.training.language_model import build_gpt, make_optimizer, parameter_groups
+
+MODEL = GPTConfig(d_model=32, n_layer=2, seq_len=16, mix_rank=2)
+JOB = LanguageJob("G-cg-q-12o", "0" * 16, 64, MODEL, LanguageTraining(tokens_per_step=64, steps=500), counting="published")
+
+
+def test_the_seed_alone_decides_the_initial_weights_and_random_state_is_left_alone():
+    state = torch.get_rng_state()
+    first, again, other = build_gpt(JOB), build_gpt(JOB), build_gpt(replace(JOB, seed=1))
+    assert torch.equal(torch.get_rng_state(), state)
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name])
+    assert not torch.equal(first.embedding.weight, other.embedding.weight)
+
+
+def test_the_model_has_the_shape_of_the_job():
+    job = replace(JOB, label="S", model=replace(MODEL, n_head=4, positions="learned"))
+    model = build_gpt(job)
+    assert model.embedding.weight.shape == (64, 32) and model.positions.weight.shape == (16, 32)
+    assert len(model.blocks) == 2
+    allocation = build_gpt(JOB).blocks[1].mixer.allocation
+    assert (model.blocks[0].mixer.n_head, allocation.max_len, allocation.ranks.mix) == (4, 16, 2)
+    assert allocation.counting == "published"
+
+
+def test_linear_maps_decay_and_biases_gains_and_diagonals_do_not():
+    model = build_gpt(replace(JOB, model=replace(MODEL, positions="learned")))
+    optimizer = make_optimizer(model, replace(JOB.training, weight_decay=0.3, learning_rate=2e-3, beta1=0.8, beta2=0.9))
+    decaying, kept = optimizer.param_groups
+    assert (decaying["weight_decay"], kept["weight_decay"]) == (0.3, 0.0)
+    for group in (decaying, kept):
+        assert group["lr"] == 2e-3 and group["betas"] == (0.8, 0.9)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    without = {names[id(parameter)] for parameter in kept["params"]}
+    assert {names[id(parameter)] for parameter in decaying["params"]} == set(names.values()) - without
+    mixer = {"qk_gate.bias", "vo_gate.bias", "mix1.p", "mix2.p", "mix1.gate.bias", "mix2.gate.bias"}
+    block = {f"mixer.{name}" for name in mixer} | {"mixer_norm.weight", "mlp_norm.weight"}
+    assert without == {f"blocks.{n}.{name}" for n in (0, 1) for name in block} | {"norm.weight"}
+
+
+@pytest.mark.parametrize("label", ["S", "R-c", "G-cg-q-12o"])
+def test_every_parameter_is_in_one_group_and_counted_once(label):
+    model = build_gpt(replace(JOB, label=label))
+    rows = parameter_groups(model)
+    assert sum(row["parameters"] for row in rows) == sum(p.numel() for p in model.parameters())
+    assert sum(row["tensors"] for row in rows) == len(list(model.parameters()))
+    keys = [(row["group"], row["decays"]) for row in rows]
+    assert len(set(keys)) == len(keys)
+
+
+def test_groups_have_the_parameters_of_the_budgets_terms():
+    model = build_gpt(replace(JOB, model=replace(MODEL, positions="learned")))
+    terms = model.blocks[0].mixer.allocation.terms
+    sizes = {}
+    for row in parameter_groups(model):
+        sizes[row["group"]] = sizes.get(row["group"], 0) + row["parameters"]
+    assert sizes == {
+        "embedding": 64 * 32,
+        "positions": 16 * 32,
+        "norms": 5 * 32,
+        "mlp": 2 * 8 * 32**2,
+        "mixer projections": 2 * (terms["qk"] + terms["vo"]),
+        "mixer conv": 2 * terms["conv"],
+        "mixer gates": 2 * (terms["qk_gate"] + terms["vo_gate"]),
+        "mixing gates": 2 * (terms["mix1"] + terms["mix2"]),
+        "mixing tables": 2 * (terms["mix1_tables"] + terms["mix2_tables"]),
+    }

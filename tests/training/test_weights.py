@@ -1,0 +1,88 @@
+"""Saved weights load as the model that they were, and files that are something else are refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from madbench.errors import StoreError, TrainingError
+from madbench.language_jobs import GPTConfig, LanguageJob, LanguageTraining
+from madbench.training.checkpoints import save_checkpoint
+from madbench.training.language_model import build_gpt, make_optimizer
+from madbench.training.weights import load_model, save_weights
+
+MODEL = GPTConfig(d_model=16, n_layer=1, seq_len=8, positions="learned")
+TRAINING = LanguageTraining(tokens_per_step=8, steps=10, eval_every=10)
+JOB = LanguageJob("R-cg-q-12o", "0" * 16, 64, MODEL, TRAINING, counting="published")
+
+
+class State:
+    def __init__(self):
+        self.seconds = 0.0
+
+
+@pytest.fixture
+def model():
+    model = build_gpt(JOB)
+    with torch.no_grad():
+        model.embedding.weight.add_(1)
+    return model
+
+
+@pytest.fixture(params=["weights.safetensors", "checkpoint.pt"])
+def saved(request, model, tmp_path):
+    if request.param.endswith(".pt"):
+        save_checkpoint(tmp_path, JOB, model, make_optimizer(model, TRAINING), State(), seconds=1.0)
+    else:
+        save_weights(tmp_path / request.param, model, JOB)
+    return tmp_path / request.param
+
+
+def test_weights_come_back_bit_for_bit_with_their_job(saved, model):
+    loaded, job = load_model(saved)
+    assert job == JOB and job.id == JOB.id and not loaded.training
+    assert loaded.state_dict().keys() == model.state_dict().keys()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor)
+
+
+def test_a_truncated_file_is_refused(saved):
+    saved.write_bytes(saved.read_bytes()[:-100])
+    with pytest.raises(TrainingError, match=f"{saved.name}: not a readable file of weights"):
+        load_model(saved)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "checkpoint.pt"])
+def test_a_missing_file_is_said_to_be_missing(tmp_path, name):
+    with pytest.raises(TrainingError, match="there is no such file"):
+        load_model(tmp_path / name)
+
+
+def test_weights_of_another_program_are_refused(tmp_path):
+    save_file({"x": torch.ones(2)}, tmp_path / "foreign.safetensors")
+    torch.save({"model": {}}, tmp_path / "foreign.pt")
+    torch.save([1, 2], tmp_path / "list.pt")
+    for name in ("foreign.safetensors", "foreign.pt", "list.pt"):
+        with pytest.raises(TrainingError, match=f"{name}: holds no job"):
+            load_model(tmp_path / name)
+
+
+def test_a_checkpoint_of_another_kind_of_job_is_refused(tmp_path):
+    torch.save({"config": json.dumps({"label": "S", "task": "compression"}), "model": {}}, tmp_path / "mad.pt")
+    with pytest.raises(TrainingError, match="its job is not one of a language model"):
+        load_model(tmp_path / "mad.pt")
+
+
+def test_weights_that_do_not_fit_their_job_are_refused(tmp_path, model):
+    save_weights(tmp_path / "w.safetensors", model, replace(JOB, model=replace(MODEL, n_layer=2)))
+    with pytest.raises(TrainingError, match="do not fit the job in the same file"):
+        load_model(tmp_path / "w.safetensors")
+
+
+def test_saving_where_nothing_can_be_written_is_an_error(tmp_path, model):
+    with pytest.raises(StoreError):
+        save_weights(tmp_path / "no such folder" / "w.safetensors", model, JOB)
