@@ -57,7 +57,6 @@ DEFAULTS = {
 }
 
 OnStep = Callable[..., None]
-"""Called with ``completed``, the steps taken."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,11 @@ class MissingExtraError(MadbenchError):
     """An optional dependency is not installed."""
 
     def __init__(self, what: str, extra: str):
-        super().__init__(f"{what} needs an optional package; install it with: pip install 'madbench[{extra}]'")
+        super().__init__(what, extra)  # as they are, so that the error crosses processes
+
+    def __str__(self) -> str:
+        what, extra = self.args
+        return f"{what} needs an optional package; install it with: pip install 'madbench[{extra}]'"
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from madbench.config import from_mapping
 from madbench.errors import ConfigError
 
-SCHEMA = 1  # raised when the same job would give other numbers than before
+SCHEMA = 2  # raised when the same job would give other numbers than before
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False, default=vars)
 

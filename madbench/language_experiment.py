@@ -66,7 +66,7 @@ class LanguageExperiment:
         from madbench.training.distributed import is_distributed
         from madbench.training.language_loop import train_language_job
 
-        how = {"corpus": self.corpus.folder, "micro_batch": micro_batch, "compile": compile}
+        how = {"corpus": self.corpus, "micro_batch": micro_batch, "compile": compile}
         if is_distributed():
             if slots is not None:
                 raise ConfigError("--slots has no effect under torchrun: all its processes train one run together")

@@ -107,7 +107,9 @@ def test_a_run_of_nanogpt_that_fails_shows_its_last_line(checkout, corpus, error
 
 
 def test_nanogpt_runs_with_the_seed_of_the_run_and_its_evaluations_are_read(checkout, corpus, tmp_path):
-    options = bench.argparse.Namespace(nanogpt=checkout(SEEDED + PRINTING), batch=16, threads=1, seeds=(3,), settings=[])
+    options = bench.argparse.Namespace(
+        nanogpt=checkout(SEEDED + PRINTING), batch=16, threads=1, seeds=(3,), settings=[]
+    )
     opened = bench.open_corpus(corpus, "none:64")
     job = bench.make_job(options, opened)
     steps = []

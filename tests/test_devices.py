@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from madbench import devices
-from madbench.devices import available_cores, cpu_has_bfloat16_units, default_slots, peak_flops, resolve_device, resolve_precision
+from madbench.devices import (
+    available_cores,
+    cpu_has_bfloat16_units,
+    default_slots,
+    peak_flops,
+    resolve_device,
+    resolve_precision,
+)
 from madbench.errors import ConfigError
 
 
@@ -50,7 +57,9 @@ def test_a_device_that_is_there_is_taken_as_named(gpus):
 @pytest.mark.parametrize(("count", "device"), [(0, "cuda"), (0, "cuda:0"), (2, "cuda:2")])
 def test_a_device_that_is_not_there_is_refused(gpus, count, device):
     gpus(count)
-    with pytest.raises(ConfigError, match=f"device '{device}': this machine has {count} CUDA devices; use --device cpu"):
+    with pytest.raises(
+        ConfigError, match=f"device '{device}': this machine has {count} CUDA devices; use --device cpu"
+    ):
         resolve_device(device)
 
 

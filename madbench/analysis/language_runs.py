@@ -15,6 +15,8 @@ from madbench.sweeps.preset import Preset, load_preset, preset_names
 
 PUBLISHED_VOCABULARY = 50304  # GPT-2's, as padded for the paper's runs
 
+MOST_CHANGES = 6  # beyond which a protocol is not called after a preset
+
 
 @dataclass(frozen=True)
 class LanguageProtocol:
@@ -40,7 +42,7 @@ class LanguageProtocol:
         """The shipped preset nearest to the protocol and what is changed in it: ``tiny training.steps=600``."""
         changes = {name: self._changes(load_preset(name)) for name in preset_names()}
         nearest = min(changes, key=lambda name: len(changes[name]))
-        return " ".join([nearest, *changes[nearest]])
+        return "of its own" if len(changes[nearest]) > MOST_CHANGES else " ".join([nearest, *changes[nearest]])
 
     @property
     def is_comparable_with_paper(self) -> bool:

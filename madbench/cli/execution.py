@@ -25,7 +25,7 @@ def train_and_show(
     as_json: bool,
     **how: Any,
 ) -> tuple[dict[str, Any], bool]:
-    """Trains what is missing and prints the table, unless it is to be JSON.
+    """Trains what is missing and prints the table, unless it is to be JSON or ``console`` is quiet.
 
     Returns the table as JSON has it, empty without a result, and whether any job failed.
     """
@@ -39,7 +39,7 @@ def train_and_show(
         raise
     has_results = summary.failed + summary.busy < len(experiment.jobs)
     table = tabulate(experiment) if has_results else None
-    if table and not as_json:
+    if table and not as_json and not console.quiet:
         print_text_table(table)
         console.print(f"runs: {experiment.results}/runs    again as a table: {table_command}", **PLAIN)
     if summary.busy:

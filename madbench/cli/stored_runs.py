@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.cli.options import RESULTS
+from madbench.language_jobs import LanguageJob
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from madbench.jobs import Job
+    from madbench.jobs import JobBase
     from madbench.runs import Run, Store
 
 
@@ -42,8 +43,12 @@ def run_row(run: Run, named: dict[str, dict[str, dict[str, Any]]]) -> dict[str, 
     }
 
 
-def _change(job: Job, named: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """The named setting nearest to the job's, and the fields in which the two differ."""
+def _change(job: JobBase, named: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """The named setting nearest to the job's and the fields in which the two differ; of a language model its preset."""
+    if isinstance(job, LanguageJob):
+        from madbench.analysis.language_runs import LanguageProtocol
+
+        return LanguageProtocol.of(job).preset
     changes = {
         name: [f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value]
         for name, setting in named.get(job.task, {"": {}}).items()
@@ -76,7 +81,7 @@ def runs_table(rows: list[dict[str, Any]], console: Console) -> RenderableType:
 
     from madbench.cli.tables import fits, plain_table
 
-    table = plain_table([_run_columns(row) for row in rows], right=("lr", "wd", "seed", "acc", "steps/s"))
+    table = plain_table([_run_columns(row) for row in rows], right=("lr", "wd", "seed", "result", "steps/s"))
     if fits(console, table):
         return table
     lines = []
@@ -90,7 +95,9 @@ def runs_table(rows: list[dict[str, Any]], console: Console) -> RenderableType:
 
 
 def _run_columns(row: dict[str, Any]) -> dict[str, Any]:
-    accuracy, speed = row["metrics"].get("accuracy"), row["details"].get("steps_per_second")
+    metrics, details = row["metrics"], row["details"]
+    accuracy, loss = metrics.get("accuracy"), metrics.get("loss_l5")
+    speed = details.get("steps_per_second") or (details["steps"] / details["seconds"] if details.get("seconds") else None)
     return {
         "label": row["label"],
         "task": row["task"],
@@ -99,7 +106,7 @@ def _run_columns(row: dict[str, Any]) -> dict[str, Any]:
         "wd": f"{row['training']['weight_decay']:g}",
         "seed": row["seed"],
         "status": row["status"],
-        "acc": None if accuracy is None else f"{accuracy:.3f}",
+        "result": f"loss {loss:.3f}" if loss is not None else None if accuracy is None else f"acc {accuracy:.3f}",
         "steps/s": None if speed is None else f"{speed:.1f}",
         "folder": row["folder"],
     }

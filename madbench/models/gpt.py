@@ -102,7 +102,9 @@ class GPT(nn.Module):
         """Mean nats per token, a float32 scalar, of targets (B, T) after ids (B, T)."""
         return F.cross_entropy(self(tokens).flatten(0, 1).float(), targets.flatten())
 
-    def step(self, tokens: Tensor, state: DecodingState | None = None, slide: bool = False) -> tuple[Tensor, DecodingState]:
+    def step(
+        self, tokens: Tensor, state: DecodingState | None = None, slide: bool = False
+    ) -> tuple[Tensor, DecodingState]:
         """Decodes one token: ids (B,) -> logits (B, vocab_size), row ``state.position`` of :meth:`forward`.
 
         ``slide`` lets every mixer keep its newest ``seq_len`` tokens only. Raises ``TrainingError`` for a mixer that

@@ -99,6 +99,7 @@ class Corpus:
         return {
             "name": self.name,
             "digest": self.digest,
+            "folder": str(self.folder.resolve()),
             "tokenizer": self.manifest.tokenizer.spec,
             "vocab_size": self.vocab_size,
             "splits": {name: asdict(facts) for name, facts in self.manifest.splits.items()},

@@ -31,10 +31,13 @@ class Evaluation:
         evaluated text over ln 2 and its bytes.
         """
         train_loss = self._mean_loss(model, "train", self._starts("train", number))
-        validation_loss = self._mean_loss(model, "val", self.validation_starts)
-        losses = {"evaluation": number, "train_loss": train_loss, "validation_loss": validation_loss}
+        return {"evaluation": number, "train_loss": train_loss} | self.validation(model)
+
+    def validation(self, model: nn.Module) -> dict[str, float]:
+        """The numbers of the validation windows alone."""
+        losses = {"validation_loss": self._mean_loss(model, "val", self.validation_starts)}
         if self.validation_bytes is not None:
-            nats = validation_loss * self.validation_starts.size * self.batches.seq_len
+            nats = losses["validation_loss"] * self.validation_starts.size * self.batches.seq_len
             losses["validation_bits_per_byte"] = nats / (math.log(2) * self.validation_bytes)
         return losses
 

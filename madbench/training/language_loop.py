@@ -68,7 +68,8 @@ def train_language_job(
 
     Returns:
         A record with status ``finished`` or ``diverged``. On the CPU an interrupted and resumed run returns the same
-        numbers, bit for bit, as an uninterrupted one; micro-batches and processes change them by rounding only.
+        numbers, bit for bit, as an uninterrupted one in as many threads; threads, micro-batches and processes change
+        them by rounding only.
         Seconds, in the curve too, are those of training: evaluations and checkpoints are left out.
 
     Raises:

@@ -41,12 +41,12 @@ def test_temperature_zero_takes_the_likeliest_id_of_the_whole_sequence_each_time
 
 
 def test_draws_follow_the_probabilities_of_the_logits(make):
-    model = make()
+    model = make("S")
     expected = (model(torch.tensor([[3, 1]]))[0, -1] / 1.5).softmax(-1)
     generator = torch.Generator().manual_seed(0)
-    draws = [next(generate(model, [3, 1], 1, generator=generator, temperature=1.5)) for _ in range(600)]
-    observed = torch.bincount(torch.tensor(draws), minlength=11) / 600
-    assert (observed - expected).abs().max() < 4 * 0.5 / 600**0.5
+    draws = [next(generate(model, [3, 1], 1, generator=generator, temperature=1.5)) for _ in range(200)]
+    observed = torch.bincount(torch.tensor(draws), minlength=11) / 200
+    assert (observed - expected).abs().max() < 4 * 0.5 / 200**0.5
 
 
 def test_one_seed_gives_one_text_and_another_seed_another(make):

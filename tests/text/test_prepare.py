@@ -169,7 +169,8 @@ import multiprocessing, os, signal, sys
 from madbench.text import prepare as module
 module.BATCH_CHARACTERS = 2000
 def kill(progress):
-    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    with open("pids", "w") as file:
+        print(*(child.pid for child in multiprocessing.active_children()), file=file)
     os.kill(os.getpid(), signal.SIGKILL)
 if __name__ == "__main__":
     module.prepare(sys.argv[2:], sys.argv[1], validation=0.2, workers=2, on_progress=kill)
@@ -183,7 +184,8 @@ def test_workers_end_with_a_killed_parent(words, tmp_path):
 
     environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1])}
     command = [sys.executable, "-c", ORPHANED, str(tmp_path / "corpus"), *words]
-    pids = subprocess.run(command, check=False, env=environment, stdout=subprocess.PIPE, text=True).stdout.split()
+    subprocess.run(command, check=False, env=environment, cwd=tmp_path)
+    pids = (tmp_path / "pids").read_text().split()
     assert len(pids) == 2
     deadline = time.monotonic() + 30
     while any(map(is_alive, pids)):

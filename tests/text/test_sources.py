@@ -180,6 +180,8 @@ def test_a_truncated_second_frame_is_an_error(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst", "a.parquet"])
 def test_a_file_of_another_format_is_an_error(tmp_path, name):
+    if not name.endswith("gz"):
+        pytest.importorskip("pyarrow")
     (tmp_path / name).write_bytes(lines_of(DOCUMENTS))
     assert error_of(tmp_path / name).startswith(f"{tmp_path / name}: damaged after ")
 

@@ -305,5 +305,6 @@ def test_gpt2_from_tiktoken_is_the_same_one(gpt2, monkeypatch):
 def test_a_missing_package_names_its_extra(monkeypatch, package, use):
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr(bpe.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'madbench\[text\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'madbench\[text\]'") as caught:
         use()
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # a worker's error reaches the user

@@ -25,7 +25,21 @@ from madbench.training.peak_memory import PeakMemory
 MODEL = GPTConfig(d_model=32, n_layer=2, seq_len=24, mix_rank=3)
 TRAINING = LanguageTraining(steps=20, tokens_per_step=24 * 4, eval_every=5, eval_sequences=6, warmup_steps=2)
 JOB = LanguageJob("S", "0" * 16, 64, MODEL, TRAINING, counting="published")
-LABELS = ("S", "S-p", "R", "G", "R-c", "R-g", "R-q-1", "R-q-2", "R-q-12", "R-q-12o", "S-q-12o", "G-q-1o", "G-cg-q-12o")
+LABELS = (
+    "S",
+    "S-p",
+    "R",
+    "G",
+    "R-c",
+    "R-g-q",
+    "R-q-1",
+    "R-q-2",
+    "R-q-12",
+    "R-q-12o",
+    "S-q-12o",
+    "G-q-1o",
+    "G-cg-q-12o",
+)
 
 
 @pytest.mark.parametrize("label", LABELS)

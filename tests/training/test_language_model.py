@@ -11,7 +11,9 @@ from madbench.language_jobs import GPTConfig, LanguageJob, LanguageTraining
 from madbench.training.language_model import build_gpt, make_optimizer, parameter_groups
 
 MODEL = GPTConfig(d_model=32, n_layer=2, seq_len=16, mix_rank=2)
-JOB = LanguageJob("G-cg-q-12o", "0" * 16, 64, MODEL, LanguageTraining(tokens_per_step=64, steps=500), counting="published")
+JOB = LanguageJob(
+    "G-cg-q-12o", "0" * 16, 64, MODEL, LanguageTraining(tokens_per_step=64, steps=500), counting="published"
+)
 
 
 def test_the_seed_alone_decides_the_initial_weights_and_random_state_is_left_alone():
