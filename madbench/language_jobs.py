@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +11,13 @@ from madbench.errors import ConfigError
 from madbench.jobs import Counting, JobBase, ModelConfig, Precision
 
 TASK = "language_model"
+LAST_EVALUATIONS = 5  # in L5
+
+
+def loss_l5(train_losses: Sequence[float]) -> float:
+    """L5: the mean of the last five training-batch evaluations, of all where there are fewer; NaN for none."""
+    last = train_losses[-LAST_EVALUATIONS:]
+    return sum(last) / len(last) if last else math.nan
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from madbench.jobs import Job, ModelConfig, TrainingConfig
+from madbench.language_jobs import GPTConfig, LanguageJob, LanguageTraining
 from madbench.operators.reference import reference
 from madbench.operators.registry import build
 from madbench.tasks import make_setting
+from madbench.text.corpus import open_corpus
+from madbench.training.language_loop import train_language_job
 from madbench.training.loop import build_model, make_optimizer, train_job
 
 pytestmark = pytest.mark.gpu
@@ -62,3 +66,17 @@ def test_a_job_trains_in_bfloat16_on_the_device(job, tmp_path):
     assert record.status == "finished"
     assert record.details["device"] == torch.cuda.get_device_name()
     assert record.curve[-1]["train_loss"] < record.curve[0]["train_loss"]
+
+
+@pytest.mark.parametrize("label", ["S-p", "G-cg-q-12o"])
+def test_a_language_model_trains_in_bfloat16_on_the_device(label, tmp_path):
+    ids = np.tile(np.frombuffer(b"the old brown hen sat by the mill. ", np.uint8), 200).astype("<u2")
+    for split in ("train", "val"):
+        ids.tofile(tmp_path / f"{split}.bin")
+    corpus = open_corpus(tmp_path, tokenizer="bytes")
+    training = LanguageTraining(30, 1024, eval_every=10, eval_sequences=4, warmup_steps=2, precision="bfloat16")
+    job = LanguageJob(label, corpus.digest, 320, GPTConfig(64, 2, 2, seq_len=64, mix_rank=4), training)
+    record = train_language_job(job, tmp_path, lambda progress: None, corpus=corpus, device="cuda", micro_batch=4)
+    evaluations = [row["validation_loss"] for row in record.curve if "evaluation" in row]
+    assert record.status == "finished" and evaluations[-1] < evaluations[0]
+    assert record.curve[-1]["memory_bytes"] > 0

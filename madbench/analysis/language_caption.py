@@ -9,8 +9,9 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.language_runs import corpus_of, only_protocol
-from madbench.analysis.loss_curves import LAST, common_seconds
+from madbench.analysis.loss_curves import common_seconds
 from madbench.analysis.noise import least_difference, not_told_apart
+from madbench.language_jobs import LAST_EVALUATIONS
 from madbench.runs import Run
 
 _TIMING = ("device", "threads", "world_size", "micro_batch", "compiled")
@@ -34,7 +35,7 @@ def caption(runs: Sequence[Run], losses: pd.DataFrame, thresholds: Sequence[floa
         f"Preset {protocol.preset}: d_model {model.d_model}, {model.n_layer} blocks, {model.n_head} heads, context "
         + f"{model.seq_len}, {positions} positions, {training.precision}; {training.steps:,} steps of "
         + f"{training.tokens_per_step:,} tokens.",
-        f"L5: mean of the last {min(LAST, count)} of {count} evaluations on windows of the training text; Val: the "
+        f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the training text; Val: the "
         + "last loss on validation text, all labels after the same tokens.",
         *_evaluation(runs[0].record.details.get("evaluation", {})),
     ]

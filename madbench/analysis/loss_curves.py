@@ -17,10 +17,10 @@ import pandas as pd
 from madbench.analysis.language_runs import LanguageProtocol, by_protocol, describe
 from madbench.errors import ConfigError
 from madbench.files import explain_os_errors, write_atomically
+from madbench.language_jobs import loss_l5
 from madbench.runs import Run
 
 PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
-LAST = 5  # evaluations in L5
 
 LOSSES = ("loss_l5", "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss")
 """The numbers that a diverged run does not have."""
@@ -75,12 +75,6 @@ def read_curves(path: Path) -> pd.DataFrame:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # pandas' parser errors, undecodable bytes and cells that are no numbers
         raise ConfigError(f"{path}: no loss curves: {str(error).strip()}") from error
-
-
-def loss_l5(train_losses: Sequence[float]) -> float:
-    """L5: the mean of the last five training-batch evaluations, of all where there are fewer; NaN for none."""
-    last = train_losses[-LAST:]
-    return sum(last) / len(last) if last else math.nan
 
 
 def steps_to(train_losses: Sequence[float], threshold: float) -> int | None:

@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
-from madbench.analysis.loss_curves import LAST, loss_l5
 from madbench.errors import ConfigError
 from madbench.files import explain_os_errors, write_atomically
+from madbench.language_jobs import LAST_EVALUATIONS, loss_l5
 
 XAxis = Literal["step", "tokens", "seconds"]
 
@@ -65,13 +65,13 @@ def loss_curve_figure(curves: pd.DataFrame, x: XAxis = "step", log_x: bool = Fal
         figure = Figure(figsize=(10, max(4.4, 1.2 + 0.2 * len(runs))), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True, sharey=True)
         for label in reversed(by_loss):
-            _draw(left, runs[label], x, "train_loss", LAST, styles[label])
+            _draw(left, runs[label], x, "train_loss", LAST_EVALUATIONS, styles[label])
             _draw(right, runs[label], x, "validation_loss", 1, styles[label])
         if log_x:
             left.set_xscale("log")
         else:
             left.set_ylim(*_y_limits(evaluated))
-        left.set(title=f"training batches (thick: mean of {LAST} evaluations)", ylabel="loss, nats per token")
+        left.set(title=f"training batches (thick: mean of {LAST_EVALUATIONS} evaluations)", ylabel="loss, nats per token")
         right.set(title="validation")
         for axes in (left, right):
             axes.set_xlabel(_X_NAMES[x])

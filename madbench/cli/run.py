@@ -18,7 +18,6 @@ from madbench.cli.options import (
     JsonOption,
     ProfileOption,
     ResultsOption,
-    TasksOption,
     labels_and_overrides,
     parse_seeds,
     split_list,
@@ -40,7 +39,10 @@ def run(
         typer.Argument(metavar="LABEL|KEY=VALUE", help=LABELS_HELP + " KEY=VALUE changes the profile."),
     ],
     profile: ProfileOption = "quick",
-    tasks: TasksOption = None,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option("--tasks", "-t", help="MAD tasks and language_model, comma-separated; all seven by default."),
+    ] = None,
     corpus: CorpusOption = None,
     seeds: Annotated[str, typer.Option(help="Seeds such as 0,1,2 or 0-4; one decides init, data and order.")] = "0",
     fidelity: FidelityOption = Fidelity.corrected,
@@ -60,14 +62,15 @@ def run(
 
     The same command again does only what is missing. Ctrl-C keeps what is done
     and where the rest was; the same command goes on from there. madbench ls
-    profiles lists what KEY can be, madbench lm --help what it can be after
-    language_model. here.
+    profiles lists what KEY can be, madbench ls presets what it can be after
+    language_model, the half that --tasks names like a task.
 
     [bold]Examples[/bold]
 
       madbench run G-cg-q-12o
       madbench run R-12! R-12o! --tasks in_context_recall --seeds 0,1,2
-      madbench run '{S,R,G}-c' training.epochs=20 language_model.training.steps=600
+      madbench run '{S,R,G}-c' training.epochs=20 model.d_model=32
+      madbench run S-p -t language_model language_model.training.steps=600
       madbench run @table1 --profile full --device cuda --dry-run
     """
     from rich.console import Console

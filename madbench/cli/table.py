@@ -21,6 +21,7 @@ from madbench.cli.options import (
 )
 from madbench.cli.tables import Format, print_text_table
 
+
 def table(
     words: Annotated[
         list[str] | None,

@@ -9,9 +9,7 @@ from typing import Any
 
 import torch
 
-from madbench.language_jobs import LanguageTraining
-
-L5 = 5
+from madbench.language_jobs import LanguageTraining, loss_l5
 
 
 class TrainingState:
@@ -80,9 +78,9 @@ def memory_bytes(device: str) -> int:
 def final_metrics(curve: list[dict[str, float]]) -> dict[str, float]:
     """``loss_l5`` is the paper's number: the mean of the last five evaluations on training batches."""
     rows = [row for row in curve if "evaluation" in row]
-    recent = [row["train_loss"] for row in rows[-L5:]]
     metrics = {name: rows[-1][name] for name in ("train_loss", "validation_loss")}
     if "validation_bits_per_byte" in rows[-1]:
         metrics["validation_bits_per_byte"] = rows[-1]["validation_bits_per_byte"]
     best = min(row["validation_loss"] for row in rows)
-    return {"loss_l5": sum(recent) / len(recent), **metrics, "best_validation_loss": best}
+    l5 = loss_l5([row["train_loss"] for row in rows])
+    return {"loss_l5": l5, **metrics, "best_validation_loss": best}

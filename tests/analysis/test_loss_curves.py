@@ -13,7 +13,6 @@ from madbench.analysis.loss_curves import (
     COLUMNS,
     common_seconds,
     loss_curves,
-    loss_l5,
     read_curves,
     run_losses,
     steps_to,
@@ -22,6 +21,7 @@ from madbench.analysis.loss_curves import (
 )
 from madbench.errors import ConfigError, StoreError
 from madbench.jobs import Record
+from madbench.language_jobs import loss_l5
 from madbench.resources import PUBLISHED
 
 NAN = float("nan")

@@ -8,9 +8,10 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from madbench.analysis import plots
-from madbench.analysis.loss_curves import loss_curves, loss_l5, read_curves, write_curves
+from madbench.analysis.loss_curves import loss_curves, read_curves, write_curves
 from madbench.analysis.plots import loss_curve_figure, save_figure
 from madbench.errors import ConfigError, StoreError
+from madbench.language_jobs import loss_l5
 
 LOSSES = [5.0, 4.0, 3.0, 2.8, 2.5, 2.6, 2.4, 2.5]
 

@@ -25,13 +25,13 @@ app = typer.Typer(
 
 [bold]Start here[/bold]
 
-  madbench lm G-cg-q-12o                       train one, a minute or two on a laptop
-  madbench lm S-p R-cg-q-12o --seeds 0,1,2     compare two; the same command continues
-  madbench lm table                            losses and steps to thresholds
-  madbench lm plot                             loss curves as PNG, PDF and CSV
-  madbench lm sample G-cg-q-12o                text from the trained model
-  madbench lm prepare FILES --tokenizer gpt2   tokens from your own text
-  madbench lm train --help                     every option of training
+  madbench lm G-cg-q-12o             train one, a minute or two on a laptop
+  madbench lm S-p R-cg-q --seeds 0-2 compare two; the same command goes on
+  madbench lm table                  losses and steps to thresholds
+  madbench lm plot                   loss curves as PNG, PDF and CSV
+  madbench lm sample G-cg-q-12o      text from the trained model
+  madbench lm prepare my_texts/      tokens from your own text
+  madbench lm train --help           every option of training
 """,
 )
 

@@ -25,6 +25,9 @@ def evaluate(
 ) -> None:
     """Measure the validation loss of a trained language model, also at other lengths than it was trained with.
 
+    Mixing over the sequence has tables as long as the training windows: shorter
+    windows use their first rows, longer ones are an error.
+
     [bold]Examples[/bold]
 
       madbench lm evaluate G-cg-q-12o

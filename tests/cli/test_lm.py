@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from madbench.runs import Store
+from madbench.text.prepare import prepare
+from madbench.training import language_cost
+
+PRESET = """\
+description: A few steps of a small model.
+comparable_with_paper: false
+precision: float32
+model: {d_model: 16, n_layer: 1, seq_len: 16, mix_rank: 2}
+training:
+  {steps: 8, tokens_per_step: 64, eval_every: 4, eval_sequences: 4, warmup_steps: 2, learning_rate: 1.0e-2}
+"""
+SIZES = "{seq_len: 16, num_train_examples: 32, num_validation_examples: 16, num_test_examples: 16}"
+PROFILE = f"""\
+description: One epoch of one task, and a language model.
+comparable_with_paper: false
+language_model: preset.yaml
+difficulty: baseline
+precision: float32
+learning_rates: [1.0e-3]
+weight_decays: [0.0]
+model: {{d_model: 16}}
+training: {{batch_size: 16, epochs: 1}}
+tasks:
+  compression: {{setting: {SIZES}}}
+"""
+
+
+@pytest.fixture
+def here(main, tmp_path) -> Path:
+    """The current folder with a preset, a profile and a corpus of bytes."""
+    (tmp_path / "preset.yaml").write_text(PRESET)
+    (tmp_path / "profile.yaml").write_text(PROFILE)
+    (tmp_path / "mad.yaml").write_text(PROFILE.replace("language_model: preset.yaml\n", ""))
+    (tmp_path / "hen.txt").write_text("The brown hen sat by the mill and counted every grain. " * 40)
+    prepare([str(tmp_path / "hen.txt")], tmp_path / "hens", validation=0.2)
+    return tmp_path
+
+
+def test_a_run_trains_both_halves_and_the_model_can_be_used(start, finish, main, here):
+    words = ("run", "R-12o!", "--profile", "profile.yaml", "-t", "compression,language_model", "--corpus", "hens")
+    ended = finish(start(here, *words, "--device", "cpu", "--slots", "1"))
+    assert ended.code == 0, ended.stderr
+    mad, language = re.findall(r"^R-12o! .*$", ended.stdout, re.MULTILINE)
+    assert "not comparable with the paper" in ended.stderr
+    jobs = {run.job.task: run for run in Store.open(here / "results", create=False).runs()}
+    assert set(jobs) == {"compression", "language_model"}
+    record = jobs["language_model"].record
+    assert f"{record.metrics['loss_l5']:.3f}" == language.split()[1]
+    assert f"{100 * jobs['compression'].record.metrics['accuracy']:.1f}" == mad.split()[1]
+
+    command = re.search(r"again as a table: madbench (lm table .*)$", ended.stderr, re.MULTILINE)[1]
+    assert re.findall(r"^R-12o! .*$", main(*shlex.split(command)).stdout, re.MULTILINE) == [language]
+
+    evaluated = json.loads(main("lm", "evaluate", "R-12o!", "--json", "--device", "cpu").stdout)
+    assert evaluated["validation_loss"] == pytest.approx(record.metrics["validation_loss"], rel=1e-6)
+    shorter = main("lm", "evaluate", "R-12o!", "--seq-len", "8", "--device", "cpu")
+    assert "only the first 8 rows of the mixing tables are used" in shorter.stdout
+
+    sampled = main("lm", "sample", "R-12o!", "--prompt", "The", "--tokens", "30", "--device", "cpu")
+    assert sampled.code == 0 and sampled.stdout.startswith("The")
+    assert re.search(r"R-12o!: \d+ tokens.*tokens/s on cpu", sampled.stderr)
+    assert main("lm", "sample", "R-12o!", "--prompt", "The", "--tokens", "30", "--device", "cpu").stdout == sampled.stdout
+
+    exported = main("lm", "export", "R-12o!", "--out", "hen.safetensors")
+    assert exported.code == 0 and "parameters of R-12o!" in exported.stdout
+    assert main("lm", "export", "R-12o!", "--out", "hen.safetensors").code == 2
+    again = main("lm", "sample", "hen.safetensors", "--corpus", "hens", "--prompt", "The", "--tokens", "30")
+    assert again.stdout == sampled.stdout
+
+    listed = json.loads(main("ls", "runs", "--json").stdout)
+    assert {row["task"] for row in listed} == set(jobs)
+    assert "language_model" in main("ls", "runs").stdout
+    skipped = main(*words, "--json")
+    content = json.loads(skipped.stdout)
+    assert skipped.stderr.count("already in the store") == 2
+    assert content["cells"] and content["language_model"]["cells"]
+
+
+def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkeypatch):
+    monkeypatch.setattr(language_cost, "estimate_seconds", lambda *_: (90.0, 10.0))
+    words = ("lm", "S", "R-12o!", "--preset", "preset.yaml", "--corpus", "hens", "--device", "cpu", "--dry-run")
+    content = json.loads(main(*words, "--json").stdout)
+    assert [row["label"] for row in content["labels"]] == ["S", "R-12o!"] and content["todo"] == 2
+    for row in content["labels"]:
+        assert row["counted_flops_per_token"] == pytest.approx(row["all_pairs_flops_per_token"], rel=1e-9)
+        assert sum(group["parameters"] for group in row["parameter_groups"]) == row["parameters"]
+    ratio = content["labels"][1]["counted_flops_per_token"] / content["labels"][0]["counted_flops_per_token"]
+    assert content["estimated_seconds"] == pytest.approx(100 * (1 + ratio))
+    shown = main(*words)
+    assert "mixing tables" in shown.stdout and "2 jobs, 2 to do" in shown.stdout
+    assert not (here / "results" / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["lm", "S", "--preset", "tinny"], "preset 'tinny': no such preset or file; did you mean 'tiny'?"),
+        (["lm", "S", "--preset", "gpt2"], "preset gpt2 has no corpus of its own: give --corpus FOLDER"),
+        (["lm", "S", "--tokenizer", "gpt2"], "--tokenizer gpt2: has no effect without --corpus"),
+        (["lm", "S", "--corpus", "hen"], "corpus 'hen': no such folder; madbench lm prepare makes one from text"),
+        (["lm", "S", "--corpus", "."], "no corpus: train.bin and val.bin missing"),
+        (["lm", "S", "training.step=3"], "override 'training.step': unknown key; did you mean 'training.steps'?"),
+        (["lm", "S", "steps=3"], "override 'steps': unknown key; did you mean 'training.steps'?"),
+        (["lm", "G-cx-q-12o"], "did you mean 'G-cg-q-12o'?"),
+        (["lm", "sample", "S"], "results: there is no such results folder"),
+        (["run", "S", "-t", "compression", "--corpus", "hens"], "--corpus hens: has no effect"),
+        (["run", "S", "-t", "compression", "language_model.training.steps=3"], "no language model is trained"),
+        (["run", "S", "--profile", "mad.yaml", "-t", "language_model"], "has no language model"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_happens(main, here, words, says):
+    refused = main(*words)
+    assert (refused.code, refused.stdout) == (2, "")
+    assert says in refused.stderr
+    assert not (here / "results").exists()
+
+
+def test_a_model_with_several_runs_is_asked_for_by_id(main, here, language_run):
+    store = Store.open(here / "results")
+    for seed in (0, 1):
+        run = language_run("S", seed=seed)
+        store.finish(run.job, run.record)
+        (store.root / "runs" / run.job.id / "weights.safetensors").touch()
+    refused = main("lm", "sample", "S")
+    assert "2 runs are 'S'; name one by its id" in refused.stderr and run.job.id in refused.stderr
+    assert "not a readable file of weights" in main("lm", "sample", run.job.id[:6]).stderr
+    assert "no finished language model 'R'" in main("lm", "export", "R").stderr
