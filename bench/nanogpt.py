@@ -38,6 +38,8 @@ from rich.table import Table
 
 from madbench.errors import ConfigError, MadbenchError, TrainingError
 from madbench.language_jobs import LanguageJob, LanguageTraining
+from madbench.runs import Store
+from madbench.sweeps.local import run_jobs
 from madbench.sweeps.preset import load_preset
 from madbench.text.corpus import Corpus, open_corpus
 from madbench.text.prepare import default_corpus
@@ -143,9 +145,16 @@ def train_both(job: LanguageJob, corpus: Corpus, options: argparse.Namespace) ->
 
 
 def train_madbench(job: LanguageJob, corpus: Corpus, options: argparse.Namespace, folder: Path, on_step: OnStep) -> Run:
-    record = train_language_job(
-        job, folder, lambda progress: on_step(completed=progress["step"]), corpus=corpus, micro_batch=options.batch
-    )
+    """Trains in a process of its own, as ``madbench lm`` does, with a store in ``folder``."""
+
+    def show(event: dict[str, Any]) -> None:
+        if event["event"] == "progress":
+            on_step(completed=event["progress"]["step"])
+
+    store = Store.open(folder)
+    train = functools.partial(train_language_job, corpus=corpus, micro_batch=options.batch)
+    run_jobs([job], store, train, on_event=show, threads_per_slot=options.threads)
+    record = store.read(job.id).record
     if record.status != "finished":
         raise TrainingError(f"madbench, seed {job.seed}: {record.error}")
     losses = {row["step"]: row["validation_loss"] for row in record.curve if "evaluation" in row}
