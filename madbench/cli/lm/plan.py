@@ -14,20 +14,19 @@ if TYPE_CHECKING:
 def language_plan(
     experiment: LanguageExperiment, slots: int | None, console: Console, micro_batch: int | None = None
 ) -> dict[str, Any]:
-    """Cost by label, and seconds from a calibration of the first label on the device; the others by their FLOPs."""
+    """Cost by label, and seconds from a short calibration of each on the device."""
+    from rich.progress import track
+
     from madbench.cli.plan import missing_jobs
     from madbench.training.language_cost import estimate_seconds, language_cost
 
     todo = [job.label for job in missing_jobs(experiment)]
     by_label = {job.label: job for job in experiment.jobs}
-    with console.status("counting FLOPs and memory"):
-        costs = {label: language_cost(job, micro_batch) for label, job in by_label.items()}
-    first = next(iter(by_label))
-    with console.status(f"timing a few steps of {first}"):
-        training, evaluation = estimate_seconds(by_label[first], experiment.device, micro_batch)
+    jobs = track(by_label.items(), "counting and timing a few steps", console=console, transient=True)
     labels = []
-    for label, cost in costs.items():
-        share = cost.counted_flops_per_token / costs[first].counted_flops_per_token
+    for label, job in jobs:
+        cost = language_cost(job, micro_batch)
+        training, evaluation = estimate_seconds(job, experiment.device, micro_batch)
         labels.append(
             {
                 "label": label,
@@ -35,8 +34,8 @@ def language_plan(
                 "todo": todo.count(label),
                 "parameters": cost.parameters,
                 **dataclasses.asdict(cost),
-                "estimated_training_seconds": share * training,
-                "estimated_evaluation_seconds": share * evaluation,
+                "estimated_training_seconds": training,
+                "estimated_evaluation_seconds": evaluation,
             }
         )
     seconds = sum(
@@ -71,17 +70,17 @@ def print_language_plan(experiment: LanguageExperiment, plan: dict[str, Any]) ->
         for row in plan["labels"]
     ]
     print_whole(console, plain_table(rows, right=tuple(rows[0])[1:]))
-    first, training = plan["labels"][0], experiment.jobs[0].training
-    evaluation_share = first["estimated_evaluation_seconds"] / (
-        first["estimated_training_seconds"] + first["estimated_evaluation_seconds"]
-    )
+    training, micro_batch = experiment.jobs[0].training, plan["labels"][0]["micro_batch"]
+    of_kind = {
+        kind: sum(row[f"estimated_{kind}_seconds"] for row in plan["labels"]) for kind in ("training", "evaluation")
+    }
     console.print(
         f"{count_of_jobs(len(experiment.jobs))}, {plan['todo']} to do; about {duration(plan['estimated_seconds'])} on "
-        f"{experiment.device}, one after the other, {evaluation_share:.0%} of it evaluations. "
-        f"{training.steps:,} steps of {training.tokens_per_step:,} tokens, {first['micro_batch']} windows of "
+        f"{experiment.device}, one after the other, {of_kind['evaluation'] / sum(of_kind.values()):.0%} of it evaluations. "
+        f"{training.steps:,} steps of {training.tokens_per_step:,} tokens, {micro_batch} windows of "
         f"{experiment.jobs[0].model.seq_len} tokens at a time. FLOPs are of training, forward and backward: with the "
         "pairs that causality keeps, with all pairs as the dense path computes, and as torch counts those. Memory is "
-        f"that of tensors. Timed with {first['label']}; other labels by their FLOPs.",
+        "that of tensors.",
         **(PLAIN | {"soft_wrap": False}),
     )
 
