@@ -22,6 +22,7 @@ from madbench.cli.options import (
     parse_seeds,
     split_list,
 )
+from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 LANGUAGE_MODEL = "language_model."
 """How an override of the language model's preset begins."""
+LANGUAGE_MODELS = (LANGUAGE_MODEL, "language_model=")
+"""How an override that does not concern the MAD tasks begins."""
 
 
 def run(
@@ -79,6 +82,8 @@ def run(
 
     labels, overrides = labels_and_overrides(words)
     mad_tasks, preset = _halves(profile, split_list(tasks), overrides, corpus)
+    if mad_tasks == [] and fidelity is not Fidelity.corrected:
+        raise ConfigError(f"--fidelity {fidelity.value}: has no effect, only MAD tasks have a fidelity")
     common = {
         "seeds": parse_seeds(seeds),
         "counting": budget.value,
@@ -90,7 +95,7 @@ def run(
     if mad_tasks != []:
         from madbench.experiment import prepare
 
-        own = [override for override in overrides if not override.startswith(LANGUAGE_MODEL)]
+        own = [override for override in overrides if not override.startswith(LANGUAGE_MODELS)]
         choices = {"profile": profile, "overrides": own, "tasks": mad_tasks, "fidelity": fidelity.value}
         mad = prepare(labels, **choices, **common)
     if preset:
@@ -111,7 +116,6 @@ def _halves(
     profile: str, tasks: list[str] | None, overrides: list[str], corpus: Path | None
 ) -> tuple[list[str] | None, str]:
     """The MAD tasks, None for all of them, and the language model's preset, empty for none."""
-    from madbench.errors import ConfigError
     from madbench.language_jobs import TASK
     from madbench.sweeps.preset import load_preset
     from madbench.sweeps.profile import load_profile
@@ -125,9 +129,12 @@ def _halves(
         preset = ""
     if preset and not is_asked and corpus is None and not load_preset(preset).corpus:
         preset = ""
+    only_language = tasks is not None and set(tasks) == {TASK}
     for override in overrides:
         if override.startswith(LANGUAGE_MODEL) and not preset:
             raise ConfigError(f"override {override!r} has no effect: no language model is trained")
+        if only_language and not override.startswith(LANGUAGE_MODELS):
+            raise ConfigError(f"override {override!r} has no effect on the language model; write language_model.KEY=VALUE")
     if corpus is not None and not preset:
         raise ConfigError(f"--corpus {corpus}: has no effect, no language model is trained")
     return tasks and [task for task in tasks if task != TASK], preset

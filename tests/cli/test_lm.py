@@ -114,6 +114,8 @@ def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkey
         (["lm", "sample", "S"], "results: there is no such results folder"),
         (["run", "S", "-t", "compression", "--corpus", "hens"], "--corpus hens: has no effect"),
         (["run", "S", "-t", "compression", "language_model.training.steps=3"], "no language model is trained"),
+        (["run", "S", "-t", "language_model", "training.epochs=3"], "write language_model.KEY=VALUE"),
+        (["run", "S", "-t", "language_model", "--fidelity", "published"], "only MAD tasks have a fidelity"),
         (["run", "S", "--profile", "mad.yaml", "-t", "language_model"], "has no language model"),
     ],
 )
