@@ -39,7 +39,7 @@ def numel(*arguments):
 
 
 def admissible(variant, d, heads, side, multiple=1):
-    """Every rank of one side up to 6 d, by the definition."""
+    """Every rank of one side up to 6 d, or the smallest where that is larger, by the definition."""
     if side == "qk":
         heads = 2 * heads if variant.base == "G" else heads
         step = smallest = 2 if variant.rope else 1
@@ -48,7 +48,7 @@ def admissible(variant, d, heads, side, multiple=1):
     step = math.lcm(step, multiple)
     return [
         rank
-        for rank in range(1, 6 * d)
+        for rank in range(1, max(6 * d, heads * step + 1))
         if rank % heads == 0 and (rank // heads % step == 0 or (rank == d and d // heads % smallest == 0))
     ]
 

@@ -16,6 +16,8 @@ SETTINGS = {
     "memorization": dict(vocab_size=16, seq_len=16),
 }
 
+collect_ignore = ["torchrun_language.py"]  # a script of its own, which torchrun starts
+
 
 @pytest.fixture(scope="session")
 def make_job():
