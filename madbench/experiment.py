@@ -151,22 +151,11 @@ def tabulate(experiment: Experiment) -> AblationTable:
 
 def caption(experiment: Experiment, collected: pd.DataFrame) -> str:
     """Everything a reader must know to trust the table."""
-    config, accuracy = experiment.profile.model, "token accuracy over all test targets"
-    if experiment.fidelity == "published":
-        accuracy = "the reference implementation's accuracy (macro within each batch of 128), chosen on the test set"
-    changes = f" with {', '.join(experiment.overrides)}" if experiment.overrides else ""
-    devices = sorted({str(name) for name in collected.device.dropna()}) or ["no device yet"]
     sentences = [
-        f"Percent, {accuracy}; mean ±standard deviation over n seeds.",
-        f"Profile {experiment.profile_name}{changes}: d_model {config.d_model}, {config.n_layer} blocks,"
-        f" {config.n_head} heads, {experiment.precision}.",
-        f"Fidelity {experiment.fidelity}; budget counting {experiment.counting};"
-        " Budget is mixer parameters over softmax attention's, both with the conv taps of the label.",
-        f"Trained on {', '.join(devices)}.",
+        f"Percent, {accuracy_meaning(experiment.fidelity)}; mean ±standard deviation over n seeds.",
+        *protocol_sentences(experiment, collected),
+        "Budget is mixer parameters over softmax attention's, both with the conv taps of the label.",
     ]
-    diverged = int((collected.status == "diverged").sum())
-    if diverged:
-        sentences.append(f"{diverged} of {len(collected)} runs diverged.")
     limits = collected.dropna(subset=["ceiling"]).groupby("task", sort=False).ceiling.mean()
     below = [f"{task} {100 * limit:.1f}" for task, limit in limits.items() if limit < 0.9995]
     if below:
@@ -176,6 +165,30 @@ def caption(experiment: Experiment, collected: pd.DataFrame) -> str:
     elif (experiment.fidelity, experiment.counting) != ("published", "published"):
         sentences.append("The published rows used the published fidelity and counting.")
     return " ".join(sentences)
+
+
+def accuracy_meaning(fidelity: Fidelity) -> str:
+    """What the accuracy of a table is, and on what it was chosen where that is not the validation set."""
+    if fidelity == "published":
+        return "the reference implementation's accuracy (macro within each batch of 128), chosen on the test set"
+    return "token accuracy over all test targets"
+
+
+def protocol_sentences(experiment: Experiment, collected: pd.DataFrame) -> list[str]:
+    """What all runs of the experiment share, where they ran and how many diverged."""
+    config = experiment.profile.model
+    changes = f" with {', '.join(experiment.overrides)}" if experiment.overrides else ""
+    devices = sorted({str(name) for name in collected.device.dropna()}) or ["no device yet"]
+    sentences = [
+        f"Profile {experiment.profile_name}{changes}: d_model {config.d_model}, {config.n_layer} blocks,"
+        f" {config.n_head} heads, {experiment.precision}.",
+        f"Fidelity {experiment.fidelity}; budget counting {experiment.counting}.",
+        f"Trained on {', '.join(devices)}.",
+    ]
+    diverged = int((collected.status == "diverged").sum())
+    if diverged:
+        sentences.append(f"{diverged} of {len(collected)} runs diverged.")
+    return sentences
 
 
 def run(

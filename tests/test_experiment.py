@@ -152,7 +152,7 @@ def test_the_caption_names_the_protocol_the_device_and_what_to_beware_of(tmp_pat
     for fact in (
         "token accuracy over all test targets",
         "Profile quick with training.epochs=3: d_model 64, 2 blocks",
-        "Fidelity corrected; budget counting published;",
+        "Fidelity corrected; budget counting published.",
         "Trained on a loom.",
         "not comparable with the published rows",
     ):

@@ -101,7 +101,8 @@ def _by_column(headings: list[str], lines: list[list[str]]) -> tuple[list[str], 
             columns.append(following if following[0] == PUBLISHED else [""] * len(line))
         turned.append([line[0], *[""] * (len(columns) - 1)])
         turned += [[f" {name}", *texts] for name, *texts in list(zip(*columns))[1:]]
-    return ["Label", "ours", *["published"] * has_published], turned
+    headings = ["Label", "ours", "published"] if has_published else ["Label", ""]
+    return headings, turned
 
 
 def _latex(text: str) -> str:

@@ -59,33 +59,48 @@ def collect(jobs: Iterable[Job], store: Store) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def setting_scores(collected: pd.DataFrame) -> pd.DataFrame:
+    """One row a label, task, setting and seed: the run whose learning rate and weight decay were chosen.
+
+    Columns: ``accuracy`` in percent, NaN where no run has finished; ``ceiling`` in percent; ``done`` and ``expected``
+    jobs; ``diverged`` jobs; ``budget_ratio``.
+    """
+    keys = ["label", "task", "setting", "seed"]
+    jobs = collected.astype(dict.fromkeys((*_METRICS, "budget_ratio"), float))
+    jobs["diverged"] = jobs.status == "diverged"
+    jobs["done"] = jobs.diverged | (jobs.status == "finished")
+    jobs["budget_ratio"] = jobs.budget_ratio.where(jobs.done)
+    finished = jobs[jobs.status == "finished"]
+    best = finished.sort_values("selection_accuracy", ascending=False, kind="stable").drop_duplicates(keys)
+    best = best[keys].assign(accuracy=100 * best.accuracy, ceiling=100 * best.ceiling)
+    counts = jobs.groupby(keys, sort=False, as_index=False).agg(
+        done=("done", "sum"),
+        expected=("done", "size"),
+        diverged=("diverged", "sum"),
+        budget_ratio=("budget_ratio", "mean"),
+    )
+    return counts.merge(best, on=keys, how="left")
+
+
 def scores(collected: pd.DataFrame) -> pd.DataFrame:
     """One row a label, task and seed.
 
     Columns: ``accuracy`` in percent, NaN where nothing is there or every run of a setting diverged; ``ceiling`` in
     percent; ``done`` and ``expected`` jobs; ``diverged`` jobs; ``budget_ratio``, the mean over settings.
     """
-    rows = []
-    for (label, task, seed), of_cell in collected.groupby(["label", "task", "seed"], sort=False):
-        done = of_cell[of_cell.status.isin(["finished", "diverged"])]
-        finished = of_cell[of_cell.status == "finished"]
-        best = finished.sort_values("selection_accuracy", ascending=False, kind="stable").drop_duplicates("setting")
-        hopeless = set(done.setting) - set(best.setting)
-        rows.append(
-            {
-                "label": label,
-                "task": task,
-                "seed": seed,
-                "accuracy": float("nan") if hopeless else 100 * best.accuracy.astype(float).mean(),
-                "ceiling": 100 * best.ceiling.astype(float).mean(),
-                "done": len(done),
-                "expected": len(of_cell),
-                "diverged": int((of_cell.status == "diverged").sum()),
-                "budget_ratio": done.budget_ratio.astype(float).mean(),
-            }
-        )
-    columns = ["label", "task", "seed", "accuracy", "ceiling", "done", "expected", "diverged", "budget_ratio"]
-    return pd.DataFrame(rows, columns=columns)
+    settings = setting_scores(collected)
+    settings["is_hopeless"] = (settings.done > 0) & settings.accuracy.isna()
+    cells = settings.groupby(["label", "task", "seed"], sort=False, as_index=False).agg(
+        accuracy=("accuracy", "mean"),
+        ceiling=("ceiling", "mean"),
+        done=("done", "sum"),
+        expected=("expected", "sum"),
+        diverged=("diverged", "sum"),
+        budget_ratio=("budget_ratio", "mean"),
+        is_hopeless=("is_hopeless", "any"),
+    )
+    cells["accuracy"] = cells.accuracy.mask(cells.is_hopeless)
+    return cells.drop(columns="is_hopeless")
 
 
 def with_average(cells: pd.DataFrame, tasks: Sequence[str] = TASK_NAMES) -> pd.DataFrame:

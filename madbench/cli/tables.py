@@ -6,6 +6,8 @@ import enum
 import json
 from typing import TYPE_CHECKING, Any
 
+from madbench.errors import ConfigError
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -25,6 +27,13 @@ class Format(str, enum.Enum):
     latex = "latex"
     csv = "csv"
     json = "json"
+
+
+def print_format(format: Format, as_json: bool) -> Format:
+    """The one that --format and --json ask for. Raises ``ConfigError`` where they ask for two."""
+    if as_json and format not in (Format.terminal, Format.json):
+        raise ConfigError(f"--json has no effect with --format {format.value}; give one of the two")
+    return Format.json if as_json else format
 
 
 def print_text_table(table: TextTable, format: Format = Format.terminal) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from madbench.analysis.scores import MAD_AVERAGE, collect, published_scores, scores, with_average
+from madbench.analysis.scores import MAD_AVERAGE, collect, published_scores, scores, setting_scores, with_average
 from madbench.jobs import Job, Record, TrainingConfig
 from madbench.resources import PUBLISHED
 from madbench.runs import Store
@@ -53,6 +53,20 @@ def test_a_score_is_the_mean_over_settings_of_their_best():
     assert score.accuracy == pytest.approx(100 * (0.4 + 0.9) / 2)
     assert score.ceiling == pytest.approx(100 * (1 + 0.95) / 2)
     assert (score.done, score.expected, score.diverged) == (4, 4, 0)
+
+
+def test_the_scores_of_settings_are_those_of_their_chosen_runs():
+    found = setting_scores(
+        frame(
+            {"setting": "b", "accuracy": 0.25, "selection_accuracy": 0.9},
+            {"setting": "a", "accuracy": 0.75},
+            {"setting": "b", "accuracy": 1.0, "selection_accuracy": 0.8},
+            unfinished("diverged", setting="c"),
+            unfinished("failed", setting="a"),
+        )
+    )
+    numbers = found[["setting", "accuracy", "done", "expected", "diverged"]].fillna(-1).values.tolist()
+    assert numbers == [["b", 25.0, 2, 2, 0], ["a", 75.0, 1, 2, 0], ["c", -1.0, 1, 1, 1]]
 
 
 def test_labels_tasks_and_seeds_are_kept_apart_in_their_order():

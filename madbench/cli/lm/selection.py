@@ -48,7 +48,7 @@ def select_runs(
     Raises ``StoreError`` where nothing is chosen; several protocols are left to who shows them.
     """
     from madbench.analysis.language_runs import LanguageProtocol, corpus_of, language_runs, protocol_list
-    from madbench.cli.table import in_grammar_order
+    from madbench.cli.selection import in_grammar_order
     from madbench.errors import ConfigError, StoreError
     from madbench.labels import expand
     from madbench.runs import Store

@@ -13,7 +13,7 @@ from madbench.cli.lm.selection import (
     select_runs,
 )
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption
-from madbench.cli.tables import Format, print_text_table
+from madbench.cli.tables import Format, print_format, print_text_table
 from madbench.errors import ConfigError
 
 
@@ -44,11 +44,10 @@ def table(
     """
     from madbench.analysis.language_table import language_table
 
-    if as_json and format not in (Format.terminal, Format.json):
-        raise ConfigError(f"--json has no effect with --format {format.value}; give one of the two")
+    format = print_format(format, as_json)
     losses = None if thresholds is None else _parse(thresholds)
     runs, labels = select_runs(results, words, protocol, corpus, preset, budget)
-    print_text_table(language_table(runs, labels, losses), Format.json if as_json else format)
+    print_text_table(language_table(runs, labels, losses), format)
 
 
 def _parse(text: str) -> list[float]:

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from madbench.cli.options import (
+    LABELS_HELP,
+    RESULTS,
+    Counting,
+    CountingOption,
+    Fidelity,
+    FidelityOption,
+    JsonOption,
+    ProfileOption,
+    ResultsOption,
+    labels_and_overrides,
+    split_list,
+)
+from madbench.cli.selection import stored_experiment
+from madbench.cli.tables import Format, print_format, print_text_table
+
+if TYPE_CHECKING:
+    from madbench.runs import Run
+
+
+def compare(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LABEL|KEY=VALUE",
+            help=LABELS_HELP + " The first label is compared with each of the others. KEY=VALUE is one of the profile.",
+        ),
+    ],
+    profile: ProfileOption = "quick",
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tasks",
+            "-t",
+            help="MAD tasks and language_model, comma-separated.",
+            show_default="all six, and language_model where stored",
+        ),
+    ] = None,
+    fidelity: FidelityOption = Fidelity.corrected,
+    budget: CountingOption = Counting.strict,
+    protocol: Annotated[
+        str | None,
+        typer.Option(help="Id of the language model's protocol, as shown where the labels share runs of several."),
+    ] = None,
+    results: ResultsOption = RESULTS,
+    format: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.terminal,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare labels on the runs they share: mean difference, interval, p-value, and what may be claimed.
+
+    Runs are paired by task, setting and seed, under one protocol as in madbench
+    table; language models by seed. Every row has a bootstrap interval and a
+    sign-flip p, adjusted by Holm's method for all rows. One pair claims nothing,
+    and fewer than six cannot tell any difference apart.
+
+    [bold]Examples[/bold]
+
+      madbench compare R-cg-q R-cg-q-12o            what sequence mixing adds
+      madbench compare S-p R-c G-cg-q-12o -t in_context_recall,selective_copying
+      madbench compare R-cg-q-12o '~R-cg-q-12o' --profile full -f latex > factors.tex
+      madbench compare S-p G-cg-q-12o -t language_model
+    """
+    from madbench.analysis.comparison import comparison_table
+    from madbench.analysis.loss_curves import run_losses
+    from madbench.analysis.scores import collect, setting_scores
+    from madbench.errors import ConfigError, StoreError
+    from madbench.experiment import accuracy_meaning, protocol_sentences
+    from madbench.labels import expand
+    from madbench.language_jobs import TASK
+    from madbench.runs import Store
+
+    format = print_format(format, as_json)
+    named, overrides = labels_and_overrides(words)
+    baseline, *others = _at_least_two(expand(named))
+    asked = split_list(tasks)
+    mad_tasks = asked and [task for task in asked if task != TASK]
+    if mad_tasks == []:
+        unused = [*overrides, *["--profile"] * (profile != "quick"), *["--fidelity"] * (fidelity != Fidelity.corrected)]
+        if unused:
+            raise ConfigError(f"{unused[0]}: has no effect on language models; --protocol chooses among those")
+    if protocol and asked and TASK not in asked:
+        raise ConfigError(f"--protocol {protocol}: has no effect, the tasks are {', '.join(asked)}")
+
+    settings = losses = None
+    sentences = []
+    if mad_tasks != []:
+        made = stored_experiment([baseline, *others], overrides, profile, mad_tasks, fidelity, budget, results)
+        collected = collect(made.jobs, Store.open(results, create=False))
+        settings = setting_scores(collected)
+        sentences += [f"MAD: {accuracy_meaning(fidelity.value)}.", *protocol_sentences(made, collected)]
+    if asked is None or TASK in asked:
+        is_asked = asked is not None or protocol is not None
+        runs, described = _language_runs(results, baseline, others, budget, protocol, is_asked)
+        losses = run_losses(runs, ()) if runs else None
+        sentences += described
+    table = comparison_table(baseline, others, settings, losses, sentences)
+    compared = {row.label for row in table.rows}
+    missing = [label for label in others if label not in compared]
+    if not compared:
+        raise StoreError(f"{results}: {baseline} shares no task and seed with {' or '.join(others)}")
+    for label in missing:
+        print(f"warning: {label} is left out: it shares no task and seed with {baseline}", file=sys.stderr)
+    print_text_table(table, format)
+
+
+def _at_least_two(labels: list[str]) -> list[str]:
+    from madbench.errors import ConfigError
+
+    if len(labels) < 2:
+        raise ConfigError(f"{labels[0] if labels else 'no label'}: nothing to compare with; give two labels or more")
+    return labels
+
+
+def _language_runs(
+    results: Path, baseline: str, others: list[str], budget: Counting, protocol: str | None, is_asked: bool
+) -> tuple[list[Run], list[str]]:
+    """The runs, with their curves, of the one protocol that ``baseline`` shares with another label, and its sentence.
+
+    None where there is no such protocol, or several, unless ``is_asked``: then that is a ``MadbenchError``.
+    """
+    from madbench.analysis.language_runs import by_protocol, describe, language_runs, only_protocol, protocol_list
+    from madbench.errors import StoreError
+    from madbench.runs import Store
+
+    store = Store.open(results, create=False)
+    stored = [run for run in language_runs(store) if run.job.label in {baseline, *others}]
+    shared = {
+        found: runs
+        for found, runs in by_protocol(run for run in stored if run.job.counting == budget.value).items()
+        if {run.job.label for run in runs} > {baseline} and protocol in (None, found.id)
+    }
+    runs = [run for of_protocol in shared.values() for run in of_protocol]
+    if is_asked and not runs:
+        has = f"; it has:\n{protocol_list(stored)}" if stored else ""
+        raise StoreError(f"{results}: {baseline} shares no language-model protocol with {' or '.join(others)}{has}")
+    if is_asked:
+        only_protocol(runs)
+    elif len(shared) > 1:
+        found = protocol_list(runs)
+        print(f"warning: language models are left out; choose a protocol with --protocol ID:\n{found}", file=sys.stderr)
+    if len(shared) != 1:
+        return [], []
+    ((found, runs),) = shared.items()
+    return [store.read(run.job.id) for run in runs], [f"Language model: {describe(found, runs[0])}."]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(compare)

@@ -1,0 +1,86 @@
+"""Which stored runs of the MAD tasks a verb shows: those of one protocol, by the options that verbs share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from madbench.cli.options import Counting, Fidelity
+
+if TYPE_CHECKING:
+    from madbench.experiment import Experiment
+
+
+def stored_experiment(
+    named: list[str],
+    overrides: list[str],
+    profile: str,
+    tasks: list[str] | None,
+    fidelity: Fidelity,
+    budget: Counting,
+    results: Path,
+) -> Experiment:
+    """The experiment of the ``named`` labels, or of all labels in the store, as far as it has begun.
+
+    Names on stderr every damaged run, and every label that is left out because it does not fit. Raises ``StoreError``
+    where nothing of the protocol is stored and ``ConfigError`` where it is stored in two precisions.
+    """
+    from madbench.errors import ConfigError, StoreError
+    from madbench.experiment import prepare
+    from madbench.jobs import Job, Precision
+    from madbench.runs import Store
+
+    store = Store.open(results, create=False)
+    runs = list(store.runs(with_curves=False))
+    stored = {run.job.id: run.job for run in runs if isinstance(run.job, Job)}
+    for problem in store.problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    if not stored:
+        instead = "; its language models are in madbench lm table" if runs else ""
+        raise StoreError(f"{results}: no runs of MAD tasks yet; madbench run G-cg-q-12o makes some{instead}")
+    protocol = (fidelity.value, budget.value)
+    of_protocol = {job.label for job in stored.values() if (job.fidelity, job.counting) == protocol}
+    labels = named or in_grammar_order(of_protocol)
+    choices = {
+        "profile": profile,
+        "overrides": overrides,
+        "tasks": tasks,
+        "seeds": sorted({job.seed for job in stored.values()}),
+        "fidelity": fidelity.value,
+        "counting": budget.value,
+        "device": "cpu",
+        "results": results,
+    }
+    if not named:
+        labels = [label for label in labels if _fits(label, choices)]
+    candidates = [prepare(labels, **choices, precision=precision) for precision in get_args(Precision) if labels]
+    present = {made.precision: made for made in candidates if any(job.id in stored for job in made.jobs)}
+    if len(present) > 1:
+        raise ConfigError(f"{results}: runs in float32 and in bfloat16; add precision=float32 or precision=bfloat16")
+    if not present:
+        raise StoreError(
+            f"{results}: none of its {len(stored)} runs belongs to profile {profile}, fidelity {fidelity.value}, "
+            f"budget {budget.value}; madbench ls runs shows what is there"
+        )
+    return next(iter(present.values())).begun(stored, all_labels=bool(named))
+
+
+def _fits(label: str, choices: dict[str, Any]) -> bool:
+    """Whether the label has ranks on every task; it may be stored for one task, or for other sizes, alone."""
+    from madbench.errors import BudgetError
+    from madbench.experiment import prepare
+
+    try:
+        prepare([label], **choices)
+    except BudgetError as error:
+        print(f"warning: {label} is left out; {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def in_grammar_order(labels: set[str]) -> list[str]:
+    from madbench.labels import all_labels
+
+    position = {label: i for i, label in enumerate(all_labels())}
+    return sorted(labels, key=lambda label: (position.get(label, len(position)), label))

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+from madbench.cli import compare
+from madbench.jobs import Record
+from madbench.runs import Store
+from madbench.sweeps.plan import plan
+from madbench.sweeps.profile import load_profile
+
+TWO = ("compression", "in_context_recall")
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch) -> Store:
+    monkeypatch.chdir(tmp_path)
+    return Store.open(tmp_path / "results")
+
+
+@pytest.fixture
+def fill(store, tiny):
+    """Stores runs of two tasks with an accuracy, without training them."""
+
+    def call(label: str, accuracy: float, seeds=(0,), *, overrides=(), **choices) -> None:
+        for job in plan([label], load_profile(tiny, overrides), **{"tasks": TWO, "seeds": seeds} | choices):
+            metrics = {"accuracy": accuracy + job.seed / 100, "selection_accuracy": 0.5, "ceiling": 1.0}
+            store.finish(job, Record("finished", metrics, details={"budget_ratio": 0.99, "device": "a slide rule"}))
+
+    return call
+
+
+@pytest.fixture
+def fill_language(store, language_run):
+    def call(label: str, loss: float, seeds=(0,), **choices) -> None:
+        for seed in seeds:
+            run = language_run(label, [3.0, loss + seed / 100], seed=seed, **choices)
+            store.finish(run.job, run.record)
+
+    return call
+
+
+@pytest.fixture
+def shown(invoke, tiny):
+    """``shown(*words)``: the table's cells, row by row, as JSON has them."""
+
+    def call(*words):
+        output = invoke(compare, *words, "--profile", tiny, "--json")
+        assert not output.exception, output.exception
+        return json.loads(output.stdout)["cells"]
+
+    return call
+
+
+def differences(cells):
+    return {(cell["label"], cell["quantity"]): round(cell["difference"], 6) for cell in cells}
+
+
+def test_the_first_label_is_compared_with_each_of_the_others(fill, shown):
+    for label, accuracy in (("S", 0.5), ("R", 0.6), ("R-c", 0.4)):
+        fill(label, accuracy, range(3))
+    cells = shown("R", "R-c", "S", "-t", ",".join(TWO))
+    quantities = (*TWO, "all_tasks")
+    expected = {("R-c", name): -20.0 for name in quantities} | {("S", name): -10.0 for name in quantities}
+    assert differences(cells) == expected
+    assert {(cell["baseline"], cell["n"], cell["p"], cell["verdict"]) for cell in cells} == {
+        ("R", 3, 0.25, "not told apart")
+    }
+
+
+def test_the_learning_rate_is_chosen_before_runs_are_paired(fill, store, tiny, shown):
+    fill("S", 0.5)
+    for job in plan(["R"], load_profile(tiny, ["learning_rates=[1e-3,2e-3]"]), tasks=["compression"]):
+        chosen = job.training.learning_rate == 2e-3
+        store.finish(job, Record("finished", {"accuracy": 0.3 if chosen else 0.9, "selection_accuracy": float(chosen)}))
+    assert differences(shown("S", "R", "-t", "compression")) == {("R", "compression"): 40.0}
+    (one_missing,) = shown("S", "R", "learning_rates=[1e-3,2e-3]", "-t", "compression")
+    assert (one_missing["n"], one_missing["begun"], one_missing["verdict"]) == (0, 1, "no pairs")
+    for job in plan(["S"], load_profile(tiny, ["learning_rates=[2e-3]"]), tasks=["compression"]):
+        store.finish(job, Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.1}))
+    both = shown("S", "R", "learning_rates=[1e-3,2e-3]", "-t", "compression")
+    assert differences(both) == {("R", "compression"): -20.0}
+
+
+def test_protocols_are_never_mixed(fill, shown):
+    for label, accuracy in (("S", 0.5), ("R", 0.6)):
+        fill(label, accuracy)
+        fill(label, 2 * accuracy - 0.5, fidelity="published")
+        fill(label, 3 * accuracy - 1.0, counting="published")
+        fill(label, 4 * accuracy - 1.5, overrides=["training.epochs=3"])
+    for points, *words in [
+        [10.0],
+        [20.0, "--fidelity", "published"],
+        [30.0, "--budget", "published"],
+        [40.0, "training.epochs=3"],
+    ]:
+        cells = shown("S", "R", *words, "-t", "compression")
+        assert differences(cells) == {("R", "compression"): points}
+        assert {cell["verdict"] for cell in cells} == {"one pair: no claim"}
+
+
+def test_language_models_of_the_labels_join_unless_tasks_are_named(fill, fill_language, shown):
+    for label, accuracy in (("S", 0.5), ("R", 0.6)):
+        fill(label, accuracy, (0, 1), tasks=["compression"])
+        fill_language(label, 3 - accuracy, (0, 1))
+    fill_language("R", 1.0, counting="published")
+    fill_language("R-c", 1.0, vocab_size=64)
+    losses = {("R", "loss_l5"): -0.05, ("R", "validation_loss"): -0.1}  # L5 has two evaluations, of which one is 3.0
+    assert differences(shown("S", "R")) == {("R", "compression"): 10.0} | losses
+    assert differences(shown("S", "R", "-t", "compression")) == {("R", "compression"): 10.0}
+    assert differences(shown("S", "R", "-t", "language_model,compression")) == {("R", "compression"): 10.0} | losses
+
+
+def test_language_models_alone_need_no_runs_of_mad_tasks(fill_language, invoke, refuse):
+    fill_language("S", 2.0)
+    fill_language("R", 2.1)
+    output = invoke(compare, "S", "R", "-t", "language_model", columns=160)
+    rows = [line.split() for line in output.stdout.split("\n\n")[0].splitlines()[2:]]
+    verdict = ["one", "pair:", "no", "claim"]
+    assert rows == [["R", "L5", "loss", "1", "+0.050", *verdict], ["R", "Val", "loss", "1", "+0.100", *verdict]]
+    assert "Language model: corpus shelf" in output.stdout and "Profile" not in output.stdout
+    assert "no runs of MAD tasks yet" in refuse(compare, "S", "R")
+    assert "R shares no language-model protocol with G" in refuse(compare, "R", "G", "-t", "language_model")
+
+
+def test_a_protocol_of_several_has_to_be_chosen(fill, fill_language, invoke, refuse, tiny, shown):
+    for label, loss in (("S", 2.0), ("R", 2.2)):
+        fill(label, 0.5, tasks=["compression"])
+        fill_language(label, loss)
+        fill_language(label, 2 * loss, vocab_size=64)
+    output = invoke(compare, "S", "R", "--profile", tiny, "-f", "csv")
+    assert output.exit_code == 0 and "loss_l5" not in output.stdout
+    first, *protocols = output.stderr.splitlines()
+    assert first == "warning: language models are left out; choose a protocol with --protocol ID:"
+    found = {line.split()[0] for line in protocols}
+    assert len(found) == 2
+    gains = {differences(shown("S", "R", "--protocol", protocol))["R", "validation_loss"] for protocol in found}
+    assert gains == {0.2, 0.4}
+    assert "2 protocols" in refuse(compare, "S", "R", "-t", "language_model")
+    assert "shares no language-model protocol" in refuse(compare, "S", "R", "-p", tiny, "--protocol", "00000000")
+
+
+def test_a_label_without_a_shared_run_is_left_out_and_named(fill, invoke, refuse, tiny):
+    fill("S", 0.5)
+    fill("R", 0.6)
+    fill("R-c", 0.7, seeds=[1])
+    words = ("-p", tiny, "-t", "compression", "-f", "csv")
+    output = invoke(compare, "S", "R-c", "R", "G", *words)
+    assert [line["label"] for line in csv.DictReader(io.StringIO(output.stdout))] == ["R"]
+    assert output.stderr.splitlines() == [
+        f"warning: {label} is left out: it shares no task and seed with S" for label in ("R-c", "G")
+    ]
+    assert "results: S shares no task and seed with R-c or G" in refuse(compare, "S", "R-c", "G", *words)
+
+
+def test_a_failed_run_is_no_result(fill, store, shown, tiny):
+    fill("S", 0.5, (0, 1))
+    fill("R", 0.6, (0,))
+    (job,) = plan(["R"], load_profile(tiny), tasks=["compression"])
+    store.finish(replace(job, seed=1), Record("failed", error="out of memory"))
+    (cell,) = shown("S", "R", "-t", "compression")
+    assert (cell["n"], cell["begun"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["S"], "S: nothing to compare with; give two labels or more"),
+        (["S", "S"], "S: nothing to compare with"),
+        (["training.epochs=2"], "no label: nothing to compare with"),
+        (["S", "S-x"], "label 'S-x'"),
+        (["S", "R", "--json", "-f", "csv"], "--json has no effect with --format csv"),
+        (["S", "R", "-t", "compresion"], "did you mean 'compression'?"),
+        (["S", "R", "trainin.epochs=1"], "did you mean 'training"),
+        (["S", "R", "-t", "compression", "--protocol", "c0ffee"], "--protocol c0ffee: has no effect"),
+        (["S", "R", "-t", "language_model", "training.epochs=1"], "training.epochs=1: has no effect on language"),
+        (["S", "R", "-t", "language_model", "-p", "full"], "--profile: has no effect on language models"),
+        (["S", "R", "-t", "language_model", "--fidelity", "published"], "--fidelity: has no effect on language models"),
+        (["S", "R", "--results", "nowhere"], "nowhere: there is no such results folder"),
+        (["S", "R", "--profile", "full"], "runs belongs to profile full"),
+    ],
+)
+def test_what_is_not_allowed_is_said(fill, refuse, words, message):
+    fill("S", 0.5)
+    assert message in refuse(compare, *words)
+
+
+def test_every_format_says_the_same(fill, invoke, tiny):
+    for label, accuracy in (("S", 0.5), ("R-12o!", 0.625)):
+        fill(label, accuracy, range(7), tasks=["compression"])
+    words = ("S", "R-12o!", "-p", tiny, "-f")
+    outputs = {name: invoke(compare, *words, name).stdout for name in ("markdown", "latex", "csv", "json")}
+    cells = "R-12o! | Compr. | 7 | +12.5 | [+12.5, +12.5] | 0.016 | 0.016 | higher"
+    assert f"| {cells} |" in outputs["markdown"]
+    assert r"\texttt{R-12o!} & " + cells.replace(" | ", " & ").partition(" & ")[2] in outputs["latex"]
+    content = json.loads(outputs["json"])
+    (cell,) = content["cells"]
+    (line,) = csv.DictReader(io.StringIO(outputs["csv"]))
+    assert {name: str(value) for name, value in cell.items()} == line
+    assert all(name in content["caption"] for name in ("Trained on a slide rule", "sign-flip", "bootstrap", "Holm"))
+
+
+def test_80_columns_cut_nothing(fill, fill_language, invoke, tiny):
+    for label, accuracy in (("R-pcg-q", 0.5), ("G-pcg-12o!", 0.625)):
+        fill(label, accuracy, range(3))
+        fill_language(label, 2 - accuracy, range(3))
+    output = invoke(compare, "R-pcg-q", "G-pcg-12o!", "-p", tiny, columns=80).stdout
+    assert max(map(len, output.splitlines())) <= 80 and "…" not in output
+    assert {"G-pcg-12o!", "+12.5", "0.250", "apart"} <= set(output.split())
