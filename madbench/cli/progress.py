@@ -75,7 +75,7 @@ class RunScreen:
         for name in ("accuracy", "loss"):
             if progress.get(name) is not None:
                 note += f"  {name} {progress[name]:.3f}"
-        if "tokens_per_second" in progress:
+        if progress.get("tokens_per_second") is not None:
             note += f"  {quantity(progress['tokens_per_second'])} tokens/s"
         self.progress.update(self.bars[slot], completed=progress["step"], total=progress["total_steps"], note=note)
 
