@@ -105,14 +105,12 @@ def scores(collected: pd.DataFrame) -> pd.DataFrame:
 
 def with_average(cells: pd.DataFrame, tasks: Sequence[str] = TASK_NAMES) -> pd.DataFrame:
     """``cells`` and, for every label and seed with all jobs of all ``tasks`` done, a row of task ``mad_average``."""
-    averages = []
-    for (label, seed), of_seed in cells.groupby(["label", "seed"], sort=False):
-        of_tasks = of_seed[of_seed.task.isin(tasks)]
-        if set(tasks) == set(of_tasks.task) and (of_tasks.done == of_tasks.expected).all():
-            numbers = of_tasks[["accuracy", "ceiling", "budget_ratio"]].mean(skipna=False)
-            counts = of_tasks[["done", "expected", "diverged"]].sum()
-            averages.append({"label": label, "task": MAD_AVERAGE, "seed": seed, **numbers, **counts})
-    return pd.concat([cells, pd.DataFrame(averages)], ignore_index=True) if averages else cells
+    of_tasks = cells[cells.task.isin(tasks)]
+    seeds = of_tasks.assign(is_whole=of_tasks.done == of_tasks.expected).groupby(["label", "seed"], sort=False)
+    averages = seeds[["accuracy", "ceiling", "budget_ratio"]].mean(skipna=False)
+    averages[["done", "expected", "diverged"]] = seeds[["done", "expected", "diverged"]].sum()
+    averages = averages[seeds.is_whole.all() & (seeds.task.nunique() == len(set(tasks)))].reset_index()
+    return pd.concat([cells, averages.assign(task=MAD_AVERAGE)], ignore_index=True) if len(averages) else cells
 
 
 @functools.cache

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,11 +18,8 @@ from madbench.cli.options import (
     labels_and_overrides,
     split_list,
 )
-from madbench.cli.selection import stored_experiment
+from madbench.cli.selection import mad_tasks_of, runs_of_one_protocol, stored_experiment
 from madbench.cli.tables import Format, print_format, print_text_table
-
-if TYPE_CHECKING:
-    from madbench.runs import Run
 
 
 def compare(
@@ -71,7 +67,7 @@ def compare(
     from madbench.analysis.comparison import comparison_table
     from madbench.analysis.loss_curves import run_losses
     from madbench.analysis.scores import collect, setting_scores
-    from madbench.errors import ConfigError, StoreError
+    from madbench.errors import StoreError
     from madbench.experiment import accuracy_meaning, protocol_sentences
     from madbench.labels import expand
     from madbench.language_jobs import TASK
@@ -81,13 +77,7 @@ def compare(
     named, overrides = labels_and_overrides(words)
     baseline, *others = _at_least_two(expand(named))
     asked = split_list(tasks)
-    mad_tasks = asked and [task for task in asked if task != TASK]
-    if mad_tasks == []:
-        unused = [*overrides, *["--profile"] * (profile != "quick"), *["--fidelity"] * (fidelity != Fidelity.corrected)]
-        if unused:
-            raise ConfigError(f"{unused[0]}: has no effect on language models; --protocol chooses among those")
-    if protocol and asked and TASK not in asked:
-        raise ConfigError(f"--protocol {protocol}: has no effect, the tasks are {', '.join(asked)}")
+    mad_tasks = mad_tasks_of(asked, overrides, profile, fidelity, protocol)
 
     settings = losses = None
     sentences = []
@@ -98,7 +88,11 @@ def compare(
         sentences += [f"MAD: {accuracy_meaning(fidelity.value)}.", *protocol_sentences(made, collected)]
     if asked is None or TASK in asked:
         is_asked = asked is not None or protocol is not None
-        runs, described = _language_runs(results, baseline, others, budget, protocol, is_asked)
+        names = {baseline, *others}
+        nothing = f"{baseline} shares no language-model protocol with {' or '.join(others)}"
+        runs, described = runs_of_one_protocol(
+            results, sorted(names), budget, protocol, is_asked, lambda found: found > {baseline}, nothing
+        )
         losses = run_losses(runs, ()) if runs else None
         sentences += described
     table = comparison_table(baseline, others, settings, losses, sentences)
@@ -117,39 +111,6 @@ def _at_least_two(labels: list[str]) -> list[str]:
     if len(labels) < 2:
         raise ConfigError(f"{labels[0] if labels else 'no label'}: nothing to compare with; give two labels or more")
     return labels
-
-
-def _language_runs(
-    results: Path, baseline: str, others: list[str], budget: Counting, protocol: str | None, is_asked: bool
-) -> tuple[list[Run], list[str]]:
-    """The runs, with their curves, of the one protocol that ``baseline`` shares with another label, and its sentence.
-
-    None where there is no such protocol, or several, unless ``is_asked``: then that is a ``MadbenchError``.
-    """
-    from madbench.analysis.language_runs import by_protocol, describe, language_runs, only_protocol, protocol_list
-    from madbench.errors import StoreError
-    from madbench.runs import Store
-
-    store = Store.open(results, create=False)
-    stored = [run for run in language_runs(store) if run.job.label in {baseline, *others}]
-    shared = {
-        found: runs
-        for found, runs in by_protocol(run for run in stored if run.job.counting == budget.value).items()
-        if {run.job.label for run in runs} > {baseline} and protocol in (None, found.id)
-    }
-    runs = [run for of_protocol in shared.values() for run in of_protocol]
-    if is_asked and not runs:
-        has = f"; it has:\n{protocol_list(stored)}" if stored else ""
-        raise StoreError(f"{results}: {baseline} shares no language-model protocol with {' or '.join(others)}{has}")
-    if is_asked:
-        only_protocol(runs)
-    elif len(shared) > 1:
-        found = protocol_list(runs)
-        print(f"warning: language models are left out; choose a protocol with --protocol ID:\n{found}", file=sys.stderr)
-    if len(shared) != 1:
-        return [], []
-    ((found, runs),) = shared.items()
-    return [store.read(run.job.id) for run in runs], [f"Language model: {describe(found, runs[0])}."]
 
 
 def add_to(app: typer.Typer) -> None:

@@ -1,15 +1,74 @@
-"""Which stored runs of the MAD tasks a verb shows: those of one protocol, by the options that verbs share."""
+"""Which stored runs a verb shows: those of one protocol of either half, by the options that verbs share."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from madbench.cli.options import Counting, Fidelity
+from madbench.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from madbench.experiment import Experiment
+    from madbench.runs import Run
+
+
+def mad_tasks_of(
+    asked: list[str] | None, overrides: list[str], profile: str, fidelity: Fidelity, protocol: str | None
+) -> list[str] | None:
+    """The MAD tasks among those ``asked`` for, None for all; options without effect on the rest are a ``ConfigError``."""
+    from madbench.language_jobs import TASK
+
+    mad_tasks = asked and [task for task in asked if task != TASK]
+    if mad_tasks == []:
+        unused = [*overrides, *["--profile"] * (profile != "quick"), *["--fidelity"] * (fidelity != Fidelity.corrected)]
+        if unused:
+            raise ConfigError(f"{unused[0]}: has no effect on language models; --protocol chooses among those")
+    if protocol and asked and TASK not in asked:
+        raise ConfigError(f"--protocol {protocol}: has no effect, the tasks are {', '.join(asked)}")
+    return mad_tasks
+
+
+def runs_of_one_protocol(
+    results: Path,
+    labels: list[str],
+    budget: Counting,
+    protocol: str | None,
+    is_asked: bool,
+    is_enough: Callable[[set[str]], bool],
+    nothing: str,
+) -> tuple[list[Run], list[str]]:
+    """The language-model runs, with their curves, of the one protocol whose labels are enough, and its sentence.
+
+    None where there is no such protocol, or several, unless ``is_asked``: then that is a ``MadbenchError``, which says
+    ``nothing`` where there is none. Without ``labels`` all in the store count.
+    """
+    from madbench.analysis.language_runs import by_protocol, describe, language_runs, only_protocol, protocol_list
+    from madbench.runs import Store
+
+    store = Store.open(results, create=False)
+    stored = [run for run in language_runs(store) if not labels or run.job.label in labels]
+    groups = by_protocol(run for run in stored if run.job.counting == budget.value)
+    shared = {
+        found: runs
+        for found, runs in groups.items()
+        if is_enough({run.job.label for run in runs}) and protocol in (None, found.id)
+    }
+    runs = [run for of_protocol in shared.values() for run in of_protocol]
+    if is_asked and not runs:
+        has = f"; it has:\n{protocol_list(stored)}" if stored else ""
+        raise StoreError(f"{results}: {nothing}{has}")
+    if is_asked:
+        only_protocol(runs)
+    elif len(shared) > 1:
+        found = protocol_list(runs)
+        print(f"warning: language models are left out; choose a protocol with --protocol ID:\n{found}", file=sys.stderr)
+    if len(shared) != 1:
+        return [], []
+    ((found, runs),) = shared.items()
+    return [store.read(run.job.id) for run in runs], [f"Language model: {describe(found, runs[0])}."]
 
 
 def stored_experiment(
@@ -26,7 +85,6 @@ def stored_experiment(
     Names on stderr every damaged run, and every label that is left out because it does not fit. Raises ``StoreError``
     where nothing of the protocol is stored and ``ConfigError`` where it is stored in two precisions.
     """
-    from madbench.errors import ConfigError, StoreError
     from madbench.experiment import prepare
     from madbench.jobs import Job, Precision
     from madbench.runs import Store

@@ -1,0 +1,201 @@
+"""What each factor of the labels is worth, from all stored pairs of labels that differ in it alone.
+
+Effect of a contrast: the mean over its pairs of labels of the mean over seeds of the one label's number less the
+other's on the same seed.
+
+Its interval is Student's t with the pairs as units: what a factor does depends on the label that it is in, and that
+spread between pairs holds the noise of the seeds as well. A label is in at most one pair of a contrast, so the pairs
+are independent where the labels' deviations from additivity are; what a seed does to all labels cancels. A contrast
+has few pairs, so its variance is moderated by the others' (Smyth 2004, "Linear models and empirical Bayes methods",
+section 3, but with a fixed d_0, which a handful of contrasts cannot estimate):
+
+    s^2 = (d_0 s_0^2 + d s_own^2) / (d_0 + d),    with d_0 + d degrees of freedom
+
+d is the number of pairs less one, s_0^2 the pooled variance of the other contrasts, and d_0 ``PRIOR_FREEDOM``, or the
+others' degrees of freedom where these are fewer. A single pair has the wider of this interval and the one over its own
+seeds; with one seed it has none. Where no other contrast has two pairs either, only the one over seeds is left: it
+speaks of that pair and claims nothing of the factor, so it has no p-value.
+
+Interaction of two contrasts: the mean, over squares of labels with both, either and neither, of the first one's effect
+where the second is given less that where it is not. Interactions are what the labels' deviations from additivity
+consist of, so they are held against the noise of the seeds alone: Welch's t test on the labels' means over the seeds
+that the four have in common. What a seed does to all four is not taken out of the noise, which errs on the safe side.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtr, stdtrit
+
+from madbench.analysis.contrasts import Contrast, Pair, Square, find_pairs, find_squares
+from madbench.analysis.statistics import holm
+
+LEVEL = 0.05  # of the Holm-adjusted p-value at which an effect or interaction is claimed; intervals are of 95%
+PRIOR_FREEDOM = 4
+"""Degrees of freedom that the other contrasts lend to the variance of one, as four more pairs of its own would."""
+
+_SIGNS = np.array([1, -1, -1, 1])  # of a square's labels in its interaction
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean difference in the units of its task: percentage points, or nats per token."""
+
+    mean: float
+    low: float
+    """Lower end of the 95% interval; NaN where there is none."""
+    high: float
+    p: float
+    """Two-sided p-value of "the mean is zero"; NaN where nothing may be claimed."""
+    seeds: int
+    """Seeds it rests on, each of some pair or square."""
+    p_adjusted: float = math.nan
+    """``p`` after Holm over all contrasts, or all interactions, of the task."""
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether a difference from zero may be claimed."""
+        return self.p_adjusted <= LEVEL
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a contrast is worth on a task."""
+
+    contrast: Contrast
+    task: str
+    estimate: Estimate
+    pairs: dict[Pair, Estimate]
+    """Each pair by itself, with an interval over its seeds."""
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """By how much ``first`` is worth more on a task where ``second`` is given."""
+
+    first: Contrast
+    second: Contrast
+    task: str
+    estimate: Estimate
+    squares: list[Square]
+
+
+_Found = TypeVar("_Found", Effect, Interaction)
+
+
+def attribute(cells: pd.DataFrame) -> tuple[list[Effect], list[Interaction]]:
+    """Every effect and every interaction that ``cells`` have labels for, by task and contrast.
+
+    Args:
+        cells: one row a label, task and seed. Columns: label, task, seed, value; a row without a value does not count.
+    """
+    pairs = find_pairs(cells.label.unique())
+    squares = find_squares(pairs)
+    effects: list[Effect] = []
+    interactions: list[Interaction] = []
+    for task, of_task in cells.dropna(subset="value").groupby("task", sort=False):
+        values = of_task.pivot(index="label", columns="seed", values="value")
+        rows = dict(zip(values.index, values.to_numpy(float)))
+        effects += _effects(task, pairs, rows)
+        interactions += _interactions(task, squares, rows)
+    return effects, interactions
+
+
+def _effects(task: str, pairs: dict[Contrast, list[Pair]], rows: dict[str, np.ndarray]) -> list[Effect]:
+    """The effects on one task; ``rows`` are the labels' values by seed, (N,) each and NaN where there is none."""
+    differences: dict[Contrast, dict[Pair, np.ndarray]] = {}
+    for contrast, of_contrast in pairs.items():
+        for given, without in of_contrast:
+            if given in rows and without in rows and not np.isnan(values := rows[given] - rows[without]).all():
+                differences.setdefault(contrast, {})[given, without] = values
+    means = {contrast: np.nanmean([*by_pair.values()], axis=1) for contrast, by_pair in differences.items()}
+    all_squares = sum(map(_squares, means.values()))
+    all_freedom = sum(len(of_pairs) - 1 for of_pairs in means.values())
+    effects = []
+    for contrast, by_pair in differences.items():
+        alone = {pair: _over_seeds(values) for pair, values in by_pair.items()}
+        seeds = int((~np.isnan([*by_pair.values()])).any(axis=0).sum())
+        estimate = _over_pairs(means[contrast], all_squares, all_freedom, seeds)
+        if len(alone) == 1:
+            (of_pair,) = alone.values()
+            if math.isnan(estimate.p):  # nothing says how labels differ
+                estimate = replace(of_pair, p=math.nan)
+            elif not estimate.high > of_pair.high:  # wider, or NaN for a single seed
+                estimate = of_pair
+        effects.append(Effect(contrast, task, estimate, alone))
+    return _adjusted(effects)
+
+
+def _over_pairs(means: np.ndarray, all_squares: float, all_freedom: int, seeds: int) -> Estimate:
+    """The estimate from the ``means`` of a contrast's pairs, its variance moderated by those of the other contrasts.
+
+    ``all_squares`` is the sum over all contrasts, this one too, of the squares about the mean over pairs, and
+    ``all_freedom`` that of their degrees of freedom.
+    """
+    squares, freedom = _squares(means), len(means) - 1
+    of_others, freedom_of_others = max(0.0, all_squares - squares), all_freedom - freedom
+    prior = min(PRIOR_FREEDOM, freedom_of_others)
+    total = freedom + prior
+    variance = (squares + prior * of_others / max(1, freedom_of_others)) / max(1, total)
+    return _estimate(means.mean(), variance / len(means), total, seeds)
+
+
+def _squares(values: np.ndarray) -> float:
+    """Sum of the squares about the mean."""
+    return len(values) * values.var()
+
+
+def _interactions(
+    task: str, squares: dict[tuple[Contrast, Contrast], list[Square]], rows: dict[str, np.ndarray]
+) -> list[Interaction]:
+    """The interactions on one task, from the squares whose four labels have two seeds in common."""
+    interactions = []
+    for (first, second), of_contrasts in squares.items():
+        stored = [square for square in of_contrasts if all(label in rows for label in square)]
+        if not stored:
+            continue
+        values = np.array([[rows[label] for label in square] for square in stored])  # (squares, 4, seeds)
+        is_common = ~np.isnan(values).any(axis=1, keepdims=True)
+        is_enough = is_common.sum(axis=(1, 2)) > 1
+        if not is_enough.any():
+            continue
+        stored = [square for square, enough in zip(stored, is_enough) if enough]
+        values = np.where(is_common, values, np.nan)[is_enough]
+        n = is_common[is_enough].sum(axis=2)
+        mean = (np.nanmean(values, axis=2) @ _SIGNS).mean()
+        variances = np.nanvar(values, axis=2, ddof=1) / n / len(stored) ** 2
+        spread = (variances**2 / (n - 1)).sum()
+        freedom = variances.sum() ** 2 / spread if spread else 1.0
+        seeds = int(is_common[is_enough].any(axis=(0, 1)).sum())
+        estimate = _estimate(mean, variances.sum(), freedom, seeds)
+        interactions.append(Interaction(first, second, task, estimate, stored))
+    return _adjusted(interactions)
+
+
+def _over_seeds(values: np.ndarray) -> Estimate:
+    """The estimate from the ``values`` (N,) of one pair, NaN where a seed is missing."""
+    values = values[~np.isnan(values)]
+    freedom = len(values) - 1
+    return _estimate(values.mean(), values.var(ddof=1) / len(values) if freedom else math.nan, freedom, len(values))
+
+
+def _estimate(mean: float, variance: float, freedom: float, seeds: int) -> Estimate:
+    """Student's t; ``variance`` is that of ``mean``."""
+    mean = round(float(mean), 9)  # so that equal numbers differ by nothing
+    if not freedom:
+        return Estimate(mean, math.nan, math.nan, math.nan, seeds)
+    error = math.sqrt(variance)
+    half = error * float(stdtrit(freedom, 1 - LEVEL / 2))
+    p = 2 * float(stdtr(freedom, -abs(mean) / error)) if error else float(mean == 0)
+    return Estimate(mean, mean - half, mean + half, p, seeds)
+
+
+def _adjusted(found: list[_Found]) -> list[_Found]:
+    """``found``, a family, with the adjusted p-values of its estimates."""
+    p_values = holm([one.estimate.p for one in found])
+    return [replace(one, estimate=replace(one.estimate, p_adjusted=p)) for one, p in zip(found, p_values)]

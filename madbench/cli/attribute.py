@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from madbench.cli.options import (
+    LABELS_HELP,
+    RESULTS,
+    Counting,
+    CountingOption,
+    Fidelity,
+    FidelityOption,
+    JsonOption,
+    ProfileOption,
+    ResultsOption,
+    labels_and_overrides,
+    split_list,
+)
+from madbench.cli.selection import mad_tasks_of, runs_of_one_protocol, stored_experiment
+from madbench.cli.tables import Format, print_format, print_text_table
+
+
+def attribute(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="LABEL|KEY=VALUE", help=LABELS_HELP + " All labels in the store by default."),
+    ] = None,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Show every pair of labels below its factor.")] = False,
+    profile: ProfileOption = "quick",
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tasks",
+            "-t",
+            help="MAD tasks and language_model, comma-separated.",
+            show_default="all six, and language_model where stored",
+        ),
+    ] = None,
+    fidelity: FidelityOption = Fidelity.corrected,
+    budget: CountingOption = Counting.strict,
+    protocol: Annotated[
+        str | None,
+        typer.Option(help="Id of the language model's protocol, as shown where runs of several are found."),
+    ] = None,
+    results: ResultsOption = RESULTS,
+    format: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.terminal,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what each factor of the labels is worth: convolution, gates, RoPE, rank, mixing, layout, base, budget.
+
+    A factor's effect is its mean over all pairs of stored labels that differ in
+    it alone, with a 95% interval. Below are the interactions of two factors that
+    are larger than the noise. Protocols are never mixed, as in madbench table.
+
+    [bold]Examples[/bold]
+
+      madbench attribute
+      madbench attribute @table1 --profile full --pairs
+      madbench attribute -t in_context_recall,language_model --format json
+    """
+    from madbench.analysis.attribution_table import attribution_table
+    from madbench.analysis.loss_curves import run_losses
+    from madbench.analysis.scores import collect, scores
+    from madbench.errors import StoreError
+    from madbench.experiment import accuracy_meaning, protocol_sentences
+    from madbench.labels import expand
+    from madbench.language_jobs import TASK
+    from madbench.runs import Store
+
+    format = print_format(format, as_json)
+    named, overrides = labels_and_overrides(words or [])
+    labels = expand(named)
+    asked = split_list(tasks)
+    mad_tasks = mad_tasks_of(asked, overrides, profile, fidelity, protocol)
+
+    cells = losses = None
+    sentences = []
+    if mad_tasks != []:
+        made = stored_experiment(labels, overrides, profile, mad_tasks, fidelity, budget, results)
+        collected = collect(made.jobs, Store.open(results, create=False))
+        cells = scores(collected)
+        sentences += [f"MAD: {accuracy_meaning(fidelity.value)}.", *protocol_sentences(made, collected)]
+    if asked is None or TASK in asked:
+        is_asked = asked is not None or protocol is not None
+        nothing = "no two labels share a language-model protocol"
+        runs, described = runs_of_one_protocol(
+            results, labels, budget, protocol, is_asked, lambda found: len(found) > 1, nothing
+        )
+        losses = run_losses(runs, ()) if runs else None
+        sentences += described
+    table = attribution_table(cells, losses, sentences, pairs)
+    if not table.effects:
+        raise StoreError(
+            f"{results}: no two labels with a finished task and seed in common differ in exactly one factor; "
+            "madbench run '~G-cg-q-12o' trains such"
+        )
+    print_text_table(table, format)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(attribute)

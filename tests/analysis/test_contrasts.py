@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from madbench.analysis.contrasts import find_pairs, find_squares
+from madbench.labels import FACTORS, all_labels, diff, expand, parse
+
+
+def named(labels: list[str]) -> dict[str, list[tuple[str, str]]]:
+    return {contrast.name: pairs for contrast, pairs in find_pairs(labels).items()}
+
+
+@pytest.mark.parametrize(
+    "given, without, name, short_name",
+    [
+        ("R", "S", "base: R against S", "R/S"),
+        ("G-c", "S-c", "base: G against S", "G/S"),
+        ("G", "R", "base: G against R", "G/R"),
+        ("S-p", "S", "rope: p against none", "p"),
+        ("S-pc", "S-p", "conv: c against none", "c"),
+        ("R-g-q", "R-q", "gates: g against none", "g"),
+        ("R-q", "R", "rank: q against none", "q"),
+        ("R-v", "R", "rank: v against none", "v"),
+        ("R-q", "R-v", "rank: q against v", "q/v"),
+        ("R-q-1", "R-q", "R(1): 1 against none", "1"),
+        ("R-q-12o", "R-q-2o", "R(1): 1o against none", "1o"),
+        ("R-q-12", "R-q-1", "R(2): 2 against none", "2"),
+        ("R-q-2o", "R-q", "R(2): 2o against none", "2o"),
+        ("G-12o!", "G-12!", "layout: o against none", "o"),
+        ("G-12o!", "G-q-12o", "budget: ! against q", "!/q"),
+        ("G-g!", "G-g-v", "budget: ! against v", "!/v"),
+    ],
+)
+def test_what_is_given_is_the_first_label_whatever_the_order(given, without, name, short_name):
+    assert named([given, without]) == named([without, given]) == {name: [(given, without)]}
+    assert next(iter(find_pairs([given, without]))).short_name == short_name
+
+
+def test_every_pair_of_one_difference_is_found_once():
+    labels = random.Random(0).sample(all_labels(), 150)
+    pairs = find_pairs(labels)
+    found = [frozenset(pair) for of_contrast in pairs.values() for pair in of_contrast]
+    expected = {frozenset(pair) for pair in itertools.combinations(labels, 2) if len(diff(*map(parse, pair))) == 1}
+    assert len(found) == len(expected) and set(found) == expected
+    assert list(pairs) == sorted(pairs) and len({contrast.factor for contrast in pairs}) == len(FACTORS)
+
+
+def test_no_label_is_in_two_pairs_of_a_contrast():
+    for of_contrast in find_pairs(all_labels()).values():
+        labels = [label for pair in of_contrast for label in pair]
+        assert len(labels) == len(set(labels))
+
+
+def test_labels_without_a_partner_and_of_two_differences_make_no_pair():
+    assert named(["S", "R-p", "S-c-q"]) == {}
+    assert named([]) == {}
+
+
+def test_squares_are_the_fours_of_which_every_side_is_a_pair():
+    labels = expand(["{S,R}{,-p,-c,-pc}", "R-cg-q-{1o,2o,12o}", "R-cg-q", "R-c-q"])
+    squares = find_squares(find_pairs(labels))
+    found = [frozenset(square) for of_contrasts in squares.values() for square in of_contrasts]
+
+    def is_square(four: tuple[str, ...]) -> bool:
+        """Whether each label has one neighbour in either of two contrasts among the four."""
+        sides = find_pairs(four)
+        return len(sides) == 2 and all(len(of_contrast) == 2 for of_contrast in sides.values())
+
+    expected = {frozenset(four) for four in itertools.combinations(labels, 4) if is_square(four)}
+    assert len(found) == len(expected) and set(found) == expected and len(found) > 5
+
+
+def test_a_square_has_both_then_the_second_alone_then_the_first_alone_then_neither():
+    squares = find_squares(find_pairs(["S", "S-c", "S-pc", "S-p"]))
+    (((first, second), of_contrasts),) = squares.items()
+    assert (first.short_name, second.short_name) == ("p", "c")
+    assert of_contrasts == [("S-pc", "S-c", "S-p", "S")]
+
+
+def test_three_of_four_labels_are_no_square():
+    assert find_squares(find_pairs(["S-c", "S-pc", "S-p"])) == {}
+
+
+def test_the_factor_of_a_contrast_is_that_of_diff():
+    for contrast, of_contrast in find_pairs(expand(["@table1"])).items():
+        for given, without in of_contrast:
+            assert diff(parse(given), parse(without)) == (contrast.factor,)

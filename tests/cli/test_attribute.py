@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from madbench.cli import attribute
+from madbench.jobs import Record
+from madbench.runs import Store
+from madbench.sweeps.plan import plan
+from madbench.sweeps.profile import load_profile
+
+TWO = ("compression", "in_context_recall")
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch) -> Store:
+    monkeypatch.chdir(tmp_path)
+    return Store.open(tmp_path / "results")
+
+
+@pytest.fixture
+def fill(store, tiny):
+    """Stores runs of two tasks with an accuracy, and a point more a seed, without training them."""
+
+    def call(label: str, accuracy: float, seeds=(0,), **choices) -> None:
+        for job in plan([label], load_profile(tiny), **{"tasks": TWO, "seeds": seeds} | choices):
+            metrics = {"accuracy": accuracy + job.seed / 100, "selection_accuracy": 0.5, "ceiling": 1.0}
+            store.finish(job, Record("finished", metrics, details={"budget_ratio": 0.99, "device": "a slide rule"}))
+
+    return call
+
+
+@pytest.fixture
+def fill_language(store, language_run):
+    def call(label: str, loss: float, seeds=(0,), **choices) -> None:
+        for seed in seeds:
+            run = language_run(label, [3.0, loss], seed=seed, **choices)
+            store.finish(run.job, run.record)
+
+    return call
+
+
+@pytest.fixture
+def effects(invoke, tiny):
+    """``effects(*words)``: the difference by contrast and quantity, as JSON has them."""
+
+    def call(*words) -> dict[tuple[str, str], float]:
+        output = invoke(attribute, *words, "--profile", tiny, "--json")
+        assert not output.exception, output.exception
+        found = json.loads(output.stdout)["cells"]
+        return {
+            (one["contrast"], one["quantity"]): round(one["difference"], 6) for one in found if one["kind"] == "effect"
+        }
+
+    return call
+
+
+def test_all_stored_labels_of_a_protocol_count_unless_some_are_named(fill, effects):
+    for label, accuracy in (("S", 0.1), ("S-c", 0.5), ("R", 0.2), ("R-c", 0.4)):
+        fill(label, accuracy, (0, 1))
+    fill("S-c", 0.9, fidelity="published")
+    fill("S-c", 0.9, counting="published")
+    assert effects("-t", "compression") == {
+        ("base: R against S", "compression"): 0.0,
+        ("conv: c against none", "compression"): 30.0,
+    }
+    named = effects("S", "S-c")
+    assert named == {("conv: c against none", task): 40.0 for task in TWO}
+
+
+def test_language_models_are_a_column_unless_tasks_are_named(fill, fill_language, effects, invoke, tiny):
+    for label, accuracy in (("S", 0.1), ("S-c", 0.5)):
+        fill(label, accuracy)
+        fill_language(label, 3 - accuracy, (0, 1))
+    fill_language("S-c", 1.0, counting="published")
+    conv = "conv: c against none"
+    assert effects()[conv, "loss_l5"] == pytest.approx(-0.2)  # L5 of two evaluations, of which one is equal
+    assert (conv, "loss_l5") not in effects("-t", ",".join(TWO))
+    assert list(effects("-t", "compression,language_model")) == [(conv, "compression"), (conv, "loss_l5")]
+    shown = invoke(attribute, "--profile", tiny, columns=200)
+    assert "Language model: corpus shelf" in " ".join(shown.stdout.split())
+
+
+def test_language_models_alone_need_no_runs_of_mad_tasks(fill_language, invoke):
+    fill_language("S", 2.0)
+    fill_language("S-c", 1.5)
+    output = invoke(attribute, "-t", "language_model", columns=160)
+    assert not output.exception and "(-0.250)" in output.stdout
+
+
+def test_a_language_protocol_of_several_has_to_be_chosen(fill, fill_language, invoke, refuse, tiny):
+    for label, loss in (("S", 2.0), ("S-c", 1.5)):
+        fill(label, 0.5)
+        fill_language(label, loss)
+        fill_language(label, 2 * loss, vocab_size=64)
+    shown = invoke(attribute, "--profile", tiny)
+    first, *protocols = shown.stderr.splitlines()
+    assert first == "warning: language models are left out; choose a protocol with --protocol ID:"
+    assert len(protocols) == 2 and "L5" not in shown.stdout
+    chosen = invoke(attribute, "--profile", tiny, "--protocol", protocols[0].split()[0], columns=200)
+    assert not chosen.exception and "L5" in chosen.stdout and chosen.stderr == ""
+    assert "2 protocols" in refuse(attribute, "-t", "language_model")
+    assert "no two labels share" in refuse(attribute, "-p", tiny, "--protocol", "00000000")
+
+
+def test_pairs_are_rows_when_asked_for(fill, invoke, tiny):
+    fill("S", 0.1)
+    fill("S-c", 0.5)
+    words = ("--profile", tiny, "-t", "compression")
+    assert "S-c - S" not in invoke(attribute, *words).stdout
+    shown = invoke(attribute, *words, "--pairs").stdout
+    assert [line.split() for line in shown.splitlines()[2:4]] == [
+        ["conv:", "c", "against", "none", "(+40.0)", "1", "1"],
+        ["S-c", "-", "S", "(+40.0)", "1"],
+    ]
+    assert "Trained on a slide rule." in " ".join(shown.split())
+
+
+def test_labels_that_share_nothing_are_an_error(fill, refuse, tiny):
+    fill("S", 0.5)
+    fill("R-c", 0.5)
+    assert "differ in exactly one factor; madbench run '~G-cg-q-12o'" in refuse(attribute, "--profile", tiny)
+    fill("S-c", 0.5, (1,), tasks=("compression",))
+    assert "differ in exactly one factor" in refuse(attribute, "S", "S-c", "--profile", tiny)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["-t", "language_model", "training.epochs=1"], "training.epochs=1: has no effect on language"),
+        (["-t", "language_model", "-p", "full"], "--profile: has no effect on language models"),
+        (["-t", "compression", "--protocol", "ab"], "--protocol ab: has no effect, the tasks are compression"),
+        (["--json", "-f", "csv"], "--json has no effect with --format csv"),
+        (["S-x"], "label 'S-x'"),
+    ],
+)
+def test_what_has_no_effect_is_refused(store, refuse, words, message):
+    assert message in refuse(attribute, *words)
