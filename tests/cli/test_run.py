@@ -88,7 +88,7 @@ def test_a_run_that_diverges_is_shown_and_stored(main, tiny, tmp_path):
     assert shown.code == 0
     assert "S compression seed 0: diverged: loss was not finite in epoch 1" in shown.stderr
     assert shown.stdout.splitlines()[2].split() == ["S", "diverged", "1.000", "1"]
-    assert "1 of 1 runs diverged." in shown.stdout
+    assert "1 of 1 runs diverged." in " ".join(shown.stdout.split())
     assert [status for status, *_ in outcomes(tmp_path / "results").values()] == ["diverged"]
     assert "already in the store" in main(*words).stderr
 
