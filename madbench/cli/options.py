@@ -46,6 +46,19 @@ TasksOption = Annotated[
     list[str] | None,
     typer.Option("--tasks", "-t", help="MAD tasks, separated by commas or repeated; all six by default."),
 ]
+StoredTasksOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tasks",
+        "-t",
+        help="MAD tasks and language_model, comma-separated.",
+        show_default="all six, and language_model where stored",
+    ),
+]
+LanguageProtocolOption = Annotated[
+    str | None,
+    typer.Option("--protocol", help="Id of the language model's protocol, as shown where there are runs of several."),
+]
 CorpusOption = Annotated[
     Path | None,
     typer.Option(
