@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -12,6 +12,7 @@ from madbench.errors import ConfigError, TrainingError, did_you_mean
 from madbench.jobs import Counting, Fidelity, Job, Precision
 from madbench.labels import expand
 from madbench.runs import Store
+from madbench.sweeps.executor import Executor, OnEvent, Policy, Summary, Train, ignore_event
 from madbench.sweeps.plan import plan
 from madbench.sweeps.profile import Profile, load_profile
 from madbench.tasks.registry import TASK_NAMES, check_task
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from madbench.analysis.tables import AblationTable
-    from madbench.sweeps.local import Summary
 
 
 @dataclass(frozen=True)
@@ -56,21 +56,29 @@ class Experiment:
         ]
         return replace(self, jobs=jobs)
 
-    def execute(
-        self,
-        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
-        slots: int | None = None,
-        force: bool = False,
-    ) -> Summary:
-        """Trains what the store lacks; with ``force`` everything anew, earlier results kept until they are replaced."""
-        from madbench.devices import default_slots
-        from madbench.sweeps.local import run_jobs
+    @property
+    def train(self) -> Train:
+        """What trains one of its jobs."""
         from madbench.training.loop import train_job
 
+        return functools.partial(train_job, device=self.device)
+
+    def execute(
+        self,
+        on_event: OnEvent = ignore_event,
+        slots: int | None = None,
+        policy: Policy = Policy(),
+        executor: Executor | None = None,
+    ) -> Summary:
+        """Trains what the store lacks; on this machine, ``slots`` jobs at a time, unless ``executor`` does it elsewhere."""
+        from madbench.devices import default_slots
+        from madbench.sweeps.local import run_jobs
+
         store = Store.open(self.results)
-        slots = min(slots or default_slots(self.device), max(1, len(self.jobs)))
-        train = functools.partial(train_job, device=self.device)
-        return run_jobs(self.jobs, store, train, slots, on_event, redo=force)
+        if executor is None:
+            slots = min(slots or default_slots(self.device), max(1, len(self.jobs)))
+            executor = functools.partial(run_jobs, slots=slots)
+        return executor(self.jobs, store, self.train, on_event=on_event, policy=policy)
 
 
 def prepare(
@@ -238,7 +246,7 @@ def run(
         device=device,
         results=results,
     )
-    summary = experiment.execute(slots=slots, force=force)
+    summary = experiment.execute(slots=slots, policy=Policy(redo=force))
     if summary.failed:
         raise TrainingError(f"{summary.failed} of {len(experiment.jobs)} jobs failed; see {experiment.results}/runs")
     return scores(collect(experiment.jobs, Store.open(experiment.results, create=False)))

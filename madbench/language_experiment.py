@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from madbench.jobs import Counting, Precision
 from madbench.labels import expand, parse
 from madbench.language_jobs import LanguageJob
 from madbench.runs import Store
+from madbench.sweeps.executor import Executor, OnEvent, Policy, Summary, ignore_event
 from madbench.sweeps.plan import check_budget
 from madbench.sweeps.preset import Preset, load_preset
 from madbench.text.corpus import Corpus, open_corpus
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from madbench.analysis.language_table import LanguageTable
     from madbench.runs import Run
-    from madbench.sweeps.local import Summary
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,15 @@ class LanguageExperiment:
 
     def execute(
         self,
-        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        on_event: OnEvent = ignore_event,
         slots: int | None = None,
-        force: bool = False,
+        policy: Policy = Policy(),
+        executor: Executor | None = None,
         micro_batch: int | None = None,
         compile: bool = False,
     ) -> Summary:
-        """Trains what the store lacks, ``slots`` runs at a time sharing the cores; under torchrun, all processes as one.
+        """Trains what the store lacks, ``slots`` runs at a time sharing the cores of this machine, or where ``executor``
+        does it; under torchrun, all processes as one.
 
         ``micro_batch`` windows go through the model at once; it and ``compile`` change the speed, not the result.
         """
@@ -66,17 +68,17 @@ class LanguageExperiment:
         from madbench.training.distributed import is_distributed
         from madbench.training.language_loop import train_language_job
 
-        how = {"corpus": self.corpus, "micro_batch": micro_batch, "compile": compile}
+        train = functools.partial(train_language_job, corpus=self.corpus, micro_batch=micro_batch, compile=compile)
         if is_distributed():
             if slots is not None:
                 raise ConfigError("--slots has no effect under torchrun: all its processes train one run together")
-            train = functools.partial(train_language_job, **how)
-            return train_distributed(self.jobs, self.results, train, self.device, on_event, redo=force)
+            return train_distributed(self.jobs, self.results, train, self.device, on_event, policy)
         store = Store.open(self.results)
-        slots = min(slots or 1, max(1, len(self.jobs)))
-        train = functools.partial(train_language_job, device=self.device, **how)
-        threads = max(1, available_cores() // slots)
-        return run_jobs(self.jobs, store, train, slots, on_event, threads_per_slot=threads, redo=force)
+        if executor is None:
+            slots = min(slots or 1, max(1, len(self.jobs)))
+            executor = functools.partial(run_jobs, slots=slots, threads_per_slot=max(1, available_cores() // slots))
+        train = functools.partial(train, device=self.device)
+        return executor(self.jobs, store, train, on_event=on_event, policy=policy)
 
 
 def prepare_language(
@@ -193,7 +195,7 @@ def run_language_model(
     from madbench.analysis.loss_curves import loss_curves
 
     experiment = prepare_language([labels] if isinstance(labels, str) else labels, **choices)
-    summary = experiment.execute(slots=slots, force=force, micro_batch=micro_batch, compile=compile)
+    summary = experiment.execute(slots=slots, policy=Policy(redo=force), micro_batch=micro_batch, compile=compile)
     if summary.failed:
         raise TrainingError(f"{summary.failed} of {len(experiment.jobs)} jobs failed; see {experiment.results}/runs")
     return loss_curves(stored_runs(experiment))

@@ -17,7 +17,7 @@ from madbench.experiment import caption, prepare, tabulate
 from madbench.jobs import Record
 from madbench.runs import Store
 from madbench.sweeps import local
-from madbench.sweeps.local import Summary
+from madbench.sweeps.executor import Policy, Summary
 from madbench.tasks import TASK_NAMES
 
 SCORED = {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}
@@ -32,11 +32,11 @@ def sweep(monkeypatch):
             self.calls = []
             self.give = lambda job: Record("finished", SCORED, details={"budget_ratio": 1.0, "device": "a loom"})
 
-        def __call__(self, jobs, store, train, slots, on_event, redo):
-            missing = list(jobs) if redo else store.missing(jobs)
+        def __call__(self, jobs, store, train, slots, on_event, policy):
+            missing = list(jobs) if policy.redo else store.missing(jobs)
             self.calls.append({"slots": slots, "trained": missing, "device": train.keywords["device"]})
             for job in missing:
-                store.finish(job, self.give(job), replace=redo)
+                store.finish(job, self.give(job), replace=policy.redo)
             statuses = [store.status(job) for job in missing]
             return Summary(**{status: statuses.count(status) for status in set(statuses)})
 
@@ -99,7 +99,7 @@ def test_a_second_run_trains_nothing_and_force_trains_everything(tmp_path, sweep
     made = small(tmp_path, ["S", "R"])
     assert made.execute() == Summary(finished=2)
     assert made.execute() == Summary()
-    assert made.execute(force=True) == Summary(finished=2)
+    assert made.execute(policy=Policy(redo=True)) == Summary(finished=2)
     assert [call["trained"] for call in sweep.calls] == [made.jobs, [], made.jobs]
     assert {call["device"] for call in sweep.calls} == {"cpu"}
 

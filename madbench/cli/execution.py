@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.cli.progress import RunScreen
 from madbench.cli.tables import PLAIN, print_text_table
+from madbench.sweeps.executor import Policy
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +33,7 @@ def train_and_show(
     screen = RunScreen(experiment, console)
     try:
         with screen:
-            summary = experiment.execute(screen.on_event, force=force, **how)
+            summary = experiment.execute(screen.on_event, policy=Policy(redo=force), **how)
     except KeyboardInterrupt:
         rest = "what was not done again keeps its earlier result" if force else "the same command goes on from here"
         console.print(f"stopped; finished runs are in {experiment.results}, {rest}", **PLAIN)

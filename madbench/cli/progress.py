@@ -51,7 +51,7 @@ class RunScreen:
         self.progress.stop()
 
     def on_event(self, event: dict[str, Any]) -> None:
-        """Shows one event of :func:`madbench.sweeps.local.run_jobs`."""
+        """Shows one event of an executor (:mod:`madbench.sweeps.executor`)."""
         job: JobBase = event["job"]
         if event["event"] == "started":
             self.started[event["slot"]] = time.monotonic()

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from madbench.errors import StoreError
 from madbench.jobs import JobBase, Record, StopTraining
 from madbench.runs import Store, StoreBusyError
-from madbench.sweeps.local import Summary
+from madbench.sweeps.executor import OnEvent, Policy, Summary, ignore_event
 from madbench.training.distributed import agree, from_first, is_first, process_group
 
 Verdict = Literal["train", "stored", "busy", "stop"]
@@ -24,14 +24,14 @@ def train_distributed(
     root: Path,
     train: Callable[..., Record],
     device: str = "cpu",
-    on_event: Callable[[dict[str, Any]], None] = lambda event: None,
-    redo: bool = False,
+    on_event: OnEvent = ignore_event,
+    policy: Policy = Policy(),
 ) -> Summary:
     """Trains the jobs without a result in the store at ``root``, in order, each by all processes together.
 
     Every process calls ``train(job, work_folder, report, device=...)`` with a device of its own, which is ``cpu`` or a
-    GPU. The first process alone writes to the store and calls ``on_event``; events, ``redo`` and the summary are those
-    of :func:`madbench.sweeps.local.run_jobs`. On SIGINT or SIGTERM in any process all of them stop after the same
+    GPU. The first process alone writes to the store and calls ``on_event``; events, policy and summary are those of
+    :mod:`madbench.sweeps.executor`. On SIGINT or SIGTERM in any process all of them stop after the same
     step, with a checkpoint, and raise ``KeyboardInterrupt``. A run that raises is stored as ``failed`` and its error
     ends all processes, which can no longer wait for each other.
 
@@ -39,7 +39,7 @@ def train_distributed(
     """
     with process_group(device) as own_device, _stop_signals() as is_stop_requested:
         store = Store.open(root) if is_first() else None
-        team = _Team(store, train, own_device, on_event, redo, is_stop_requested)
+        team = _Team(store, train, own_device, on_event, policy, is_stop_requested)
         try:
             for job in {job.id: job for job in jobs}.values():
                 team.do(job)
@@ -58,8 +58,8 @@ class _Team:
     store: Store | None
     train: Callable[..., Record]
     device: str
-    on_event: Callable[[dict[str, Any]], None]
-    redo: bool
+    on_event: OnEvent
+    policy: Policy
     is_stop_requested: Callable[[], bool]
     summary: Summary = field(default_factory=Summary)
 
@@ -83,10 +83,10 @@ class _Team:
         if self.is_stop_requested():
             return "stop", None
         try:
-            work = claim.enter_context(self.store.claim(job, afresh=self.redo))
+            work = claim.enter_context(self.store.claim(job, afresh=self.policy.redo))
         except StoreBusyError:
             return "busy", None
-        return ("stored", None) if self.store.has(job) and not self.redo else ("train", work)
+        return ("stored", None) if self.store.has(job) and not self.policy.redo else ("train", work)
 
     def record(self, job: JobBase, work: Path) -> Record:
         """Trains and stores."""
@@ -105,7 +105,7 @@ class _Team:
                 self.store.finish(job, Record("failed", error=traceback.format_exc()))
             raise
         if self.store:
-            self.store.finish(job, record, replace=self.redo)
+            self.store.finish(job, record, replace=self.policy.redo)
         return record
 
     def tell(self, job: JobBase, kind: str, **more: Any) -> None:

@@ -7,16 +7,17 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import connection, resource_tracker
 from typing import Any
 
 from madbench.errors import ConfigError, StoreError, TrainingError
-from madbench.jobs import Job, Record
+from madbench.jobs import JobBase, Record
 from madbench.runs import Store, StoreBusyError
-from madbench.sweeps.worker import Train, work
+from madbench.sweeps.executor import OnEvent, Policy, Summary, Train, ignore_event
+from madbench.sweeps.worker import work
 
 GRACE = 5.0
 """Seconds a training run has to stop by itself before its process is killed."""
@@ -27,54 +28,33 @@ _START_ATTEMPTS = 3
 _KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000"}
 
 
-@dataclass
-class Summary:
-    """How many jobs ended in which way."""
-
-    finished: int = 0
-    diverged: int = 0
-    failed: int = 0
-    skipped: int = 0
-    """Already in the store."""
-    busy: int = 0
-    """Left to another process that is at work on them."""
-    left: int = 0
-    """Not started, because ``max_failures`` was reached."""
-
-
 def run_jobs(
-    jobs: Iterable[Job],
+    jobs: Iterable[JobBase],
     store: Store,
     train: Train,
     slots: int = 1,
-    on_event: Callable[[dict[str, Any]], None] = lambda event: None,
-    max_failures: int | None = None,
+    on_event: OnEvent = ignore_event,
+    policy: Policy = Policy(),
     threads_per_slot: int = 1,
     devices: Sequence[str] | None = None,
-    redo: bool = False,
 ) -> Summary:
     """Trains the jobs without a result in ``store``, in order, ``slots`` at a time; each result is stored at once.
 
-    ``train(job, work_folder, report) -> Record`` runs in processes of its own and must be picklable. A run that raises
-    or whose process dies is stored as ``failed``, and the others go on. After ``max_failures`` of these no further job
-    starts. With ``redo`` every job is trained from its start; its earlier result stays until the new one replaces it.
+    An executor (:mod:`madbench.sweeps.executor`). ``train(job, work_folder, report) -> Record`` runs in processes of its
+    own and must be picklable. A run that raises or whose process dies is stored as ``failed``, and the others go on.
     Slot i sees the GPU ``devices[i % len(devices)]`` only (a value of ``CUDA_VISIBLE_DEVICES``).
-
-    ``on_event`` gets ``{"event": kind, "job": job, ...}``: ``skipped`` (with ``reason``, ``stored`` or ``busy``),
-    ``started`` (with ``slot``), ``progress`` (with ``slot`` and the reported dict as ``progress``), ``finished`` and
-    ``failed`` (with ``slot`` and ``record``; a diverged run is finished).
 
     On Ctrl-C, on a ``StoreError`` and on any other error the runs in progress are stopped, keep their checkpoints, and
     the error is raised; a second Ctrl-C kills them at once. Workers never outlive this process, however it ends.
     Raises ``StoreError`` where results cannot be written and ``TrainingError`` where no worker process starts.
     """
-    for name, value in {"slots": slots, "threads_per_slot": threads_per_slot, "max_failures": max_failures}.items():
-        if value is not None and value < 1:
+    for name, value in {"slots": slots, "threads_per_slot": threads_per_slot}.items():
+        if value < 1:
             raise ConfigError(f"{name} must be at least 1, got {value}")
     unique = list({job.id: job for job in jobs}.values())
-    todo = deque(unique if redo else store.missing(unique))
+    todo = deque(unique if policy.redo else store.missing(unique))
     missing = {job.id for job in todo}
-    sweep = _Sweep(todo, store, train, on_event, max_failures, threads_per_slot, devices, redo)
+    sweep = _Sweep(todo, store, train, on_event, policy, threads_per_slot, devices)
     for job in unique:
         if job.id not in missing:
             sweep.skip(job, "stored")
@@ -91,7 +71,7 @@ class _Worker:
     def __init__(self, slot: int, store: Store, train: Train, redo: bool, environment: Mapping[str, str]):
         context = multiprocessing.get_context("spawn")
         self.slot = slot
-        self.job: Job | None = None
+        self.job: JobBase | None = None
         self.is_ready = False
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=work, args=(theirs, store.root, train, redo), name=f"madbench-slot-{slot}")
@@ -101,7 +81,7 @@ class _Worker:
         finally:
             theirs.close()
 
-    def give(self, job: Job | None) -> None:
+    def give(self, job: JobBase | None) -> None:
         """Hands the job over; None tells the process to stop."""
         self.job = job or self.job
         with suppress(OSError):  # a dead process shows at the next read
@@ -128,14 +108,13 @@ class _Worker:
 class _Sweep:
     """The state of one call of ``run_jobs``."""
 
-    todo: deque[Job]
+    todo: deque[JobBase]
     store: Store
     train: Train
-    on_event: Callable[[dict[str, Any]], None]
-    max_failures: int | None
+    on_event: OnEvent
+    policy: Policy
     threads_per_slot: int
     devices: Sequence[str] | None
-    redo: bool
     summary: Summary = field(default_factory=Summary)
     workers: list[_Worker] = field(default_factory=list)
     failed_starts: int = 0
@@ -160,7 +139,7 @@ class _Sweep:
             environment["CUDA_VISIBLE_DEVICES"] = self.devices[slot % len(self.devices)]
         resource_tracker.ensure_running()  # spawn needs it, and starting it unblocks SIGINT
         with _sigint_blocked():
-            self.workers.append(_Worker(slot, self.store, self.train, self.redo, environment))
+            self.workers.append(_Worker(slot, self.store, self.train, self.policy.redo, environment))
 
     def handle(self, worker: _Worker, kind: str, value: Any) -> None:
         if kind == "ready":
@@ -185,16 +164,16 @@ class _Sweep:
     def assign(self, worker: _Worker) -> None:
         worker.give(self.todo.popleft() if self.todo else None)
 
-    def skip(self, job: Job, reason: str) -> None:
+    def skip(self, job: JobBase, reason: str) -> None:
         if reason == "busy":
             self.summary.busy += 1
         else:
             self.summary.skipped += 1
         self.on_event({"event": "skipped", "job": job, "reason": reason})
 
-    def count(self, job: Job, record: Record, slot: int) -> None:
+    def count(self, job: JobBase, record: Record, slot: int) -> None:
         setattr(self.summary, record.status, getattr(self.summary, record.status) + 1)
-        if self.max_failures is not None and self.summary.failed >= self.max_failures:
+        if self.policy.max_failures is not None and self.summary.failed >= self.policy.max_failures:
             self.summary.left += len(self.todo)
             self.todo.clear()
         event = "failed" if record.status == "failed" else "finished"
@@ -217,11 +196,11 @@ class _Sweep:
         if self.todo:
             self.start(worker.slot)
 
-    def record_death(self, job: Job, slot: int, ending: str) -> None:
+    def record_death(self, job: JobBase, slot: int, ending: str) -> None:
         record = Record("failed", error=ending)
         try:
             with self.store.claim(job):
-                if self.store.has(job) and not self.redo:  # it died after storing its result
+                if self.store.has(job) and not self.policy.redo:  # it died after storing its result
                     record = self.store.read(job.id).record
                 else:
                     self.store.finish(job, record)

@@ -11,18 +11,14 @@ import multiprocessing
 import os
 import threading
 import traceback
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from madbench.errors import StoreError
-from madbench.jobs import Job, Record, StopTraining
+from madbench.jobs import JobBase, Record, StopTraining
 from madbench.runs import Store, StoreBusyError
-
-Train = Callable[[Job, Path, Callable[[dict[str, Any]], None]], Record]
-"""``train(job, work, report)``: a picklable function; ``report`` raises ``StopTraining`` when the run is to end."""
-
+from madbench.sweeps.executor import Train
 
 def work(connection: Connection, root: Path, train: Train, redo: bool) -> None:
     """Serves jobs until told to stop or the parent is gone; with ``redo`` also those that have a result.
@@ -47,7 +43,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _do(job: Job, store: Store, train: Train, redo: bool, connection: Connection) -> tuple[str, Any]:
+def _do(job: JobBase, store: Store, train: Train, redo: bool, connection: Connection) -> tuple[str, Any]:
     def report(progress: dict[str, Any]) -> None:
         try:
             if connection.poll():

@@ -17,7 +17,8 @@ from madbench.errors import ConfigError, StoreError, TrainingError
 from madbench.jobs import Record
 from madbench.runs import Store
 from madbench.sweeps import local
-from madbench.sweeps.local import Summary, run_jobs
+from madbench.sweeps.executor import Policy, Summary
+from madbench.sweeps.local import run_jobs
 
 HERE = Path(__file__).parent
 
@@ -123,7 +124,7 @@ def test_a_failed_run_does_not_share_its_process_with_the_next(fake, store):
 
 def test_after_max_failures_no_further_job_starts(fake, store):
     jobs = [fake.make_job(seed, trouble="raise") for seed in range(5)]
-    assert run_jobs(jobs, store, fake.train, max_failures=2) == Summary(failed=2, left=3)
+    assert run_jobs(jobs, store, fake.train, policy=Policy(max_failures=2)) == Summary(failed=2, left=3)
     assert set(results(store)) == {0, 1}
 
 
@@ -175,7 +176,7 @@ def test_workers_get_their_environment_and_the_parent_keeps_its_own(fake, store,
     assert dict(os.environ) == before
 
 
-@pytest.mark.parametrize("name", ["slots", "threads_per_slot", "max_failures"])
+@pytest.mark.parametrize("name", ["slots", "threads_per_slot"])
 def test_counts_must_be_positive(fake, store, name):
     with pytest.raises(ConfigError, match=f"{name} must be at least 1, got 0"):
         run_jobs([], store, fake.train, **{name: 0})
