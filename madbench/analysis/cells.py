@@ -108,7 +108,8 @@ def with_noise(columns: Sequence[Column], rows: Rows, left_out: Container[str]) 
     """``rows`` with the intervals and marks of their cells.
 
     In each column those cells compete that have two seeds or more and nothing missing or diverged, of labels not in
-    ``left_out``. The one with the best mean is marked, and all that may be the best as well (:func:`may_be_best`).
+    ``left_out``. The best mean is marked, with those that are printed alike, and all that may be the best as well
+    (:func:`may_be_best`).
     """
     filled = {label: dict(row) for label, row in rows.items()}
     for column in columns:
@@ -130,7 +131,8 @@ def with_noise(columns: Sequence[Column], rows: Rows, left_out: Container[str]) 
             best = may_be_best(whole, column.better == "higher", resolution, common)
         for label, cell in repeated.items():
             spread, degrees = (pooled, freedom) if column.is_pooled else (cell.spread, cell.n - 1)
-            mark = "" if label not in best else BEST if label == best[0] else WITHIN_NOISE
+            is_best = label in best and round(cell.mean, column.digits) == round(cells[best[0]].mean, column.digits)
+            mark = BEST if is_best else WITHIN_NOISE if label in best else ""
             filled[label][column.name] = replace(cell, half_width=half_width(spread, cell.n, degrees), mark=mark)
     return filled
 
@@ -167,7 +169,7 @@ def legend(columns: Sequence[Column], rows: Rows, has_over_budget: bool) -> list
         tests = {False: "Welch's t", True: "Student's t with the pooled spread"}
         how = " and ".join(tests[is_pooled] for is_pooled in sorted(marked))
         sentences.append(
-            "Bold: the best mean of its column. Underlined: may be the best as well, no mean is better by more than the"
+            "Bold: the best mean of its column, to the digits shown. Underlined: may be the best as well, no mean is better by more than the"
             f" noise ({how}, one-sided, {LEVEL:.0%} for the column by Bonferroni)."
         )
         if has_over_budget:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.cells import legend, sorted_labels
 from madbench.analysis.language_table import LanguageTable
 from madbench.analysis.rendering import PUBLISHED, TextTable
 from madbench.analysis.tables import AblationTable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,14 @@ class JointTable(TextTable):
         of_language = {(label, i + shift): mark for (label, i), mark in self.language.marks().items()}
         return self.mad.marks() | of_language
 
+    def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
+        """As any table, but where it is narrow the halves are below each other."""
+        from rich.console import Group
+
+        if self.keeps_columns(width, has_styles):
+            return super().to_rich(width, has_styles)
+        return Group(self.mad.to_rich(width, has_styles), "", self.language.to_rich(width, has_styles))
+
     def records(self) -> list[dict[str, Any]]:
         """Those of the MAD tasks; then of the language model, of which ``task`` is the quantity."""
         records = self.mad.records()
@@ -71,7 +82,13 @@ class JointTable(TextTable):
     def sorted_by(self, key: str) -> JointTable:
         """With the best row of column ``key`` first; ``ConfigError`` where there is no such column."""
         keys = self.language.sort_keys() | self.mad.sort_keys()
-        return replace(self, labels=sorted_labels(keys, key, self.labels))
+        labels = sorted_labels(keys, key, self.labels)
+        halves = {name: _in_order(getattr(self, name), labels) for name in ("mad", "language")}
+        return replace(self, labels=labels, **halves)
+
+
+def _in_order(half: AblationTable | LanguageTable, labels: Sequence[str]) -> AblationTable | LanguageTable:
+    return replace(half, rows={label: half.rows[label] for label in labels if label in half.rows})
 
 
 def _by_row(lines: list[list[str]]) -> dict[tuple[str, bool], list[str]]:

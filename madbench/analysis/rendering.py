@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
 PUBLISHED = "  published"
 """First cell of a row with the published numbers of the label above it."""
@@ -63,7 +63,7 @@ class TextTable(ABC):
         """The marks by the first cell of the row and the index of the column, as far as there are any."""
         return {}
 
-    def to_rich(self, width: int, has_styles: bool = True) -> Table:
+    def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
         """For a terminal ``width`` columns wide, without the caption.
 
         Where it is narrow a cell takes several lines, and where it is very narrow a column has a line of its own.
@@ -73,19 +73,11 @@ class TextTable(ABC):
         from rich.table import Table
         from rich.text import Text
 
-        headings, lines = self._entries()
-        if not has_styles:
-            lines = [[_Entry(entry.text + SIGNS[entry.mark]) for entry in line] for line in lines]
-        widths = _widths([headings, *lines])
-        is_wide = sum(widths) + 2 * len(widths) <= width
+        headings, lines = self._shown(has_styles)
+        is_wide = _width(headings, lines, gap=2) <= width
         if not is_wide:
-            stacked = [[line[0], *(_Entry(e.text.replace(" ", "\n"), e.mark) for e in line[1:])] for line in lines]
-            stacked_headings = [headings[0], *(_Entry(heading.text.replace(" ", "\n")) for heading in headings[1:])]
-            widths = _widths([stacked_headings, *stacked])
-            if sum(widths) + len(widths) - 1 > width:
-                headings, lines = _by_column(headings, lines)
-            else:
-                headings, lines = stacked_headings, stacked
+            stacked = _stacked(headings, lines)
+            headings, lines = stacked if _width(*stacked) <= width + 1 else _by_column(headings, lines)
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(is_wide), 0, 0))
         for i, heading in enumerate(headings):
             table.add_column(Text(heading.text), justify="left" if i == 0 else "right", no_wrap=i == 0, overflow="fold")
@@ -93,6 +85,16 @@ class TextTable(ABC):
             cells = [Text().append(entry.text, _STYLES[entry.mark] or None) for entry in line]
             table.add_row(*cells, style="dim" if line[0].text == PUBLISHED else None)
         return table
+
+    def keeps_columns(self, width: int, has_styles: bool = True) -> bool:
+        """Whether :meth:`to_rich` has a column a column."""
+        return _width(*_stacked(*self._shown(has_styles))) <= width + 1  # no gap after the last
+
+    def _shown(self, has_styles: bool) -> tuple[list[_Entry], list[list[_Entry]]]:
+        headings, lines = self._entries()
+        if not has_styles:
+            lines = [[_Entry(entry.text + SIGNS[entry.mark]) for entry in line] for line in lines]
+        return headings, lines
 
     def to_markdown(self) -> str:
         headings, lines = self._entries()
@@ -189,9 +191,19 @@ tbody th {{ font-weight: normal; }}
 """
 
 
-def _widths(lines: Sequence[Sequence[_Entry]]) -> list[int]:
-    """Columns that each column takes."""
-    return [max(len(part) for entry in column for part in entry.text.split("\n")) for column in zip(*lines)]
+def _width(headings: list[_Entry], lines: list[list[_Entry]], gap: int = 1) -> int:
+    """Characters of a row; a gap follows every column."""
+    columns = zip(headings, *lines)
+    return sum(max(len(part) for entry in column for part in entry.text.split("\n")) + gap for column in columns)
+
+
+def _stacked(headings: list[_Entry], lines: list[list[_Entry]]) -> tuple[list[_Entry], list[list[_Entry]]]:
+    """The same table with a line for every word of a cell, but for the first column's."""
+
+    def stack(row: list[_Entry]) -> list[_Entry]:
+        return [row[0], *(_Entry(entry.text.replace(" ", "\n"), entry.mark) for entry in row[1:])]
+
+    return stack(headings), [stack(line) for line in lines]
 
 
 def _by_column(headings: list[_Entry], lines: list[list[_Entry]]) -> tuple[list[_Entry], list[list[_Entry]]]:

@@ -207,6 +207,11 @@ def marks_of(made: AblationTable) -> dict[str, str]:
     return {label: cells["compression"].mark for label, cells in made.rows.items()}
 
 
+def test_means_that_are_printed_alike_are_the_best_together():
+    rows = [*three_seeds("S", "compression", 99.98, 100.0, 99.99), *three_seeds("R", "compression", 100.0, 100.0, 100.0)]
+    assert marks_of(table(*rows)) == {"S": "best", "R": "best"}
+
+
 def test_the_best_and_what_may_be_the_best_are_marked():
     rows = [
         *three_seeds("S", "compression", 50.0, 50.5, 51.0),
@@ -216,7 +221,7 @@ def test_the_best_and_what_may_be_the_best_are_marked():
     made = table(*rows)
     assert marks_of(made) == {"S": "within_noise", "R": "best", "G": ""}
     assert [record["mark"] for record in made.records()] == ["within_noise", "best", ""]
-    assert "Bold: the best mean of its column. Underlined: may be the best" in made.caption
+    assert "Bold: the best mean of its column, to the digits shown. Underlined: may be the best" in made.caption
     assert "do not compete" not in made.caption
 
 

@@ -157,6 +157,15 @@ def test_narrow_terminals_cut_nothing(fill, shown, columns):
     assert {"50.0", "50.1", "2.050"} & set(output.split()) and "0.990" in output
 
 
+def test_on_a_narrow_terminal_the_halves_are_below_each_other_both_sorted(fill, shown):
+    fill("S", [0.5, 0.501], [2.0, 2.1])
+    fill("R-c", [0.6, 0.601], [3.0, 3.1])
+    output = shown("--sort", TASK, whole=True, columns=100).stdout
+    of_tasks, of_language = output.split("L5")[:2]
+    for half in (of_tasks, of_language):
+        assert 0 < half.index("R-c ") < half.index("S ")
+
+
 def test_a_diverged_language_model_and_a_failed_job_are_said(fill, store, shown, language_run, tiny):
     fill("S", [0.5], [2.0])
     run = language_run("S", [2.0], seed=1, status="diverged")
