@@ -86,7 +86,7 @@ def test_the_same_call_again_does_only_what_is_missing(fake, store, tmp_path):
 def test_nothing_is_started_when_nothing_is_missing(fake, store, monkeypatch):
     job = fake.make_job(0)
     store.finish(job, fake.expected(job))
-    monkeypatch.setattr(local, "_Worker", lambda *_: pytest.fail("a process was started"))
+    monkeypatch.setattr(local, "WorkerProcess", lambda *_: pytest.fail("a process was started"))
     assert run_jobs([job], store, fake.train) == Summary(skipped=1)
 
 
