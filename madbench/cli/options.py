@@ -70,6 +70,10 @@ TokenizerOption = Annotated[
     str | None,
     typer.Option(help="What made the ids of nanoGPT's files: gpt2, bytes or none:N.", show_default="gpt2"),
 ]
+TrackOption = Annotated[
+    list[str] | None,
+    typer.Option("--track", help="Also log to tensorboard, wandb or trackio, comma-separated; each is an extra."),
+]
 
 RESULTS = Path("results")
 MOST_SEEDS = 1000
@@ -79,10 +83,15 @@ def split_list(values: list[str] | None) -> list[str] | None:
     """``["a,b", "c"]`` -> ``["a", "b", "c"]``."""
     if not values:
         return None
-    parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
+    parts = split_words(values)
     if not parts:
         raise ConfigError(f"--tasks {','.join(values)!r}: no task named; without --tasks it is all six")
     return parts
+
+
+def split_words(values: list[str] | None) -> list[str]:
+    """``["a,b", "c"]`` -> ``["a", "b", "c"]``, and nothing of nothing."""
+    return [part.strip() for value in values or () for part in value.split(",") if part.strip()]
 
 
 def parse_seeds(text: str) -> list[int]:
