@@ -83,15 +83,20 @@ def split_list(values: list[str] | None) -> list[str] | None:
     """``["a,b", "c"]`` -> ``["a", "b", "c"]``."""
     if not values:
         return None
-    parts = split_words(values)
+    parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
     if not parts:
         raise ConfigError(f"--tasks {','.join(values)!r}: no task named; without --tasks it is all six")
     return parts
 
 
-def split_words(values: list[str] | None) -> list[str]:
-    """``["a,b", "c"]`` -> ``["a", "b", "c"]``, and nothing of nothing."""
-    return [part.strip() for value in values or () for part in value.split(",") if part.strip()]
+def parse_trackers(values: list[str] | None) -> list[str]:
+    """The trackers of ``--track``, each known and named once; none without it."""
+    from madbench.trackers.tracking import NAMES, check_names
+
+    names = check_names(part.strip() for value in values or () for part in value.split(",") if part.strip())
+    if values and not names:
+        raise ConfigError(f"--track {','.join(values)!r}: no tracker named; expected one of: {', '.join(NAMES)}")
+    return names
 
 
 def parse_seeds(text: str) -> list[int]:

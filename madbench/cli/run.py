@@ -21,8 +21,8 @@ from madbench.cli.options import (
     TrackOption,
     labels_and_overrides,
     parse_seeds,
+    parse_trackers,
     split_list,
-    split_words,
 )
 from madbench.errors import ConfigError
 
@@ -93,6 +93,7 @@ def run(
         "device": device,
         "results": results,
     }
+    trackers = parse_trackers(track)
     console = Console(stderr=True)
     mad = language = None
     if mad_tasks != []:
@@ -112,7 +113,7 @@ def run(
     if dry_run:
         _print_plans(mad, language, slots, as_json, console)
     else:
-        _execute(mad, language, slots, force, as_json, console, split_words(track))
+        _execute(mad, language, slots, force, as_json, console, trackers)
 
 
 def _halves(

@@ -23,7 +23,9 @@ SILENT = 60.0
 
 def status(
     results: ResultsOption = RESULTS,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it anew every second until no sweep is at work.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it anew every second until no sweep is at work.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say how far the sweeps of a results folder are, from another terminal or another machine.
@@ -115,7 +117,9 @@ def _sweep_parts(sweep: Sweep, results: Path, width: int, room: int | None) -> l
 
     plan, tally = sweep.plan, sweep.tally
     parts: list[RenderableType] = [f"{sweep.state:<11} {plan['command']}"]
-    parts.append(f"{count_of_jobs(tally.total)}, {plan['title']}; since {plan['started']}, {plan['host']} {plan['pid']}")
+    parts.append(
+        f"{count_of_jobs(tally.total)}, {plan['title']}; since {plan['started']}, {plan['host']} {plan['pid']}"
+    )
     if sweep.is_alive:
         parts.append(view(tally, lambda job: _name(sweep, job), width, room or len(tally.running) + 1))
         if sweep.silent_seconds > SILENT:
@@ -141,6 +145,7 @@ def _sweep_parts(sweep: Sweep, results: Path, width: int, room: int | None) -> l
 def _counts(sweep: Sweep) -> dict[str, int]:
     """Jobs by what became of them, those without any left out."""
     tally = sweep.tally
+    at_work = sum(running.job in tally.open for running in tally.running.values())
     counts = {
         "finished": tally.counts["finished"],
         "diverged": tally.counts["diverged"],
@@ -148,8 +153,8 @@ def _counts(sweep: Sweep) -> dict[str, int]:
         "already in the store": tally.counts["stored"],
         "failed before and not tried again": tally.counts["failed before"],
         "left to another process": tally.counts["busy"],
-        "at work": len(tally.running),
-        "not done" if not sweep.is_alive else "waiting": len(tally.open) - len(tally.running),
+        "at work": at_work,
+        "not done" if not sweep.is_alive else "waiting": len(tally.open) - at_work,
     }
     return {what: count for what, count in counts.items() if count}
 
@@ -184,7 +189,11 @@ def _content(sweep: Sweep | DamagedJournalError) -> dict[str, Any]:
         "seconds": tally.seconds,
         "slots": [
             {"slot": slot, **named.get(running.job, {"id": running.job}), "fraction": running.last[1]}
-            | {key: value for key, value in running.line.items() if key not in ("event", "slot", "job", "time", "seconds")}
+            | {
+                key: value
+                for key, value in running.line.items()
+                if key not in ("event", "slot", "job", "time", "seconds")
+            }
             for slot, running in sorted(tally.running.items())
         ],
         "failures": [named.get(job, {"id": job}) | {"reason": reason} for job, reason in tally.failures],

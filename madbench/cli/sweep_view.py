@@ -28,7 +28,9 @@ def view(tally: Tally, name: Callable[[str], str], width: int, height: int) -> R
     if shown:
         parts.append(_slots(tally, [running for _, running in shown], name, width))
     if len(shown) < len(slots):
-        parts.append(Text(f"... and {len(slots) - len(shown)} more at work", style="dim", no_wrap=True, overflow="ellipsis"))
+        parts.append(
+            Text(f"... and {len(slots) - len(shown)} more at work", style="dim", no_wrap=True, overflow="ellipsis")
+        )
     return Group(*parts)
 
 

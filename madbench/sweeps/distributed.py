@@ -35,7 +35,7 @@ def train_distributed(
     step, with a checkpoint, and raise ``KeyboardInterrupt``. A run that raises is stored as ``failed`` and its error
     ends all processes, which can no longer wait for each other.
 
-    Raises ``ConfigError`` for fewer GPUs than processes and for a time limit, and ``StoreError`` where results cannot be
+    Raises ``ConfigError`` for fewer GPUs than processes and for a time limit, ``StoreError`` where results cannot be
     written.
     """
     if policy.time_limit is not None:

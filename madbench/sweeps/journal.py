@@ -1,8 +1,9 @@
 """The journal of a sweep: what it was to do and what happened, in ``<results>/sweeps/<UTC start>-<8 hex>/``.
 
-``plan.json`` has the command and the jobs, ``events.jsonl`` a line an event, of progress about one a second and slot, and
-``ended`` last. A journal is a log for people and for ``madbench status``: results are never read from it, and where it
-cannot be written the sweep goes on. ``lock`` is held while the sweep is alive; the kernel frees it when the process dies.
+``plan.json`` has the command and the jobs, ``events.jsonl`` a line an event, of progress about one a second and slot,
+and ``ended`` last. A journal is a log for people and for ``madbench status``: results are never read from it, and where
+it cannot be written the sweep goes on. ``lock`` is held while the sweep is alive; the kernel frees it when the process
+dies.
 
 Lines have ``seconds`` since the sweep began, by a clock that cannot jump; ``time`` is the wall clock's, and only shown.
 """
@@ -18,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,7 @@ class Journal:
         self._write(flatten(event))
 
     def _open(self) -> None:
-        start = datetime.now(timezone.utc)
+        start = datetime.now(UTC)
         name = f"{start:%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}"
         sweeps = self.results / FOLDER
         staged = sweeps / f".{name}"
@@ -136,9 +137,9 @@ class Journal:
         }
 
     def _write(self, line: dict[str, Any]) -> None:
-        now = datetime.now(timezone.utc)
+        now = datetime.now(UTC)
         seconds = round(time.monotonic() - self._began, 3)
-        text = json.dumps(line | {"seconds": seconds, "time": f"{now:%Y-%m-%dT%H:%M:%SZ}"}, allow_nan=False)
+        text = json.dumps(line | {"seconds": seconds, "time": f"{now:%Y-%m-%dT%H:%M:%SZ}"}, default=str)
         content = b"\n" * self._is_torn + text.encode() + b"\n"
         try:
             self._is_torn = os.write(self._file, content) != len(content)  # whole or not at all, but on a full disk
@@ -152,7 +153,9 @@ class Journal:
         if not self._is_warned:
             self._is_warned = True
             reason = (error.strerror or str(error)).lower()
-            self.warn(f"{self.results / FOLDER}: {reason}; madbench status will not see all of this sweep, which goes on")
+            self.warn(
+                f"{self.results / FOLDER}: {reason}; madbench status will not see all of this sweep, which goes on"
+            )
 
 
 def _version(package: str) -> str | None:

@@ -20,7 +20,7 @@ from madbench.sweeps.worker_process import WorkerProcess
 GRACE = 5.0
 """Seconds a training run has to stop by itself before its process is killed."""
 START_LIMIT = 600.0
-"""Seconds in which a process must be ready, and again in which a job must begin; imports from a network disk are slow."""
+"""Seconds in which a process must be ready, and again in which a job must begin: imports from a network disk last."""
 
 _START_ATTEMPTS = 3
 
@@ -52,16 +52,16 @@ def run_jobs(
     for name, value in {"slots": slots, "threads_per_slot": threads_per_slot}.items():
         if value < 1:
             raise ConfigError(f"{name} must be at least 1, got {value}")
-    unique = list({job.id: job for job in jobs}.values())
-    missing = unique if policy.redo else store.missing(unique)
-    failed = [] if policy.redo or policy.retry else [job for job in missing if policy.skips(store.status(job))]
-    reasons = dict.fromkeys((job.id for job in unique), "stored")
-    reasons |= dict.fromkeys((job.id for job in missing), "") | dict.fromkeys((job.id for job in failed), "failed")
-    todo = deque(job for job in unique if not reasons[job.id])
-    sweep = _Sweep(todo, store, train, on_event, policy, threads_per_slot, devices)
-    for job in unique:
-        if reasons[job.id]:
-            sweep.skip(job, reasons[job.id])
+    unique = {job.id: job for job in jobs}
+    missing = set(unique) if policy.redo else {job.id for job in store.missing(unique.values())}
+    sweep = _Sweep(deque(), store, train, on_event, policy, threads_per_slot, devices)
+    for job_id, job in unique.items():
+        if job_id not in missing:
+            sweep.skip(job, "stored")
+        elif not policy.retry and policy.skips(store.status(job)):
+            sweep.skip(job, "failed")
+        else:
+            sweep.todo.append(job)
     try:
         sweep.run(slots)
     finally:

@@ -1,4 +1,4 @@
-"""How far a sweep is, from its executor's events as flat, JSON-ready lines: counts, failures, slots, rate and time left.
+"""How far a sweep is, from its executor's events as flat lines: counts, failures, slots, rate and time left.
 
 The live screen feeds a :class:`Tally` as events come, ``madbench status`` from the lines of a journal.
 """
@@ -88,7 +88,7 @@ class Tally:
         self.open = set(weights)
         """Jobs that have not ended."""
         self.counts: Counter[str] = Counter()
-        """Ended jobs by outcome: finished, diverged, failed, and of those not trained here stored, failed before, busy."""
+        """Ended jobs by outcome: finished, diverged, failed; of those not trained here stored, failed before, busy."""
         self.failures: list[tuple[str, str]] = []
         self.running: dict[int, Running] = {}
         self.seconds = 0.0
@@ -156,7 +156,9 @@ class Tally:
         return 1 - self._tokens_left() / total if total else 1.0
 
     def _tokens_left(self) -> float:
-        return self._open_weight - sum(self.weights[r.job] * r.last[1] for r in self.running.values() if r.job in self.open)
+        return self._open_weight - sum(
+            self.weights[r.job] * r.last[1] for r in self.running.values() if r.job in self.open
+        )
 
     def jobs_per_minute(self) -> float | None:
         """Jobs trained a minute since the first one started; None while there is none."""

@@ -1,4 +1,4 @@
-"""Trackers: the curves and results of a sweep in tensorboard, wandb or trackio, each an extra and imported only if asked.
+"""Trackers: curves and results of a sweep in tensorboard, wandb or trackio, each an extra, imported only if asked.
 
 A job is a run of its own, with its content as configuration. While it trains it gets the points ``progress/...``; when
 it ends, the whole curve as ``curve/...`` (of a resumed run also what an earlier sweep trained) and the metrics as

@@ -1,4 +1,4 @@
-"""Jobs as runs of trackio's project ``madbench``, grouped by label, where trackio keeps its projects (``TRACKIO_DIR``)."""
+"""Jobs as runs of trackio's project ``madbench``, grouped by label; where they are kept ``TRACKIO_DIR`` says."""
 
 from __future__ import annotations
 

@@ -35,7 +35,9 @@ class WandbTracker:
             reinit="create_new",  # slots train at the same time
             settings=wandb.Settings(silent=True, console="off"),
         )
-        run.define_metric("*", step_metric="step")  # the curve comes after the progress, and wandb's own step only rises
+        run.define_metric(
+            "*", step_metric="step"
+        )  # the curve comes after the progress, and wandb's own step only rises
         self.runs[job.id] = run
 
     def log(self, job: JobBase, step: int, values: Mapping[str, float]) -> None:

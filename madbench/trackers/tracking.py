@@ -40,17 +40,24 @@ class Tracker(Protocol):
 def open_trackers(names: Iterable[str], results: Path) -> dict[str, Tracker]:
     """The trackers by name. Raises ``ConfigError`` for an unknown one, ``MissingExtraError`` for one not installed."""
     trackers = {}
-    for name in names:
-        if name not in NAMES:
-            raise ConfigError(f"tracker {name!r} is not known{did_you_mean(name, NAMES)}")
-        if name in trackers:
-            raise ConfigError(f"tracker {name!r} is given twice; once is enough")
+    for name in check_names(names):
         try:
             module = importlib.import_module(f"madbench.trackers.to_{name}")
         except ImportError as error:
             raise MissingExtraError(f"tracker {name}", name) from error
         trackers[name] = module.open_tracker(results)
     return trackers
+
+
+def check_names(names: Iterable[str]) -> list[str]:
+    """The names, each known and given once, or a ``ConfigError``."""
+    names = list(names)
+    for name in names:
+        if name not in NAMES:
+            raise ConfigError(f"tracker {name!r} is not known{did_you_mean(name, NAMES)}")
+        if names.count(name) > 1:
+            raise ConfigError(f"tracker {name!r} is given twice; once is enough")
+    return names
 
 
 class Tracking:

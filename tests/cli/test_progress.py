@@ -23,7 +23,10 @@ def console(width=80, height=24, is_terminal=False) -> Console:
 
 def finish(job, slot=0, record=DONE):
     event = "failed" if record.status == "failed" else "finished"
-    return [{"event": "started", "job": job, "slot": slot}, {"event": event, "job": job, "slot": slot, "record": record}]
+    return [
+        {"event": "started", "job": job, "slot": slot},
+        {"event": event, "job": job, "slot": slot, "record": record},
+    ]
 
 
 def shown(events, jobs=JOBS, **how) -> list[str]:
@@ -78,7 +81,9 @@ def test_the_live_screen_never_overflows(width, height):
 def test_a_line_says_what_its_slot_does():
     out = console(130, 24, is_terminal=True)
     screen = RunScreen(JOBS[:2], "a title", out)
-    for slot, progress in enumerate(({"loss": None, "tokens_per_second": None}, {"loss": 2.5, "tokens_per_second": 1200.0})):
+    for slot, progress in enumerate(
+        ({"loss": None, "tokens_per_second": None}, {"loss": 2.5, "tokens_per_second": 1200.0})
+    ):
         screen.on_event({"event": "started", "job": JOBS[slot], "slot": slot})
         progress = {"step": 30, "total_steps": 60} | progress
         screen.on_event({"event": "progress", "job": JOBS[slot], "slot": slot, "progress": progress})

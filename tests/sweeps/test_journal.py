@@ -17,7 +17,6 @@ from madbench.sweeps.journal import Journal, command_line
 from madbench.sweeps.journal_reader import DamagedJournalError, Sweeps
 
 
-
 def read_sweeps(results, ended=3):
     return list(Sweeps(results).read(ended))
 
@@ -64,7 +63,13 @@ def test_what_is_written_is_read_while_the_sweep_is_alive_and_after(begin, tmp_p
         (sweep,) = read_sweeps(tmp_path)
         assert (sweep.state, sweep.plan["command"], sweep.plan["title"]) == ("running", "madbench run S", "a title")
         assert sweep.plan["pid"] == os.getpid() and sweep.plan["versions"].keys() == {"madbench", "python", "torch"}
-        assert sweep.jobs[JOBS[1].id] == {"id": JOBS[1].id, "label": "S", "task": "compression", "seed": 1, "weight": 819200}
+        assert sweep.jobs[JOBS[1].id] == {
+            "id": JOBS[1].id,
+            "label": "S",
+            "task": "compression",
+            "seed": 1,
+            "weight": 819200,
+        }
         assert sweep.tally.counts == {"stored": 1} and sweep.tally.running[4].job == JOBS[1].id
         assert sweep.tally.running[4].line["accuracy"] == 0.25
         train(journal, JOBS[2], record=Record("failed", error="Traceback\nMemoryError"))
@@ -125,7 +130,9 @@ def test_halves_of_lines_and_nonsense_are_passed_over(begin, tmp_path):
         train(journal, JOBS[0])
     events = journal.folder / "events.jsonl"
     content = events.read_bytes()
-    nonsense = b'\n[]\n{}\n"x"\n\xff\xfe\n{"event": "started", "job": [1], "slot": 0, "seconds": 1}\n{"event": "progress"\n'
+    nonsense = (
+        b'\n[]\n{}\n"x"\n\xff\xfe\n{"event": "started", "job": [1], "slot": 0, "seconds": 1}\n{"event": "progress"\n'
+    )
     events.write_bytes(nonsense + content[:-30])
     (sweep,) = read_sweeps(tmp_path)
     assert sweep.tally.counts == {"finished": 1} and sweep.state == "died"

@@ -111,8 +111,12 @@ def test_nothing_to_do_is_done():
     assert (tally.done, tally.fraction, tally.seconds_left()) == (0, 1.0, 0.0)
 
 
-MAD = Job("S", "compression", {"seq_len": 32, "num_train_examples": 100}, training=TrainingConfig(epochs=3, batch_size=16))
-LANGUAGE = LanguageJob("S", "c0ffee", 320, training=LanguageTraining(steps=7, eval_every=7, warmup_steps=1, tokens_per_step=1024))
+MAD = Job(
+    "S", "compression", {"seq_len": 32, "num_train_examples": 100}, training=TrainingConfig(epochs=3, batch_size=16)
+)
+LANGUAGE = LanguageJob(
+    "S", "c0ffee", 320, training=LanguageTraining(steps=7, eval_every=7, warmup_steps=1, tokens_per_step=1024)
+)
 
 
 def test_a_job_weighs_the_tokens_it_trains_on():

@@ -137,7 +137,9 @@ def test_wandb_without_a_key_is_refused_before_anything_is_trained(tmp_path):
     command = [sys.executable, "-c", PROGRAM, "wandb", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
     assert ended.returncode == 1
-    assert re.search(r"ConfigError: tracker wandb: no API key; run wandb login, or set WANDB_MODE=offline", ended.stderr)
+    assert re.search(
+        r"ConfigError: tracker wandb: no API key; run wandb login, or set WANDB_MODE=offline", ended.stderr
+    )
 
 
 @pytest.mark.slow

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import re
 import sys
 import threading
 
 import pytest
 
+from madbench.cli.options import parse_trackers
 from madbench.errors import ConfigError, MissingExtraError
 from madbench.jobs import Job, Record
 from madbench.trackers import NAMES, Tracking, open_trackers, tracking
@@ -109,3 +111,12 @@ def test_a_tracker_that_is_not_installed_names_its_extra(name, tmp_path, monkeyp
     monkeypatch.delitem(sys.modules, f"madbench.trackers.to_{name}", raising=False)
     with pytest.raises(MissingExtraError, match=rf"tracker {name} needs .* 'madbench\[{name}\]'"):
         open_trackers([name], tmp_path)
+
+
+def test_the_option_takes_several_and_refuses_what_has_no_effect():
+    assert parse_trackers(None) == []
+    assert parse_trackers(["tensorboard,wandb", "trackio"]) == ["tensorboard", "wandb", "trackio"]
+    refused = {"wanbd": "did you mean 'wandb'?", " ,": "no tracker named", "wandb,wandb": "given twice"}
+    for value, says in refused.items():
+        with pytest.raises(ConfigError, match=re.escape(says)):
+            parse_trackers([value])

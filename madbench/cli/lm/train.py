@@ -18,7 +18,7 @@ from madbench.cli.options import (
     TrackOption,
     labels_and_overrides,
     parse_seeds,
-    split_words,
+    parse_trackers,
 )
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def train(
     from madbench.training.distributed import is_first
 
     labels, overrides = labels_and_overrides(words)
+    trackers = parse_trackers(track)
     console = Console(stderr=True, quiet=not is_first())
     with console.status("opening the corpus"):
         experiment = prepare_language(
@@ -101,7 +102,7 @@ def train(
         console,
         force,
         as_json,
-        split_words(track),
+        trackers,
         slots=slots,
         micro_batch=micro_batch,
         compile=compile,
