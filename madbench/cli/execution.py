@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from madbench.cli.progress import RunScreen
+from madbench.cli.observation import observed
 from madbench.cli.tables import PLAIN, print_text_table
+from madbench.cli.text import count_of_jobs
 from madbench.sweeps.executor import Policy
 
 if TYPE_CHECKING:
@@ -24,16 +25,16 @@ def train_and_show(
     console: Console,
     force: bool,
     as_json: bool,
+    track: Sequence[str] = (),
     **how: Any,
 ) -> tuple[dict[str, Any], bool]:
     """Trains what is missing and prints the table, unless it is to be JSON or ``console`` is quiet.
 
     Returns the table as JSON has it, empty without a result, and whether any job failed.
     """
-    screen = RunScreen(experiment, console)
     try:
-        with screen:
-            summary = experiment.execute(screen.on_event, policy=Policy(redo=force), **how)
+        with observed(experiment.jobs, experiment.title, experiment.results, console, track) as (on_event, screen):
+            summary = experiment.execute(on_event, policy=Policy(redo=force), **how)
     except KeyboardInterrupt:
         rest = "what was not done again keeps its earlier result" if force else "the same command goes on from here"
         console.print(f"stopped; finished runs are in {experiment.results}, {rest}", **PLAIN)
@@ -50,7 +51,3 @@ def train_and_show(
         for job, reason in screen.failures:
             console.print(f"  {job.label} {job.task} seed {job.seed}: {reason}", **PLAIN)
     return {"caption": table.caption, "cells": table.records()} if table else {}, summary.failed > 0
-
-
-def count_of_jobs(count: int) -> str:
-    return f"{count} job{'s' * (count != 1)}"

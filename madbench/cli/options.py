@@ -70,6 +70,10 @@ TokenizerOption = Annotated[
     str | None,
     typer.Option(help="What made the ids of nanoGPT's files: gpt2, bytes or none:N.", show_default="gpt2"),
 ]
+TrackOption = Annotated[
+    list[str] | None,
+    typer.Option("--track", help="Also log to tensorboard, wandb or trackio, comma-separated; each is an extra."),
+]
 
 RESULTS = Path("results")
 MOST_SEEDS = 1000
@@ -83,6 +87,16 @@ def split_list(values: list[str] | None) -> list[str] | None:
     if not parts:
         raise ConfigError(f"--tasks {','.join(values)!r}: no task named; without --tasks it is all six")
     return parts
+
+
+def parse_trackers(values: list[str] | None) -> list[str]:
+    """The trackers of ``--track``, each known and named once; none without it."""
+    from madbench.trackers.tracking import NAMES, check_names
+
+    names = check_names(part.strip() for value in values or () for part in value.split(",") if part.strip())
+    if values and not names:
+        raise ConfigError(f"--track {','.join(values)!r}: no tracker named; expected one of: {', '.join(NAMES)}")
+    return names
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -50,9 +50,8 @@ def print_mad_plan(experiment: Experiment, plan: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from madbench.cli.execution import count_of_jobs
     from madbench.cli.tables import print_whole
-    from madbench.cli.text import duration, quantity
+    from madbench.cli.text import count_of_jobs, duration, quantity
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in ("Label", "Task", "Jobs", "To do", "Params", "Steps", "FLOPs"):

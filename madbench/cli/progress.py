@@ -1,110 +1,105 @@
-"""What ``madbench run`` shows while it works: bars on a terminal, a line a job elsewhere."""
+"""What a sweep shows while it works: a line a slot on a terminal, a line a job elsewhere."""
 
 from __future__ import annotations
 
-import math
+import threading
 import time
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.console import Console, RenderableType
+from rich.live import Live
 
-from madbench.cli.text import duration, quantity
+from madbench.cli.sweep_view import view
+from madbench.cli.tables import PLAIN
+from madbench.cli.text import count_of_jobs, duration
 from madbench.jobs import JobBase
-from madbench.language_jobs import LanguageJob
+from madbench.sweeps.tally import Tally, flatten, weight
 
 if TYPE_CHECKING:
-    from madbench.experiment import Experiment
-    from madbench.language_experiment import LanguageExperiment
+    from madbench.sweeps.executor import Event
+
+_SKIPPED = {
+    "stored": "already in the store",
+    "failed": "stored as failed, and not tried again",
+    "busy": "left to another process that is at work on them",
+}
+_REFRESHES_PER_SECOND = 4
 
 
 class RunScreen:
-    """A bar for every slot and one for all jobs, fed by the executor's events."""
+    """How far the jobs are, fed by any executor's events; jobs that are skipped share a sentence."""
 
-    def __init__(self, experiment: Experiment | LanguageExperiment, console: Console):
-        self.title, self.console = experiment.title, console
-        self.failures: list[tuple[JobBase, str]] = []
-        self.done = 0
-        self.weights = {job.id: _weight(job) for job in experiment.jobs}
-        self.started: dict[int, float] = {}
-        self.bars: dict[int, TaskID] = {}
-        self.finished_weight = 0.0
-        self.running_weight: dict[int, float] = {}
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+    def __init__(self, jobs: Sequence[JobBase], title: str, console: Console):
+        self.jobs = {job.id: job for job in jobs}
+        self.title, self.console = title, console
+        self.tally = Tally({job_id: weight(job) for job_id, job in self.jobs.items()})
+        self._skipped: Counter[str] = Counter()
+        self._began = time.monotonic()
+        self._lock = threading.Lock()  # the live screen is drawn by a thread of its own
+        self._live = Live(
+            get_renderable=self.render,
             console=console,
-            disable=not console.is_terminal,
+            refresh_per_second=_REFRESHES_PER_SECOND,
+            transient=True,
+            redirect_stdout=False,
         )
-        self.name = f"{len(self.weights)} jobs" if len(self.weights) > 1 else "1 job"
-        self.total = self.progress.add_task(f"[bold]{self.name}", total=sum(self.weights.values()), note="")
 
     def __enter__(self) -> RunScreen:
-        self.console.print(f"{self.name}, {self.title}", markup=False, highlight=False, soft_wrap=True)
-        self.progress.start()
+        self._say(f"{count_of_jobs(len(self.jobs))}, {self.title}")
+        if self.console.is_terminal:
+            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+        self._tell_skipped()
+        self._live.stop()
 
-    def on_event(self, event: dict[str, Any]) -> None:
+    @property
+    def failures(self) -> list[tuple[JobBase, str]]:
+        """Jobs that failed, each with the last line of its error."""
+        return [(self.jobs[job_id], reason) for job_id, reason in self.tally.failures]
+
+    def on_event(self, event: Event) -> None:
         """Shows one event of an executor (:mod:`madbench.sweeps.executor`)."""
-        job: JobBase = event["job"]
-        if event["event"] == "started":
-            self.started[event["slot"]] = time.monotonic()
-            self.bars[event["slot"]] = self.progress.add_task(_name(job), total=1, note="")
-        elif event["event"] == "progress":
-            self._show_progress(event["slot"], event["progress"])
-            fraction = event["progress"]["step"] / event["progress"]["total_steps"]
-            self.running_weight[event["slot"]] = fraction * self.weights[job.id]
-        else:
-            self.done += 1
-            self.finished_weight += self.weights[job.id]
-            self.running_weight.pop(event.get("slot"), None)
-            if event.get("slot") in self.bars:
-                self.progress.remove_task(self.bars.pop(event["slot"]))
-            self._show_outcome(job, event)
-        completed = self.finished_weight + sum(self.running_weight.values())
-        self.progress.update(self.total, completed=completed, note=f"{self.done}/{len(self.weights)} done")
-
-    def _show_progress(self, slot: int, progress: dict[str, Any]) -> None:
-        note = f"step {progress['step']}/{progress['total_steps']}"
-        for name in ("accuracy", "loss"):
-            if progress.get(name) is not None:
-                note += f"  {name} {progress[name]:.3f}"
-        if progress.get("tokens_per_second") is not None:
-            note += f"  {quantity(progress['tokens_per_second'])} tokens/s"
-        self.progress.update(self.bars[slot], completed=progress["step"], total=progress["total_steps"], note=note)
-
-    def _show_outcome(self, job: JobBase, event: dict[str, Any]) -> None:
-        where = f"[{self.done}/{len(self.weights)}] {_name(job)}"
+        line = flatten(event)
+        now = time.monotonic() - self._began
+        with self._lock:
+            running = self.tally.running.get(event.get("slot"))
+            self.tally.apply(line, now)
         if event["event"] == "skipped":
-            outcome = "another process is at work on it" if event["reason"] == "busy" else "already in the store"
-        else:
-            record = event["record"]
-            took = duration(time.monotonic() - self.started.get(event["slot"], time.monotonic()))
-            if record.status == "finished":
-                name = "loss_l5" if isinstance(job, LanguageJob) else "accuracy"
-                outcome = f"{'loss' if name == 'loss_l5' else name} {record.metrics[name]:.3f} in {took}"
-            elif record.status == "diverged":
-                outcome = f"diverged: {record.error}"
-            else:
-                reason = record.error.strip().splitlines()[-1] if record.error else "no reason given"
-                self.failures.append((job, reason))
-                outcome = f"failed: {reason}"
-        self.console.print(f"{where}: {outcome}", markup=False, highlight=False, soft_wrap=True)
+            self._skipped[event["reason"]] += 1
+            return
+        self._tell_skipped()
+        if event["event"] in ("finished", "failed"):
+            seconds = now - running.since if running and running.job == line["job"] else None
+            self._say(f"[{self.tally.done}/{self.tally.total}] {name(event['job'])}: {_outcome(line, seconds)}")
+
+    def render(self) -> RenderableType:
+        """The live part of the screen, never higher than the terminal."""
+        with self._lock:
+            self.tally.tick(time.monotonic() - self._began)
+            size = self.console.size
+            return view(self.tally, lambda job_id: name(self.jobs[job_id]), size.width, size.height - 2)
+
+    def _tell_skipped(self) -> None:
+        for reason, text in _SKIPPED.items():
+            if count := self._skipped.pop(reason, 0):
+                self._say(f"{count} of {count_of_jobs(len(self.jobs))} {text}")
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, **PLAIN)
 
 
-def _name(job: JobBase) -> str:
+def name(job: JobBase) -> str:
     return f"{job.label} {job.task} seed {job.seed}"
 
 
-def _weight(job: JobBase) -> float:
-    """Tokens trained on, for the time left."""
-    if isinstance(job, LanguageJob):
-        return job.training.steps * job.training.tokens_per_step
-    steps = math.ceil(job.setting["num_train_examples"] / job.training.batch_size) * job.training.epochs
-    return steps * job.training.batch_size * job.setting["seq_len"]
+def _outcome(line: dict[str, Any], seconds: float | None) -> str:
+    if line["status"] != "finished":
+        return f"{line['status']}: {line['error']}"
+    kind = "loss" if "loss_l5" in line else "accuracy"
+    value = line.get("loss_l5", line.get("accuracy"))
+    outcome = "finished" if value is None else f"{kind} {value:.3f}"
+    return outcome if seconds is None else f"{outcome} in {duration(seconds)}"

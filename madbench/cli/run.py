@@ -18,8 +18,10 @@ from madbench.cli.options import (
     JsonOption,
     ProfileOption,
     ResultsOption,
+    TrackOption,
     labels_and_overrides,
     parse_seeds,
+    parse_trackers,
     split_list,
 )
 from madbench.errors import ConfigError
@@ -55,6 +57,7 @@ def run(
     slots: Annotated[
         int | None, typer.Option(min=1, help="Jobs at a time; one a CPU core or one on a GPU by default.")
     ] = None,
+    track: TrackOption = None,
     force: Annotated[bool, typer.Option("--force", help="Train again what the store has already.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show jobs, parameters, FLOPs and a time estimate; train nothing.")
@@ -90,6 +93,7 @@ def run(
         "device": device,
         "results": results,
     }
+    trackers = parse_trackers(track)
     console = Console(stderr=True)
     mad = language = None
     if mad_tasks != []:
@@ -109,7 +113,7 @@ def run(
     if dry_run:
         _print_plans(mad, language, slots, as_json, console)
     else:
-        _execute(mad, language, slots, force, as_json, console)
+        _execute(mad, language, slots, force, as_json, console, trackers)
 
 
 def _halves(
@@ -147,6 +151,7 @@ def _execute(
     force: bool,
     as_json: bool,
     console: Console,
+    track: list[str],
 ) -> None:
     from madbench.cli.execution import train_and_show
     from madbench.cli.lm.train import table_command as language_table_command
@@ -155,7 +160,7 @@ def _execute(
 
     output: dict[str, Any] = {}
     failed = {"mad": False, "language": False}
-    how = {"console": console, "force": force, "as_json": as_json, "slots": slots}
+    how = {"console": console, "force": force, "as_json": as_json, "track": track, "slots": slots}
     if mad:
         output, failed["mad"] = train_and_show(mad, tabulate, _table_command(mad), **how)
     if language:

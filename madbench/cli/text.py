@@ -11,6 +11,11 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def count_of_jobs(count: int) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{count} job{'s' * (count != 1)}"
+
+
 def quantity(value: float) -> str:
     """``950``, ``68.4 k``, ``1.2 M``, ``3.0 G``, ``4.5 T``."""
     if value < 999.5:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import signal
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from madbench.errors import StoreError
+from madbench.errors import ConfigError, StoreError
 from madbench.jobs import JobBase, Record, StopTraining
 from madbench.runs import Store, StoreBusyError
 from madbench.sweeps.executor import OnEvent, Policy, Summary, ignore_event
+from madbench.sweeps.failure import failure_text
 from madbench.training.distributed import agree, from_first, is_first, process_group
 
-Verdict = Literal["train", "stored", "busy", "stop"]
+Verdict = Literal["train", "stored", "failed", "busy", "stop"]
 
 
 def train_distributed(
@@ -35,8 +35,11 @@ def train_distributed(
     step, with a checkpoint, and raise ``KeyboardInterrupt``. A run that raises is stored as ``failed`` and its error
     ends all processes, which can no longer wait for each other.
 
-    Raises ``ConfigError`` for fewer GPUs than processes and ``StoreError`` where results cannot be written.
+    Raises ``ConfigError`` for fewer GPUs than processes and for a time limit, ``StoreError`` where results cannot be
+    written.
     """
+    if policy.time_limit is not None:
+        raise ConfigError("a time limit has no effect under torchrun: give it to the scheduler that starts torchrun")
     with process_group(device) as own_device, _stop_signals() as is_stop_requested:
         store = Store.open(root) if is_first() else None
         team = _Team(store, train, own_device, on_event, policy, is_stop_requested)
@@ -74,7 +77,7 @@ class _Team:
                 setattr(self.summary, record.status, getattr(self.summary, record.status) + 1)
                 self.tell(job, "finished", slot=0, record=record)
             else:
-                self.summary.skipped += verdict == "stored"
+                self.summary.skipped += verdict in ("stored", "failed")
                 self.summary.busy += verdict == "busy"
                 self.tell(job, "skipped", reason=verdict)
 
@@ -86,7 +89,8 @@ class _Team:
             work = claim.enter_context(self.store.claim(job, afresh=self.policy.redo))
         except StoreBusyError:
             return "busy", None
-        return ("stored", None) if self.store.has(job) and not self.policy.redo else ("train", work)
+        skipped = self.policy.skips(self.store.status(job))
+        return (skipped, None) if skipped else ("train", work)
 
     def record(self, job: JobBase, work: Path) -> Record:
         """Trains and stores."""
@@ -100,9 +104,9 @@ class _Team:
             record = self.train(job, work, report, device=self.device)
         except StoreError:
             raise
-        except Exception:
+        except Exception as error:
             if self.store:
-                self.store.finish(job, Record("failed", error=traceback.format_exc()))
+                self.store.finish(job, Record("failed", error=failure_text(error)))
             raise
         if self.store:
             self.store.finish(job, record, replace=self.policy.redo)

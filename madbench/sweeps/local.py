@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import math
 import os
-import signal
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import connection, resource_tracker
 from typing import Any
@@ -16,11 +14,13 @@ from typing import Any
 from madbench.errors import ConfigError, StoreError, TrainingError
 from madbench.jobs import JobBase, Record
 from madbench.runs import Store, StoreBusyError
-from madbench.sweeps.executor import OnEvent, Policy, Summary, Train, ignore_event
-from madbench.sweeps.worker import work
+from madbench.sweeps.executor import OnEvent, Policy, Summary, Train, ignore_event, minutes_or_seconds
+from madbench.sweeps.worker_process import WorkerProcess
 
 GRACE = 5.0
 """Seconds a training run has to stop by itself before its process is killed."""
+START_LIMIT = 600.0
+"""Seconds in which a process must be ready, and again in which a job must begin: imports from a network disk last."""
 
 _START_ATTEMPTS = 3
 
@@ -41,7 +41,8 @@ def run_jobs(
     """Trains the jobs without a result in ``store``, in order, ``slots`` at a time; each result is stored at once.
 
     An executor (:mod:`madbench.sweeps.executor`). ``train(job, work_folder, report) -> Record`` runs in processes of its
-    own and must be picklable. A run that raises or whose process dies is stored as ``failed``, and the others go on.
+    own and must be picklable. A run that raises, whose process dies, or that takes longer than ``policy.time_limit`` is
+    stored as ``failed``, and the others go on.
     Slot i sees the GPU ``devices[i % len(devices)]`` only (a value of ``CUDA_VISIBLE_DEVICES``).
 
     On Ctrl-C, on a ``StoreError`` and on any other error the runs in progress are stopped, keep their checkpoints, and
@@ -51,57 +52,21 @@ def run_jobs(
     for name, value in {"slots": slots, "threads_per_slot": threads_per_slot}.items():
         if value < 1:
             raise ConfigError(f"{name} must be at least 1, got {value}")
-    unique = list({job.id: job for job in jobs}.values())
-    todo = deque(unique if policy.redo else store.missing(unique))
-    missing = {job.id for job in todo}
-    sweep = _Sweep(todo, store, train, on_event, policy, threads_per_slot, devices)
-    for job in unique:
-        if job.id not in missing:
+    unique = {job.id: job for job in jobs}
+    missing = set(unique) if policy.redo else {job.id for job in store.missing(unique.values())}
+    sweep = _Sweep(deque(), store, train, on_event, policy, threads_per_slot, devices)
+    for job_id, job in unique.items():
+        if job_id not in missing:
             sweep.skip(job, "stored")
+        elif not policy.retry and policy.skips(store.status(job)):
+            sweep.skip(job, "failed")
+        else:
+            sweep.todo.append(job)
     try:
         sweep.run(slots)
     finally:
         sweep.stop()
     return sweep.summary
-
-
-class _Worker:
-    """A worker process, the parent's end of its pipe, and the job it was given."""
-
-    def __init__(self, slot: int, store: Store, train: Train, redo: bool, environment: Mapping[str, str]):
-        context = multiprocessing.get_context("spawn")
-        self.slot = slot
-        self.job: JobBase | None = None
-        self.is_ready = False
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, store.root, train, redo), name=f"madbench-slot-{slot}")
-        try:
-            with _environment(environment):
-                self.process.start()
-        finally:
-            theirs.close()
-
-    def give(self, job: JobBase | None) -> None:
-        """Hands the job over; None tells the process to stop."""
-        self.job = job or self.job
-        with suppress(OSError):  # a dead process shows at the next read
-            self.pipe.send(job)
-
-    def receive(self) -> tuple[str, Any] | None:
-        """The next message, or None once the process has ended and everything was read."""
-        try:
-            return self.pipe.recv()
-        except (EOFError, OSError):  # OSError: it died halfway through a message
-            return None
-
-    def end(self) -> int:
-        """Kills the process if it is still there, frees what belongs to it, and gives its exit code."""
-        self.process.kill()
-        self.process.join()
-        exit_code = self.process.exitcode
-        self.process.close()
-        self.pipe.close()
-        return exit_code
 
 
 @dataclass
@@ -116,20 +81,24 @@ class _Sweep:
     threads_per_slot: int
     devices: Sequence[str] | None
     summary: Summary = field(default_factory=Summary)
-    workers: list[_Worker] = field(default_factory=list)
+    workers: list[WorkerProcess] = field(default_factory=list)
     failed_starts: int = 0
 
     def run(self, slots: int) -> None:
         for slot in range(min(slots, len(self.todo))):
             self.start(slot)
         while self.workers:
-            readable = connection.wait([worker.pipe for worker in self.workers])
+            due = min(worker.deadline for worker in self.workers)
+            patience = None if due == math.inf else max(0.0, due - time.monotonic())
+            readable = connection.wait([worker.pipe for worker in self.workers], patience)
             for worker in [worker for worker in self.workers if worker.pipe in readable]:
                 message = worker.receive()
                 if message is None:
                     self.bury(worker)
                 else:
                     self.handle(worker, *message)
+            for worker in [worker for worker in self.workers if worker.deadline <= time.monotonic()]:
+                self.hurry(worker)
 
     def start(self, slot: int) -> None:
         threads = str(self.threads_per_slot)
@@ -138,31 +107,50 @@ class _Sweep:
         if self.devices:
             environment["CUDA_VISIBLE_DEVICES"] = self.devices[slot % len(self.devices)]
         resource_tracker.ensure_running()  # spawn needs it, and starting it unblocks SIGINT
-        with _sigint_blocked():
-            self.workers.append(_Worker(slot, self.store, self.train, self.policy.redo, environment))
+        worker = WorkerProcess(slot, self.store, self.train, self.policy, environment)
+        worker.is_due_in(START_LIMIT)
+        self.workers.append(worker)
 
-    def handle(self, worker: _Worker, kind: str, value: Any) -> None:
+    def handle(self, worker: WorkerProcess, kind: str, value: Any) -> None:
         if kind == "ready":
             worker.is_ready = True
             self.failed_starts = 0
             self.assign(worker)
         elif kind == "started":
+            worker.is_training = True
+            worker.is_due_in(self.policy.time_limit)
             self.on_event({"event": "started", "job": worker.job, "slot": worker.slot})
         elif kind == "progress":
             self.on_event({"event": "progress", "job": worker.job, "slot": worker.slot, "progress": value})
         elif kind == "broken":
             raise StoreError(value)
         else:
-            job, worker.job = worker.job, None
+            job, worker.job, worker.is_training = worker.job, None, False
             if kind == "skipped":
                 self.skip(job, value)
             else:
                 self.count(job, value, worker.slot)
-            if kind == "skipped" or value.status != "failed":
+            if worker.overdue or kind != "skipped" and value.status == "failed":
+                worker.is_due_in(GRACE)  # it ends, and another takes its slot
+            else:
                 self.assign(worker)
 
-    def assign(self, worker: _Worker) -> None:
-        worker.give(self.todo.popleft() if self.todo else None)
+    def assign(self, worker: WorkerProcess) -> None:
+        job = self.todo.popleft() if self.todo else None
+        worker.give(job)
+        worker.is_due_in(START_LIMIT if job else GRACE)
+
+    def hurry(self, worker: WorkerProcess) -> None:
+        """Stops a worker whose answer is overdue: one that trains may save its state first."""
+        if worker.is_training and not worker.overdue:
+            worker.overdue = self.policy.overtime
+            worker.give(None)
+            worker.is_due_in(GRACE)
+            return
+        if worker.job is not None or not worker.is_ready:
+            worker.overdue = worker.overdue or f"nothing began within {minutes_or_seconds(START_LIMIT)}"
+        worker.process.kill()
+        worker.is_due_in(None)
 
     def skip(self, job: JobBase, reason: str) -> None:
         if reason == "busy":
@@ -179,14 +167,14 @@ class _Sweep:
         event = "failed" if record.status == "failed" else "finished"
         self.on_event({"event": event, "job": job, "slot": slot, "record": record})
 
-    def bury(self, worker: _Worker) -> None:
+    def bury(self, worker: WorkerProcess) -> None:
         """Accounts for a worker that has ended, and replaces it while there are jobs."""
         self.workers.remove(worker)
         if not worker.is_ready:
             self.failed_starts += 1
         job, is_ready = worker.job, worker.is_ready
         worker.process.join(GRACE)
-        ending = _ending(worker.end())
+        ending = worker.end()
         if not is_ready and self.failed_starts >= _START_ATTEMPTS:
             raise TrainingError(
                 f"a worker process did not start: {ending}; in a script, start jobs under if __name__ == '__main__':"
@@ -223,35 +211,3 @@ class _Sweep:
         finally:
             while self.workers:
                 self.workers.pop().end()
-
-
-def _ending(exit_code: int) -> str:
-    if exit_code == -signal.SIGKILL:
-        return "the process ended with signal 9; out of memory?"
-    if exit_code < 0:
-        return f"the process ended with signal {-exit_code} ({signal.strsignal(-exit_code)})"
-    return f"the process ended with exit code {exit_code}"
-
-
-@contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    """A process started inside never receives Ctrl-C; one pressed meanwhile arrives here afterwards."""
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    previous = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in previous.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -10,7 +10,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,12 @@ from typing import Any
 from madbench.errors import StoreError
 from madbench.jobs import JobBase, Record, StopTraining
 from madbench.runs import Store, StoreBusyError
-from madbench.sweeps.executor import Train
+from madbench.sweeps.executor import Policy, Train
+from madbench.sweeps.failure import failure_text
 
-def work(connection: Connection, root: Path, train: Train, redo: bool) -> None:
-    """Serves jobs until told to stop or the parent is gone; with ``redo`` also those that have a result.
+
+def work(connection: Connection, root: Path, train: Train, policy: Policy) -> None:
+    """Serves jobs until told to stop or the parent is gone; ``policy`` says what becomes of those that are stored.
 
     It also ends after a failed run, so that the next one gets a process with sound memory and a sound device.
     """
@@ -30,7 +31,7 @@ def work(connection: Connection, root: Path, train: Train, redo: bool) -> None:
     try:
         connection.send(("ready", None))
         while (job := connection.recv()) is not None:
-            kind, value = _do(job, store, train, redo, connection)
+            kind, value = _do(job, store, train, policy, connection)
             connection.send((kind, value))
             if kind == "broken" or kind == "finished" and value.status == "failed":
                 return
@@ -43,7 +44,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _do(job: JobBase, store: Store, train: Train, redo: bool, connection: Connection) -> tuple[str, Any]:
+def _do(job: JobBase, store: Store, train: Train, policy: Policy, connection: Connection) -> tuple[str, Any]:
     def report(progress: dict[str, Any]) -> None:
         try:
             if connection.poll():
@@ -53,17 +54,17 @@ def _do(job: JobBase, store: Store, train: Train, redo: bool, connection: Connec
             raise StopTraining from error
 
     try:
-        with store.claim(job, afresh=redo) as folder:
-            if store.has(job) and not redo:
-                return "skipped", "stored"
+        with store.claim(job, afresh=policy.redo) as folder:
+            if skipped := policy.skips(store.status(job)):
+                return "skipped", skipped
             connection.send(("started", None))
             try:
                 record = train(job, folder, report)
-                store.finish(job, record, replace=redo)
+                store.finish(job, record, replace=policy.redo)
             except StoreError:
                 raise
-            except (Exception, SystemExit):
-                record = Record("failed", error=traceback.format_exc())
+            except (Exception, SystemExit) as error:
+                record = Record("failed", error=failure_text(error))
                 store.finish(job, record)
             return "finished", record
     except StoreBusyError:

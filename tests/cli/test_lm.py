@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-import io
 import json
 import re
 import shlex
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 
-from madbench.cli.progress import RunScreen
 from madbench.runs import Store
 from madbench.text.prepare import prepare
 from madbench.training import language_cost
@@ -86,7 +82,7 @@ def test_a_run_trains_both_halves_and_the_model_can_be_used(start, finish, main,
     assert "language_model" in main("ls", "runs").stdout
     skipped = main(*words, "--json")
     content = json.loads(skipped.stdout)
-    assert skipped.stderr.count("already in the store") == 2
+    assert skipped.stderr.count("1 of 1 job already in the store") == 2
     assert content["cells"] and content["language_model"]["cells"]
 
 
@@ -102,19 +98,6 @@ def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkey
     shown = main(*words)
     assert "mixing tables" in shown.stdout and "2 jobs, 2 to do" in shown.stdout
     assert not (here / "results" / "runs").exists()
-
-
-def test_progress_is_shown_before_and_after_the_first_loss_is_known(language_run):
-    run = language_run()
-    screen = RunScreen(SimpleNamespace(title="a title", jobs=[run.job]), Console(file=io.StringIO()))
-    event = {"job": run.job, "slot": 0}
-    screen.on_event(event | {"event": "started"})
-    progress = {"step": 1, "total_steps": 60, "loss": None, "tokens_per_second": None}
-    screen.on_event(event | {"event": "progress", "progress": progress})
-    (bar,) = [task for task in screen.progress.tasks if task.id == screen.bars[0]]
-    assert bar.fields["note"] == "step 1/60"
-    screen.on_event(event | {"event": "progress", "progress": progress | {"loss": 2.5, "tokens_per_second": 1200.0}})
-    assert bar.fields["note"] == "step 1/60  loss 2.500  1.2 k tokens/s"
 
 
 @pytest.mark.parametrize(

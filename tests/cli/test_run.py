@@ -49,7 +49,7 @@ def test_a_run_is_tabulated_stored_and_not_repeated(start, finish, main, tiny, t
     before = mtimes(tmp_path / "results")
     again = main(*words, "--json")
     assert again.code == 0
-    assert again.stderr.count("already in the store") == 2
+    assert again.stderr.count("2 of 2 jobs already in the store") == 1
     assert mtimes(tmp_path / "results") == before
     content = json.loads(again.stdout)
     cells = {(cell["label"], cell["task"]): cell for cell in content["cells"]}

@@ -17,6 +17,8 @@ from madbench.jobs import Job, Record
 from madbench.runs import Store
 from madbench.sweeps import local
 
+AT_IMPORT = os.environ.get("CUDA_VISIBLE_DEVICES")
+
 
 def make_job(seed: int, **setting) -> Job:
     return Job("S", "compression", setting, seed=seed)
@@ -42,7 +44,7 @@ def train(job, work, report):
             file.write(f"{os.getpid()}\n")
     environment = {name: os.environ.get(name) for name in setting.get("environment", ())}
     step, state = map(int, checkpoint.read_text().split()) if checkpoint.exists() else (0, job.seed)
-    report({"step": step, "pid": os.getpid(), "environment": environment})
+    report({"step": step, "pid": os.getpid(), "environment": environment, "at_import": AT_IMPORT})
     misbehave(setting.get("trouble"), setting)
     while step < setting.get("steps", 1):
         time.sleep(setting.get("pause", 0))

@@ -86,7 +86,7 @@ def test_the_same_call_again_does_only_what_is_missing(fake, store, tmp_path):
 def test_nothing_is_started_when_nothing_is_missing(fake, store, monkeypatch):
     job = fake.make_job(0)
     store.finish(job, fake.expected(job))
-    monkeypatch.setattr(local, "_Worker", lambda *_: pytest.fail("a process was started"))
+    monkeypatch.setattr(local, "WorkerProcess", lambda *_: pytest.fail("a process was started"))
     assert run_jobs([job], store, fake.train) == Summary(skipped=1)
 
 
@@ -168,11 +168,13 @@ def test_workers_get_their_environment_and_the_parent_keeps_its_own(fake, store,
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "5")
     before = dict(os.environ)
     names = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "CUDA_VISIBLE_DEVICES"]
-    jobs = [fake.make_job(seed, environment=names, steps=10, pause=0.02) for seed in range(4)]
+    jobs = [fake.make_job(seed, environment=names, steps=10, pause=0.03) for seed in range(6)]
     events = []
-    run_jobs(jobs, store, fake.train, slots=2, on_event=events.append, threads_per_slot=3, devices=["4", "MIG-5"])
-    seen = {e["slot"]: list(e["progress"]["environment"].values()) for e in events if "pid" in e.get("progress", {})}
-    assert seen == {0: ["3", "3", "0", "5", "4"], 1: ["3", "3", "0", "5", "MIG-5"]}
+    run_jobs(jobs, store, fake.train, slots=3, on_event=events.append, threads_per_slot=3, devices=["4", "MIG-5"])
+    first = {event["slot"]: event["progress"] for event in events if "pid" in event.get("progress", {})}
+    seen = {slot: list(progress["environment"].values()) for slot, progress in first.items()}
+    assert seen == {0: ["3", "3", "0", "5", "4"], 1: ["3", "3", "0", "5", "MIG-5"], 2: ["3", "3", "0", "5", "4"]}
+    assert {slot: progress["at_import"] for slot, progress in first.items()} == {0: "4", 1: "MIG-5", 2: "4"}
     assert dict(os.environ) == before
 
 

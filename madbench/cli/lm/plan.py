@@ -48,9 +48,8 @@ def print_language_plan(experiment: LanguageExperiment, plan: dict[str, Any]) ->
     """The plan of :func:`language_plan` as tables."""
     from rich.console import Console
 
-    from madbench.cli.execution import count_of_jobs
     from madbench.cli.tables import PLAIN, plain_table, print_whole
-    from madbench.cli.text import duration, quantity
+    from madbench.cli.text import count_of_jobs, duration, quantity
 
     console = Console(highlight=False)
     print_whole(console, plain_table(_groups(plan["labels"]), right=tuple(row["label"] for row in plan["labels"])))

@@ -15,8 +15,10 @@ from madbench.cli.options import (
     JsonOption,
     ResultsOption,
     TokenizerOption,
+    TrackOption,
     labels_and_overrides,
     parse_seeds,
+    parse_trackers,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ def train(
         int | None, typer.Option(min=1, help="Windows in memory at a time; gradients of the rest are accumulated.")
     ] = None,
     compile: Annotated[bool, typer.Option("--compile", help="Compile the model first (needs a C++ compiler).")] = False,
+    track: TrackOption = None,
     force: Annotated[bool, typer.Option("--force", help="Train again what the store has already.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show parameters, FLOPs, memory and a time estimate; train nothing.")
@@ -71,6 +74,7 @@ def train(
     from madbench.training.distributed import is_first
 
     labels, overrides = labels_and_overrides(words)
+    trackers = parse_trackers(track)
     console = Console(stderr=True, quiet=not is_first())
     with console.status("opening the corpus"):
         experiment = prepare_language(
@@ -98,6 +102,7 @@ def train(
         console,
         force,
         as_json,
+        trackers,
         slots=slots,
         micro_batch=micro_batch,
         compile=compile,

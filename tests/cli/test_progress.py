@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from madbench.cli.observation import observed
+from madbench.cli.progress import RunScreen
+from madbench.cli.sweep_view import view
+from madbench.jobs import Job, Record
+from madbench.sweeps.tally import Tally
+
+SETTING = {"seq_len": 32, "num_train_examples": 64}
+JOBS = [Job("R-cg-q-12o", "fuzzy_in_context_recall", SETTING, seed=seed) for seed in range(300)]
+DONE = Record("finished", {"accuracy": 0.5})
+
+
+def console(width=80, height=24, is_terminal=False) -> Console:
+    return Console(file=io.StringIO(), width=width, height=height, force_terminal=is_terminal, color_system=None)
+
+
+def finish(job, slot=0, record=DONE):
+    event = "failed" if record.status == "failed" else "finished"
+    return [
+        {"event": "started", "job": job, "slot": slot},
+        {"event": event, "job": job, "slot": slot, "record": record},
+    ]
+
+
+def shown(events, jobs=JOBS, **how) -> list[str]:
+    out = console(**how)
+    with RunScreen(jobs, "a title", out) as screen:
+        for event in events:
+            screen.on_event(event)
+    return out.file.getvalue().splitlines()
+
+
+def test_jobs_that_are_skipped_share_a_sentence_and_others_have_a_line_each():
+    events = [{"event": "skipped", "job": job, "reason": "stored"} for job in JOBS[:250]]
+    events += [{"event": "skipped", "job": job, "reason": "failed"} for job in JOBS[250:252]]
+    events += finish(JOBS[252])
+    events += finish(JOBS[253], record=Record("failed", error="Traceback\nMemoryError"))
+    events += finish(JOBS[254], record=Record("diverged", error="loss was not finite in epoch 1"))
+    events += [{"event": "skipped", "job": JOBS[255], "reason": "busy"}]
+    assert shown(events) == [
+        "300 jobs, a title",
+        "250 of 300 jobs already in the store",
+        "2 of 300 jobs stored as failed, and not tried again",
+        "[253/300] R-cg-q-12o fuzzy_in_context_recall seed 252: accuracy 0.500 in 0 s",
+        "[254/300] R-cg-q-12o fuzzy_in_context_recall seed 253: failed: MemoryError",
+        "[255/300] R-cg-q-12o fuzzy_in_context_recall seed 254: diverged: loss was not finite in epoch 1",
+        "1 of 300 jobs left to another process that is at work on them",
+    ]
+
+
+def test_progress_prints_nothing_where_there_is_no_terminal():
+    progress = {"step": 3, "total_steps": 9, "accuracy": 0.1}
+    events = [{"event": "started", "job": JOBS[0], "slot": 0}]
+    events += [{"event": "progress", "job": JOBS[0], "slot": 0, "progress": progress}] * 100
+    assert shown(events) == ["300 jobs, a title"]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
+@pytest.mark.parametrize("height", [3, 10, 24])
+def test_the_live_screen_never_overflows(width, height):
+    out = console(width, height, is_terminal=True)
+    screen = RunScreen(JOBS, "a title", out)
+    for slot in range(64):
+        screen.on_event({"event": "started", "job": JOBS[slot], "slot": slot})
+        progress = {"step": 999 + slot, "total_steps": 40_000, "loss": 2.5, "tokens_per_second": 68_412.0}
+        screen.on_event({"event": "progress", "job": JOBS[slot], "slot": slot, "progress": progress})
+    out.print(screen.render())
+    lines = out.file.getvalue().splitlines()
+    assert len(lines) <= max(2, height - 2) and all(len(line) <= width for line in lines)
+    assert "0/300 done" in lines[0]
+    assert re.match(r"\.\.\. and \d+ more at (work$|…)", lines[-1])
+
+
+def test_a_line_says_what_its_slot_does():
+    out = console(130, 24, is_terminal=True)
+    screen = RunScreen(JOBS[:2], "a title", out)
+    for slot, progress in enumerate(
+        ({"loss": None, "tokens_per_second": None}, {"loss": 2.5, "tokens_per_second": 1200.0})
+    ):
+        screen.on_event({"event": "started", "job": JOBS[slot], "slot": slot})
+        progress = {"step": 30, "total_steps": 60} | progress
+        screen.on_event({"event": "progress", "job": JOBS[slot], "slot": slot, "progress": progress})
+    out.print(screen.render())
+    _, first, second = out.file.getvalue().splitlines()
+    assert re.search(r"R-cg-q-12o fuzzy_in_context_recall seed 0 ━+ +50% +step 30/60 +0 s", first)
+    assert re.search(r"seed 1 ━+ +50% loss 2.500 step 30/60 1.2 k tokens/s 0 s", second)
+
+
+def test_a_live_screen_is_gone_when_the_sweep_ends():
+    lines = shown(finish(JOBS[0]), JOBS[:1], is_terminal=True)
+    assert any("[1/1] R-cg-q-12o" in line for line in lines)
+    assert re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", lines[-1]).strip("\r") in ("", "1/1 done")
+
+
+def test_the_whole_sweep_fits_one_line():
+    tally = Tally({"a": 1.0, "b": 3.0})
+    tally.apply({"event": "started", "job": "a", "slot": 0}, 0.0)
+    tally.apply({"event": "failed", "job": "a", "slot": 0, "status": "failed", "error": "no"}, 6.0)
+    tally.apply({"event": "started", "job": "b", "slot": 0}, 6.0)
+    tally.apply({"event": "progress", "job": "b", "slot": 0, "step": 0, "total_steps": 3}, 6.0)
+    tally.apply({"event": "progress", "job": "b", "slot": 0, "step": 1, "total_steps": 3}, 60.0)
+    out = console()
+    out.print(view(tally, str, 80, 1))
+    assert out.file.getvalue().splitlines()[0].strip("━╸ ") == "1/2 done  1 failed  1.0 jobs/min  2.0 min left"
+
+
+def test_observers_see_the_same_events_and_one_that_cannot_write_is_said_once(tmp_path):
+    out = console(200)
+    (tmp_path / "a file").touch()
+    with observed(JOBS[:1], "a title", tmp_path / "a file", out) as (on_event, screen):
+        for event in finish(JOBS[0]):
+            on_event(event)
+    lines = out.file.getvalue().splitlines()
+    assert [line.partition(":")[0] for line in lines][0] == "1 job, a title"
+    assert sum("warning" in line for line in lines) == 1 and "[1/1]" in lines[-1]
+    assert screen.failures == []

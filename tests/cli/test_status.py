@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from madbench.cli import status
+from madbench.jobs import Job, Record
+from madbench.runs import Store
+from madbench.sweeps.journal import Journal
+
+SETTING = {"seq_len": 32, "num_train_examples": 64}
+JOBS = [Job("R-cg-q-12o", "compression", SETTING, seed=seed) for seed in range(40)]
+DONE = Record("finished", {"accuracy": 0.5})
+
+
+@pytest.fixture
+def begin(tmp_path):
+    return lambda: Journal(tmp_path, JOBS, "a title", "madbench run R-cg-q-12o --seeds 0-39", pytest.fail)
+
+
+def train(journal, job, slot=0, record=DONE):
+    journal.on_event({"event": "started", "job": job, "slot": slot})
+    kind = "failed" if record.status == "failed" else "finished"
+    journal.on_event({"event": kind, "job": job, "slot": slot, "record": record})
+
+
+def test_a_sweep_at_work_is_shown_with_its_slots_and_its_failures(begin, invoke, tmp_path):
+    with begin() as journal:
+        for job in JOBS[:20]:
+            journal.on_event({"event": "skipped", "job": job, "reason": "stored"})
+        train(journal, JOBS[20])
+        for job in JOBS[21:36]:
+            train(journal, job, record=Record("failed", error="Traceback\nMemoryError"))
+        journal.on_event({"event": "started", "job": JOBS[36], "slot": 7})
+        journal._shown[7] = -1e9
+        progress = {"step": 30, "total_steps": 60, "accuracy": 0.25}
+        journal.on_event({"event": "progress", "job": JOBS[36], "slot": 7, "progress": progress})
+        lines = invoke(status, "--results", tmp_path).output.splitlines()
+        content = json.loads(invoke(status, "--results", tmp_path, "--json").output)
+    assert lines[0] == "running     madbench run R-cg-q-12o --seeds 0-39"
+    assert lines[1].startswith("40 jobs, a title; since 20")
+    assert "36/40 done  15 failed" in lines[2]
+    assert lines[3].split()[:4] == ["R-cg-q-12o", "compression", "seed", "36"] and "50% accuracy 0.250" in lines[3]
+    assert lines[4] == "1 finished, 15 failed, 20 already in the store, 1 at work, 3 waiting"
+    assert lines[5] == "  failed: R-cg-q-12o compression seed 21: MemoryError"
+    assert lines[-1] == "  and 5 more failed; madbench status --json has them all"
+    (sweep,) = content
+    assert (sweep["state"], sweep["done"], sweep["total"]) == ("running", 36, 40)
+    assert len(sweep["failures"]) == 15 and sweep["failures"][0]["reason"] == "MemoryError"
+    (slot,) = sweep["slots"]
+    assert (slot["slot"], slot["seed"], slot["step"], slot["fraction"], slot["accuracy"]) == (7, 36, 30, 0.5, 0.25)
+
+
+def test_a_sweep_that_died_is_shown_with_the_command_that_goes_on(begin, invoke, tmp_path):
+    store = Store.open(tmp_path)
+    with begin() as journal:
+        train(journal, JOBS[0])
+    events = journal.folder / "events.jsonl"
+    events.write_bytes(b"".join(events.read_bytes().splitlines(keepends=True)[:-1]))
+    output = invoke(status, "--results", tmp_path).output
+    assert output.startswith("died ") and "1 finished, 39 not done" in output
+    assert "it died without ending, 39 jobs left: the same command goes on" in output
+    assert "&& madbench run R-cg-q-12o --seeds 0-39" in output
+    for job in JOBS[1:]:
+        (store.root / "runs" / job.id).mkdir()
+    assert "all its jobs are in the store by now" in invoke(status, "--results", tmp_path).output
+
+
+def test_an_interrupted_sweep_and_one_that_broke_say_so(begin, invoke, tmp_path):
+    for error in (KeyboardInterrupt(), ValueError("the disk is on fire")):
+        with pytest.raises(type(error)), begin() as journal:
+            train(journal, JOBS[0])
+            raise error
+    output = invoke(status, "--results", tmp_path).output
+    assert "it was interrupted, 39 jobs left" in output and "it ended with an error: the disk is on fire" in output
+
+
+def test_a_damaged_journal_does_not_hide_the_others(begin, invoke, tmp_path):
+    for _ in range(2):
+        with begin() as journal:
+            train(journal, JOBS[0])
+    (journal.folder / "plan.json").write_text("{")
+    output = invoke(status, "--results", tmp_path).output
+    assert "damaged  " in output and "finished    madbench run" in output
+    states = [sweep["state"] for sweep in json.loads(invoke(status, "--results", tmp_path, "--json").output)]
+    assert sorted(states) == ["damaged", "finished"]
+
+
+def test_a_folder_without_sweeps_and_none_at_all(invoke, refuse, tmp_path):
+    assert "no sweep is recorded here" in invoke(status, "--results", tmp_path).output
+    assert json.loads(invoke(status, "--results", tmp_path, "--json").output) == []
+    assert "there is no such results folder" in refuse(status, "--results", tmp_path / "none")
+    assert refuse(status, "--watch", "--json").startswith("--watch has no effect with --json")
+    assert refuse(status, "--watch") == "--watch has no effect where the output is no terminal"
+
+
+def test_status_imports_neither_torch_nor_pandas(begin, tmp_path):
+    with begin() as journal:
+        train(journal, JOBS[0])
+    program = (
+        "import sys; from madbench.cli import main; sys.argv = ['madbench', 'status', '--results', sys.argv[1]]\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "print(sorted({'torch', 'numpy', 'pandas'} & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, timeout=60)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.splitlines()[-1] == "[]" and "finished" in shown.stdout

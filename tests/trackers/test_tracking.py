@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import re
+import sys
+import threading
+
+import pytest
+
+from madbench.cli.options import parse_trackers
+from madbench.errors import ConfigError, MissingExtraError
+from madbench.jobs import Job, Record
+from madbench.trackers import NAMES, Tracking, open_trackers, tracking
+
+JOBS = [Job("S", "compression", {}, seed=seed) for seed in range(2)]
+CURVE = [{"epoch": 1, "step": 8, "train_loss": 2.5}, {"epoch": 2, "step": 16, "train_loss": float("nan")}]
+DONE = Record("finished", {"accuracy": 0.5}, CURVE)
+
+
+class Notebook:
+    """A tracker that writes down what it is told."""
+
+    def __init__(self, fails_at=""):
+        self.told, self.fails_at = [], fails_at
+
+    def __getattr__(self, method):
+        def tell(*arguments):
+            self.told.append((method, *arguments))
+            if method == self.fails_at:
+                raise OSError("the network is gone\nand more lines")
+
+        return tell
+
+
+def started(job, slot=0):
+    return {"event": "started", "job": job, "slot": slot}
+
+
+def progress(job, step, accuracy, slot=0):
+    values = {"step": step, "total_steps": 16, "accuracy": accuracy}
+    return {"event": "progress", "job": job, "slot": slot, "progress": values}
+
+
+def finished(job, record=DONE, slot=0):
+    return {"event": "finished", "job": job, "slot": slot, "record": record}
+
+
+def follow(trackers, *events) -> list[str]:
+    warnings = []
+    with Tracking(trackers, warnings.append) as tracked:
+        for event in events:
+            tracked.on_event(event)
+    return warnings
+
+
+def test_a_job_begins_gets_its_points_and_ends():
+    notebook, job = Notebook(), JOBS[0]
+    points = [progress(job, 1, None), progress(job, 2, 0.25), progress(job, 3, 0.25), progress(job, 9, 0.5)]
+    skipped = {"event": "skipped", "job": JOBS[1], "reason": "stored"}
+    assert follow({"notebook": notebook}, skipped, started(job), *points, finished(job)) == []
+    assert notebook.told == [
+        ("begin", job),
+        ("log", job, 2, {"progress/accuracy": 0.25}),
+        ("log", job, 9, {"progress/accuracy": 0.5}),
+        ("log", job, 8, {"curve/epoch": 1, "curve/train_loss": 2.5}),
+        ("log", job, 16, {"curve/epoch": 2}),
+        ("end", job, DONE, {"final/accuracy": 0.5}),
+        ("close",),
+    ]
+
+
+def test_jobs_still_at_work_when_the_sweep_ends_are_ended_without_a_result():
+    notebook = Notebook()
+    follow({"notebook": notebook}, started(JOBS[0], 0), started(JOBS[1], 1), finished(JOBS[1], slot=1))
+    assert ("end", JOBS[0], None, {}) in notebook.told and notebook.told[-1] == ("close",)
+
+
+@pytest.mark.parametrize("method", ["begin", "log", "end", "close"])
+def test_a_tracker_that_fails_is_said_once_and_left_out(method):
+    bad, good = Notebook(fails_at=method), Notebook()
+    events = [event for job in JOBS for event in (started(job), progress(job, 2, 0.25), finished(job))]
+    warnings = follow({"bad": bad, "good": good}, *events)
+    assert warnings == ["tracker bad failed and gets nothing more of this sweep, which goes on: the network is gone"]
+    assert [told[0] for told in bad.told].count(method) == 1
+    assert [told[0] for told in good.told].count("end") == 2
+
+
+def test_a_tracker_that_hangs_holds_up_neither_the_sweep_nor_its_end(monkeypatch):
+    monkeypatch.setattr(tracking, "FLUSH_SECONDS", 0.05)
+    end = threading.Event()
+    slow = Notebook()
+    slow.begin = lambda job: end.wait(60)
+    warnings = follow({"slow": slow}, started(JOBS[0]), finished(JOBS[0]))
+    end.set()
+    assert len(warnings) == 1 and warnings[0].startswith("slow: not done after")
+
+
+@pytest.mark.parametrize(
+    ("names", "says"), [(["tensorbord"], "did you mean 'tensorboard'?"), (["wandb", "wandb"], "given twice")]
+)
+def test_trackers_that_do_not_exist_are_refused(names, says, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "madbench.trackers.to_wandb", Notebook())
+    with pytest.raises(ConfigError) as refused:
+        open_trackers(names, tmp_path)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tracker_that_is_not_installed_names_its_extra(name, tmp_path, monkeypatch):
+    package = "torch.utils.tensorboard" if name == "tensorboard" else name
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"madbench.trackers.to_{name}", raising=False)
+    with pytest.raises(MissingExtraError, match=rf"tracker {name} needs .* 'madbench\[{name}\]'"):
+        open_trackers([name], tmp_path)
+
+
+def test_the_option_takes_several_and_refuses_what_has_no_effect():
+    assert parse_trackers(None) == []
+    assert parse_trackers(["tensorboard,wandb", "trackio"]) == ["tensorboard", "wandb", "trackio"]
+    refused = {"wanbd": "did you mean 'wandb'?", " ,": "no tracker named", "wandb,wandb": "given twice"}
+    for value, says in refused.items():
+        with pytest.raises(ConfigError, match=re.escape(says)):
+            parse_trackers([value])
