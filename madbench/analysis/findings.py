@@ -86,7 +86,7 @@ class Finding:
     rival: str
     """The next largest factor, of a claim with rivals."""
     missing: tuple[str, ...]
-    """Labels without runs, of the pair that lacks the fewest; empty where a pair is stored."""
+    """Labels without finished runs, of the pair that lacks the fewest; empty where a pair is stored."""
     labels: tuple[str, ...]
     """Those of ``command``: of the pairs that count, or of the pair that lacks the fewest."""
     seeds: tuple[int, ...]
@@ -117,7 +117,7 @@ class Finding:
     def reason(self) -> str:
         """Of the verdict, in sentences."""
         if self.missing:
-            return f"No runs of {', '.join(self.missing)}."
+            return f"No finished runs of {', '.join(self.missing)}."
         if self.n < 2:
             return "A single seed claims nothing." if self.n else f"{', '.join(self.labels)}: no seed in common."
         gain = f"The gain over {self.rival}" if self.rival else "The gain"

@@ -96,6 +96,14 @@ def test_without_any_runs_every_claim_names_its_shortest_command():
     assert partly.missing == ("G-12!",) and partly.command == "madbench run G-12o! G-12! --seeds 0-3"
 
 
+def test_diverged_and_unfinished_runs_are_none():
+    cells = scored({"R-12o!": [90.0, 91.0], "R-12!": [math.nan, math.nan], "R-pc": [50.0, 60.0], "S-pc": [50.0, 60.0]})
+    cells.loc[cells.label == "S-pc", "done"] = 0
+    found = findings(cells)
+    assert of(found, "lag").reason == "No finished runs of R-12!." and of(found, "softmax").missing == ("S-pc",)
+    assert {one.n for one in findings(cells[cells.label == "R-12!"])} == {0}
+
+
 def test_pairs_count_with_the_seeds_they_share_and_the_one_with_the_fewest_goes_first():
     values = {"R-12o!": [9.0, 8.0, 7.0], "R-12!": [1.0, 1.0, 2.0], "G-12o!": [6.0, 5.0], "G-12!": [1.0, 1.0]}
     lag = of(findings(scored(values)), "lag")
@@ -231,9 +239,9 @@ def test_planted_nulls_are_rarely_decided(means):
 
 @pytest.mark.slow
 @NULLS
-@pytest.mark.parametrize("seeds, spread", [(2, 0.0), (3, 0.5), (5, 0.5)])
+@pytest.mark.parametrize("seeds, spread", [(2, 0.0), (3, 0.5)])
 def test_planted_nulls_are_rarely_decided_in_many_stores(means, seeds, spread):
-    assert false_share(400, seeds, spread, means) <= stats.binom.ppf(0.999, 400, 0.05) / 400
+    assert false_share(150, seeds, spread, means) <= stats.binom.ppf(0.999, 150, 0.05) / 150
 
 
 def test_planted_effects_and_planted_equivalence_are_found():

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
 from madbench.analysis.claims import CLAIMS
 from madbench.analysis.findings import findings
 from madbench.analysis.findings_table import explanation, findings_table, open_commands
-from tests.analysis.test_findings import lost, scored
+from madbench.tasks import TASK_NAMES
 
 VALUES = {
     "R-12o!": [57.0, 59.0, 55.0],
@@ -18,6 +19,25 @@ VALUES = {
     "R-cg-q-12o": [100.0] * 3,
     "R-cg-q": [100.0] * 3,
 }
+
+
+def scored(values: dict[str, list[float]]) -> pd.DataFrame:
+    """What ``scores`` gives for labels with these accuracies by seed, the same on all tasks."""
+    whole = {"ceiling": 100.0, "done": 1, "expected": 1, "diverged": 0, "budget_ratio": 1.0}
+    return pd.DataFrame(
+        whole | {"label": label, "task": task, "seed": seed, "accuracy": accuracy}
+        for label, accuracies in values.items()
+        for task in TASK_NAMES
+        for seed, accuracy in enumerate(accuracies)
+    )
+
+
+def lost(values: dict[str, list[float]]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"label": label, "seed": seed, "loss_l5": loss}
+        for label, losses in values.items()
+        for seed, loss in enumerate(losses)
+    )
 
 
 def table(values=VALUES, losses=None):
