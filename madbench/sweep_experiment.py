@@ -18,6 +18,7 @@ from madbench.jobs import JobBase
 from madbench.labels import Variant, parse
 from madbench.language_experiment import LanguageExperiment, prepare_language
 from madbench.language_jobs import TASK, LanguageJob
+from madbench.runs import Store
 from madbench.sweeps.executor import Executor, OnEvent, Policy, Summary, ignore_event
 from madbench.sweeps.grid import (
     LANGUAGE_MODEL,
@@ -89,7 +90,7 @@ class Sweep:
         for experiment in self._calls():
             allowed = policy.max_failures and policy.max_failures - total.failed
             if allowed is not None and allowed < 1:
-                total.left += len(experiment.jobs)
+                total.left += len(Store.open(self.results).missing(experiment.jobs))
                 continue
             where = executor or _on_devices(devices, slots, experiment)
             of_call = experiment.execute(
@@ -105,7 +106,8 @@ class Sweep:
         for row in self.language:
             groups.setdefault(row.experiment.corpus.digest, []).append(row)
         return [
-            replace(rows[0].experiment, jobs=_unique(job for row in rows for job in row.jobs)) for rows in groups.values()
+            replace(rows[0].experiment, jobs=_unique(job for row in rows for job in row.jobs))
+            for rows in groups.values()
         ]
 
     def tabulate(self) -> list[TextTable]:
@@ -136,8 +138,9 @@ def _unique(jobs: Iterable[JobBase]) -> list[Any]:
 def prepare_sweep(
     grid: Grid, *, device: str = "auto", results: Path | str = "results", corpus: Path | str | None = None
 ) -> Sweep:
-    """Parses, budgets and plans every row, and opens the corpus; a ``MadbenchError`` for anything without effect or that
-    could not be trained.
+    """Parses, budgets and plans every row, and opens the corpus.
+
+    Raises a ``MadbenchError`` for anything that has no effect or could not be trained.
 
     Args:
         grid: the rows (:func:`madbench.sweeps.grid.expand_grid`).
@@ -170,7 +173,9 @@ def prepare_sweep(
         language_rows = _rows_of_half(grid, True, language, presets)
         notes = [note for half in (mad_rows, language_rows) for note in _without_effect(half)]
         if grid.tasks is None and not presets and load_profile(grid.profile).language_model:
-            notes.append("no language model: its preset needs a corpus, --corpus FOLDER; see madbench lm prepare --help")
+            notes.append(
+                "no language model: its preset needs a corpus, --corpus FOLDER; see madbench lm prepare --help"
+            )
         device = (mad_rows + language_rows)[0].experiment.device
         return Sweep(grid, mad_rows, language_rows, device, Path(results), notes)
 
@@ -193,7 +198,9 @@ def split_halves(
         if override.startswith(LANGUAGE_MODEL) and not preset:
             raise ConfigError(f"override {override!r} has no effect: no language model is trained")
         if only_language and not override.startswith(LANGUAGE_MODELS):
-            raise ConfigError(f"override {override!r} has no effect on the language model; write language_model.KEY=VALUE")
+            raise ConfigError(
+                f"override {override!r} has no effect on the language model; write language_model.KEY=VALUE"
+            )
     if corpus is not None and not preset:
         raise ConfigError(f"--corpus {corpus}: has no effect, no language model is trained")
     return None if tasks is None else [task for task in tasks if task != TASK], preset
@@ -213,7 +220,8 @@ def _rows_of_half(
         labels.setdefault((row.changes, preset), []).append(row.label)
     shared = [word for word in grid.overrides if word.startswith(LANGUAGE_MODELS) == is_language]
     experiments = {
-        (changes, preset): prepare_one(of_it, [*shared, *changes], preset) for (changes, preset), of_it in labels.items()
+        (changes, preset): prepare_one(of_it, [*shared, *changes], preset)
+        for (changes, preset), of_it in labels.items()
     }
     jobs: dict[tuple, list[JobBase]] = {}
     for (changes, preset), experiment in experiments.items():
@@ -247,8 +255,8 @@ def _without_effect(rows: list[RowOf]) -> list[str]:
         compared = [group for rest, group in groups.items() if sizes[rest] > 1]
         if compared and all(len(group) == 1 for group in compared):
             raise ConfigError(
-                f"{key} has no effect on any row: each label gets the same mixer for all its values; madbench budget LABEL"
-                " shows which"
+                f"{key} has no effect on any row: each label gets the same mixer for all its values; madbench budget"
+                " LABEL shows which"
             )
     same: dict[tuple, list[str]] = {}
     for row, what in built.items():
@@ -257,7 +265,9 @@ def _without_effect(rows: list[RowOf]) -> list[str]:
     if not doubled:
         return []
     more = f" and {len(doubled) - 3} more" if len(doubled) > 3 else ""
-    return [f"rows that train the same model, as the label or its budget leaves no choice: {'; '.join(doubled[:3])}{more}"]
+    return [
+        f"rows that train the same model, as the label or its budget leaves no choice: {'; '.join(doubled[:3])}{more}"
+    ]
 
 
 def _built(row: RowOf) -> tuple:
@@ -294,8 +304,8 @@ def sweep(
         slots: jobs at a time.
         retry: try failed jobs again.
         force: train again what is already there.
-        keys: those of a grid, instead of the file's: ``vary={"model.mix_rank": [4, 8]}``, ``seeds=[0, 1]``, tasks, profile,
-            fidelity, budget, set, mode, baseline (:class:`madbench.sweeps.grid.GridFile`).
+        keys: those of a grid, instead of the file's: ``vary={"model.mix_rank": [4, 8]}``, ``seeds=[0, 1]``, tasks,
+            profile, fidelity, budget, set, mode, baseline (:class:`madbench.sweeps.grid.GridFile`).
 
     Returns:
         One row a row of the grid, task and seed: ``row`` (its name), ``label``, a column a key that varies, ``task``,

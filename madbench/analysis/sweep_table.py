@@ -1,4 +1,4 @@
-"""The tables of a sweep: those of either half with a row for every row of the grid, and its difference from the first."""
+"""The tables of a sweep: of either half, with a row for every row of the grid and its difference from the first."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Difference:
     """Pairs."""
 
     def text(self, digits: int) -> str:
-        """``+1.3 [-0.2, +2.8]``."""
+        """``+1.3 [-0.2,+2.8]``."""
         if math.isnan(self.low):
             return f"{self.mean:+.{digits}f}"
-        return f"{self.mean:+.{digits}f} [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
+        return f"{self.mean:+.{digits}f} [{self.low:+.{digits}f},{self.high:+.{digits}f}]"
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,9 @@ def paired_differences(values: pd.DataFrame, baseline: str) -> dict[tuple[str, s
     """
     found = {}
     for quantity, of_it in values.groupby("quantity", sort=False):
-        by_seed = {label: rows.set_index("seed").value.astype(float) for label, rows in of_it.groupby("label", sort=False)}
+        by_seed = {
+            label: rows.set_index("seed").value.astype(float) for label, rows in of_it.groupby("label", sort=False)
+        }
         if baseline not in by_seed:
             continue
         for label, ours in by_seed.items():
@@ -206,7 +208,7 @@ def _sentences(rows: Sequence[RowOf], of_what: str) -> list[str]:
         sentences.append("The sizes given are the baseline's.")
     if len(rows) > 1:
         sentences.append(
-            f"{VS_BASELINE.capitalize()}: difference from the baseline of {of_what}, paired by seed, with the 95% interval of"
+            f"{VS_BASELINE.capitalize()}: {of_what}, minus the baseline's, paired by seed, with the 95% interval of"
             " Student's t over the seeds, of each row alone; without an interval it is of one seed and claims nothing."
         )
     return sentences

@@ -49,7 +49,8 @@ def sweep(
         list[str],
         typer.Argument(
             metavar="LABEL|KEY=VALUE|GRID.yaml",
-            help=LABELS_HELP + " KEY=VALUE holds for all rows. Or one file with a grid, whose keys the options replace.",
+            help=LABELS_HELP
+            + " KEY=VALUE holds for all rows. Or one file with a grid, whose keys the options replace.",
         ),
     ],
     vary: Annotated[
@@ -59,7 +60,7 @@ def sweep(
     mode: Annotated[
         Mode | None,
         typer.Option(
-            help="product: every label with every combination. one_at_a_time: the baseline, with one thing changed in each row.",
+            help="product: every label with every combination. one_at_a_time: the baseline with one thing changed a row.",
             show_default="product",
         ),
     ] = None,
@@ -113,7 +114,8 @@ def sweep(
         int | None, typer.Option(min=1, help="Start no further job after so many have failed.")
     ] = None,
     time_limit: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Stop a job after this time, such as 90s, 30m or 2h; it has failed.")
+        str | None,
+        typer.Option(metavar="TIME", help="Stop a job after this time, such as 90s, 30m or 2h; it has failed."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Train again what the store has already.")] = False,
     results: ResultsOption = RESULTS,
@@ -285,7 +287,9 @@ def _train(
         with screen:
             summary = sweep.execute(on_event, slots=slots, policy=policy, devices=gpus)
     except KeyboardInterrupt:
-        rest = "what was not done again keeps its earlier result" if policy.redo else "the same command goes on from here"
+        rest = (
+            "what was not done again keeps its earlier result" if policy.redo else "the same command goes on from here"
+        )
         console.print(f"stopped; finished runs are in {sweep.results}, {rest}", **PLAIN)
         raise
     tables = sweep.tabulate()
@@ -319,7 +323,7 @@ def _train(
 
 
 def _failures(sweep: Sweep, failed: dict[str, str | None]) -> list[dict[str, Any]]:
-    """The failed jobs in the order of the rows, with the last line of the error; an unknown one is read from the store."""
+    """The failed jobs in the order of the rows, with the last line of the error, from the store where it is not known."""
     from madbench.runs import Store
 
     store = Store.open(sweep.results, create=False)

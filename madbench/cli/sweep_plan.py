@@ -53,7 +53,7 @@ def _mad_plan(sweep: Sweep, states: dict[str, Any], slots: int | None, console: 
 
 
 def _language_plan(sweep: Sweep, states: dict[str, Any], slots: int | None, console: Console) -> dict[str, Any]:
-    """The time of a run is measured once for each experiment, on the row with the fewest FLOPs that has something to do."""
+    """The time of a run is measured once an experiment, on the row of the fewest FLOPs that has something to do."""
     from madbench.training.language_cost import estimate_seconds, language_cost
 
     rows, seconds, per_flop = [], 0.0, {}
@@ -86,7 +86,8 @@ def print_sweep_plan(sweep: Sweep, plan: dict[str, Any]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    for half, title in ((plan, "MAD tasks"), (plan.get("language_model", {"rows": []}), "Language model")):
+    halves = {"MAD tasks": plan, "Language model": plan.get("language_model", {"rows": []})}
+    for title, half in halves.items():
         if not half["rows"]:
             continue
         shown = [_line(row) for row in half["rows"][:MOST_SHOWN]]
@@ -99,16 +100,15 @@ def print_sweep_plan(sweep: Sweep, plan: dict[str, Any]) -> None:
         console.print(
             f"about {duration(half['estimated_seconds'])} on {sweep.device} with {half['slots']} at a time\n", **PLAIN
         )
+    rows = len(sweep.grid.rows)
     left = f", {plan['failed']} failed and left without --retry" if plan["failed"] else ""
-    shared = sum(row["jobs"] for row in plan["rows"]) + sum(
-        row["jobs"] for row in plan.get("language_model", {"rows": []})["rows"]
-    ) - plan["jobs"]
+    shared = sum(row["jobs"] for half in halves.values() for row in half["rows"]) - plan["jobs"]
     common = f" {count_of_jobs(shared)} of several rows count{'s' * (shared == 1)} once." if shared else ""
     console.print(
-        f"{count_of_jobs(plan['jobs'])} in {len(sweep.grid.rows)} row{'s' * (len(sweep.grid.rows) != 1)}: {plan['done']} done, "
-        f"{plan['todo']} to do{left}.{common} The baseline is the first row. Time is of what is to do, a row's one job after "
-        "the other, from a few steps of the smallest job of each task, and less where runs stop early. Parameters are the "
-        "whole model's, which depend on the task; madbench budget shows the mixer's.",
+        f"{count_of_jobs(plan['jobs'])} in {rows} row{'s' * (rows != 1)}: {plan['done']} done, {plan['todo']} to do{left}."
+        f"{common} The baseline is the first row. Time is of what is to do, a row's jobs one after the other, from a few "
+        "steps of the smallest job of each task, and less where runs stop early. Parameters are the whole model's, which "
+        "depend on the task; madbench budget shows the mixer's.",
         markup=False,
     )
 

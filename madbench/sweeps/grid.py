@@ -1,7 +1,7 @@
 """A grid: labels times settings, as rows of a table. A YAML file or the words of a command become checked rows.
 
-Nothing here knows what a setting means: whether a key exists, and whether a label fits its budget, is known once the rows
-are prepared (:mod:`madbench.sweep_experiment`).
+Nothing here knows what a setting means: whether a key exists, and whether a label fits its budget, is known once the
+rows are prepared (:mod:`madbench.sweep_experiment`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class GridFile:
     vary: dict[str, Any] = field(default_factory=dict)
     """Settings that rows differ in: a list of values by key."""
     mode: Mode = "product"
-    """Every label with every combination; the baseline with one thing changed at a time; or the rows as they are given."""
+    """Every label with every combination; the baseline with one thing changed at a time; or the rows as given."""
     baseline: dict[str, Any] = field(default_factory=dict)
     """The row that others are compared with: a label and values of what varies; the first of each by default."""
     rows: tuple[dict[str, Any], ...] = ()
@@ -81,7 +81,9 @@ class Row:
 
     def of_half(self, is_language: bool) -> Row:
         """The row without the changes that do not concern the half of the language model, or the other one."""
-        parts = ([c for c in some if c.startswith(LANGUAGE_MODELS) == is_language] for some in (self.changes, self.shown))
+        parts = (
+            [c for c in some if c.startswith(LANGUAGE_MODELS) == is_language] for some in (self.changes, self.shown)
+        )
         return Row(self.label, *map(tuple, parts))
 
 
@@ -130,8 +132,8 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
     """The rows of ``grid``.
 
     ``product``: every label with every combination of values, the label slowest. ``one_at_a_time``: the baseline, every
-    other label at the baseline's values, then every other value of each key at the baseline's label. ``list``: the rows as
-    given. The baseline comes first: where none is named the first label with the first values.
+    other label at the baseline's values, then every other value of each key at the baseline's label. ``list``: the rows
+    as given. The baseline comes first: where none is named, the first label with the first values.
 
     Raises ``ConfigError`` or ``LabelError``, opened by ``where``, for what has no effect, is doubled or contradictory.
     """
@@ -168,7 +170,8 @@ def _expand(grid: GridFile, where: str) -> Grid:
             raise ConfigError(f"{key!r} is both set and given in a row; only one can hold")
     common = [change for change in (rows[0].changes if rows else ()) if all(change in row.changes for row in rows)]
     rows = [
-        Row(row.label, *(tuple(c for c in some if c not in common) for some in (row.changes, row.shown))) for row in rows
+        Row(row.label, *(tuple(c for c in some if c not in common) for some in (row.changes, row.shown)))
+        for row in rows
     ]
     shared = set(map(_key, common))
     return Grid(
