@@ -76,9 +76,10 @@ def run(
     from madbench.sweeps.grid import Grid, Row
 
     labels, overrides = labels_and_overrides(words)
+    asked = split_list(tasks)
     grid = Grid(
         tuple(map(Row, expand(labels))),
-        tasks=split_list(tasks),
+        tasks=asked and tuple(asked),
         seeds=tuple(parse_seeds(seeds)),
         profile=profile,
         fidelity=fidelity.value,

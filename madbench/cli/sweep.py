@@ -138,13 +138,15 @@ def sweep(
       mode: one_at_a_time
       baseline: {label: R-cg-q-12o, model.d_model: 64}
 
-    In mode list the file gives every row: rows: \\[{label: S-p, model.d_model: 96}].
+    Or every row, in mode list:
+
+      rows: \\[{label: S-p}, {label: R-cg-q-12o, model.d_model: 96}]
 
     [bold]Examples[/bold]
 
       madbench sweep '~R-cg-q-12o' --seeds 0-2
-      madbench sweep R-12! R-12o! --vary model.mix_rank=4,8,16 -t in_context_recall
-      madbench sweep S-p R-cg-q-12o --vary training.epochs=8,20 --mode one_at_a_time
+      madbench sweep R-12! R-12o! --vary model.mix_rank=4,8 -t in_context_recall
+      madbench sweep S R-c --vary training.epochs=8,20 --mode one_at_a_time
       madbench sweep @table1 --profile full --devices 0,1 --slots 4 --dry-run
       madbench sweep grid.yaml --retry --time-limit 30m
     """
