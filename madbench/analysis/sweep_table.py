@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from madbench.analysis.language_runs import by_protocol
-from madbench.analysis.language_table import language_table
+from madbench.analysis.language_table import LanguageTable, language_table
 from madbench.analysis.loss_curves import PAPER_THRESHOLDS, evaluations, run_losses, thresholds_above
 from madbench.analysis.rendering import PUBLISHED, TextTable
 from madbench.analysis.scores import MAD_AVERAGE, collect, scores, with_average
@@ -79,6 +79,9 @@ class SweepTable(TextTable):
         ]
         return [*columns, VS_BASELINE], rows
 
+    def marks(self) -> Mapping[tuple[str, int], str]:
+        return self.parts[0].marks() if len(self.parts) == 1 else {}
+
     def _difference(self, name: str) -> str:
         if name == self.rows[0].row.name:
             return "baseline"
@@ -127,7 +130,7 @@ def mad_sweep_table(sweep: Sweep) -> SweepTable | None:
 def language_sweep_table(sweep: Sweep) -> SweepTable | None:
     """The language-model table of the rows, as far as their runs are stored; None without a result.
 
-    Runs of several protocols have the columns that all of them allow.
+    Runs of several protocols have the columns that all of them allow, without marks: those are of one protocol's rows.
     """
     runs = _stored(sweep)
     if not runs:
@@ -137,6 +140,8 @@ def language_sweep_table(sweep: Sweep) -> SweepTable | None:
     is_comparable = all(protocol.is_comparable_with_paper for protocol in protocols)
     thresholds = PAPER_THRESHOLDS if is_comparable else thresholds_above(lowest)
     parts = [language_table(of_it, thresholds=thresholds) for of_it in protocols.values()]
+    if len(parts) > 1:
+        parts = [_without_marks(part) for part in parts]
     about = parts[0].caption if len(parts) == 1 else f"At the settings of {runs[0].job.label}: {parts[0].caption}"
     comparable = {row.row.name for row in sweep.language if row.experiment.preset.comparable_with_paper}
     losses = run_losses(runs, ())
@@ -144,6 +149,13 @@ def language_sweep_table(sweep: Sweep) -> SweepTable | None:
     differences = paired_differences(values, sweep.language[0].row.name)
     sentences = [about, *_sentences(sweep.language, "L5, in nats per token")]
     return SweepTable(parts, sweep.language, comparable, differences, "loss_l5", 3, " ".join(sentences))
+
+
+def _without_marks(table: LanguageTable) -> LanguageTable:
+    rows = {
+        label: {name: replace(cell, mark="") for name, cell in cells.items()} for label, cells in table.rows.items()
+    }
+    return replace(table, rows=rows)
 
 
 def sweep_scores(sweep: Sweep) -> pd.DataFrame:

@@ -60,7 +60,7 @@ def sweep(
     mode: Annotated[
         Mode | None,
         typer.Option(
-            help="product: every label with every combination. one_at_a_time: the baseline with one thing changed a row.",
+            help="product: every label with every combination. one_at_a_time: the baseline, one thing changed a row.",
             show_default="product",
         ),
     ] = None,
@@ -325,7 +325,7 @@ def _train(
 
 
 def _failures(sweep: Sweep, failed: dict[str, str | None]) -> list[dict[str, Any]]:
-    """The failed jobs in the order of the rows, with the last line of the error, from the store where it is not known."""
+    """The failed jobs in the order of the rows, with the last line of the error, from the store where not known."""
     from madbench.runs import Store
 
     store = Store.open(sweep.results, create=False)

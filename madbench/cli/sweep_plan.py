@@ -105,10 +105,10 @@ def print_sweep_plan(sweep: Sweep, plan: dict[str, Any]) -> None:
     shared = sum(row["jobs"] for half in halves.values() for row in half["rows"]) - plan["jobs"]
     common = f" {count_of_jobs(shared)} of several rows count{'s' * (shared == 1)} once." if shared else ""
     console.print(
-        f"{count_of_jobs(plan['jobs'])} in {rows} row{'s' * (rows != 1)}: {plan['done']} done, {plan['todo']} to do{left}."
-        f"{common} The baseline is the first row. Time is of what is to do, a row's jobs one after the other, from a few "
-        "steps of the smallest job of each task, and less where runs stop early. Parameters are the whole model's, which "
-        "depend on the task; madbench budget shows the mixer's.",
+        f"{count_of_jobs(plan['jobs'])} in {rows} row{'s' * (rows != 1)}: {plan['done']} done, {plan['todo']} to "
+        f"do{left}.{common} The baseline is the first row. Time is of what is to do, a row's jobs one after the other, "
+        "from a few steps of the smallest job of each task, and less where runs stop early. Parameters are the whole "
+        "model's, which depend on the task; madbench budget shows the mixer's.",
         markup=False,
     )
 

@@ -68,6 +68,7 @@ def test_rows_are_named_by_what_changes_and_the_first_is_the_baseline(tmp_path):
     assert record["difference"] == pytest.approx(10) and record["difference_n"] == 3
     assert "Baseline: S  training.epochs=8, the first row." in table.caption
     assert "minus the baseline's, paired by seed" in table.caption
+    assert table.marks()[rows[1][0], 1] == "best"
 
 
 def test_what_rows_do_not_name_is_in_the_caption(tmp_path):
@@ -140,3 +141,4 @@ def test_language_models_of_several_protocols_share_a_table(tmp_path, language_r
     expected = stats.ttest_rel([2.45, 2.6], [2.75, 2.85]).confidence_interval(0.95)
     assert lines[1][-1] == f"-0.275 [{expected.low:+.3f},{expected.high:+.3f}]"
     assert "At the settings of S: Nats per token" in table.caption
+    assert table.marks() == {} and "Bold" not in table.caption
