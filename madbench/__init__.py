@@ -5,8 +5,9 @@
     'G-cg-q-12o'
 
 ``parse`` reads a label, ``build`` makes its mixer (a ``torch.nn.Module``), ``run`` trains labels on the MAD tasks and
-returns the scores, ``run_language_model`` trains them as language models and returns the loss curves. Importing
-madbench loads none of torch, numpy and pandas; they come with the first use.
+returns the scores, ``run_language_model`` trains them as language models and returns the loss curves, ``sweep`` trains
+a grid of labels and settings on both. Importing madbench loads none of torch, numpy and pandas; they come with the
+first use.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ if TYPE_CHECKING:
     from madbench.labels import parse
     from madbench.language_experiment import run_language_model
     from madbench.operators.registry import build
+    from madbench.sweep_experiment import sweep
 
 __version__ = "0.1.0"
-__all__ = ["build", "parse", "run", "run_language_model"]
+__all__ = ["build", "parse", "run", "run_language_model", "sweep"]
 
 _HOMES = {
     "build": "madbench.operators.registry",
     "parse": "madbench.labels",
     "run": "madbench.experiment",
     "run_language_model": "madbench.language_experiment",
+    "sweep": "madbench.sweep_experiment",
 }
 
 

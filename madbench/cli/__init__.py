@@ -21,6 +21,7 @@ from madbench.cli import (
     ls,
     run,
     status,
+    sweep,
     table,
     validate,
 )
@@ -64,7 +65,7 @@ def _options(
     pass
 
 
-for verb in (run, lm, status, table, compare, attribute, findings, explain, budget, data, ls, validate, doctor):
+for verb in (run, sweep, lm, status, table, compare, attribute, findings, explain, budget, data, ls, validate, doctor):
     verb.add_to(app)
 
 

@@ -76,7 +76,6 @@ TrackOption = Annotated[
 ]
 
 RESULTS = Path("results")
-MOST_SEEDS = 1000
 
 
 def split_list(values: list[str] | None) -> list[str] | None:
@@ -101,18 +100,9 @@ def parse_trackers(values: list[str] | None) -> list[str]:
 
 def parse_seeds(text: str) -> list[int]:
     """``"0,1,2"`` or ``"0-4"`` -> seeds."""
-    seeds: list[int] = []
-    for part in text.split(","):
-        numbers = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", part.strip())
-        if not numbers:
-            raise ConfigError(f"--seeds {text!r}: expected whole numbers such as 0,1,2 or 0-4")
-        first, last = int(numbers[1]), int(numbers[2] or numbers[1])
-        if last - first >= MOST_SEEDS:
-            raise ConfigError(f"--seeds {text!r}: {last - first + 1:,} seeds; at most {MOST_SEEDS:,} are allowed")
-        seeds += range(first, last + 1)
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError(f"--seeds {text!r}: give each seed once, at least one")
-    return seeds
+    from madbench.sweeps.grid import parse_seeds
+
+    return parse_seeds(text, "--seeds")
 
 
 def labels_and_overrides(words: list[str]) -> tuple[list[str], list[str]]:

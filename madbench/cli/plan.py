@@ -1,47 +1,79 @@
-"""What ``--dry-run`` shows: of both halves which jobs are still to do, and the plan of the MAD tasks."""
+"""What ``--dry-run`` shows: which jobs are still to do, and what those of the MAD tasks cost."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from madbench.sweeps.executor import Policy
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from madbench.experiment import Experiment
-    from madbench.jobs import JobBase
+    from madbench.jobs import Job, JobBase
     from madbench.language_experiment import LanguageExperiment
+
+State = Literal["done", "todo", "failed"]
 
 
 def missing_jobs(experiment: Experiment | LanguageExperiment) -> list[JobBase]:
     """The jobs without a result; nothing is written, and there need be no store yet."""
+    states = job_states(experiment.jobs, experiment.results)
+    return [job for job in experiment.jobs if states[job.id] == "todo"]
+
+
+def job_states(jobs: Sequence[JobBase], results: Path, policy: Policy = Policy()) -> dict[str, State]:
+    """What ``policy`` makes of each job, by id: ``failed`` is a stored failure that is left alone."""
     from madbench.runs import Store
 
-    if not (experiment.results / "runs").exists():
-        return list(experiment.jobs)
-    return Store.open(experiment.results, create=False).missing(experiment.jobs)
+    if policy.redo or not (results / "runs").exists():
+        return {job.id: "todo" for job in jobs}
+    store = Store.open(results, create=False)
+    states: dict[str, State] = {job.id: "done" for job in jobs}
+    for job in store.missing(jobs):
+        is_left = not policy.retry and store.status(job) == "failed"
+        states[job.id] = "failed" if is_left else "todo"
+    return states
+
+
+def mad_cells(jobs_by_row: Mapping[str, Sequence[Job]], states: Mapping[str, State]) -> list[dict[str, Any]]:
+    """Jobs, parameters, steps and FLOPs of each row and task."""
+    from madbench.training.cost import job_cost
+
+    cells: dict[tuple[str, str], dict] = {}
+    for row, jobs in jobs_by_row.items():
+        for job in jobs:
+            cost = job_cost(job)
+            cell = {"row": row, "label": job.label, "task": job.task, "jobs": 0, "todo": 0, "failed": 0}
+            cell = cells.setdefault((row, job.task), cell | {"steps": 0, "flops": 0.0, "todo_flops": 0.0})
+            is_todo = states[job.id] == "todo"
+            cell["jobs"] += 1
+            cell["todo"] += is_todo
+            cell["failed"] += states[job.id] == "failed"
+            cell["steps"] += cost.steps
+            cell["flops"] += cost.flops
+            cell["todo_flops"] += cost.flops * is_todo
+            cell["model_parameters"] = cost.model_parameters
+    return list(cells.values())
 
 
 def mad_plan(experiment: Experiment, slots: int | None, console: Console) -> dict[str, Any]:
     """Jobs, parameters, steps and FLOPs by label and task, and seconds from a calibration on the device."""
     from madbench.devices import default_slots
-    from madbench.training.cost import estimate_seconds, job_cost
+    from madbench.training.cost import estimate_seconds
 
-    missing = missing_jobs(experiment)
-    todo = {job.id for job in missing}
-    cells: dict[tuple[str, str], dict] = {}
+    states = job_states(experiment.jobs, experiment.results)
+    missing = [job for job in experiment.jobs if states[job.id] == "todo"]
+    by_label: dict[str, list[Job]] = {}
     for job in experiment.jobs:
-        cost = job_cost(job)
-        cell = {"label": job.label, "task": job.task, "jobs": 0, "todo": 0, "steps": 0, "flops": 0.0}
-        cell = cells.setdefault((job.label, job.task), cell)
-        cell["jobs"] += 1
-        cell["todo"] += job.id in todo
-        cell["steps"] += cost.steps
-        cell["flops"] += cost.flops
-        cell["model_parameters"] = cost.model_parameters
+        by_label.setdefault(job.label, []).append(job)
     slots = min(slots or default_slots(experiment.device), max(1, len(missing)))
     with console.status("timing a few steps of each task"):
         seconds = estimate_seconds(missing, experiment.device) / slots
-    return {"cells": list(cells.values()), "todo": len(todo), "slots": slots, "estimated_seconds": seconds}
+    cells = mad_cells(by_label, states)
+    return {"cells": cells, "todo": len(missing), "slots": slots, "estimated_seconds": seconds}
 
 
 def print_mad_plan(experiment: Experiment, plan: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,19 +23,12 @@ from madbench.cli.options import (
     parse_trackers,
     split_list,
 )
-from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from madbench.experiment import Experiment
     from madbench.language_experiment import LanguageExperiment
-
-LANGUAGE_MODEL = "language_model."
-"""How an override of the language model's preset begins."""
-LANGUAGE_MODELS = (LANGUAGE_MODEL, "language_model=")
-"""How an override that does not concern the MAD tasks begins."""
-
 
 def run(
     words: Annotated[
@@ -81,67 +73,34 @@ def run(
     """
     from rich.console import Console
 
-    from madbench.sweeps.profile import load_profile
+    from madbench.cli.tables import PLAIN
+    from madbench.labels import expand
+    from madbench.sweep_experiment import prepare_sweep
+    from madbench.sweeps.grid import Grid, Row
 
     labels, overrides = labels_and_overrides(words)
-    mad_tasks, preset = _halves(profile, split_list(tasks), overrides, corpus)
-    if mad_tasks == [] and fidelity is not Fidelity.corrected:
-        raise ConfigError(f"--fidelity {fidelity.value}: has no effect, only MAD tasks have a fidelity")
-    common = {
-        "seeds": parse_seeds(seeds),
-        "counting": budget.value,
-        "device": device,
-        "results": results,
-    }
+    asked = split_list(tasks)
+    grid = Grid(
+        tuple(map(Row, expand(labels))),
+        tasks=asked and tuple(asked),
+        seeds=tuple(parse_seeds(seeds)),
+        profile=profile,
+        fidelity=fidelity.value,
+        counting=budget.value,
+        overrides=tuple(overrides),
+    )
     trackers = parse_trackers(track)
     console = Console(stderr=True)
-    mad = language = None
-    if mad_tasks != []:
-        from madbench.experiment import prepare
-
-        own = [override for override in overrides if not override.startswith(LANGUAGE_MODELS)]
-        choices = {"profile": profile, "overrides": own, "tasks": mad_tasks, "fidelity": fidelity.value}
-        mad = prepare(labels, **choices, **common)
-    if preset:
-        from madbench.language_experiment import prepare_language
-
-        own = [word.removeprefix(LANGUAGE_MODEL) for word in overrides if word.startswith(LANGUAGE_MODEL)]
-        with console.status("opening the corpus"):
-            language = prepare_language(labels, preset=preset, overrides=own, corpus=corpus, **common)
-    elif not tasks and load_profile(profile).language_model:
-        console.print("no language model: its preset needs a corpus, --corpus FOLDER; see madbench lm prepare --help")
+    with console.status("opening the corpus"):
+        sweep = prepare_sweep(grid, device=device, results=results, corpus=corpus)
+    for note in sweep.notes:
+        console.print(note, **PLAIN)
+    mad = sweep.mad[0].experiment if sweep.mad else None
+    language = sweep.language[0].experiment if sweep.language else None
     if dry_run:
         _print_plans(mad, language, slots, as_json, console)
     else:
         _execute(mad, language, slots, force, as_json, console, trackers)
-
-
-def _halves(
-    profile: str, tasks: list[str] | None, overrides: list[str], corpus: Path | None
-) -> tuple[list[str] | None, str]:
-    """The MAD tasks, None for all of them, and the language model's preset, empty for none."""
-    from madbench.language_jobs import TASK
-    from madbench.sweeps.preset import load_preset
-    from madbench.sweeps.profile import load_profile
-
-    whole = [override for override in overrides if override.startswith("language_model=")]
-    preset = load_profile(profile, whole).language_model
-    is_asked = tasks is not None and TASK in tasks
-    if is_asked and not preset:
-        raise ConfigError(f"profile {profile} has no language model; name its preset, such as language_model=tiny")
-    if tasks is not None and not is_asked:
-        preset = ""
-    if preset and not is_asked and corpus is None and not load_preset(preset).corpus:
-        preset = ""
-    only_language = tasks is not None and set(tasks) == {TASK}
-    for override in overrides:
-        if override.startswith(LANGUAGE_MODEL) and not preset:
-            raise ConfigError(f"override {override!r} has no effect: no language model is trained")
-        if only_language and not override.startswith(LANGUAGE_MODELS):
-            raise ConfigError(f"override {override!r} has no effect on the language model; write language_model.KEY=VALUE")
-    if corpus is not None and not preset:
-        raise ConfigError(f"--corpus {corpus}: has no effect, no language model is trained")
-    return tasks and [task for task in tasks if task != TASK], preset
 
 
 def _execute(

@@ -74,27 +74,31 @@ def forward_flops_per_token(model: torch.nn.Module, job: Job, setting: TaskSetti
 
 
 def estimate_seconds(jobs: Sequence[Job], device: str) -> float:
-    """Training time of all jobs one after the other, from a few real steps of one job a task on ``device``.
+    """Training time of all jobs one after the other, by :func:`seconds_per_flop`."""
+    per_flop = seconds_per_flop(jobs, device)
+    return sum(per_flop[job.task] * job_cost(job).flops for job in jobs)
+
+
+def seconds_per_flop(jobs: Sequence[Job], device: str) -> dict[str, float]:
+    """By task, from a few real steps of the smallest job of each on ``device``.
 
     The steps run in one thread, as those of a worker do.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _estimate_seconds(jobs, device)
+        return _seconds_per_flop(jobs, device)
     finally:
         torch.set_num_threads(threads)
 
 
-def _estimate_seconds(jobs: Sequence[Job], device: str) -> float:
-    costs = {job.id: job_cost(job) for job in jobs}
-    seconds = 0.0
+def _seconds_per_flop(jobs: Sequence[Job], device: str) -> dict[str, float]:
+    found = {}
     for task in sorted({job.task for job in jobs}):
-        of_task = [job for job in jobs if job.task == task]
-        sample = min(of_task, key=lambda job: costs[job.id].flops / costs[job.id].steps)
-        per_flop = seconds_per_step(sample, device) * costs[sample.id].steps / costs[sample.id].flops
-        seconds += per_flop * sum(costs[job.id].flops for job in of_task)
-    return seconds
+        of_task = [(job, job_cost(job)) for job in jobs if job.task == task]
+        sample, cost = min(of_task, key=lambda pair: pair[1].flops / pair[1].steps)
+        found[task] = seconds_per_step(sample, device) * cost.steps / cost.flops
+    return found
 
 
 def seconds_per_step(job: Job, device: str) -> float:

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from madbench.jobs import Record
+from madbench.runs import Store
+from madbench.sweeps import local
+from madbench.sweeps.executor import Summary
+
+CHOICES = ("-t", "compression", "--device", "cpu", "--slots", "1")
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """Takes the place of the local executor: jobs of R fail, as does nothing else."""
+
+    def run_jobs(jobs, store, train, slots, on_event, policy, **how):
+        summary = Summary()
+        for job in jobs:
+            status = store.status(job)
+            if status == "finished" or (status == "failed" and not policy.retry):
+                summary.skipped += 1
+                on_event({"event": "skipped", "job": job, "reason": "stored" if status == "finished" else "failed"})
+                continue
+            if policy.max_failures is not None and summary.failed >= policy.max_failures:
+                summary.left += 1
+                continue
+            metrics = {"accuracy": 0.5 + job.seed / 100, "selection_accuracy": 0.5, "ceiling": 1.0}
+            record = Record("finished", metrics, details={"budget_ratio": 1.0})
+            if job.label == "R":
+                record = Record("failed", error="Traceback\n  ...\nMemoryError: of steam")
+            store.finish(job, record)
+            kind = "failed" if record.status == "failed" else "finished"
+            setattr(summary, record.status, getattr(summary, record.status) + 1)
+            on_event({"event": "started", "job": job, "slot": 0})
+            on_event({"event": kind, "job": job, "slot": 0, "record": record})
+        run_jobs.policies.append(policy)
+        return summary
+
+    run_jobs.policies = []
+    monkeypatch.setattr(local, "run_jobs", run_jobs)
+    return run_jobs
+
+
+def test_a_larger_grid_adds_only_its_new_rows(main, stand_in, tiny, tmp_path):
+    ended = main("sweep", "S", "--vary", "training.epochs=1,2", "--profile", tiny, *CHOICES)
+    assert ended.code == 0, ended.stderr
+    heading, _, *lines = ended.stdout.splitlines()
+    assert heading.split() == "Label Compr. Budget n vs baseline".split()
+    assert [line.split() for line in lines[:2]] == [
+        ["S", "training.epochs=1", "50.0†", "1.000", "1", "baseline"],
+        ["S", "training.epochs=2", "50.0†", "1.000", "1", "+0.0"],
+    ]
+    assert "2 jobs, 2 rows, the baseline S  training.epochs=1; profile" in ended.stderr
+    assert "runs: results/runs    the same command shows this again" in ended.stderr
+
+    grid = f"profile: {tiny}\ntasks: [compression]\nlabels: [S]\nvary: {{training.epochs: [1, 2, 3]}}\n"
+    (tmp_path / "grid.yaml").write_text(grid)
+    planned = json.loads(main("sweep", "grid.yaml", "--device", "cpu", "--dry-run", "--json").stdout)
+    assert (planned["jobs"], planned["done"], planned["todo"], planned["failed"]) == (3, 2, 1, 0)
+    assert [row["changes"] for row in planned["rows"]] == [f"training.epochs={n}" for n in (1, 2, 3)]
+    assert [row["steps"] for row in planned["rows"]] == [4, 8, 12]
+    assert [row["tasks"][0]["todo"] for row in planned["rows"]] == [0, 0, 1]
+    assert planned["rows"][0]["estimated_seconds"] == 0 < planned["estimated_seconds"]
+
+
+def test_failures_are_listed_with_the_command_that_tries_them_again(main, stand_in):
+    words = ("sweep", "S", "R", *CHOICES)
+    ended = main(*words, "--seeds", "0,1")
+    assert ended.code == 1
+    assert re.search(r"^S +50\.5 ±6\.4", ended.stdout, re.MULTILINE)
+    *_, count, first, second, command = ended.stderr.splitlines()
+    assert count == "2 of 4 jobs failed:"
+    assert [first, second] == [f"  R compression seed {seed}: MemoryError: of steam" for seed in (0, 1)]
+    assert command == "to try them again: madbench sweep S R -t compression --device cpu --slots 1 --seeds 0,1 --retry"
+
+    again = main(*words)
+    assert again.code == 1 and "1 of 2 jobs failed:\n  R compression seed 0: MemoryError: of steam" in again.stderr
+    planned = main(*words, "--dry-run").stdout
+    assert "2 jobs in 2 rows: 1 done, 0 to do, 1 failed and left without --retry." in " ".join(planned.split())
+    retried = json.loads(main(*words, "--retry", "--json").stdout)
+    (failure,) = retried["failed"]
+    assert failure == {
+        "row": "R",
+        "label": "R",
+        "task": "compression",
+        "seed": 0,
+        "reason": "MemoryError: of steam",
+    } | {"id": failure["id"]}
+    assert [cell["row"] for cell in retried["cells"]] == ["S", "R"] and retried["left"] == 0
+    assert [policy.retry for policy in stand_in.policies] == [False, False, True]
+
+
+def test_failing_fast_leaves_the_rest(main, stand_in):
+    ended = main("sweep", "R", "S", "--seeds", "0-2", *CHOICES, "--fail-fast", "--time-limit", "1.5h")
+    assert ended.code == 1 and ended.stdout == ""
+    assert "5 jobs not started after 1 job had failed; the same command goes on with them" in ended.stderr
+    (policy,) = stand_in.policies
+    assert (policy.max_failures, policy.time_limit, policy.retry, policy.redo) == (1, 5400, False, False)
+
+
+def test_the_command_line_replaces_what_the_file_says_and_says_so(main, stand_in, tmp_path):
+    grid = "labels: [S, G]\nseeds: 0-2\ntasks: [memorization]\nset: {training.epochs: 3}\nbaseline: {label: G}\n"
+    (tmp_path / "grid.yaml").write_text(grid)
+    ended = main("sweep", "grid.yaml", "training.epochs=5", "--seeds", "1", *CHOICES)
+    assert ended.code == 0
+    assert 'grid.yaml: tasks ["compression"] instead of ["memorization"]' in ended.stderr
+    assert 'grid.yaml: seeds [1] instead of "0-2"' in ended.stderr
+    assert "grid.yaml: set: training.epochs 5 instead of 3" in ended.stderr
+    assert "Profile quick with training.epochs=5:" in " ".join(ended.stdout.split())
+    assert ended.stdout.splitlines()[2].startswith("G ")
+    assert len(os.listdir(tmp_path / "results" / "runs")) == 2
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_plan_is_a_line_a_row(main, monkeypatch, columns):
+    from madbench.training import cost
+
+    monkeypatch.setattr(cost, "seconds_per_step", lambda *_: 0.01)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    words = ("-t", "compression", "--vary", "training.epochs=2,3,4,5", "--device", "cpu", "--dry-run")
+    shown = main("sweep", "{S,R}", "S-c", *words)
+    assert shown.code == 0
+    rows = [line for line in shown.stdout.splitlines() if "training.epochs=" in line]
+    assert len(rows) == 12 and all(len(line.split()) >= 6 for line in rows)
+    assert "12 jobs in 12 rows: 0 done, 12 to do." in " ".join(shown.stdout.split())
+    assert not Path("results").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["G-cx-q-12o"], "did you mean 'G-cg-q-12o'?"),
+        (["none.yaml"], "none.yaml: cannot be read: No such file"),
+        (["grid.yaml", "S"], "'S' has no effect: the labels are those of grid.yaml"),
+        (["grid.yaml", "other.yaml"], "other.yaml: give one grid; grid.yaml is one already"),
+        (["grid.yaml", "model.n_layer=3"], "grid.yaml: 'model.n_layer' is both set and varied"),
+        (["grid.yaml", "--vary", "modl.n_layer=1,2"], "grid.yaml: override 'modl.n_layer=1': unknown key 'modl'"),
+        (["S", "--vary", "model.n_layer"], "--vary 'model.n_layer': expected KEY=V1,V2,... such as model.mix_rank=4,8"),
+        (["S", "--vary", "model.n_layer=1"], "vary: 'model.n_layer' has one value; write it under set"),
+        (["S", "--vary", "model.n_layer=1,2", "--vary", "model.n_layer=3"], "'model.n_layer' is given twice"),
+        (["S", "--mode", "one_at_a_time"], "mode: one_at_a_time has no effect without something to vary"),
+        (["S", "R", "--baseline", "S R"], "--baseline 'S R': expected one label, settings KEY=VALUE, or both"),
+        (["S", "R", "--baseline", "G"], "baseline: label 'G' is not among the labels"),
+        (["S", "--time-limit", "30"], "--time-limit '30': expected a number and its unit, such as 90s, 30m or 2h"),
+        (["S", "--time-limit", "0s"], "time_limit must be a number of seconds above 0, got 0.0"),
+        (["S", "--fail-fast", "--max-failures", "3"], "--max-failures 3 contradicts --fail-fast"),
+        (["S", "--force", "--retry"], "--retry has no effect with --force"),
+        (["S", "--devices", "0,0"], "--devices '0,0': expected numbers of GPUs, each once, such as 0,1"),
+        (["S", "--devices", "0", "--device", "cpu"], "--devices 0: has no effect with --device cpu"),
+        (["S", "--devices", "99"], "device 'cuda:99': this machine has"),
+        (["S", "--json", "-f", "csv"], "--json has no effect with --format csv"),
+        (["S", "training.epochs=2", "training.epochs=3"], "'training.epochs' is given twice"),
+        (["training.epochs=2"], "nothing to train: give at least one label and one seed"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused_before_anything_happens(main, tmp_path, words, says):
+    for name in ("grid.yaml", "other.yaml"):
+        (tmp_path / name).write_text("labels: [S]\ntasks: [compression]\nvary: {model.n_layer: [1, 2]}\n")
+    refused = main("sweep", *words)
+    assert (refused.code, refused.stdout) == (2, ""), refused.stdout
+    assert says in refused.stderr and len(refused.stderr.splitlines()) <= 2
+    assert sorted(os.listdir(tmp_path)) == ["grid.yaml", "other.yaml"]
+
+
+GRID = """\
+profile: {tiny}
+tasks: [compression, in_context_recall]
+labels: ['{{S,R,G}}{{,-p,-c,-pc}}']
+set: {{training.epochs: 6, training.stop_accuracy: 2, training.batch_size: 8}}
+"""
+SEED = 5  # of the moments of the kills
+
+
+@pytest.mark.slow
+def test_a_sweep_killed_at_any_five_moments_ends_as_an_uninterrupted_one(start, finish, tiny, tmp_path):
+    words = ("sweep", "grid.yaml", "--device", "cpu", "--slots", "2")
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "grid.yaml").write_text(GRID.format(tiny=tiny))
+
+    def finished() -> set[str]:
+        return {path.name for path in tmp_path.glob("killed/results/runs/*")}
+
+    moments = random.Random(SEED)
+    stored = []
+    for done in sorted(moments.sample(range(19), 5)):
+        process = start(tmp_path / "killed", *words)
+        deadline = time.monotonic() + 120
+        while len(finished()) < done or not any(map(is_locked, tmp_path.glob("killed/results/work/*/lock"))):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0, 0.5))
+        assert process.poll() is None, "it ended before it was killed"
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        stored.append(finished())
+    assert all(before <= after for before, after in pairwise(stored)) and 0 < len(stored[-1]) < 24
+    ended = {name: finish(start(tmp_path / name, *words)) for name in ("killed", "whole")}
+    assert {code for code, _, _ in ended.values()} == {0}, ended
+    outcomes = {}
+    for name in ended:
+        store = Store.open(tmp_path / name / "results", create=False)
+        outcomes[name] = {run.job.id: (run.record.status, run.record.metrics, run.record.curve) for run in store.runs()}
+        assert store.problems == [] and os.listdir(tmp_path / name / "results" / "work") == []
+    assert len(outcomes["whole"]) == 24 and outcomes["killed"] == outcomes["whole"]
+    assert ended["killed"].stdout == ended["whole"].stdout
+
+
+def is_locked(file: Path) -> bool:
+    """Asked of the kernel: trying the lock would be in the way of its owner."""
+    try:
+        return f":{file.stat().st_ino} " in Path("/proc/locks").read_text()
+    except FileNotFoundError:
+        return False
