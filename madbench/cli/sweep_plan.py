@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from madbench.cli.execution import count_of_jobs
+from madbench.cli.text import count_of_jobs
 from madbench.cli.plan import job_states, mad_cells
 from madbench.cli.tables import PLAIN, plain_table, print_whole
 from madbench.cli.text import duration, quantity

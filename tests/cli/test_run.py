@@ -163,12 +163,12 @@ class Interrupted:
 
     def begin(self) -> subprocess.Popen:
         """Starts the command and returns in the middle of its training."""
+        before = set(self.results.glob("sweeps/*"))
         process = self.start(self.folder, *self.words)
         deadline = time.monotonic() + 60
-        while not any(map(is_locked, self.results.glob("work/*/lock"))):
+        while not any(map(has_progress, set(self.results.glob("sweeps/*")) - before)):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
-        time.sleep(0.1)
         assert process.poll() is None
         self.pids = workers(process.pid)
         assert len(self.pids) == 1
@@ -201,9 +201,9 @@ def workers(pid: int) -> set[int]:
     return {int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()}
 
 
-def is_locked(file: Path) -> bool:
-    """Asked of the kernel: trying the lock would be in the way of its owner."""
-    return f":{file.stat().st_ino} " in Path("/proc/locks").read_text()
+def has_progress(journal: Path) -> bool:
+    events = journal / "events.jsonl"
+    return events.exists() and '"progress"' in events.read_text()
 
 
 def is_running(pid: int) -> bool:
