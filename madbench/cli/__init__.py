@@ -19,6 +19,7 @@ from madbench.cli import (
     findings,
     lm,
     ls,
+    plot,
     run,
     status,
     sweep,
@@ -65,7 +66,7 @@ def _options(
     pass
 
 
-for verb in (run, sweep, lm, status, table, compare, attribute, findings, explain, budget, data, ls, validate, doctor):
+for verb in (run, sweep, lm, status, table, plot, compare, attribute, findings, explain, budget, data, ls, validate, doctor):
     verb.add_to(app)
 
 
