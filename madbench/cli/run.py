@@ -7,6 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from madbench.cli.executors import (
+    AddressOption,
+    CpusPerJobOption,
+    ExecutorName,
+    ExecutorOption,
+    GpusPerJobOption,
+    MemoryOption,
+    PartitionOption,
+    Placement,
+    SbatchOption,
+    SharedOption,
+    WallTimeOption,
+    place,
+)
 from madbench.cli.options import (
     LABELS_HELP,
     RESULTS,
@@ -60,6 +74,15 @@ def run(
         bool, typer.Option("--dry-run", help="Show jobs, parameters, FLOPs and a time estimate; train nothing.")
     ] = False,
     as_json: JsonOption = False,
+    executor: ExecutorOption = ExecutorName.local,
+    address: AddressOption = None,
+    cpus_per_job: CpusPerJobOption = None,
+    gpus_per_job: GpusPerJobOption = None,
+    shared: SharedOption = False,
+    partition: PartitionOption = None,
+    wall_time: WallTimeOption = None,
+    memory: MemoryOption = None,
+    sbatch: SbatchOption = None,
 ) -> None:
     """Train labels on the MAD tasks and as language models, and print the tables.
 
@@ -75,6 +98,8 @@ def run(
       madbench run '{S,R,G}-c' training.epochs=20 model.d_model=32
       madbench run S-p -t language_model language_model.training.steps=600
       madbench run @table1 --profile full --device cuda --dry-run
+      madbench run @table1 --executor ray --address head:6379 --gpus-per-job 0.5
+      madbench run @table1 --executor slurm --partition gpu --device cuda
     """
     from rich.console import Console
 
@@ -84,10 +109,26 @@ def run(
     mad_tasks, preset = _halves(profile, split_list(tasks), overrides, corpus)
     if mad_tasks == [] and fidelity is not Fidelity.corrected:
         raise ConfigError(f"--fidelity {fidelity.value}: has no effect, only MAD tasks have a fidelity")
+    placement = place(
+        executor,
+        device,
+        slots,
+        address=address,
+        cpus_per_job=cpus_per_job,
+        gpus_per_job=gpus_per_job,
+        shared=shared,
+        partition=partition,
+        wall_time=wall_time,
+        memory=memory,
+        sbatch=sbatch,
+    )
+    if dry_run and placement.is_remote:
+        raise ConfigError(f"--dry-run times a few steps on this machine; leave out --executor {executor.value}")
     common = {
         "seeds": parse_seeds(seeds),
         "counting": budget.value,
-        "device": device,
+        "device": placement.device,
+        "is_remote": placement.is_remote,
         "results": results,
     }
     console = Console(stderr=True)
@@ -109,7 +150,7 @@ def run(
     if dry_run:
         _print_plans(mad, language, slots, as_json, console)
     else:
-        _execute(mad, language, slots, force, as_json, console)
+        _execute(mad, language, placement, force, as_json, console)
 
 
 def _halves(
@@ -143,7 +184,7 @@ def _halves(
 def _execute(
     mad: Experiment | None,
     language: LanguageExperiment | None,
-    slots: int | None,
+    placement: Placement,
     force: bool,
     as_json: bool,
     console: Console,
@@ -155,7 +196,8 @@ def _execute(
 
     output: dict[str, Any] = {}
     failed = {"mad": False, "language": False}
-    how = {"console": console, "force": force, "as_json": as_json, "slots": slots}
+    how = {"console": console, "force": force, "as_json": as_json}
+    how |= {"slots": placement.slots, "executor": placement.executor}
     if mad:
         output, failed["mad"] = train_and_show(mad, tabulate, _table_command(mad), **how)
     if language:

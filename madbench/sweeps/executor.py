@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from madbench.errors import ConfigError
-from madbench.jobs import JobBase, Record
+from madbench.jobs import JobBase, Record, Status
 
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
@@ -48,6 +48,17 @@ class Policy:
         if self.time_limit is not None and not self.time_limit > 0:
             raise ConfigError(f"time_limit must be a number of seconds above 0, got {self.time_limit}")
 
+    def skips(self, status: Status | None) -> Literal["stored", "failed"] | None:
+        """Why a job with this status in the store is left alone; None where it is to be trained."""
+        if self.redo or status is None or (status == "failed" and self.retry):
+            return None
+        return "failed" if status == "failed" else "stored"
+
+    @property
+    def overtime(self) -> str:
+        """The error of a job that was stopped at the time limit."""
+        return f"stopped after the time limit of {minutes_or_seconds(self.time_limit)}"
+
 
 @dataclass
 class Summary:
@@ -62,3 +73,8 @@ class Summary:
     """Left to another process that is at work on them."""
     left: int = 0
     """Not started, because ``max_failures`` was reached."""
+
+
+def minutes_or_seconds(seconds: float) -> str:
+    """``30 min``, ``90 s``."""
+    return f"{seconds / 60:g} min" if seconds % 60 == 0 else f"{seconds:g} s"
