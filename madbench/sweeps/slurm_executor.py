@@ -160,7 +160,7 @@ class SlurmBackend:
         """Whether a Slurm job of an earlier driver is at work on the task, or has done it."""
         import submitit
 
-        with suppress(OSError, ValueError, KeyError):
+        with suppress(OSError, ValueError, KeyError, TypeError):
             job_id = json.loads((task.work / NOTE).read_bytes())["slurm_job"]
             if self.executor.cluster == "slurm":
                 self.jobs[task] = submitit.SlurmJob(self.executor.folder, job_id)
