@@ -30,8 +30,8 @@ AddressOption = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="ray: the cluster; also ray://HOST:PORT, or auto for the one begun here by ray start.",
-        show_default="RAY_ADDRESS, else one begun here, else a new one of this machine",
+        help="ray: the cluster; also ray://HOST:PORT, auto (begun here by ray start) or local (a new one).",
+        show_default="RAY_ADDRESS, else auto, else local",
         rich_help_panel=PANEL,
     ),
 ]
@@ -75,7 +75,9 @@ MemoryOption = Annotated[
 SbatchOption = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="KEY=VALUE", help="slurm: another option of sbatch, such as account=me; repeatable.", rich_help_panel=PANEL
+        metavar="KEY=VALUE",
+        help="slurm: another option of sbatch, such as account=me; repeatable.",
+        rich_help_panel=PANEL,
     ),
 ]
 
@@ -152,7 +154,9 @@ def place(
 def _device(device: str, gpus: float | None) -> tuple[str, float]:
     """The device of the workers and the GPUs that a job reserves; each decides the other."""
     if device not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"--device {device}: on other machines a job sees its own GPUs only; expected auto, cpu or cuda")
+        raise ConfigError(
+            f"--device {device}: on other machines a job sees its own GPUs only; expected auto, cpu or cuda"
+        )
     if gpus is None:
         return ("cuda", 1) if device == "cuda" else ("cpu", 0)
     if gpus and device == "cpu":

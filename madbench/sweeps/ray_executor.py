@@ -33,8 +33,9 @@ def ray_executor(
 
     Args:
         address: ``host:port`` of a cluster, ``ray://host:port`` of its client server, or ``auto`` for the one that
-            ``ray start`` began on this machine; by default ``RAY_ADDRESS``, else that one, else a new one of this
-            machine's cores and GPUs, which ends with the sweep. In a process that is connected to Ray it must be None.
+            ``ray start`` began on this machine, or ``local`` for a new one of this machine's cores and GPUs, which
+            ends with the sweep; by default the first there is of ``RAY_ADDRESS``, ``auto`` and ``local``. In a process
+            that is connected to Ray it must be None.
         cpus_per_job: cores that a job reserves, and threads it computes in.
         gpus_per_job: GPUs that a job reserves and sees; 0.5 puts two jobs on one.
         slots: jobs at a time; by default as many as the cluster holds.
@@ -90,7 +91,9 @@ def _connection(address: str | None) -> Iterator[None]:
 
     if is_connected := ray.is_initialized():
         if address is not None:
-            raise ConfigError(f"address {address!r} has no effect: this process is connected to Ray; ray.shutdown() first")
+            raise ConfigError(
+                f"address {address!r} has no effect: this process is connected to Ray already; ray.shutdown() first"
+            )
     else:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
@@ -119,7 +122,7 @@ class RayBackend:
         import ray
 
         self.cpus, self.gpus, self.slots, self.shares_folder = cpus, gpus, slots, shared
-        if not self.capacity():
+        if not self._places():
             need = f"{cpus} CPUs" + f" and {gpus:g} GPUs" * (gpus > 0)
             has = "; ".join(f"{n.get('CPU', 0):g} CPUs, {n.get('GPU', 0):g} GPUs" for n in self._machines()) or "none"
             raise ConfigError(f"no machine of the Ray cluster has the {need} that a job reserves; there are: {has}")
@@ -144,12 +147,16 @@ class RayBackend:
         self.started: set[int] = set()
 
     def capacity(self) -> int:
+        places = self._places()
+        capacity = places + max(2, places // 4)  # some wait, so that no machine does
+        return capacity if self.slots is None else min(self.slots, capacity)
+
+    def _places(self) -> int:
         machines = [
             min(node.get("CPU", 0) // self.cpus, node.get("GPU", 0) // self.gpus if self.gpus else float("inf"))
             for node in self._machines()
         ]
-        capacity = int(sum(machines))
-        return capacity if self.slots is None else min(self.slots, capacity)
+        return int(sum(machines))
 
     def _machines(self) -> list[dict[str, float]]:
         import ray
@@ -172,7 +179,9 @@ class RayBackend:
             done, _ = ray.wait(list(self.running), num_returns=len(self.running), timeout=0, fetch_local=False)
         for reference in done:
             kind, value = _result(reference)
-            yield self.numbered.pop(self.running.pop(reference)), kind, value
+            number = self.running[reference]
+            yield self.numbered[number], kind, value
+            del self.running[reference], self.numbered[number]  # not before the result is stored
         yield from self._news()
 
     def _news(self) -> Iterator[Message]:

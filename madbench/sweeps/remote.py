@@ -2,8 +2,7 @@
 
 Workers only train (:mod:`madbench.sweeps.remote_worker`). Their records, and the files that a run keeps, come back to
 the driver, which alone writes the store, under the store's claim of the job: of two sweeps at once on one store each
-does its own jobs. The driver claims a job when it hands it to the backend, and hands over no more than the machines
-can take, and some to wait for them.
+does its own jobs. The driver claims a job when it hands it to the backend, and hands over what the machines can take.
 
 Where the workers see the results folder (``Backend.shares_folder``) a job trains in its own work folder in the store,
 and a job that was interrupted goes on from its checkpoint wherever it runs next. Elsewhere it trains in a temporary
@@ -57,8 +56,8 @@ class Task:
 Kind = Literal["started", "waiting", "progress", "done", "failed", "lost"]
 Message = tuple[Task, Kind, Any]
 """``started`` comes before the others, and again after ``waiting``, which says that the task was put back in the queue.
-``progress`` comes with the reported dict, ``done`` with an :class:`Outcome`, ``failed`` with why the process of the task
-ended without one, and ``lost`` with what became of its machine; these three end the task."""
+``progress`` comes with the reported dict, ``done`` with an :class:`Outcome`, ``failed`` with why the process of the
+task ended without one, and ``lost`` with what became of its machine; these three end the task."""
 
 
 class Backend(Protocol):
@@ -68,7 +67,7 @@ class Backend(Protocol):
     """Whether workers see the results folder where the driver sees it."""
 
     def capacity(self) -> int:
-        """Tasks that can run at a time, now."""
+        """Tasks that it takes at a time, now: those that can run, and some to wait for them."""
 
     def submit(self, tasks: Sequence[Task]) -> None:
         """Starts tasks, or queues them."""
@@ -143,7 +142,7 @@ class _Driver:
         except BaseException:
             with suppress(StoreError):
                 for task, kind, value in backend.poll(0):
-                    if kind == "done" and value.record:
+                    if task in self.tasks and kind == "done" and value.record:
                         self.save(task, value)
             raise
         finally:
@@ -154,11 +153,9 @@ class _Driver:
                     task.claim.close()
 
     def hand_over(self, backend: Backend) -> None:
-        """Keeps every machine busy, and a few tasks waiting for the next free one."""
         if not self.todo:
             return
-        capacity = backend.capacity()
-        room = capacity + max(2, capacity // 4) - len(self.tasks)
+        room = backend.capacity() - len(self.tasks)
         claimed = []
         while self.todo and len(claimed) < room:
             if task := self.claim(self.todo.popleft(), backend):

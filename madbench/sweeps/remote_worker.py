@@ -60,7 +60,7 @@ class Outcome:
 def worker_environment(threads: int) -> dict[str, str]:
     """Environment of a process that trains; it must be there before torch is imported."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    # By default glibc returns freed memory to the kernel in every step, which costs a small model a quarter of its time.
+    # By default glibc gives freed memory back to the kernel in every step, a quarter of a small model's time.
     keep_memory = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000"}
     return dict.fromkeys(names, str(threads)) | keep_memory
 
@@ -135,7 +135,7 @@ def _folder(shared: Path | None) -> Iterator[Path]:
     elif shared.is_dir():
         yield shared
     else:
-        raise StoreError(f"{shared}: not there; the results folder must be on a disk that every worker sees at this path")
+        raise StoreError(f"{shared}: not there; the results folder must be on a disk that all workers see at its path")
 
 
 def _files(kept: Path) -> dict[str, bytes]:

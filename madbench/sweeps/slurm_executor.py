@@ -129,7 +129,7 @@ class SlurmBackend:
 
         logging.getLogger("submitit").setLevel(logging.ERROR)
         self.slots = slots
-        self.poll_interval = 2.0 if cluster == "slurm" else 0.1
+        self.poll_interval = 1.0 if cluster == "slurm" else 0.1
         self.executor = submitit.AutoExecutor(folder, cluster=cluster, slurm_max_num_timeout=MOST_TIMEOUTS)
         self.executor.update_parameters(**parameters)
         self.needs_gpu = "gpus_per_node" in parameters
@@ -145,7 +145,7 @@ class SlurmBackend:
 
         new = [task for task in tasks if task.attempt > 1 or not self._take_over(task)]
         for task in new:
-            remove(task.work / NEWS)
+            _remove(task.work / NEWS)
             self.news.pop(task, None)
         calls = [_Call(task.assignment.pack(), task.work / NEWS, self.needs_gpu) for task in new]
         try:
@@ -168,25 +168,31 @@ class SlurmBackend:
         return False
 
     def poll(self, seconds: float) -> Iterator[Message]:
-        deadline = time.monotonic() + seconds
+        is_quiet = True
         force = time.monotonic() - self.last_force > FORCE_SECONDS
-        while self.jobs:
-            anything = False
-            for task, job in list(self.jobs.items()):
-                for kind, value in self._told(task):
-                    anything = True
-                    yield task, kind, value
-                is_done = job.done(force_check=force)
-                force, self.last_force = False, time.monotonic() if force else self.last_force
-                if is_done:
-                    anything = True
-                    kind, value = _result(job)
-                    self._forget(task, keeps_logs=kind != "done")
-                    yield task, kind, value
-            if anything or time.monotonic() + self.poll_interval > deadline:
-                break
-            time.sleep(self.poll_interval)
-        time.sleep(max(0.0, min(deadline - time.monotonic(), self.poll_interval)) if not self.jobs else 0)
+        for task, job in list(self.jobs.items()):
+            for kind, value in self._told(task):
+                is_quiet = False
+                yield task, kind, value
+            if force:
+                self.last_force = time.monotonic()
+            is_done, force = job.done(force_check=force), False
+            if is_done:
+                is_quiet = False
+                yield from self._ended(task, job)
+        if is_quiet:
+            time.sleep(min(seconds, self.poll_interval))
+
+    def _ended(self, task: Task, job: Any) -> Iterator[Message]:
+        kind, value = _result(job)
+        if kind != "done" or value.record is None or value.record.status == "failed":
+            _remove(task.work / NOTE, task.work / NEWS)
+            del self.jobs[task]
+            yield task, kind, value
+        else:
+            yield task, kind, value  # its notes go when the result is stored, and not before
+            self.jobs.pop(task, None)
+        _tidy(job, keeps_logs=kind != "done")
 
     def _told(self, task: Task) -> Iterator[tuple[Any, Any]]:
         """What the worker has written since it was asked last."""
@@ -203,17 +209,10 @@ class SlurmBackend:
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
-            if job := self.jobs.get(task):
+            if job := self.jobs.pop(task, None):
                 job.cancel(check=False)
-                self._forget(task, keeps_logs=False)
-
-    def _forget(self, task: Task, keeps_logs: bool) -> None:
-        """Removes the files of a job that has ended."""
-        paths = self.jobs.pop(task).paths
-        files = [task.work / NOTE, task.work / NEWS, paths.submitted_pickle, paths.result_pickle, paths.submission_file]
-        for path in files if keeps_logs else [*files, paths.stdout, paths.stderr]:
-            with suppress(OSError):
-                remove(path)
+                _remove(task.work / NOTE, task.work / NEWS)
+                _tidy(job, keeps_logs=False)
 
 
 class _Call:
@@ -267,3 +266,16 @@ def _result(job: Any) -> tuple[str, Any]:
 def _log_tail(job: Any) -> str:
     lines = (job.stderr() or job.stdout() or "").splitlines()
     return "\n".join(lines[-LOG_LINES:])
+
+
+def _tidy(job: Any, keeps_logs: bool) -> None:
+    paths = job.paths
+    _remove(paths.submitted_pickle, paths.result_pickle, paths.submission_file)
+    if not keeps_logs:
+        _remove(paths.stdout, paths.stderr)
+
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        with suppress(OSError):
+            remove(path)

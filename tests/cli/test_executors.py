@@ -115,7 +115,9 @@ def test_without_slurm_the_error_says_where_to_go(monkeypatch):
         slurm_executor()
 
 
-@pytest.mark.parametrize(("make", "module", "extra"), [(ray_executor, "ray", "ray"), (slurm_executor, "submitit", "slurm")])
+@pytest.mark.parametrize(
+    ("make", "module", "extra"), [(ray_executor, "ray", "ray"), (slurm_executor, "submitit", "slurm")]
+)
 def test_a_missing_extra_is_named(monkeypatch, make, module, extra):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=rf"madbench\[{extra}\]"):
@@ -142,4 +144,5 @@ def test_a_dry_run_is_one_of_this_machine(refuse, tiny):
 
 
 def test_the_verb_refuses_an_option_without_effect(refuse, tiny):
-    assert "--partition has no effect with --executor local" in refuse(run, "S", "--profile", tiny, "--partition", "gpu")
+    message = refuse(run, "S", "--profile", tiny, "--partition", "gpu")
+    assert message == "--partition has no effect with --executor local; it belongs to --executor slurm"

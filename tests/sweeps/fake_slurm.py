@@ -1,6 +1,6 @@
 """sbatch, srun, sacct, scancel and scontrol of a Slurm with one node and no queue, as far as submitit uses them.
 
-The name it is called by says which. ``FAKE_SLURM`` is the folder of its jobs: one a task, with its process group
+The first argument says which. ``FAKE_SLURM`` is the folder of its jobs: one a task, with its process group
 ``pid``, ``requeue`` when it is to start again, and ``state`` when it has ended.
 """
 
@@ -44,7 +44,7 @@ def run(task, script):
     requeue.touch()
     while requeue.exists():
         requeue.unlink()
-        code = subprocess.run(["bash", script], env=environment).returncode
+        code = subprocess.run(["bash", script], env=environment, check=False).returncode
     (JOBS / task / "state").write_text("FAILED" if code else "COMPLETED")
 
 
@@ -85,6 +85,5 @@ def scontrol(_, job_id):
 
 
 if __name__ == "__main__":
-    called = Path(sys.argv[0]).name
-    verb, words = (sys.argv[1], sys.argv[2:]) if called == "fake_slurm.py" else (called, sys.argv[1:])
+    verb, *words = sys.argv[1:]
     {"sbatch": sbatch, "run": run, "srun": srun, "sacct": sacct, "scancel": scancel, "scontrol": scontrol}[verb](*words)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -92,14 +93,14 @@ def test_real_runs_give_the_numbers_of_this_machine_bit_for_bit(cluster, tmp_pat
         assert (record.metrics, record.curve) == (there[job_id].metrics, there[job_id].curve)
 
 
-def test_a_machine_that_is_too_small_and_a_cluster_that_is_not_there(cluster, fake, store, monkeypatch):
-    with pytest.raises(ConfigError, match="no machine of the Ray cluster has the 2 CPUs and 1 GPUs that a job reserves"):
+def test_a_machine_that_is_too_small_and_a_cluster_that_is_not_there(cluster, fake, store):
+    with pytest.raises(ConfigError, match="no machine of the Ray cluster has the 2 CPUs and 1 GPUs that"):
         ray_executor(cluster.address, cpus_per_job=2, gpus_per_job=1)([fake.make_job(0)], store, fake.train)
     with pytest.raises(ConfigError, match="the Ray cluster 'nohost.invalid' cannot be reached"):
         ray_executor("nohost.invalid")([fake.make_job(0)], store, fake.train)
 
 
-def test_a_machine_killed_in_mid_sweep_loses_no_finished_job_and_repeats_only_what_it_was_at(cluster, fake, store, tmp_path):
+def test_a_machine_killed_in_mid_sweep_repeats_only_what_it_was_at(cluster, fake, store, tmp_path):
     trained = tmp_path / "trained"
     jobs = [fake.make_job(seed, steps=40, pause=0.05, pids=str(trained)) for seed in range(9)]
     victims = list(cluster.others)
@@ -120,8 +121,6 @@ def test_a_machine_killed_in_mid_sweep_loses_no_finished_job_and_repeats_only_wh
 
 
 def test_ctrl_c_leaves_a_store_that_goes_on_and_nothing_running(fake, tmp_path):
-    import subprocess
-
     store = Store.open(tmp_path / "results")
     pids = tmp_path / "pids"
     program = (

@@ -34,7 +34,7 @@ def store(tmp_path) -> Store:
 class Desk:
     """A backend in this process: each ``poll`` does one task; some machines are lost, some say nothing."""
 
-    def __init__(self, capacity=2, shares_folder=False, losses=(), silent=(), interrupt_at=None):
+    def __init__(self, capacity=4, shares_folder=False, losses=(), silent=(), interrupt_at=None):
         self.size, self.shares_folder = capacity, shares_folder
         self.losses, self.silent, self.interrupt_at = dict(losses), set(silent), interrupt_at
         self.waiting, self.most, self.polls, self.cancelled = deque(), 0, 0, []
@@ -139,10 +139,10 @@ def test_a_job_that_is_lost_each_time_fails_with_the_reason(fake, store):
     assert results(store)[0].error == f"lost {ATTEMPTS} times, at last: the power went"
 
 
-def test_no_more_is_claimed_than_the_machines_take_and_a_few(fake, store):
+def test_no_more_is_handed_over_than_the_machines_take(fake, store):
     desk = Desk(capacity=8)
     assert sweep([fake.make_job(seed) for seed in range(30)], store, fake.train, desk) == Summary(finished=30)
-    assert desk.most == 10
+    assert desk.most == 8
 
 
 def test_a_job_that_another_process_works_on_is_left_to_it(fake, store):
@@ -217,11 +217,12 @@ def test_files_to_keep_come_to_the_run_wherever_it_trained(fake, store, shared):
 def test_on_a_shared_disk_a_job_goes_on_from_its_checkpoint(fake, store):
     job = fake.make_job(0, steps=5)
     with store.claim(job) as folder:
-        (folder / "checkpoint").write_text(f"4 {fake.expected(dataclasses.replace(job, setting={'steps': 4})).metrics['state']}")
+        state = fake.expected(fake.make_job(0, steps=4)).metrics["state"]
+        (folder / "checkpoint").write_text(f"4 {state}")
     events = []
     sweep([job], store, fake.train, Desk(shares_folder=True), on_event=events.append)
     assert events[1]["progress"]["step"] == 4
-    assert results(store)[0].metrics == fake.expected(dataclasses.replace(job, setting={"steps": 5})).metrics
+    assert results(store)[0] == fake.expected(job)
 
 
 def test_a_worker_that_does_not_see_the_results_says_so(fake, tmp_path):

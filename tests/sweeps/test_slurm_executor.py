@@ -38,12 +38,8 @@ def slurm(monkeypatch, tmp_path):
     programs.mkdir()
     for name in ("sbatch", "srun", "sacct", "scancel", "scontrol"):
         program = programs / name
-        program.write_text(f"#!{sys.executable}\n{(HERE / 'fake_slurm.py').read_text()}")
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "fake_slurm.py"} {name} "$@"\n')
         program.chmod(0o755)
-    (programs / "fake_slurm.py").write_text((HERE / "fake_slurm.py").read_text())
-    for name in programs.iterdir():
-        text = name.read_text().replace("sys.executable, __file__", f"sys.executable, {str(programs / 'fake_slurm.py')!r}")
-        name.write_text(text)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_SLURM", str(jobs))
     monkeypatch.setattr(module, "FORCE_SECONDS", 0.5)
@@ -75,11 +71,12 @@ def until(condition, seconds=60.0):
 def test_the_script_asks_slurm_for_what_was_asked_for(slurm, tmp_path):
     extra = {"account": "me", "exclusive": True}
     executor = slurm_executor("gpu", 90, cpus_per_job=4, gpus_per_job=2, memory_gb=8.5, slots=7, extra=extra)
-    backend = SlurmBackend(tmp_path / "slurm", **{k: v for k, v in executor.keywords.items()})
+    backend = SlurmBackend(tmp_path / "slurm", **executor.keywords)
     inner = backend.executor._executor
     inner.parameters["map_count"] = 30
     script = inner._make_submission_file_text("python job.py", "uid")
-    asked = dict(line.removeprefix("#SBATCH --").partition("=")[::2] for line in script.splitlines() if "#SBATCH" in line)
+    lines = [line.removeprefix("#SBATCH --") for line in script.splitlines() if line.startswith("#SBATCH")]
+    asked = dict(line.partition("=")[::2] for line in lines)
     expected = {"partition": "gpu", "time": "90", "cpus-per-task": "4", "gpus-per-node": "2", "mem": "8704MB"}
     expected |= {"account": "me", "exclusive": "", "job-name": "madbench", "array": "0-29%7", "signal": "USR2@90"}
     assert {name: asked.get(name) for name in expected} == expected
