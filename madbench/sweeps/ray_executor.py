@@ -10,6 +10,7 @@ import functools
 import itertools
 import logging
 import os
+import socket
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -95,11 +96,15 @@ def _connection(address: str | None) -> Iterator[None]:
                 f"address {address!r} has no effect: this process is connected to Ray already; ray.shutdown() first"
             )
     else:
+        where = f"the Ray cluster {address!r}" if address else "Ray"
         try:
+            _knock(address or "")
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
-        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-            where = f"the Ray cluster {address!r}" if address else "Ray"
-            raise ConfigError(f"{where} cannot be reached: {' '.join(str(error).split())}") from error
+        except (OSError, RuntimeError, ValueError) as error:
+            said = " ".join(str(error).split())
+            raise ConfigError(
+                f"{where} cannot be reached: {said}; a cluster that asks for a token needs RAY_AUTH_MODE=token here too"
+            ) from error
     printing = getattr(worker, "_worker_logs_enabled", None)
     worker._worker_logs_enabled = False  # what Ray has to say about a task comes with its result; stdout is the table's
     try:
@@ -110,6 +115,13 @@ def _connection(address: str | None) -> Iterator[None]:
         else:
             ray.shutdown()
             worker._worker_logs_enabled = printing
+
+
+def _knock(address: str) -> None:
+    """Raises ``OSError`` where nothing answers at ``host:port``, for which Ray would wait minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 class RayBackend:

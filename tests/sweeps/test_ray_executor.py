@@ -96,8 +96,9 @@ def test_real_runs_give_the_numbers_of_this_machine_bit_for_bit(cluster, tmp_pat
 def test_a_machine_that_is_too_small_and_a_cluster_that_is_not_there(cluster, fake, store):
     with pytest.raises(ConfigError, match="no machine of the Ray cluster has the 2 CPUs and 1 GPUs that"):
         ray_executor(cluster.address, cpus_per_job=2, gpus_per_job=1)([fake.make_job(0)], store, fake.train)
-    with pytest.raises(ConfigError, match="the Ray cluster 'nohost.invalid' cannot be reached"):
-        ray_executor("nohost.invalid")([fake.make_job(0)], store, fake.train)
+    for address in ("nohost.invalid", "127.0.0.1:1", "ray://127.0.0.1:1"):
+        with pytest.raises(ConfigError, match=f"the Ray cluster '{address}' cannot be reached"):
+            ray_executor(address)([fake.make_job(0)], store, fake.train)
 
 
 def test_a_machine_killed_in_mid_sweep_repeats_only_what_it_was_at(cluster, fake, store, tmp_path):
