@@ -12,8 +12,15 @@ from madbench.errors import ConfigError
 from madbench.jobs import Precision
 
 
-def resolve_device(device: str) -> str:
-    """``auto`` becomes ``cuda`` where there is one; raises ``ConfigError`` for a device that is not there."""
+def resolve_device(device: str, is_here: bool = True) -> str:
+    """``auto`` becomes ``cuda`` where there is one; raises ``ConfigError`` for a device that is not there.
+
+    That of another machine, where jobs see no GPU but their own, is ``cpu`` or ``cuda``, and not looked for.
+    """
+    if not is_here:
+        if device not in ("cpu", "cuda"):
+            raise ConfigError(f"device {device!r}: on other machines a job has either cpu or cuda, its own GPU")
+        return device
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
         raise ConfigError(f"device {device!r} is not known; expected auto, cpu, cuda or cuda:N")
     if device == "cpu":
@@ -29,11 +36,14 @@ def resolve_device(device: str) -> str:
     return device
 
 
-def resolve_precision(precision: str, device: str) -> Precision:
-    """``auto`` becomes bfloat16 where matrix products in it are faster: on a GPU and on CPUs with units for it."""
+def resolve_precision(precision: str, device: str, is_here: bool = True) -> Precision:
+    """``auto`` becomes bfloat16 where matrix products in it are faster: on a GPU and on CPUs with units for it.
+
+    CPUs of other machines are taken to have none, so that what is trained does not depend on where it is asked for.
+    """
     if precision != "auto":
         return precision
-    return "bfloat16" if device != "cpu" or cpu_has_bfloat16_units() else "float32"
+    return "bfloat16" if device != "cpu" or (is_here and cpu_has_bfloat16_units()) else "float32"
 
 
 def cpu_has_bfloat16_units() -> bool:

@@ -93,10 +93,12 @@ def prepare(
     device: str = "auto",
     results: Path | str = "results",
     precision: Precision | None = None,
+    is_remote: bool = False,
 ) -> Experiment:
     """Parses, budgets and plans; raises a ``MadbenchError`` for anything that could not be trained.
 
-    ``precision`` stands in for a profile's ``auto``, which otherwise depends on the device.
+    ``precision`` stands in for a profile's ``auto``, which otherwise depends on the device. With ``is_remote`` the
+    device is that of the machines of an executor, ``cpu`` or ``cuda``; ``auto`` precision is bfloat16 on the second.
     """
     from madbench.devices import resolve_device, resolve_precision
 
@@ -114,9 +116,9 @@ def prepare(
         first, _, rest = override.partition(".")
         if first == "tasks" and rest.partition(".")[0] in set(TASK_NAMES) - chosen:
             raise ConfigError(f"override {override!r} has no effect: the tasks are {', '.join(tasks)}")
-    device = resolve_device(device)
+    device = resolve_device(device, is_here=not is_remote)
     if precision is None or loaded.precision != "auto":
-        precision = resolve_precision(loaded.precision, device)
+        precision = resolve_precision(loaded.precision, device, is_here=not is_remote)
     jobs = plan(
         canonical,
         loaded,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +68,11 @@ class LanguageExperiment:
         from madbench.training.distributed import is_distributed
         from madbench.training.language_loop import train_language_job
 
-        train = functools.partial(train_language_job, corpus=self.corpus, micro_batch=micro_batch, compile=compile)
+        corpus = replace(self.corpus, folder=self.corpus.folder.absolute())  # workers have another working directory
+        train = functools.partial(train_language_job, corpus=corpus, micro_batch=micro_batch, compile=compile)
         if is_distributed():
+            if executor is not None:
+                raise ConfigError("--executor has no effect under torchrun: all its processes train one run together")
             if slots is not None:
                 raise ConfigError("--slots has no effect under torchrun: all its processes train one run together")
             return train_distributed(self.jobs, self.results, train, self.device, on_event, policy)
@@ -93,6 +96,7 @@ def prepare_language(
     device: str = "auto",
     results: Path | str = "results",
     precision: Precision | None = None,
+    is_remote: bool = False,
 ) -> LanguageExperiment:
     """Parses, budgets, plans and opens the corpus; raises a ``MadbenchError`` for anything that could not be trained.
 
@@ -108,6 +112,8 @@ def prepare_language(
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         results: folder of the run store; default corpora are below it.
         precision: stands in for a preset's ``auto``, which otherwise depends on the device.
+        is_remote: whether the device is that of the machines of an executor, ``cpu`` or ``cuda``; ``auto`` precision is
+            bfloat16 on the second.
     """
     from madbench.devices import resolve_device, resolve_precision
 
@@ -116,9 +122,9 @@ def prepare_language(
     seeds = check_seeds(seeds)
     check_choice("counting", counting, Counting)
     loaded = load_preset(str(preset), overrides)
-    device = resolve_device(device)
+    device = resolve_device(device, is_here=not is_remote)
     if precision is None or loaded.precision != "auto":
-        precision = resolve_precision(loaded.precision, device)
+        precision = resolve_precision(loaded.precision, device, is_here=not is_remote)
     for label in canonical:
         check_budget(parse(label), loaded.model, loaded.model.seq_len, counting, "language_model")
     if not canonical or not seeds:

@@ -136,7 +136,12 @@ def _unique(jobs: Iterable[JobBase]) -> list[Any]:
 
 
 def prepare_sweep(
-    grid: Grid, *, device: str = "auto", results: Path | str = "results", corpus: Path | str | None = None
+    grid: Grid,
+    *,
+    device: str = "auto",
+    is_remote: bool = False,
+    results: Path | str = "results",
+    corpus: Path | str | None = None,
 ) -> Sweep:
     """Parses, budgets and plans every row, and opens the corpus.
 
@@ -145,10 +150,12 @@ def prepare_sweep(
     Args:
         grid: the rows (:func:`madbench.sweeps.grid.expand_grid`).
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
+        is_remote: whether the device is that of the machines of an executor, ``cpu`` or ``cuda``.
         results: folder of the run store.
         corpus: of the language model; its preset's own by default.
     """
-    common = {"seeds": grid.seeds, "counting": grid.counting, "device": device, "results": results}
+    common = {"seeds": grid.seeds, "counting": grid.counting, "results": results}
+    common |= {"device": device, "is_remote": is_remote}
     with errors_named(grid.where):
         if not grid.rows:
             raise ConfigError("nothing to train: give at least one label and one seed")
@@ -299,6 +306,7 @@ def sweep(
     Args:
         grid: a YAML file, or labels and sets of labels.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
+        is_remote: whether the device is that of the machines of an executor, ``cpu`` or ``cuda``.
         results: folder of the run store.
         corpus: of the language model; its preset's own by default.
         slots: jobs at a time.

@@ -10,6 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from madbench.cli.executors import (
+    AddressOption,
+    CpusPerJobOption,
+    ExecutorName,
+    ExecutorOption,
+    GpusPerJobOption,
+    MemoryOption,
+    PartitionOption,
+    Placement,
+    SbatchOption,
+    SharedOption,
+    WallTimeOption,
+    place,
+)
 from madbench.cli.options import (
     LABELS_HELP,
     RESULTS,
@@ -104,6 +118,15 @@ def sweep(
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    executor: ExecutorOption = ExecutorName.local,
+    address: AddressOption = None,
+    cpus_per_job: CpusPerJobOption = None,
+    gpus_per_job: GpusPerJobOption = None,
+    shared: SharedOption = False,
+    partition: PartitionOption = None,
+    wall_time: WallTimeOption = None,
+    memory: MemoryOption = None,
+    sbatch: SbatchOption = None,
     devices: Annotated[
         str | None, typer.Option(help="GPUs such as 0,1 that the slots take in turn; one slot a GPU by default.")
     ] = None,
@@ -152,6 +175,7 @@ def sweep(
       madbench sweep S R-c --vary training.epochs=8,20 --mode one_at_a_time
       madbench sweep @table1 --profile full --devices 0,1 --slots 4 --dry-run
       madbench sweep grid.yaml --retry --time-limit 30m
+      madbench sweep @table1 --executor ray --address head:6379 --gpus-per-job 0.5
     """
     from rich.console import Console
 
@@ -167,6 +191,23 @@ def sweep(
     most = 1 if fail_fast else max_failures
     policy = Policy(redo=force, retry=retry, max_failures=most, time_limit=time_limit and _seconds_of(time_limit))
     gpus = devices and _gpus_of(devices, device)
+    if gpus and executor is not ExecutorName.local:
+        raise ConfigError(f"--devices {devices}: has no effect with --executor {executor.value}; use --gpus-per-job")
+    placement = place(
+        executor,
+        "cuda" if gpus else device,
+        slots,
+        address=address,
+        cpus_per_job=cpus_per_job,
+        gpus_per_job=gpus_per_job,
+        shared=shared,
+        partition=partition,
+        wall_time=wall_time,
+        memory=memory,
+        sbatch=sbatch,
+    )
+    if dry_run and placement.is_remote:
+        raise ConfigError(f"--dry-run times a few steps on this machine; leave out --executor {executor.value}")
     trackers = parse_trackers(track)
     given = {
         "mode": mode and mode.value,
@@ -186,7 +227,9 @@ def sweep(
             console.print(replaced, **PLAIN)
     grid = load_grid(source, changes)
     with console.status("planning"):
-        made = prepare_sweep(grid, device="cuda" if gpus else device, results=results, corpus=corpus)
+        made = prepare_sweep(
+            grid, device=placement.device, is_remote=placement.is_remote, results=results, corpus=corpus
+        )
     if format is Format.csv and made.mad and made.language:
         raise ConfigError("--format csv is for one table; choose the MAD tasks or language_model with --tasks")
     for note in made.notes:
@@ -197,7 +240,7 @@ def sweep(
         plan = sweep_plan(made, slots or (gpus and len(gpus)), policy, console)
         print(json.dumps(plan, indent=2)) if format is Format.json else print_sweep_plan(made, plan)
     else:
-        _train(made, policy, slots, gpus, format, console, trackers)
+        _train(made, policy, placement, gpus, format, console, trackers)
 
 
 def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
@@ -276,7 +319,7 @@ def _replaced(path: Path, changes: dict[str, Any]) -> list[str]:
 def _train(
     sweep: Sweep,
     policy: Policy,
-    slots: int | None,
+    placement: Placement,
     gpus: list[str] | None,
     format: Format,
     console: Console,
@@ -298,7 +341,8 @@ def _train(
                 elif event["event"] == "skipped" and event["reason"] == "failed":
                     failed[event["job"].id] = None
 
-            summary = sweep.execute(on_event, slots=slots, policy=policy, devices=gpus)
+            how = {"slots": placement.slots, "executor": placement.executor, "devices": gpus}
+            summary = sweep.execute(on_event, policy=policy, **how)
     except KeyboardInterrupt:
         rest = (
             "what was not done again keeps its earlier result" if policy.redo else "the same command goes on from here"

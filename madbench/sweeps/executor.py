@@ -10,6 +10,7 @@ not to be tried again, or ``busy`` for a job that another process is at work on)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,3 +79,12 @@ class Summary:
 def minutes_or_seconds(seconds: float) -> str:
     """``30 min``, ``90 s``."""
     return f"{seconds / 60:g} min" if seconds % 60 == 0 else f"{seconds:g} s"
+
+
+def worker_environment(threads: int) -> dict[str, str]:
+    """Environment of a process that trains; it must be there before torch is imported."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    # By default glibc gives freed memory back to the kernel in every step, a quarter of a small model's time.
+    keep_memory = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000"}
+    chosen = {name: os.environ.get(name, value) for name, value in keep_memory.items()}
+    return dict.fromkeys(names, str(threads)) | chosen

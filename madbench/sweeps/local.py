@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 from madbench.errors import ConfigError, StoreError, TrainingError
 from madbench.jobs import JobBase, Record
 from madbench.runs import Store, StoreBusyError
-from madbench.sweeps.executor import OnEvent, Policy, Summary, Train, ignore_event, minutes_or_seconds
+from madbench.sweeps.executor import OnEvent, Policy, Summary, Train, ignore_event, minutes_or_seconds, worker_environment
 from madbench.sweeps.worker_process import WorkerProcess
 
 GRACE = 5.0
@@ -24,8 +23,6 @@ START_LIMIT = 600.0
 
 _START_ATTEMPTS = 3
 
-# By default glibc returns freed memory to the kernel in every step, which costs a small model a quarter of its time.
-_KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000"}
 
 
 def run_jobs(
@@ -101,9 +98,7 @@ class _Sweep:
                 self.hurry(worker)
 
     def start(self, slot: int) -> None:
-        threads = str(self.threads_per_slot)
-        environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
-        environment |= {name: os.environ.get(name, value) for name, value in _KEEP_MEMORY.items()}
+        environment = worker_environment(self.threads_per_slot)
         if self.devices:
             environment["CUDA_VISIBLE_DEVICES"] = self.devices[slot % len(self.devices)]
         resource_tracker.ensure_running()  # spawn needs it, and starting it unblocks SIGINT

@@ -65,7 +65,10 @@ class Corpus:
 
     def tokens(self, split: Split) -> np.memmap:
         """Ids (n_tokens,) of a split, read-only and memory-mapped."""
-        return np.memmap(self.folder / f"{split}.bin", dtype=_on_disk(self.manifest.dtype), mode="r")
+        path = self.folder / f"{split}.bin"
+        if not path.exists():
+            raise StoreError(f"{path}: not there; every machine that trains needs the corpus at this path")
+        return np.memmap(path, dtype=_on_disk(self.manifest.dtype), mode="r")
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that gave the ids.

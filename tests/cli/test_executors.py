@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import functools
+import sys
+
+import pytest
+
+from madbench.cli import sweep
+from madbench.cli.executors import ExecutorName, place
+from madbench.devices import resolve_precision
+from madbench.errors import ConfigError, MissingExtraError
+from madbench.experiment import prepare
+from madbench.sweeps.ray_executor import ray_executor
+from madbench.sweeps.slurm_executor import slurm_executor
+
+LOCAL, RAY, SLURM = ExecutorName.local, ExecutorName.ray, ExecutorName.slurm
+
+
+@pytest.fixture(autouse=True)
+def slurm_here(monkeypatch):
+    submitit = pytest.importorskip("submitit")
+    monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: 2))
+    pytest.importorskip("ray")
+
+
+def chosen(placement):
+    return placement.executor.keywords
+
+
+def test_on_this_machine_device_and_slots_stay_what_they_are():
+    placement = place(LOCAL, "cuda:1", 3)
+    assert (placement.executor, placement.device, placement.slots, placement.is_remote) == (None, "cuda:1", 3, False)
+
+
+def test_ray_gets_its_options():
+    placement = place(RAY, "auto", 5, address="head:6379", cpus_per_job=2, gpus_per_job=0.5, shared=True)
+    assert chosen(placement) == {"address": "head:6379", "cpus": 2, "gpus": 0.5, "slots": 5, "shared": True}
+    assert (placement.device, placement.slots, placement.is_remote) == ("cuda", None, True)
+
+
+def test_slurm_gets_its_options():
+    options = {"partition": "gpu", "wall_time": 90, "memory": 8, "sbatch": ["account=me", "--qos=low", "exclusive"]}
+    given = chosen(place(SLURM, "cuda", 7, cpus_per_job=4, **options))
+    parameters = given["parameters"]
+    assert given["slots"] == parameters["slurm_array_parallelism"] == 7
+    assert parameters["slurm_additional_parameters"] == {"account": "me", "qos": "low", "exclusive": True}
+    names = ("slurm_partition", "timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node")
+    assert [parameters[name] for name in names] == ["gpu", 90, 8, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        (LOCAL, "address", "auto"),
+        (LOCAL, "gpus_per_job", 0),
+        (LOCAL, "shared", True),
+        (RAY, "partition", "gpu"),
+        (RAY, "wall_time", 5),
+        (RAY, "sbatch", ["a=b"]),
+        (SLURM, "address", "auto"),
+        (SLURM, "shared", True),
+    ],
+)
+def test_an_option_without_effect_is_an_error(name, option, value):
+    flag = "--" + option.replace("_", "-")
+    with pytest.raises(ConfigError, match=rf"^{flag} has no effect with --executor {name.value}; it belongs to --exec"):
+        place(name, "auto", None, **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "expected"),
+    [("auto", None, ("cpu", 0)), ("cuda", None, ("cuda", 1)), ("auto", 2, ("cuda", 2)), ("cpu", 0, ("cpu", 0))],
+)
+def test_the_device_of_the_workers_follows_what_a_job_reserves(device, gpus, expected):
+    placement = place(RAY, device, None, gpus_per_job=gpus)
+    assert (placement.device, chosen(placement)["gpus"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "says"),
+    [
+        ("cpu", 1, "--gpus-per-job 1 has no effect with --device cpu"),
+        ("cuda", 0, "--device cuda needs GPUs"),
+        ("cuda:1", None, "sees its own GPUs only; expected auto, cpu or cuda"),
+    ],
+)
+def test_devices_that_contradict_are_errors(device, gpus, says):
+    with pytest.raises(ConfigError, match=says):
+        place(RAY, device, None, gpus_per_job=gpus)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (functools.partial(ray_executor, cpus_per_job=0), "cpus_per_job must be at least 1, got 0"),
+        (functools.partial(ray_executor, gpus_per_job=1.5), "a fraction of 1 or a whole number, got 1.5"),
+        (functools.partial(ray_executor, slots=0), "slots must be at least 1, got 0"),
+        (functools.partial(slurm_executor, gpus_per_job=0.5), "a whole number with Slurm, got 0.5"),
+        (functools.partial(slurm_executor, minutes=0), "minutes must be at least 1, got 0"),
+        (functools.partial(slurm_executor, memory_gb=0), "memory_gb must be above 0, got 0"),
+        (functools.partial(place, SLURM, "auto", None, sbatch=["=x"]), "expected KEY=VALUE, such as account=me"),
+        (functools.partial(place, SLURM, "auto", None, sbatch=["x="]), "expected KEY=VALUE, such as account=me"),
+    ],
+)
+def test_nonsense_is_a_users_error(make, says):
+    with pytest.raises(ConfigError, match=says):
+        make()
+
+
+def test_without_slurm_the_error_says_where_to_go(monkeypatch):
+    import submitit
+
+    monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: -1))
+    with pytest.raises(ConfigError, match="there is no Slurm here .* login node"):
+        slurm_executor()
+
+
+@pytest.mark.parametrize(
+    ("make", "module", "extra"), [(ray_executor, "ray", "ray"), (slurm_executor, "submitit", "slurm")]
+)
+def test_a_missing_extra_is_named(monkeypatch, make, module, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=rf"madbench\[{extra}\]"):
+        make()
+
+
+def test_the_workers_device_is_not_looked_for_here_and_decides_the_precision(tiny):
+    remote = prepare(["S"], profile=tiny, overrides=["precision=auto"], device="cuda", is_remote=True)
+    assert (remote.device, remote.precision) == ("cuda", "bfloat16")
+    with pytest.raises(ConfigError, match="on other machines a job has either cpu or cuda"):
+        prepare(["S"], profile=tiny, device="auto", is_remote=True)
+
+
+def test_precision_elsewhere_does_not_depend_on_this_processor(monkeypatch):
+    monkeypatch.setattr("madbench.devices.cpu_has_bfloat16_units", lambda: True)
+    assert resolve_precision("auto", "cpu") == "bfloat16"
+    assert resolve_precision("auto", "cpu", is_here=False) == "float32"
+    assert resolve_precision("bfloat16", "cpu", is_here=False) == "bfloat16"
+
+
+def test_a_dry_run_is_one_of_this_machine(refuse, tiny):
+    message = refuse(sweep, "S", "--profile", tiny, "--executor", "ray", "--dry-run")
+    assert message == "--dry-run times a few steps on this machine; leave out --executor ray"
+
+
+def test_the_verb_refuses_an_option_without_effect(refuse, tiny):
+    message = refuse(sweep, "S", "--profile", tiny, "--partition", "gpu")
+    assert message == "--partition has no effect with --executor local; it belongs to --executor slurm"

@@ -1,0 +1,89 @@
+"""sbatch, srun, sacct, scancel and scontrol of a Slurm with one node and no queue, as far as submitit uses them.
+
+The first argument says which. ``FAKE_SLURM`` is the folder of its jobs: one a task, with its process group
+``pid``, ``requeue`` when it is to start again, and ``state`` when it has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+JOBS = Path(os.environ["FAKE_SLURM"])
+
+
+def sbatch(script):
+    text = Path(script).read_text()
+    job_id = str(1000 + len(list(JOBS.glob("script-*"))))
+    copy = JOBS / f"script-{job_id}"
+    shutil.copy(script, copy)
+    array = re.search(r"^#SBATCH --array=0-(\d+)", text, re.MULTILINE)
+    tasks = [f"{job_id}_{index}" for index in range(int(array[1]) + 1)] if array else [job_id]
+    for task in tasks:
+        (JOBS / task).mkdir()
+        command = [sys.executable, __file__, "run", task, str(copy)]
+        none = subprocess.DEVNULL
+        subprocess.Popen(command, start_new_session=True, stdin=none, stdout=none, stderr=none)
+    print(f"Submitted batch job {job_id}")
+
+
+def run(task, script):
+    """What slurmd does: the script, again when it was requeued."""
+    job_id, _, index = task.partition("_")
+    environment = os.environ | {"SLURM_JOB_ID": job_id, "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "1"}
+    if index:
+        environment |= {"SLURM_ARRAY_JOB_ID": job_id, "SLURM_ARRAY_TASK_ID": index, "SLURM_JOB_ID": f"{job_id}9{index}"}
+    (JOBS / task / "pid").write_text(str(os.getpid()))
+    requeue = JOBS / task / "requeue"
+    requeue.touch()
+    while requeue.exists():
+        requeue.unlink()
+        code = subprocess.run(["bash", script], env=environment, check=False).returncode
+    (JOBS / task / "state").write_text("FAILED" if code else "COMPLETED")
+
+
+def srun(*words):
+    options, command = {}, list(words)
+    while command[0].startswith("--"):
+        name = command.pop(0)
+        if name in ("--output", "--error"):
+            options[name] = command.pop(0)
+    ids = {"%j": os.environ["SLURM_JOB_ID"], "%t": "0"}
+    ids |= {"%A": os.environ.get("SLURM_ARRAY_JOB_ID", ""), "%a": os.environ.get("SLURM_ARRAY_TASK_ID", "")}
+    for descriptor, name in ((1, "--output"), (2, "--error")):
+        path = re.sub("%[jtAa]", lambda match: ids[match[0]], options[name])
+        os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644), descriptor)
+    os.environ |= {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
+    os.execvp(command[0], command)
+
+
+def sacct(*_):
+    print("JobID|State|NodeList")
+    for job in JOBS.iterdir():
+        if job.is_dir():
+            state = job / "state"
+            print(f"{job.name}|{state.read_text() if state.exists() else 'RUNNING'}|node1")
+
+
+def scancel(job_id, *signals):
+    for job in [JOBS / job_id, *JOBS.glob(f"{job_id}_*")]:
+        with suppress(OSError):
+            os.killpg(int((job / "pid").read_text()), signal.SIGKILL)
+            (job / "state").write_text("CANCELLED by 0")
+
+
+def scontrol(_, job_id):
+    """``scontrol requeue ID``."""
+    task = re.sub(r"^(\d{4})9(\d+)$", r"\1_\2", job_id)
+    (JOBS / task / "requeue").touch()
+
+
+if __name__ == "__main__":
+    verb, *words = sys.argv[1:]
+    {"sbatch": sbatch, "run": run, "srun": srun, "sacct": sacct, "scancel": scancel, "scontrol": scontrol}[verb](*words)
