@@ -62,8 +62,8 @@ def collect(jobs: Iterable[Job], store: Store) -> pd.DataFrame:
 def setting_scores(collected: pd.DataFrame) -> pd.DataFrame:
     """One row a label, task, setting and seed: the run whose learning rate and weight decay were chosen.
 
-    Columns: ``accuracy`` in percent, NaN where no run has finished; ``ceiling`` in percent; ``done`` and ``expected``
-    jobs; ``diverged`` jobs; ``budget_ratio``.
+    Columns: ``id`` of that run and its ``accuracy`` in percent, NaN where no run has finished; ``ceiling`` in percent;
+    ``done`` and ``expected`` jobs; ``diverged`` jobs; ``budget_ratio``.
     """
     keys = ["label", "task", "setting", "seed"]
     jobs = collected.astype(dict.fromkeys((*_METRICS, "budget_ratio"), float))
@@ -72,7 +72,7 @@ def setting_scores(collected: pd.DataFrame) -> pd.DataFrame:
     jobs["budget_ratio"] = jobs.budget_ratio.where(jobs.done)
     finished = jobs[jobs.status == "finished"]
     best = finished.sort_values("selection_accuracy", ascending=False, kind="stable").drop_duplicates(keys)
-    best = best[keys].assign(accuracy=100 * best.accuracy, ceiling=100 * best.ceiling)
+    best = best[[*keys, "id"]].assign(accuracy=100 * best.accuracy, ceiling=100 * best.ceiling)
     counts = jobs.groupby(keys, sort=False, as_index=False).agg(
         done=("done", "sum"),
         expected=("done", "size"),

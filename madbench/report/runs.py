@@ -1,0 +1,169 @@
+"""The runs of a report, as its page holds them: a column a field, what many runs share written once.
+
+A column is one of ``{"all": value}``, ``{"values": [...], "index": [...]}`` and ``{"each": [...]}``, by what repeats.
+Twenty thousand runs are a few megabytes that way. Curves are thinned to what a small plot shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from madbench.jobs import JobBase, Record
+from madbench.labels import Variant, explain, parse
+from madbench.language_jobs import LanguageJob
+
+MOST_POINTS = 24
+"""Points of a curve that the page keeps."""
+DIGITS = 6
+
+_SERIES = {
+    "corrected": ("train_loss", "validation_token_accuracy"),
+    "published": ("train_loss", "test_batch_macro_accuracy"),
+    "language_model": ("train_loss", "validation_loss"),
+}
+"""Columns of a curve that the page draws, by fidelity."""
+
+
+@dataclass(frozen=True)
+class ReportedRun:
+    """A job of the report and what is stored of it."""
+
+    job: JobBase
+    record: Record | None
+    """None where nothing is stored."""
+    is_chosen: bool
+    """Whether the table's number comes from it."""
+    words: list[str]
+    """What ``madbench run LABEL``, or ``madbench lm LABEL``, needs beyond the seed to make it again."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What a label's mixer was built from at one size."""
+
+    label: str
+    where: str
+    """``length 128`` or ``language model``."""
+    length: int
+    is_language: bool
+    ranks: Mapping[str, int]
+    parameters: int
+    published_parameters: int
+    budget: int
+
+
+def run_columns(runs: Iterable[ReportedRun]) -> dict[str, Any]:
+    """The columns of ``runs`` by name, such as ``label``, ``metrics.accuracy`` or ``details.device``."""
+    columns: dict[str, list[Any]] = {}
+    count = 0
+    for run in runs:
+        for name, value in _fields(run):
+            column = columns.setdefault(name, [])
+            column += [None] * (count - len(column))
+            column.append(value)
+        count += 1
+    return {name: _column([*values, *[None] * (count - len(values))]) for name, values in columns.items()}
+
+
+def _fields(run: ReportedRun) -> Iterable[tuple[str, Any]]:
+    job = run.job
+    yield "id", job.id
+    yield from vars(job).items()
+    yield "words", run.words
+    yield "chosen", run.is_chosen
+    if run.record is None:
+        yield "status", "missing"
+        return
+    yield "status", run.record.status
+    if run.record.error:
+        yield "error", run.record.error
+    for name, value in run.record.metrics.items():
+        yield f"metrics.{name}", value
+    for name, value in run.record.details.items():
+        yield f"details.{name}", value
+    if run.record.curve:
+        yield "curve", thinned(run.record.curve, _SERIES[getattr(job, "fidelity", "language_model")])
+
+
+def _column(values: list[Any]) -> dict[str, Any]:
+    shared: dict[int | str, int] = {}
+    distinct: list[Any] = []
+    index = []
+    keys: dict[int, str] = {}
+    for value in values:
+        key = keys.get(id(value))
+        if key is None:
+            key = keys[id(value)] = repr(value)
+        if key not in shared:
+            shared[key] = len(distinct)
+            distinct.append(plain(value))
+        index.append(shared[key])
+    if len(distinct) == 1:
+        return {"all": distinct[0]}
+    if len(distinct) > len(values) / 2:
+        return {"each": [distinct[i] for i in index]}
+    return {"values": distinct, "index": index}
+
+
+def plain(value: Any) -> Any:
+    """``value`` as JSON has it: numbers of :data:`DIGITS` digits, those that are not finite as text."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else str(value)
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return {key: plain(item) for key, item in vars(value).items()}
+
+
+def thinned(curve: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, list[float | None]]:
+    """``step`` and ``names`` of evenly spread rows that have all of them, the first and the last one among these."""
+    rows = [row for row in curve if "step" in row and all(name in row for name in names)]
+    if not rows:
+        return {}
+    count = min(MOST_POINTS, len(rows))
+    kept = [rows[round(i * (len(rows) - 1) / max(1, count - 1))] for i in range(count)]
+    columns: dict[str, list[float | None]] = {"step": [row["step"] for row in kept]}
+    for name in names:
+        columns[name] = [float(f"{row[name]:.4g}") if math.isfinite(row[name]) else None for row in kept]
+    return columns
+
+
+def allocations(runs: Iterable[ReportedRun]) -> list[Allocation]:
+    """Every label's mixer at every size, once, in the order of ``runs``."""
+    found: dict[tuple[str, str], Allocation] = {}
+    for run in runs:
+        details = run.record.details if run.record else {}
+        if "budget" not in details:
+            continue
+        is_language = isinstance(run.job, LanguageJob)
+        length = run.job.model.seq_len if is_language else run.job.setting["seq_len"]
+        where = f"language model, length {length}" if is_language else f"length {length}"
+        key = (run.job.label, where)
+        if key not in found:
+            found[key] = Allocation(
+                run.job.label,
+                where,
+                length,
+                is_language,
+                details["ranks"],
+                details["mixer_parameters"],
+                details["mixer_parameters_published"],
+                details["budget"],
+            )
+    return list(found.values())
+
+
+def explanations(labels: Iterable[str]) -> dict[str, list[list[str]]]:
+    """What each letter of a label means: letter, name, what it does, equation, source."""
+    found = {}
+    for label in labels:
+        variant = parse(label)
+        rows = explain(variant) if isinstance(variant, Variant) else []
+        found[label] = [[row.letter, row.name, row.what, row.equation, row.source] for row in rows]
+    return found
