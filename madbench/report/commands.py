@@ -11,40 +11,41 @@ from madbench.jobs import Job
 from madbench.language_jobs import LanguageJob
 from madbench.runs import Run
 from madbench.sweeps.preset import Preset, load_preset, preset_names
-from madbench.tasks import TASK_NAMES
 from madbench.tasks.protocol import load_task
 
 RESULTS = "results"  # the folder that a command needs no option for
 
-_CHOSEN = ("learning_rates", "weight_decays", "difficulty")
-"""Keys of the profile of which a job has one value."""
 
-
-def run_command(experiment: Experiment, labels: Sequence[str], seeds: Iterable[int]) -> list[str]:
-    """``madbench run`` of these labels and seeds under the protocol of ``experiment``."""
-    tasks = [] if len(experiment.tasks) == len(TASK_NAMES) else ["-t", ",".join(experiment.tasks)]
-    words = ["madbench", "run", *labels, *experiment.overrides, *_precision(experiment), *tasks]
+def run_command(
+    experiment: Experiment, labels: Sequence[str], seeds: Iterable[int], tasks: Sequence[str] | None = None
+) -> list[str]:
+    """``madbench run`` of these labels and seeds on the MAD tasks of ``experiment``, or on ``tasks``, as it trains them."""
+    words = ["madbench", "run", *labels, *experiment.overrides, *_precision(experiment)]
+    words += ["-t", ",".join(tasks or experiment.tasks)]
     return [*words, "--seeds", seed_list(seeds), *_options(experiment)]
 
 
 def job_words(experiment: Experiment, job: Job) -> list[str]:
     """What ``madbench run LABEL`` needs beyond the seed to train this very job and no other, whatever the label."""
-    of_task = f"tasks.{job.task}."
-    kept, named = [], []
-    for override in experiment.overrides:
-        key = override.partition("=")[0]
-        if key.startswith(f"{of_task}setting."):
-            named.append(key.removeprefix(f"{of_task}setting."))
-        elif not (key in _CHOSEN or key == f"{of_task}learning_rates") and key.startswith(of_task) == key.startswith("tasks."):
-            kept.append(override)
-    if experiment.profile.difficulty == "all":
-        kept.append("difficulty=baseline")
+    profile, training, of_task = experiment.profile, job.training, f"tasks.{job.task}."
+    instead = []
+    if profile.difficulty == "all":
         baseline = dataclasses.asdict(load_task(job.task).baseline)
-        named = [name for name, value in job.setting.items() if value != baseline[name]]
-    kept += [f"{of_task}setting.{name}={job.setting[name]}" for name in named]
-    training = job.training
-    rates = [f"learning_rates=[{training.learning_rate}]", f"weight_decays=[{training.weight_decay}]"]
-    return ["-t", job.task, *kept, *rates, *_precision(experiment), *_options(experiment)]
+        changes = [f"{of_task}setting.{name}={value}" for name, value in job.setting.items() if value != baseline[name]]
+        instead += ["difficulty=baseline", *changes]
+    if profile.rates(job.task) != (training.learning_rate,):
+        instead.append(f"learning_rates=[{training.learning_rate}]")
+    if profile.weight_decays != (training.weight_decay,):
+        instead.append(f"weight_decays=[{training.weight_decay}]")
+    replaced = {override.partition("=")[0] for override in instead}
+    if "learning_rates" in replaced:
+        replaced.add(f"{of_task}learning_rates")
+    kept = [
+        override
+        for override in experiment.overrides
+        if override.partition("=")[0] not in replaced and override.startswith(of_task) >= override.startswith("tasks.")
+    ]
+    return ["-t", job.task, *kept, *instead, *_precision(experiment), *_options(experiment)]
 
 
 def language_words(run: Run, results: str) -> list[str]:

@@ -18,7 +18,7 @@ from madbench.analysis.loss_curves import run_losses
 from madbench.analysis.scores import MAD_AVERAGE, scores, setting_scores
 from madbench.analysis.tables import HEADINGS, ablation_table
 from madbench.experiment import Experiment, accuracy_meaning, caption, protocol_sentences
-from madbench.jobs import JobBase, Record
+from madbench.jobs import JobBase
 from madbench.language_jobs import TASK as LANGUAGE_MODEL
 from madbench.language_jobs import LanguageJob
 from madbench.report.build import Page
@@ -106,18 +106,24 @@ def _reported(stored: Stored, chosen: set[str]) -> list[ReportedRun]:
             if key not in words:
                 words[key] = job_words(stored.experiment, job)
             run = stored.records.get(job.id)
-            record = run and run.record
-            if record and job.id in chosen:
-                record = dataclasses.replace(record, curve=stored.store.read(job.id).record.curve)
-            runs.append(ReportedRun(job, record, job.id in chosen, words[key]))
+            curve = _curve(run) if run and job.id in chosen else b""
+            runs.append(ReportedRun(job, run and run.record, job.id in chosen, curve, words[key]))
     if stored.language:
         protocol = only_protocol(stored.language)
         again = language_words(stored.language[0], str(stored.store.root))
         done = {run.job.id for run in stored.language}
         failed = [run for run in stored.records.values() if _is_failed(run, protocol)]
         for run in [*stored.language, *failed]:
-            runs.append(ReportedRun(run.job, run.record, run.job.id in done and run.record.status == "finished", again))
+            is_chosen = run.job.id in done and run.record.status == "finished"
+            runs.append(ReportedRun(run.job, run.record, is_chosen, _curve(run), again))
     return runs
+
+
+def _curve(run: Run) -> bytes:
+    try:
+        return (run.folder / "curve.csv").read_bytes()
+    except OSError:  # a run that is being replaced has none for a moment
+        return b""
 
 
 def _is_failed(run: Run, protocol: Any) -> bool:
@@ -170,11 +176,10 @@ def _effects(factors: AttributionTable) -> dict[str, dict[str, Any]]:
         headings = ["With", "Without", "Difference over the seeds"]
         found[f"{effect.contrast.name}/{effect.task}"] = {"text": text, "headings": headings, "rows": rows}
     for one in factors.interactions:
-        name = f"{one.first.short_name} x {one.second.short_name}"
         first, second = one.first.short_name, one.second.short_name
         text = f"{estimate_text(one.estimate, one.task)}: by how much more {first} is worth where {second} is given, mean over these sets of labels."
         headings = ["Both", f"{second} alone", f"{first} alone", "Neither", ""]
-        found[f"{name}/{one.task}"] = {"text": text, "headings": headings, "rows": [[list(labels), ""] for labels in one.squares]}
+        found[f"{one.name}/{one.task}"] = {"text": text, "headings": headings, "rows": [[list(labels), ""] for labels in one.squares]}
     return found
 
 

@@ -38,7 +38,8 @@ def missing_of_mad(experiment: Experiment, collected: pd.DataFrame, asked: Seque
         text = f"{len(lacking):,} of {len(collected):,} jobs on the MAD tasks have no result"
         text += f", {failed:,} of them failed" if failed else ""
         labels = lacking.label.unique().tolist()
-        command = shlex.join(run_command(experiment, labels, lacking.seed.unique().tolist()))
+        seeds_of_them, tasks = lacking.seed.unique().tolist(), lacking.task.unique().tolist()
+        command = shlex.join(run_command(experiment, labels, seeds_of_them, tasks))
         found.append(Missing(f"{text}: {_named(labels)}.", command))
     by_seeds: dict[tuple[int, ...], list[str]] = {}
     for label, of_label in collected.groupby("label", sort=False):

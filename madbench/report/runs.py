@@ -36,6 +36,8 @@ class ReportedRun:
     """None where nothing is stored."""
     is_chosen: bool
     """Whether the table's number comes from it."""
+    curve: bytes
+    """Content of its ``curve.csv``, empty where the page does not show it."""
     words: list[str]
     """What ``madbench run LABEL``, or ``madbench lm LABEL``, needs beyond the seed to make it again."""
 
@@ -84,27 +86,31 @@ def _fields(run: ReportedRun) -> Iterable[tuple[str, Any]]:
         yield f"metrics.{name}", value
     for name, value in run.record.details.items():
         yield f"details.{name}", value
-    if run.record.curve:
-        yield "curve", thinned(run.record.curve, _SERIES[getattr(job, "fidelity", "language_model")])
+    if curve := thinned(run.curve, _SERIES[getattr(job, "fidelity", "language_model")]):
+        yield "curve", curve
 
 
 def _column(values: list[Any]) -> dict[str, Any]:
-    shared: dict[int | str, int] = {}
+    places: dict[Any, int] = {}
     distinct: list[Any] = []
     index = []
-    keys: dict[int, str] = {}
+    texts: dict[int, str] = {}
     for value in values:
-        key = keys.get(id(value))
-        if key is None:
-            key = keys[id(value)] = repr(value)
-        if key not in shared:
-            shared[key] = len(distinct)
+        if isinstance(value, (dict, list)) or hasattr(value, "__dataclass_fields__"):
+            key = texts.get(id(value))
+            if key is None:
+                key = texts[id(value)] = repr(value)
+        else:
+            key = (value.__class__, value)
+        place = places.get(key)
+        if place is None:
+            place = places[key] = len(distinct)
             distinct.append(plain(value))
-        index.append(shared[key])
+        index.append(place)
     if len(distinct) == 1:
         return {"all": distinct[0]}
     if len(distinct) > len(values) / 2:
-        return {"each": [distinct[i] for i in index]}
+        return {"each": [distinct[place] for place in index]}
     return {"values": distinct, "index": index}
 
 
@@ -121,17 +127,27 @@ def plain(value: Any) -> Any:
     return {key: plain(item) for key, item in vars(value).items()}
 
 
-def thinned(curve: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, list[float | None]]:
-    """``step`` and ``names`` of evenly spread rows that have all of them, the first and the last one among these."""
-    rows = [row for row in curve if "step" in row and all(name in row for name in names)]
+def thinned(content: bytes, names: Sequence[str]) -> dict[str, list[float | None]]:
+    """``step`` and ``names`` of a ``curve.csv``: evenly spread rows that have all of them, the first and the last too.
+
+    Only these rows are read as numbers; None is a value that is not finite. Empty where the file has no such row.
+    """
+    heading, *lines = content.decode(errors="replace").splitlines() or [""]
+    columns = heading.split(",")
+    if not {"step", *names} <= set(columns):
+        return {}
+    places = [columns.index(name) for name in ("step", *names)]
+    rows = [cells for cells in (line.split(",") for line in lines) if len(cells) == len(columns) and all(cells[i] for i in places)]
     if not rows:
         return {}
     count = min(MOST_POINTS, len(rows))
     kept = [rows[round(i * (len(rows) - 1) / max(1, count - 1))] for i in range(count)]
-    columns: dict[str, list[float | None]] = {"step": [row["step"] for row in kept]}
-    for name in names:
-        columns[name] = [float(f"{row[name]:.4g}") if math.isfinite(row[name]) else None for row in kept]
-    return columns
+    step, *places = places
+    thin: dict[str, list[float | None]] = {"step": [int(row[step]) for row in kept]}
+    for name, place in zip(names, places):
+        values = [float(row[place]) for row in kept]
+        thin[name] = [float(f"{value:.4g}") if math.isfinite(value) else None for value in values]
+    return thin
 
 
 def allocations(runs: Iterable[ReportedRun]) -> list[Allocation]:

@@ -209,15 +209,13 @@ function explanation(label) {
   }
   const rows = letters.map(([letter, name, what, equation, source]) =>
     make(
-      "tr",
+      "div",
       {},
-      make("th", { scope: "row", class: "mono" }, letter || "(none)"),
-      make("td", {}, name),
-      make("td", {}, what, make("br"), make("code", {}, equation)),
-      make("td", {}, source),
+      make("dt", {}, make("b", { class: "mono" }, letter || "\u2014"), " " + name),
+      make("dd", {}, what, make("code", {}, equation), make("span", { class: "source" }, source)),
     ),
   );
-  return table(["Letter", "Name", "What it does", "Source"], rows, `The letters of ${label}`);
+  return make("dl", { class: "letters" }, ...rows);
 }
 
 function heading(text) {
@@ -232,13 +230,16 @@ function showRuns(label, column) {
     (i) => field("label", i) === label && (all ? column === "" || !isLanguage(i) : field("task", i) === column),
   );
   const done = indices.filter((i) => ["finished", "diverged"].includes(field("status", i))).length;
+  const cell = document.querySelector(`td[data-link="${CSS.escape(`runs/${encodeURIComponent(label)}/${encodeURIComponent(column)}`)}"]`);
+  const rule = column === "language_model" ? "" : " Of each setting and seed the run counts whose learning rate and weight decay were chosen.";
   const parts = [
-    make("p", {}, `${done} of ${indices.length} jobs have a result. Those that count are the ones whose learning rate and weight decay were chosen.`),
-    heading("The label, letter by letter"),
-    explanation(label),
+    column !== "" && cell ? make("p", { class: "result" }, cell.textContent) : null,
+    make("p", {}, `${done} of ${indices.length} jobs have a result.${rule}`),
     heading("Runs"),
     table(runHeadings(all), runRows(indices, all), "Runs behind the number"),
-  ];
+    heading("The label, letter by letter"),
+    explanation(label),
+  ].filter((part) => part !== null);
   return [`${label}: ${column === "" ? "all runs" : taskTitle(column)}`, parts];
 }
 
@@ -337,12 +338,13 @@ function plot(steps, values, name) {
   }
   const xs = points.map(([x]) => x);
   const ys = points.map(([, y]) => y);
-  const [low, high] = [Math.min(...ys), Math.max(...ys)];
+  const [lowest, highest] = [Math.min(...ys), Math.max(...ys)];
+  const [low, high] = name.endsWith("accuracy") ? [0, 1] : [lowest, highest];
   const x = (step) => left + ((width - left - 8) * step) / (Math.max(...xs) || 1);
   const y = (value) => height - bottom - ((height - bottom - top) * (value - low)) / (high - low || 1);
   const text = (value) => Number(value.toPrecision(3)).toString();
   const last = points[points.length - 1];
-  const description = `${title} from ${text(ys[0])} at step ${xs[0]} to ${text(last[1])} at step ${last[0]}; lowest ${text(low)}, highest ${text(high)}`;
+  const description = `${title} from ${text(ys[0])} at step ${xs[0]} to ${text(last[1])} at step ${last[0]}; lowest ${text(lowest)}, highest ${text(highest)}`;
   const line = points.map(([step, value]) => `${x(step).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
   return svg(
     "svg",

@@ -78,10 +78,6 @@ class PageTable:
     headings: list[Heading]
     groups: list[Group] = field(default_factory=list)
 
-    @property
-    def has_labels(self) -> bool:
-        return any(group.label for group in self.groups)
-
 
 def runs_link(label: str, column: str = "") -> str:
     """The hash that opens the runs of ``label`` on a task, or all its runs."""
