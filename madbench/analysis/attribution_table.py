@@ -92,6 +92,17 @@ def attribution_table(
         protocol: sentences about the protocols, which begin the caption.
         shows_pairs: whether the text has a row a pair as well.
     """
+    values, left_out = measured_values(cells, losses)
+    effects, interactions = attribute(values)
+    caption = " ".join([*protocol, *_sentences(effects, interactions, left_out, shows_pairs)])
+    return AttributionTable(effects, interactions, shows_pairs, caption)
+
+
+def measured_values(cells: pd.DataFrame | None, losses: pd.DataFrame | None) -> tuple[pd.DataFrame, int]:
+    """One row a label, task (``mad_average`` and ``loss_l5`` too) and seed: its value; and how many results have none.
+
+    A cell of ``cells`` counts once all its jobs are done. One of the two has to be given.
+    """
     parts, begun = [], 0
     if cells is not None:
         begun += int((cells.done > 0).sum())
@@ -102,9 +113,7 @@ def attribution_table(
         parts.append(losses.rename(columns={LOSS: "value"}).assign(task=LOSS))
     values = pd.concat([part[["label", "task", "seed", "value"]] for part in parts], ignore_index=True)
     left_out = begun - int(values[values.task != MAD_AVERAGE].value.notna().sum())
-    effects, interactions = attribute(values)
-    caption = " ".join([*protocol, *_sentences(effects, interactions, left_out, shows_pairs)])
-    return AttributionTable(effects, interactions, shows_pairs, caption)
+    return values, left_out
 
 
 def _sentences(

@@ -9,7 +9,21 @@ from typing import Annotated
 import typer
 
 from madbench import __version__
-from madbench.cli import attribute, budget, compare, data, doctor, explain, lm, ls, report, run, table, validate
+from madbench.cli import (
+    attribute,
+    budget,
+    compare,
+    data,
+    doctor,
+    explain,
+    findings,
+    lm,
+    ls,
+    report,
+    run,
+    table,
+    validate,
+)
 from madbench.errors import MadbenchError
 
 app = typer.Typer(
@@ -50,7 +64,7 @@ def _options(
     pass
 
 
-for verb in (run, lm, table, compare, attribute, report, explain, budget, data, ls, validate, doctor):
+for verb in (run, lm, table, compare, attribute, findings, report, explain, budget, data, ls, validate, doctor):
     verb.add_to(app)
 
 

@@ -1,0 +1,196 @@
+"""Student's t tests of the paper's claims: gains over pairs of labels and seeds against the line a claim draws.
+
+Everything is a gain: points of accuracy, or nats per token of L5 that are saved, so that more is better. The gain of a
+claim on a quantity is the mean over its stored pairs of the first label's number less the second's on the same seed.
+Seeds are the repetitions: an interval speaks of these pairs under this protocol, not of other labels that the factor
+may be in (:mod:`madbench.analysis.attribution` does that). They are the seeds that all the pairs have in common; where
+pairs share fewer than two, the pair with the fewest is dropped first.
+
+A claim draws a line. "gain" expects more than 0; "no loss" more than minus the margin; "no gain" less than the margin.
+So a "no difference" is never read off a large p-value. The margin is :data:`MARGIN_SHARE` of what sequence mixing gains
+in the paper's table, from R-cg-q to R-cg-q-12o. A factor that has to outdo its rivals (``Claim.rivals``) is tested
+against each, of either sign: the claim is supported by the largest p of these, and contradicted by the smallest times
+their number.
+
+MAD average and L5 are sums of many noises, alike from label to label, and several claims are tested on them; so there
+a variance is moderated by those of the other claims, as in :mod:`madbench.analysis.attribution`. A task has the
+variance of its own claim alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtr
+
+from madbench.analysis.attribution import LEVEL, PRIOR_FREEDOM
+from madbench.analysis.attribution_table import LOSS
+from madbench.analysis.claims import Claim
+from madbench.analysis.contrasts import Pair
+from madbench.analysis.language_table import published_losses
+from madbench.analysis.scores import MAD_AVERAGE, published_scores
+
+MARGIN_SHARE = 0.25
+"""Of the published gain of sequence mixing: what a "no difference" may hide."""
+MOST_SEEDS = 20
+"""Beyond which no more are asked for."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is stored of a claim on a quantity: contrasts k (one, or two a rival), oriented so that the claim is > 0."""
+
+    cases: tuple[int, ...]
+    """Indices of the pairs that count."""
+    seeds: tuple[int, ...]
+    gains: np.ndarray
+    """(K, N), over the line."""
+    weight: float
+    """Sum of the squared weights of the labels in the first contrast: its variance over that of one label."""
+
+    @property
+    def freedom(self) -> int:
+        return len(self.seeds) - 1
+
+    @property
+    def variances(self) -> np.ndarray:
+        """(K,), between seeds."""
+        return self.gains.var(axis=1, ddof=1)
+
+
+def margin(quantity: str) -> float:
+    """The gain that a "no difference" may hide: points, or nats per token."""
+    table, published = published_gains(), quantity if quantity == LOSS else MAD_AVERAGE
+    return MARGIN_SHARE * (table["R-cg-q-12o"][published] - table["R-cg-q"][published])
+
+
+@functools.cache
+def published_gains() -> dict[str, dict[str, float]]:
+    """The paper's table by label and quantity, L5 with a minus so that more is better."""
+    losses = published_losses()
+    return {label: values | {LOSS: -losses[label]["loss_l5"]} for label, values in published_scores().items()}
+
+
+def line_of(claim: Claim, quantity: str) -> float:
+    """The gain that separates the claim from its contrary."""
+    return {"gain": 0.0, "no loss": -margin(quantity), "no gain": margin(quantity)}[claim.expects]
+
+
+def contrasts(claim: Claim, case: int) -> list[dict[str, float]]:
+    """Weights of labels whose sums are the gain of pair ``case``, or its gain over each rival of either sign."""
+    gain = _weights(claim.pairs[case])
+    if not claim.rivals:
+        return [gain]
+    rivals = [_weights(pairs[case]) for pairs in claim.rivals.values()]
+    return [_sum([gain, {label: -sign * w for label, w in rival.items()}]) for rival in rivals for sign in (1, -1)]
+
+
+def _weights(pair: Pair) -> dict[str, float]:
+    return {pair[0]: 1.0, pair[1]: -1.0}
+
+
+def _sum(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    labels = dict.fromkeys(label for part in parts for label in part)
+    return {label: sum(part.get(label, 0.0) for part in parts) for label in labels}
+
+
+def labels_of(claim: Claim, case: int) -> tuple[str, ...]:
+    """Of pair ``case`` and of its rivals."""
+    pairs = [claim.pairs[case], *(pairs[case] for pairs in claim.rivals.values())]
+    return tuple(dict.fromkeys(label for pair in pairs for label in pair))
+
+
+def oriented(claim: Claim, quantity: str, gains: np.ndarray | float) -> np.ndarray | float:
+    """By how much ``gains`` are on the claim's side of the line."""
+    return (gains - line_of(claim, quantity)) * (-1 if claim.expects == "no gain" else 1)
+
+
+def measure(claim: Claim, quantity: str, frame: pd.DataFrame | None) -> Measured | None:
+    """What ``frame``, gains by label and seed, has of the claim; ``None`` where it has no pair with a seed in common."""
+    by_case: dict[int, np.ndarray] = {}
+    for case in range(len(claim.pairs)):
+        if frame is None or not set(labels_of(claim, case)) <= set(frame.index):
+            continue
+        sums = [sum(w * frame.loc[label] for label, w in one.items()) for one in contrasts(claim, case)]
+        values = np.array(sums, dtype=float)
+        if not np.isnan(values).any(axis=0).all():
+            by_case[case] = values
+    if not by_case:
+        return None
+    has = {case: ~np.isnan(values).any(axis=0) for case, values in by_case.items()}
+    enough = min(2, max(map(np.sum, has.values())))
+    while np.logical_and.reduce([*has.values()]).sum() < enough:
+        del has[min(reversed(has), key=lambda case: has[case].sum())]
+    common = np.logical_and.reduce([*has.values()])
+    gains = np.mean([by_case[case][:, common] for case in has], axis=0)
+    weights = _sum([contrasts(claim, case)[0] for case in has])
+    weight = sum(w**2 for w in weights.values()) / len(has) ** 2
+    gains = np.round(oriented(claim, quantity, gains), 9)  # so that equal numbers differ by nothing
+    return Measured(tuple(has), tuple(int(seed) for seed in frame.columns[common]), gains, weight)
+
+
+@dataclass(frozen=True)
+class ClaimTest:
+    """Student's t test of a claim; the defaults are those of a claim that cannot be tested."""
+
+    k: int = 0
+    """The contrast with the smallest gain."""
+    error: float = math.nan
+    """Standard error of the mean over seeds."""
+    freedom: int = 0
+    prior: int = 0
+    """Degrees of freedom among ``freedom`` that the other claims lend."""
+    p: float = math.nan
+    """Two-sided p of "the gain is on the line"."""
+    is_for: bool = False
+    """Whether the gain is on the claim's side."""
+
+
+def judge(own: Measured | None, others: Sequence[Measured]) -> ClaimTest:
+    """Of ``own``; the variances of ``others``, on the same quantity and with one contrast each, moderate its own."""
+    if own is None:
+        return ClaimTest()
+    means = own.gains.mean(axis=1)
+    k = int(means.argmin())
+    if not own.freedom:
+        return ClaimTest(k)
+    lent = sum(other.freedom for other in others)
+    prior = min(PRIOR_FREEDOM, lent)
+    of_others = sum(other.freedom * other.variances[0] / other.weight for other in others) / max(1, lent)
+    freedom = own.freedom + prior
+    variances = (prior * of_others * own.weight + own.freedom * own.variances) / freedom
+    errors = np.sqrt(variances / len(own.seeds))
+    p_above = np.array([_p_above(mean, error, freedom) for mean, error in zip(means, errors)])
+    p_for, p_against = p_above.max(), min(1.0, len(means) * (1 - p_above).min())
+    return ClaimTest(k, float(errors[k]), freedom, prior, min(1.0, 2 * min(p_for, p_against)), is_for=p_for < p_against)
+
+
+def _p_above(mean: float, error: float, freedom: int) -> float:
+    """One-sided p of "the mean is not above 0"."""
+    if not error:
+        return 0.5 - 0.5 * np.sign(mean)
+    return float(stdtr(freedom, -mean / error))
+
+
+def published_gain(claim: Claim, quantity: str, cases: Sequence[int]) -> float:
+    """The gain of these pairs in the paper's table, over the next largest factor where the claim has rivals."""
+    table = published_gains()
+    gains = [
+        [sum(w * table[label][quantity] for label, w in one.items()) for one in contrasts(claim, case)]
+        for case in cases
+    ]
+    return round(float(np.mean(gains, axis=0).min()), 9)
+
+
+def seeds_needed(of_it: Measured, test: ClaimTest, tested: int) -> int:
+    """With how many seeds like the stored ones Holm's first step would decide; 0 for more than ``MOST_SEEDS``."""
+    mean, spread = abs(of_it.gains[test.k].mean()), test.error * math.sqrt(len(of_it.seeds))
+    for n in range(len(of_it.seeds) + 1, MOST_SEEDS + 1):
+        if 2 * _p_above(mean, spread / math.sqrt(n), n - 1 + test.prior) <= LEVEL / tested:
+            return n
+    return 0

@@ -1,0 +1,211 @@
+"""The findings on one screen, and everything about one of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from madbench.analysis.attribution_table import LOSS
+from madbench.analysis.claim_tests import MARGIN_SHARE, margin, published_gain
+from madbench.analysis.claims import NOT_ISOLATED, PREDICTIONS
+from madbench.analysis.findings import Finding, digits, p_text, seed_list
+from madbench.analysis.rendering import TextTable
+from madbench.analysis.scores import MAD_AVERAGE
+from madbench.analysis.tables import HEADINGS
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_HEADINGS = HEADINGS | {LOSS: "L5 loss"}
+_STYLES = {"supported": "green", "contradicted": "red", "not enough data": "dim"}
+_LEAST_WHY = 16  # columns
+
+
+@dataclass(frozen=True)
+class FindingsTable(TextTable):
+    """Rows of :class:`madbench.analysis.findings.Finding` under the heading of their group."""
+
+    rows: list[Finding]
+    caption: str
+
+    def text_rows(self) -> tuple[list[str], list[list[str]]]:
+        headings = ["Claim", "Published", "Ours", "n", "Verdict", "Why"]
+        lines = []
+        group = ""
+        for last, row in zip([None, *self.rows], self.rows):
+            if row.about.group != group:
+                group = row.about.group
+                where = "the task" if group == PREDICTIONS else _HEADINGS[row.quantity]
+                lines.append([f"{group}: {where}", "", "", "", "", ""])
+            is_same = last is not None and last.name == row.name
+            title = f"  on {_HEADINGS[row.quantity]}" if is_same else row.about.title
+            why = "the same" if last is not None and row.missing and row.missing == last.missing else _why(row)
+            n = str(row.n) if row.n else ""
+            lines.append([title, _published(row), _ours(row), n, row.verdict, why])
+        return headings, lines
+
+    def to_rich(self, width: int) -> Table:
+        """One line a finding; where the terminal is too narrow for it, without the reasons."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        headings, lines = self.text_rows()
+        widths = [max(map(len, column)) for column in zip(headings, *lines)][:-1]
+        shown = len(headings) - (sum(widths) + len(widths) + _LEAST_WHY > width)
+        if sum(widths) + len(widths) - 1 > width:
+            return super().to_rich(width)
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+        for heading in headings[:shown]:
+            is_number = heading in ("Published", "Ours", "n")
+            table.add_column(heading, justify="right" if is_number else "left", no_wrap=heading != "Why")
+        for line in lines:
+            is_heading = not line[4]
+            cells = [Text(cell, _STYLES.get(cell, "bold" if is_heading else "")) for cell in line]
+            table.add_row(*cells[:shown])
+        return table
+
+    def records(self) -> list[dict[str, Any]]:
+        return [_record(row) for row in self.rows]
+
+
+def findings_table(rows: list[Finding], protocol: Sequence[str] = (), left_out: int = 0) -> FindingsTable:
+    """The table of ``rows``.
+
+    Args:
+        protocol: sentences about the protocols, which begin the caption.
+        left_out: results of a label, task and seed that are unfinished or diverged.
+    """
+    return FindingsTable(rows, " ".join([*protocol, *_sentences(rows, left_out)]))
+
+
+def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
+    """All about the claim that ``rows`` are findings of: a heading and a text each."""
+    claim = rows[0].about
+    side = {"gain": "above 0", "no loss": "above minus the margin", "no gain": "below the margin"}[claim.expects]
+    lines = [
+        ("claim", f"{claim.sentence} ({claim.source})"),
+        ("theory", claim.theory),
+        ("test", f"a gain {side}; the labels of a pair differ in {', '.join(claim.factors)}"),
+    ]
+    if claim.rivals:
+        lines.append(("rivals", f"{', '.join(claim.rivals)}; shown is the gain over the next largest of them"))
+    for row in rows:
+        lines.append((_HEADINGS[row.quantity], f"{row.verdict}. {row.reason}"))
+        lines.append(("", f"published {_published(row)}; ours {_interval(row)}"))
+        for case, pair in enumerate(claim.pairs):
+            ours = _number(row.pairs[pair], row.quantity) if pair in row.pairs else "not counted"
+            gain = published_gain(claim, row.quantity, [case]) if not claim.rivals else math.nan
+            of_pair = "" if math.isnan(gain) else f"published {_number(gain, row.quantity)}, "
+            lines.append(("", f"{pair[0]} - {pair[1]}: {of_pair}ours {ours}"))
+        if row.command:
+            lines.append(("", row.command))
+    return [*lines, *[("note", claim.note)] * bool(claim.note)]
+
+
+def _why(row: Finding) -> str:
+    """The reason in a few words."""
+    if row.missing:
+        return f"needs {' '.join(row.missing)}"
+    if row.n < 2:
+        return "one seed" if row.n else "no seed in common"
+    p = p_text(row.p_holm)
+    if row.verdict != "not enough data":
+        return p
+    if row.solved:
+        return f"{p}, solved anyway"
+    return f"{p}, needs n {len(row.seeds)}" if row.seeds else f"{p}, near the line"
+
+
+def _number(value: float, quantity: str) -> str:
+    rounded = round(value, digits(quantity)) + 0.0  # which has no minus zero
+    return f"{rounded:+.{digits(quantity)}f}"
+
+
+def _published(row: Finding) -> str:
+    return _number(row.published, row.quantity) + "*" * (not row.published_agrees)
+
+
+def _ours(row: Finding) -> str:
+    """``+12.3 ±4.1``; in brackets where there is no interval."""
+    if math.isnan(row.ours):
+        return ""
+    number = _number(row.ours, row.quantity)
+    return f"({number})" if math.isnan(row.low) else f"{number} ±{row.high - row.ours:.{digits(row.quantity)}f}"
+
+
+def _interval(row: Finding) -> str:
+    if math.isnan(row.low):
+        return _ours(row) or "none"
+    low, high = (_number(end, row.quantity) for end in (row.low, row.high))
+    over = f" over {row.rival}" if row.rival else ""
+    return f"{_number(row.ours, row.quantity)}{over}, 95% interval [{low}, {high}], n {row.n}"
+
+
+def _sentences(rows: Sequence[Finding], left_out: int) -> list[str]:
+    """How the rows are to be read, and what would give more of them a verdict."""
+    on_tasks, on_losses = any(row.quantity != LOSS for row in rows), any(row.quantity == LOSS for row in rows)
+    units = ["accuracy in points"] * on_tasks + ["L5 saved in nats per token"] * on_losses
+    margins = [f"{margin(MAD_AVERAGE):.1f} points"] * on_tasks + [f"{margin(LOSS):.3f} nats"] * on_losses
+    tested = max((row.tested for row in rows), default=0)
+    gains = (
+        f"Gain, more is better: {', '.join(units)}. Published: Table 1, one seed; *: against the claim. Ours: mean over"
+        " seeds and over the pairs of labels that isolate the claim; ±: half of the 95% interval over seeds (Student's"
+        " t), of this row and these labels alone."
+    )
+    verdicts = (
+        f"Verdict: p of at most 0.05 after Holm over {f'the {tested}' if tested else 'all'} rows tested that the gain is"
+        f" on this side of 0; for 'not essential' of minus the margin, for 'hardly' of the margin, {' or '.join(margins)}"
+        f" ({MARGIN_SHARE:.0%} of what mixing gains from R-cg-q to R-cg-q-12o in Table 1)."
+    )
+    sentences = [gains, verdicts]
+    if any(math.isnan(row.low) and row.n for row in rows):
+        sentences.insert(1, "In brackets: one seed, which claims nothing.")
+    if left_out:
+        sentences.append(f"{left_out} results of a label, task and seed are left out: unfinished, or diverged.")
+    sentences.append(f"Not listed, as no two labels isolate them: {NOT_ISOLATED}.")
+    sentences.append(f"--explain NAME: {', '.join(dict.fromkeys(row.name for row in rows))}.")
+    return sentences + [f"What is not stored: {command}" for command in open_commands(rows)]
+
+
+def open_commands(rows: Sequence[Finding]) -> list[str]:
+    """One command a half for all of ``rows`` that have no two seeds, or one for both where that trains both."""
+    commands: dict[str, str] = {}
+    for verb, of_half in (
+        ("run", [row for row in rows if row.n < 2 and row.quantity != LOSS]),
+        ("lm", [row for row in rows if row.n < 2 and row.quantity == LOSS]),
+    ):
+        if of_half:
+            labels = dict.fromkeys(label for row in of_half for label in row.labels)
+            seeds = seed_list({seed for row in of_half for seed in row.seeds})
+            words = " ".join([*labels, "--seeds", seeds, *[of_half[0].options] * bool(of_half[0].options)])
+            commands.setdefault(words, f"madbench {verb} {words}")
+    return list(commands.values())
+
+
+def _record(row: Finding) -> dict[str, Any]:
+    claim = row.about
+    numbers = {name: getattr(row, name) for name in ("line", "published", "ours", "low", "high", "p", "p_holm")}
+    numbers = {name: None if math.isnan(value) else round(value, 9) for name, value in numbers.items()}
+    return {
+        "name": row.name,
+        "title": claim.title,
+        "group": claim.group,
+        "claim": row.claim,
+        "source": row.source,
+        "factors": " ".join(claim.factors),
+        "quantity": row.quantity,
+        "unit": row.unit,
+        "expects": claim.expects,
+        **numbers,
+        "published_agrees": row.published_agrees,
+        "n": row.n,
+        "verdict": row.verdict,
+        "reason": row.reason,
+        "pairs": ", ".join(f"{given} - {without}" for given, without in row.pairs),
+        "command": row.command,
+        "theory": claim.theory,
+        "note": claim.note,
+    }

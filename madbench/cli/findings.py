@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from madbench.cli.options import (
+    LABELS_HELP,
+    RESULTS,
+    Counting,
+    CountingOption,
+    Fidelity,
+    FidelityOption,
+    JsonOption,
+    LanguageProtocolOption,
+    ProfileOption,
+    ResultsOption,
+    StoredTasksOption,
+    labels_and_overrides,
+    split_list,
+)
+from madbench.cli.selection import mad_tasks_of, runs_of_one_protocol, stored_experiment
+from madbench.cli.tables import Format, print_format, print_text_table
+
+if TYPE_CHECKING:
+    from madbench.analysis.findings import Finding
+    from madbench.runs import Run
+
+
+def findings(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="LABEL|KEY=VALUE", help=LABELS_HELP + " All labels in the store by default."),
+    ] = None,
+    explain: Annotated[
+        str | None,
+        typer.Option("--explain", metavar="NAME", help="All about one claim, such as lag; all for every claim."),
+    ] = None,
+    profile: ProfileOption = "quick",
+    tasks: StoredTasksOption = None,
+    fidelity: FidelityOption = Fidelity.corrected,
+    budget: CountingOption = Counting.strict,
+    protocol: LanguageProtocolOption = None,
+    results: ResultsOption = RESULTS,
+    format: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.terminal,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold the claims of the HyperMLP paper against the stored runs: supported, contradicted, not enough data.
+
+    Each claim has the pairs of labels that isolate it, the published number,
+    ours with an interval over seeds, and a verdict. What is not stored comes with
+    the command that trains it. Protocols are never mixed, as in madbench table.
+
+    [bold]Examples[/bold]
+
+      madbench findings
+      madbench findings --explain lag
+      madbench findings --profile full --format markdown
+      madbench findings -t language_model --format json
+    """
+    from madbench.analysis.attribution_table import LOSS, measured_values
+    from madbench.analysis.findings import findings
+    from madbench.analysis.findings_table import findings_table
+    from madbench.analysis.language_runs import LanguageProtocol
+    from madbench.analysis.loss_curves import run_losses
+    from madbench.analysis.scores import MAD_AVERAGE, collect, scores
+    from madbench.errors import StoreError
+    from madbench.experiment import accuracy_meaning, protocol_sentences
+    from madbench.labels import expand
+    from madbench.language_jobs import TASK
+    from madbench.runs import Store
+    from madbench.sweeps.profile import load_profile
+    from madbench.tasks.registry import TASK_NAMES, check_task
+
+    format = print_format(format, as_json)
+    named, overrides = labels_and_overrides(words or [])
+    labels = expand(named)
+    asked = split_list(tasks)
+    mad_tasks = mad_tasks_of(asked, overrides, profile, fidelity, protocol)
+    for task in mad_tasks or ():
+        check_task(task)
+    loaded = load_profile(profile, overrides)
+    quantities = None
+    if asked is not None:
+        averaged = [MAD_AVERAGE] * (set(TASK_NAMES) <= set(asked))
+        quantities = [*mad_tasks, *averaged, *[LOSS] * (TASK in asked)]
+
+    is_empty = results == RESULTS and not results.exists()
+    cells = losses = None
+    runs: list[Run] = []
+    sentences = []
+    if (asked is None or TASK in asked) and not (is_empty and protocol is None):
+        is_asked = asked is not None or protocol is not None
+        nothing = "no language models of these labels"
+        try:
+            runs, described = runs_of_one_protocol(results, labels, budget, protocol, is_asked, bool, nothing)
+            sentences += described
+        except StoreError:
+            if protocol is not None or not results.exists():
+                raise
+        losses = run_losses(runs, ()) if runs else None
+        if runs and not LanguageProtocol.of(runs[0].job).is_comparable_with_paper:
+            sentences.append("It is not comparable with the paper: verdicts on L5 are about this protocol.")
+    if mad_tasks != [] and not is_empty:
+        try:
+            made = stored_experiment(labels, overrides, profile, mad_tasks, fidelity, budget, results)
+            collected = collect(made.jobs, Store.open(results, create=False))
+            cells = scores(collected)
+            sentences += [f"MAD: {accuracy_meaning(fidelity.value)}.", *protocol_sentences(made, collected)]
+            if not loaded.comparable_with_paper:
+                sentences.append("The profile is not comparable with the paper: verdicts are about this profile.")
+        except StoreError as error:
+            if not runs:
+                print(f"warning: {error}", file=sys.stderr)
+    rows = findings(
+        cells,
+        losses,
+        quantities,
+        mad_options=_mad_options(overrides, profile, fidelity, budget, results),
+        language_options=_language_options(runs, budget, results),
+    )
+    if explain is not None:
+        rows = _explained(rows, explain)
+        if format is Format.terminal:
+            _print_explanations(rows)
+            return
+    left_out = measured_values(cells, losses)[1] if cells is not None or losses is not None else 0
+    print_text_table(findings_table(rows, sentences, left_out), format)
+
+
+def _mad_options(overrides: list[str], profile: str, fidelity: Fidelity, budget: Counting, results: Path) -> str:
+    """What ``madbench run`` is told of the protocol."""
+    given = {"--profile": profile, "--fidelity": fidelity.value}
+    usual = {"--profile": "quick", "--fidelity": "corrected"}
+    options = [word for option in given.items() if option not in usual.items() for word in option]
+    return shlex.join([*overrides, *options, *_shared_options(budget, results)])
+
+
+def _language_options(runs: list[Run], budget: Counting, results: Path) -> str:
+    """What ``madbench lm`` is told of the protocol of ``runs``."""
+    from madbench.analysis.language_runs import LanguageProtocol, corpus_of
+
+    options = []
+    if runs:
+        preset, *changes = LanguageProtocol.of(runs[0].job).preset.split()
+        options += [*changes, *["--preset", preset] * (preset != "tiny")]
+        corpus = corpus_of(runs[0])
+        if not corpus["name"].startswith("stdlib-"):
+            options += ["--corpus", corpus.get("folder", corpus["name"])]
+    return shlex.join([*options, *_shared_options(budget, results)])
+
+
+def _shared_options(budget: Counting, results: Path) -> list[str]:
+    options = ["--budget", budget.value] * (budget is not Counting.strict)
+    return options + ["--results", str(results)] * (results != RESULTS)
+
+
+def _explained(rows: list[Finding], name: str) -> list[Finding]:
+    from madbench.errors import ConfigError, did_you_mean
+
+    names = list(dict.fromkeys(row.name for row in rows))
+    if name not in (*names, "all"):
+        raise ConfigError(f"--explain {name}: no such claim here{did_you_mean(name, [*names, 'all'])}")
+    return [row for row in rows if name in (row.name, "all")]
+
+
+def _print_explanations(rows: list[Finding]) -> None:
+    import itertools
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from madbench.analysis.findings_table import explanation
+
+    console = Console(highlight=False)
+    for i, (name, of_claim) in enumerate(itertools.groupby(rows, key=lambda row: row.name)):
+        found = list(of_claim)
+        if i:
+            console.print()
+        console.print(f"{name}: {found[0].about.title}", style="bold", markup=False)
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True, style="dim")
+        table.add_column(overflow="fold")
+        for heading, text in explanation(found):
+            table.add_row(Text(heading), Text(text))
+        console.print(table)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(findings)
