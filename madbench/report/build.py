@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 import madbench
 from madbench.report.figures import PageFigure
+from madbench.report.findings import PageClaim, counts
 from madbench.report.missing import Missing
 from madbench.report.runs import ReportedRun
 from madbench.report.tables import PageTable
@@ -47,7 +48,7 @@ class Page:
     written: str
     """Date."""
     figures: list[PageFigure] = field(default_factory=list)
-    findings: list[Any] = field(default_factory=list)
+    claims: list[PageClaim] = field(default_factory=list)
     findings_note: str = ""
 
 
@@ -64,6 +65,7 @@ def render(page: Page) -> bytes:
         title=f"madbench report: {page.lead}",
         heading="madbench report",
         sections=_sections(page),
+        verdicts=counts(page.claims),
         style=Markup((_FOLDER / "style.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=f"sha256-{digest}",
@@ -83,7 +85,7 @@ def _sections(page: Page) -> Sequence[tuple[str, str]]:
     names = {
         "asked": "Asked",
         "missing": "Missing",
-        "findings": "Findings" if page.findings else "",
+        "findings": "Findings" if page.claims else "",
         "tables": "Tables",
         "figures": "Figures" if page.figures else "",
         "factors": "Factors" if page.factors else "",

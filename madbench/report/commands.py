@@ -20,9 +20,13 @@ def run_command(
     experiment: Experiment, labels: Sequence[str], seeds: Iterable[int], tasks: Sequence[str] | None = None
 ) -> list[str]:
     """``madbench run`` of these labels and seeds on the MAD tasks of ``experiment``, or on ``tasks``, as it trains them."""
-    words = ["madbench", "run", *labels, *experiment.overrides, *_precision(experiment)]
-    words += ["-t", ",".join(tasks or experiment.tasks)]
-    return [*words, "--seeds", seed_list(seeds), *_options(experiment)]
+    words = ["madbench", "run", *labels, "--seeds", seed_list(seeds), "-t", ",".join(tasks or experiment.tasks)]
+    return [*words, *protocol_words(experiment)]
+
+
+def protocol_words(experiment: Experiment) -> list[str]:
+    """What ``madbench run`` is told of the protocol of ``experiment``."""
+    return [*experiment.overrides, *_precision(experiment), *_options(experiment)]
 
 
 def job_words(experiment: Experiment, job: Job) -> list[str]:

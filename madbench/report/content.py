@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.attribution_table import LOSS, AttributionTable, attribution_table, estimate_text
+from madbench.analysis.findings import findings
+from madbench.analysis.findings_table import findings_table
 from madbench.analysis.language_runs import describe, only_protocol
 from madbench.analysis.language_table import language_table
 from madbench.analysis.loss_curves import run_losses
@@ -22,7 +25,8 @@ from madbench.jobs import JobBase
 from madbench.language_jobs import TASK as LANGUAGE_MODEL
 from madbench.language_jobs import LanguageJob
 from madbench.report.build import Page
-from madbench.report.commands import job_words, language_words, seed_list
+from madbench.report.commands import job_words, language_words, protocol_words, seed_list
+from madbench.report.findings import page_claims
 from madbench.report.missing import Missing, missing_of_language, missing_of_mad
 from madbench.report.runs import ReportedRun, allocations, explanations, run_columns
 from madbench.report.tables import (
@@ -79,6 +83,7 @@ def page_of(stored: Stored, command: str, written: datetime) -> Page:
         tables.append(language_page_table(language_table(language, labels)))
         sentences.append(f"Language model: {describe(only_protocol(language), language[0])}.")
     factors = attribution_table(cells, losses, sentences)
+    claims = findings_table(findings(cells, losses, None, *_options(stored)), sentences)
     runs = _reported(stored, chosen)
     shared = _data(stored, runs, factors)
     return Page(
@@ -92,7 +97,18 @@ def page_of(stored: Stored, command: str, written: datetime) -> Page:
         budget=budget_page_table(allocations(runs)),
         data=shared,
         command=command,
+        claims=page_claims(claims, TITLES),
+        findings_note=claims.caption,
         written=f"{written:%Y-%m-%d %H:%M} UTC",
+    )
+
+
+def _options(stored: Stored) -> tuple[str, str]:
+    """What ``madbench run`` and ``madbench lm`` are told of the protocols."""
+    made, language = stored.experiment, stored.language
+    return (
+        shlex.join(protocol_words(made)) if made else "",
+        shlex.join(language_words(language[0], str(stored.store.root))) if language else "",
     )
 
 
