@@ -14,9 +14,8 @@ from typing import Any
 
 import pandas as pd
 
+from madbench.analysis.frames import read_frame, write_frame
 from madbench.analysis.language_runs import LanguageProtocol, by_protocol, describe
-from madbench.errors import ConfigError
-from madbench.files import explain_os_errors, write_atomically
 from madbench.language_jobs import loss_l5
 from madbench.runs import Run
 
@@ -58,23 +57,12 @@ def loss_curves(runs: Sequence[Run]) -> pd.DataFrame:
 
 def write_curves(curves: pd.DataFrame, path: Path) -> None:
     """Writes :func:`loss_curves`' frame as CSV; :func:`read_curves` gives the very same one back."""
-    with explain_os_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, curves.to_csv(index=False, lineterminator="\n").encode())
+    write_frame(curves, path)
 
 
 def read_curves(path: Path) -> pd.DataFrame:
     """The frame in a CSV file. Raises ``ConfigError`` where the file is none that :func:`write_curves` wrote."""
-    try:
-        frame = pd.read_csv(path, dtype=str, encoding="utf-8")
-        missing = [name for name in COLUMNS if name not in frame]
-        if missing:
-            raise ConfigError(f"{path}: no loss curves: without column {missing[0]!r}")
-        return frame[list(COLUMNS)].astype(_TYPES)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:  # pandas' parser errors, undecodable bytes and cells that are no numbers
-        raise ConfigError(f"{path}: no loss curves: {str(error).strip()}") from error
+    return read_frame(path, dict.fromkeys(COLUMNS, str) | _TYPES, "loss curves")
 
 
 def steps_to(train_losses: Sequence[float], threshold: float) -> int | None:

@@ -78,3 +78,17 @@ def holm(p_values: Sequence[float]) -> list[float]:
     if known.any():
         adjusted[known] = multipletests(adjusted[known], method="holm")[1]
     return adjusted.tolist()
+
+
+def mean_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float, float]:
+    """The mean of ``values`` and the ends of its Student's t interval, NaN, NaN for fewer than two.
+
+    >>> [round(number, 3) for number in mean_interval([1.0, 2.0, 3.0])]
+    [2.0, -0.484, 4.484]
+    """
+    n = len(values)
+    mean = float(np.mean(values)) if n else math.nan
+    if n < 2:
+        return mean, math.nan, math.nan
+    half = float(stats.t.isf((1 - level) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+    return mean, mean - half, mean + half

@@ -19,6 +19,7 @@ from madbench.cli import (
     findings,
     lm,
     ls,
+    plot,
     report,
     run,
     table,
@@ -64,7 +65,7 @@ def _options(
     pass
 
 
-for verb in (run, lm, table, compare, attribute, findings, report, explain, budget, data, ls, validate, doctor):
+for verb in (run, lm, table, plot, compare, attribute, findings, report, explain, budget, data, ls, validate, doctor):
     verb.add_to(app)
 
 

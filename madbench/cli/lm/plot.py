@@ -59,8 +59,9 @@ def plot(
       madbench lm plot S-p R-cg-q-12o G-cg-q-12o --x seconds
       madbench lm plot --from results/plots/loss_curves.csv --x step --out slide
     """
+    from madbench.analysis.figures.files import save_figure
+    from madbench.analysis.figures.loss_curves import loss_curve_figure
     from madbench.analysis.loss_curves import loss_curves, read_curves, write_curves
-    from madbench.analysis.plots import loss_curve_figure, save_figure
 
     stem = _stem(out or (results or RESULTS) / "plots" / "loss_curves")
     if source is None:

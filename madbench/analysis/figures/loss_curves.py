@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-import io
 import math
-import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Literal
 
-import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
+from madbench.analysis.figures.style import LabelStyle, add_texts, label_styles, new_figure, style
 from madbench.errors import ConfigError
-from madbench.files import explain_os_errors, write_atomically
 from madbench.language_jobs import LAST_EVALUATIONS, loss_l5
 
 XAxis = Literal["step", "tokens", "seconds"]
 
 _X_NAMES = {"step": "optimiser steps", "tokens": "training tokens", "seconds": "training time, seconds"}
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")  # Okabe and Ito's, no yellow
-_DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)), (0, (9, 1.5)))
-_STYLE = {
-    "axes.grid": True,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 10,
-    "figure.dpi": 200,
-    "grid.alpha": 0.3,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "pdf.fonttype": 42,
-    "savefig.dpi": 200,
-}
 _STEEP = 0.1  # share of the training that the y axis need not show on a linear x axis
 
 
-def loss_curve_figure(curves: pd.DataFrame, x: XAxis = "step", log_x: bool = False) -> Figure:
+def loss_curve_figure(
+    curves: pd.DataFrame, x: XAxis = "step", log_x: bool = False, styles: Mapping[str, LabelStyle] | None = None
+) -> Figure:
     """Training and validation loss of every label against ``x``, in nats per token, means over seeds.
 
     Left, evaluations on training batches: thin as they are, thick the mean of five around each, whose end is L5. Right,
@@ -59,14 +42,14 @@ def loss_curve_figure(curves: pd.DataFrame, x: XAxis = "step", log_x: bool = Fal
         for label, of_label in curves.groupby("label", sort=False)
     }
     losses = {label: _mean_l5(of_label) for label, of_label in runs.items()}
-    styles = {label: _line_style(i) for i, label in enumerate(runs)}
+    styles = styles or label_styles(runs)
     by_loss = sorted(runs, key=losses.__getitem__)
-    with _style():
-        figure = Figure(figsize=(10, max(4.4, 1.2 + 0.2 * len(runs))), layout="constrained")
+    with style():
+        figure = new_figure("loss", 10, max(4.6, 1.8 + 0.2 * len(runs)))
         left, right = figure.subplots(1, 2, sharex=True, sharey=True)
         for label in reversed(by_loss):
-            _draw(left, runs[label], x, "train_loss", LAST_EVALUATIONS, styles[label])
-            _draw(right, runs[label], x, "validation_loss", 1, styles[label])
+            _draw(left, runs[label], x, "train_loss", LAST_EVALUATIONS, styles[label].line)
+            _draw(right, runs[label], x, "validation_loss", 1, styles[label].line)
         if log_x:
             left.set_xscale("log")
         else:
@@ -78,52 +61,29 @@ def loss_curve_figure(curves: pd.DataFrame, x: XAxis = "step", log_x: bool = Fal
             if x == "tokens":
                 axes.xaxis.set_major_formatter(EngFormatter())
         handles = [
-            Line2D([], [], **styles[label], label=_legend_text(label, losses[label], len(runs[label])))
+            Line2D([], [], **styles[label].line, label=_legend_text(label, losses[label], len(runs[label])))
             for label in by_loss
         ]
-        figure.legend(handles=handles, loc="outside right center", title="L5", handlelength=3.2)
-        notes = [*curves.protocol.unique()]
+        figure.legend(handles=handles, loc="outside right upper", title="L5", handlelength=3.4)
+        notes = [f"{protocol[:1].upper()}{protocol[1:]}." for protocol in curves.protocol.unique()]
         if any(len(of_label) > 1 for of_label in runs.values()):
-            notes.append("bands: lowest to highest seed")
+            notes.append("Bands: lowest to highest seed.")
         if (curves.status == "diverged").any():
-            notes.append("cross: diverged")
-        figure.suptitle(textwrap.fill("; ".join(notes), 120), fontsize=9)
+            notes.append("Cross: diverged.")
+        add_texts(figure, "Language model: loss", notes)
     return figure
 
 
-def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Writes ``stem``.png and ``stem``.pdf; the same figure gives the same bytes."""
-    with explain_os_errors(stem.parent):
-        stem.parent.mkdir(parents=True, exist_ok=True)
-    metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None}}
-    paths = [stem.with_name(f"{stem.name}.{ending}") for ending in metadata]
-    for path, of_it in zip(paths, metadata.values()):
-        content = io.BytesIO()
-        with _style():
-            figure.savefig(content, format=path.suffix[1:], metadata=of_it)
-        write_atomically(path, content.getvalue())
-    return paths
-
-
-@contextmanager
-def _style() -> Iterator[None]:
-    """Ours, whatever the user's matplotlibrc says."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        yield
-
-
-def _draw(axes: Axes, runs: list[pd.DataFrame], x: XAxis, loss: str, window: int, style: dict[str, Any]) -> None:
+def _draw(axes: Axes, runs: list[pd.DataFrame], x: XAxis, loss: str, window: int, line: dict[str, Any]) -> None:
     """One label: as it is thin, the mean of ``window`` evaluations thick, the range of its seeds as a band."""
-    thin = {"color": style["color"], "linewidth": 0.7, "alpha": 0.5}
+    thin = {"color": line["color"], "linewidth": 0.7, "alpha": 0.5}
     finished = []
     for run in runs:
         if _is_finished(run):
             finished.append(run.set_index("evaluation"))
         else:
             axes.plot(run[x], run[loss], **thin)
-            axes.plot(run[x].iloc[-1:], run[loss].iloc[-1:], "x", color=style["color"])
+            axes.plot(run[x].iloc[-1:], run[loss].iloc[-1:], "x", color=line["color"])
     if not finished:
         return
     times = pd.concat([run[x] for run in finished], axis=1).mean(axis=1)
@@ -134,17 +94,12 @@ def _draw(axes: Axes, runs: list[pd.DataFrame], x: XAxis, loss: str, window: int
     if window > 1:
         axes.plot(times, raw.mean(axis=1), **thin)
     if len(finished) > 1:
-        axes.fill_between(times, smooth.min(axis=1), smooth.max(axis=1), color=style["color"], alpha=0.15, linewidth=0)
-    axes.plot(times, smooth.mean(axis=1), **style)
+        axes.fill_between(times, smooth.min(axis=1), smooth.max(axis=1), color=line["color"], alpha=0.15, linewidth=0)
+    axes.plot(times, smooth.mean(axis=1), **line)
 
 
 def _is_finished(run: pd.DataFrame) -> bool:
     return (run.status == "finished").any()
-
-
-def _line_style(i: int) -> dict[str, Any]:
-    """Colour and dashes of the ``i``-th label; neighbours differ in both, 35 labels in one of the two."""
-    return {"color": _COLORS[i % len(_COLORS)], "linestyle": _DASHES[i % len(_DASHES)], "linewidth": 1.8}
 
 
 def _y_limits(evaluated: pd.DataFrame) -> tuple[float, float]:

@@ -1,0 +1,249 @@
+"""Accuracy, and the language model's loss, against what a mixer costs in parameters, with the Pareto front."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.ticker import EngFormatter
+from matplotlib.transforms import Bbox
+
+from madbench.analysis.attribution_table import LOSS
+from madbench.analysis.figures.style import (
+    GREY,
+    SMALLEST,
+    TITLES,
+    LabelStyle,
+    add_legend,
+    add_texts,
+    label_styles,
+    new_figure,
+    panels,
+    seeds_text,
+    style,
+    texts_height,
+)
+from madbench.analysis.loss_curves import run_losses
+from madbench.analysis.scores import MAD_AVERAGE, with_average
+from madbench.analysis.statistics import mean_interval
+from madbench.errors import ConfigError
+from madbench.runs import Run
+from madbench.tasks import TASK_NAMES
+
+Cost = Literal["budget_ratio", "mixer_parameters"]
+
+TYPES = dict.fromkeys(("protocol", "quantity", "label"), str)
+TYPES |= dict.fromkeys(("budget_ratio", "mixer_parameters", "mean", "low", "high"), float) | {"n": int}
+"""Columns of :func:`budget_frame`."""
+
+_COSTS = {"budget_ratio": "budget: mixer parameters over softmax attention's", "mixer_parameters": "mixer parameters"}
+_FEW = 12  # labels of which every one has its interval drawn
+_STEPS = (7, 14, 22, 32, 44, 58, 74, 92, 112, 134, 160)  # pt, from a point to its name
+_DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0.4), (1, -0.4), (-1, 0.4), (-1, -0.4))
+_FRONT = (0, (4, 2))
+_SIDES = {1: "left", -1: "right", 0: "center"}
+
+
+def mad_values(cells: pd.DataFrame, parameters: Mapping[tuple[str, str], float]) -> pd.DataFrame:
+    """What :func:`budget_frame` takes, from :func:`madbench.analysis.scores.scores` of one protocol.
+
+    The MAD average where all six tasks are there, otherwise each task. ``parameters`` of a mixer are by label and task:
+    they depend on its length.
+    """
+    costs = cells.assign(mixer_parameters=[parameters.get(key, math.nan) for key in zip(cells.label, cells.task)])
+    costs = costs.groupby(["label", "task"], sort=False)[["budget_ratio", "mixer_parameters"]].mean()
+    whole = with_average(cells[cells.done == cells.expected])
+    is_average = set(TASK_NAMES) <= set(cells.task)
+    values = whole[(whole.task == MAD_AVERAGE) == is_average][["label", "task", "seed", "accuracy"]]
+    begun = cells[["label"]].assign(task=MAD_AVERAGE) if is_average else cells[["label", "task"]]
+    begun = begun.drop_duplicates().merge(values, how="left")
+    values = begun[["label", "task", "seed", "accuracy"]]
+    by_label = costs.groupby("label").mean()
+    keys = values.label if is_average else pd.MultiIndex.from_frame(values[["label", "task"]])
+    values = values.rename(columns={"task": "quantity", "accuracy": "value"})
+    return values.assign(**{name: (by_label if is_average else costs)[name].reindex(keys).to_numpy() for name in by_label})
+
+
+def language_values(runs: Sequence[Run]) -> pd.DataFrame:
+    """What :func:`budget_frame` takes, L5 from language-model runs of one protocol with their curves."""
+    losses = run_losses(runs, ()).rename(columns={LOSS: "value"})
+    details = [run.record.details for run in runs]
+    costs = {name: [one.get(name, math.nan) for one in details] for name in ("budget_ratio", "mixer_parameters")}
+    return losses[["label", "seed", "value"]].assign(quantity=LOSS, **costs)
+
+
+def budget_frame(values: pd.DataFrame, protocol: str) -> pd.DataFrame:
+    """What :func:`budget_figure` draws, one row a quantity and label.
+
+    Args:
+        values: one row a quantity, label and seed: quantity (``mad_average``, a task, ``loss_l5``), label, seed, value,
+            budget_ratio, mixer_parameters. A label that lacks a value of one of its seeds, as it diverged, is left out.
+        protocol: sentences about what the runs share.
+
+    Columns: protocol, quantity, label, budget_ratio, mixer_parameters, mean (NaN where a seed has no value), low, high
+    (ends of the 95% interval over seeds), n.
+    """
+    rows = []
+    for (quantity, label), seeds in values.groupby(["quantity", "label"], sort=False):
+        is_whole = seeds.value.notna().all()
+        interval = mean_interval(seeds.value.to_numpy(float)) if is_whole else (math.nan,) * 3
+        numbers = dict(zip(("mean", "low", "high"), interval)) | {"n": len(seeds) if is_whole else 0}
+        costs = seeds[["budget_ratio", "mixer_parameters"]].astype(float).mean().to_dict()
+        rows.append({"protocol": protocol, "quantity": quantity, "label": label} | costs | numbers)
+    return pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
+
+
+def pareto_front(costs: Mapping[str, float], values: Mapping[str, float]) -> list[str]:
+    """The labels than which no other costs at most as much and has a higher value, from cheap to dear.
+
+    >>> pareto_front({"S": 1.0, "R": 0.9, "G": 1.0, "G!": 1.4}, {"S": 60, "R": 50, "G": 70, "G!": 69})
+    ['R', 'G']
+    """
+    front: list[str] = []
+    for label in sorted(costs, key=lambda label: (costs[label], -values[label])):
+        if not front or values[label] > values[front[-1]]:
+            front.append(label)
+    return front
+
+
+def budget_figure(
+    frame: pd.DataFrame, x: Cost = "budget_ratio", styles: Mapping[str, LabelStyle] | None = None
+) -> Figure:
+    """The figure of a :func:`budget_frame`: labels by name, the front of those that none beats at its cost.
+
+    Raises ``ConfigError`` where no label has both a mean and a cost.
+    """
+    styles = styles or label_styles(frame.label)
+    notes = _notes(frame, x)
+    frame = frame.dropna(subset=[x, "mean"])
+    if frame.empty:
+        raise ConfigError("no label has both a finished result and a known cost: there is nothing to draw")
+    labels = list(dict.fromkeys(frame.label))
+    quantities = [name for name in TITLES if name in set(frame.quantity)]
+    columns = min(3, len(quantities))
+    lines = -(-len(quantities) // columns)
+    is_crowded = len(labels) > _FEW
+    width = max(5.5, columns * (6.2 if is_crowded else 4.2))
+    height = lines * (6.4 if is_crowded else 3.6) + 0.4 + texts_height(notes, width)
+    with style():
+        figure = new_figure("budget", width, height)
+        drawn, _ = panels(figure, len(quantities), columns)
+        for axes, quantity in zip(drawn, quantities):
+            _draw(axes, frame[frame.quantity == quantity], x, styles, is_crowded)
+            axes.set(xlabel=_COSTS[x], ylabel="L5, nats per token (less is better)" if quantity == LOSS else "accuracy, %")
+            if len(quantities) > 1 or quantity != MAD_AVERAGE:
+                axes.set_title(TITLES[quantity])
+            if x == "mixer_parameters":
+                axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        add_texts(figure, "What the parameters buy" + ": MAD average" * (quantities == [MAD_AVERAGE]), notes)
+        front = Line2D([], [], color=GREY, linewidth=1, linestyle=_FRONT, label="Pareto front: none is better at this cost or less")
+        add_legend(figure, [front], is_below=True)
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # the places of names are of this layout
+        for axes, quantity in zip(drawn, quantities):
+            _name(axes, frame[frame.quantity == quantity], x, is_crowded)
+    return figure
+
+
+def _draw(axes: Axes, frame: pd.DataFrame, x: Cost, styles: Mapping[str, LabelStyle], is_crowded: bool) -> None:
+    """Points, intervals and front of one quantity."""
+    for one in frame.itertuples():
+        look, cost = styles[one.label], getattr(one, x)
+        if one.n > 1:
+            axes.plot([cost, cost], [one.low, one.high], color=look.color, linewidth=1, alpha=0.35 if is_crowded else 0.8)
+        axes.plot([cost], [one.mean], linestyle="", zorder=3, **look.mark(one.n == 1))
+    cheapest, dearest = frame[x].min(), frame[x].max()
+    span = max(dearest - cheapest, 0.1 * dearest)
+    axes.set_xlim(cheapest - 0.25 * span, dearest + 0.25 * span)
+    low, high = frame["mean"].min(), frame["mean"].max()
+    spread = high - low or 0.05 * abs(high) or 1.0
+    if not is_crowded:  # intervals as far as they leave the means apart
+        low, high = max(low - spread, min(low, frame.low.min())), min(high + spread, max(high, frame.high.max()))
+    axes.set_ylim(low - 0.12 * spread, high + 0.12 * spread)
+    for start, end in itertools.pairwise(_stairs(axes, frame, x)):
+        axes.plot(*zip(start, end), color=GREY, linewidth=1, linestyle=_FRONT, zorder=1)
+
+
+def _stairs(axes: Axes, frame: pd.DataFrame, x: Cost) -> list[tuple[float, float]]:
+    """The corners of the front, from below its cheapest label to the right edge."""
+    is_loss = (frame.quantity == LOSS).all()
+    costs, means = dict(zip(frame.label, frame[x])), dict(zip(frame.label, frame["mean"]))
+    front = pareto_front(costs, {label: -mean if is_loss else mean for label, mean in means.items()})
+    stairs = [(costs[front[0]], axes.get_ylim()[1 if is_loss else 0])]
+    for label in front:
+        stairs += [(costs[label], stairs[-1][1]), (costs[label], means[label])]
+    return [*stairs, (axes.get_xlim()[1], means[front[-1]])]
+
+
+def _name(axes: Axes, frame: pd.DataFrame, x: Cost, is_crowded: bool) -> None:
+    """Writes the labels beside their points so that no name covers another, a point or the front, or leaves the axes.
+
+    Each goes to the nearest free one of a fixed set of places around its point, from the top down.
+    """
+    to_pixels = axes.transData.transform
+    scale = axes.figure.dpi / 72
+    points = {one.label: to_pixels((getattr(one, x), one.mean)) for one in frame.itertuples()}
+    taken = [Bbox([point, point]).padded(3.5 * scale) for point in points.values()]
+    lines = list(itertools.pairwise(_stairs(axes, frame, x)))
+    if not is_crowded:
+        lines += [((getattr(one, x), one.low), (getattr(one, x), one.high)) for one in frame.itertuples() if one.n > 1]
+    taken += [Bbox.union([Bbox([to_pixels(end)] * 2) for end in ends]).padded(scale) for ends in lines]
+    for label in sorted(points, key=lambda label: (-points[label][1], label)):
+        line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
+        at = {"xy": axes.transData.inverted().transform(points[label]), "xytext": (0, 0), "textcoords": "offset points"}
+        text = axes.annotate(label, **at, fontsize=SMALLEST, va="center", zorder=4, arrowprops=line)
+        size = Text.get_window_extent(text).size
+        place, box = _free_place(points[label], size, scale, axes.bbox, taken)
+        text.set(position=place, ha=_SIDES[_sign(place[0])])
+        text.arrow_patch.set_visible(math.hypot(*place) > 2 * _STEPS[0])
+        taken.append(box)
+
+
+def _free_place(
+    point: Sequence[float], size: Sequence[float], scale: float, inside: Bbox, taken: Sequence[Bbox]
+) -> tuple[tuple[float, float], Bbox]:
+    """The first free place in points from ``point``, or the least covered one, and the box there, in pixels."""
+    best = math.inf, (0.0, 0.0), inside
+    for step, (dx, dy) in itertools.product(_STEPS, _DIRECTIONS):
+        place = (dx * step, dy * step)
+        left = point[0] + place[0] * scale - size[0] * (1 - _sign(dx)) / 2
+        bottom = point[1] + place[1] * scale - size[1] / 2
+        box = Bbox.from_bounds(left, bottom, *size).padded(scale)
+        is_outside = not (inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1)
+        covered = sum(_overlap(box, other) for other in taken) + 1e9 * is_outside
+        if covered < best[0]:
+            best = covered, place, box
+        if not covered:
+            break
+    return best[1:]
+
+
+def _sign(number: float) -> int:
+    return (number > 0) - (number < 0)
+
+
+def _overlap(one: Bbox, other: Bbox) -> float:
+    """Square pixels that two boxes share."""
+    common = Bbox.intersection(one, other)
+    return 0.0 if common is None else common.width * common.height
+
+
+def _notes(frame: pd.DataFrame, x: Cost) -> list[str]:
+    notes = [*frame.protocol.unique(), seeds_text(frame.n)]
+    if (frame.n > 1).any():
+        notes.append("Bars: 95% intervals of the mean, Student's t over seeds.")
+    if (frame.n == 1).any():
+        notes.append("Hollow: a single seed, without an interval.")
+    is_several = frame.quantity.nunique() > 1
+    for what, is_so in (("diverged or unfinished", frame["mean"].isna()), ("of unknown cost", frame[x].isna())):
+        names = [f"{one.label} ({TITLES[one.quantity]})" if is_several else one.label for one in frame[is_so].itertuples()]
+        if names:
+            notes.append(f"Left out, {what}: {', '.join(names)}.")
+    return [note for note in notes if note]

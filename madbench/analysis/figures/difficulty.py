@@ -1,0 +1,166 @@
+"""Accuracy against what makes a task harder: length, vocabulary, examples, noise. A row a task, a panel a variable."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from madbench.analysis.figures.style import (
+    GREY,
+    TITLES,
+    LabelStyle,
+    add_legend,
+    add_texts,
+    label_handles,
+    label_styles,
+    new_figure,
+    seeds_text,
+    style,
+    texts_height,
+)
+from madbench.analysis.scores import setting_scores
+from madbench.analysis.statistics import mean_interval
+from madbench.tasks import TASK_NAMES
+
+TYPES = dict.fromkeys(("protocol", "task", "variable"), str) | {"value": float, "label": str}
+TYPES |= dict.fromkeys(("accuracy", "low", "high", "ceiling"), float) | {"n": int}
+"""Columns of :func:`difficulty_frame`."""
+
+_NAMES = {
+    "vocab_size": "vocabulary",
+    "seq_len": "length, tokens",
+    "num_train_examples": "training examples",
+    "frac_noise": "share of noise",
+    "num_tokens_to_copy": "tokens to copy",
+}
+_HIGH = 1.75  # inches, of a panel
+_FEW = 8  # labels, beyond which their intervals hide each other
+
+
+def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
+    """What :func:`difficulty_figure` draws, one row a task, variable, value and label; empty where nothing varies.
+
+    Args:
+        collected: :func:`madbench.analysis.scores.collect` of one protocol, the baseline setting of a task first; a
+            setting counts where it differs from that in one variable.
+        protocol: sentences about what the runs share.
+
+    Columns: protocol, task, variable, value, label, accuracy in percent, low, high (ends of the 95% interval over
+    seeds), ceiling in percent, n. A setting of a label whose runs of a seed all diverged is left out, and so is a seed
+    with jobs to do.
+    """
+    chosen = setting_scores(collected)
+    whole = chosen[chosen.done == chosen.expected]
+    settings = {text: json.loads(text) for text in chosen.setting.unique()}
+    rows: list[dict[str, Any]] = []
+    for task in (name for name in TASK_NAMES if name in set(chosen.task)):
+        of_task = whole[whole.task == task]
+        baseline = settings[collected[collected.task == task].setting.iloc[0]]
+        changes = {text: _change(settings[text], baseline) for text in of_task.setting.unique()}
+        for variable in dict.fromkeys(name for change in changes.values() if len(change) == 1 for name in change):
+            values = {text: settings[text][variable] for text, change in changes.items() if set(change) <= {variable}}
+            for (label, text), seeds in of_task[of_task.setting.isin(values)].groupby(["label", "setting"], sort=False):
+                if seeds.accuracy.notna().all():
+                    mean, low, high = mean_interval(seeds.accuracy.to_numpy())
+                    base = {"protocol": protocol, "task": task, "variable": variable, "value": values[text]}
+                    numbers = {"accuracy": mean, "low": low, "high": high, "ceiling": seeds.ceiling.mean(), "n": len(seeds)}
+                    rows.append(base | {"label": label} | numbers)
+    frame = pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
+    varied = frame.groupby(["task", "variable"]).value.transform("nunique") > 1
+    return frame[varied].reset_index(drop=True)
+
+
+def difficulty_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | None = None) -> Figure:
+    """The figure of a :func:`difficulty_frame` that is not empty."""
+    labels = list(dict.fromkeys(frame.label))
+    styles = styles or label_styles(labels)
+    variables = {
+        task: _in_order(frame[frame.task == task].variable.unique()) for task in TITLES if task in set(frame.task)
+    }
+    columns = max(map(len, variables.values()))
+    notes = _notes(frame, len(labels))
+    fits_inside = 0.185 * len(labels) < _HIGH * len(_first_lines(variables, columns))
+    width = 0.8 + 1.9 * columns + (0 if fits_inside else 1.6)
+    height = max(_HIGH * len(variables), 0 if fits_inside else min(30, len(labels)) * 0.185) + texts_height(notes, width)
+    with style():
+        figure = new_figure("difficulty", width, height)
+        grid = figure.subplots(len(variables), columns, squeeze=False, sharey=True)
+        for line, (task, of_task) in zip(grid, variables.items()):
+            line[0].set_ylabel(f"{TITLES[task]}\naccuracy, %")
+            for axes, variable in zip(line, of_task):
+                drawn = frame[(frame.task == task) & (frame.variable == variable)]
+                _draw(axes, drawn, styles, len(labels) <= _FEW)
+                axes.set_xlabel(_NAMES.get(variable, variable))
+            for axes in line[len(of_task) :]:
+                axes.set_axis_off()
+        grid[0, 0].set(ylim=(-3, 103), yticks=[0, 25, 50, 75, 100])
+        add_texts(figure, "MAD: accuracy against difficulty", notes)
+        handles = label_handles(styles, {label: label for label in labels})
+        if fits_inside:
+            legend = grid[0, -1].legend(handles=handles, loc="upper left", handlelength=3.4, borderaxespad=0)
+            legend.set_in_layout(False)
+        else:
+            add_legend(figure, handles)
+    return figure
+
+
+def _first_lines(variables: Mapping[str, list[str]], columns: int) -> list[list[str]]:
+    """The variables of the first tasks, as long as the last column stays empty."""
+    return list(itertools.takewhile(lambda of_task: len(of_task) < columns, variables.values()))
+
+
+def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], has_intervals: bool) -> None:
+    """One variable of one task."""
+    limits = frame.groupby("value").ceiling.mean()
+    if (limits < 99.95).any():
+        axes.plot(limits.index, limits, color=GREY, linewidth=1, linestyle=(0, (6, 2)))
+    values = sorted(frame.value.unique())
+    for label, of_label in frame.groupby("label", sort=False):
+        look = styles[label]
+        if has_intervals:
+            for one in of_label[of_label.n > 1].itertuples():
+                axes.plot([one.value] * 2, [one.low, one.high], color=look.color, linewidth=1, alpha=0.6)
+        line = of_label.set_index("value").accuracy.reindex(values)  # with a gap where there is no result
+        axes.plot(values, line, clip_on=False, **look.line | {"linewidth": 1.4})
+        for is_single, points in of_label.groupby(of_label.n == 1):
+            mark = look.mark(bool(is_single)) | {"markersize": 4.5}
+            axes.plot(points.value, points.accuracy, linestyle="", clip_on=False, **mark)
+    if all(value >= 1 for value in values) and values[-1] >= 4 * values[0]:
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(values, [_short(value) for value in values])
+
+
+def _notes(frame: pd.DataFrame, labels: int) -> list[str]:
+    notes = [*frame.protocol.unique(), "One variable changed at a time, the others as in the profile.", seeds_text(frame.n)]
+    if (frame.n > 1).any() and labels <= _FEW:
+        notes.append("Bars: 95% intervals of the mean, Student's t over seeds.")
+    if (frame.n == 1).any():
+        notes.append("Hollow: a single seed, without an interval.")
+    if (frame.ceiling < 99.95).any():
+        notes.append("Dashed grey: the ceiling, the share of the targets that can be known.")
+    return [note for note in notes if note]
+
+
+def _change(setting: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
+    """The variables in which they differ."""
+    return [name for name, value in setting.items() if value != baseline[name]]
+
+
+def _in_order(variables: list[str]) -> list[str]:
+    """In the order of the usual ones, any other last."""
+    known = list(_NAMES)
+    return sorted(variables, key=lambda name: (known.index(name) if name in known else len(known), name))
+
+
+def _short(value: float) -> str:
+    """``12.8k``, ``0.2``."""
+    return f"{value / 1000:g}k" if value >= 1000 and not math.fmod(value, 100) else f"{value:g}"

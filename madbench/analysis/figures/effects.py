@@ -1,0 +1,176 @@
+"""What each factor is worth, as a forest plot: a panel a task, a row a factor, interactions below."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from madbench.analysis.attribution import LEVEL
+from madbench.analysis.attribution_table import LOSS, AttributionTable
+from madbench.analysis.figures.style import (
+    COLORS,
+    GREY,
+    TITLES,
+    add_legend,
+    add_texts,
+    new_figure,
+    panels,
+    style,
+    texts_height,
+)
+from madbench.analysis.scores import MAD_AVERAGE
+
+TYPES = dict.fromkeys(("protocol", "kind", "row", "quantity", "given", "without"), str)
+TYPES |= {"pairs": int, "seeds": int} | dict.fromkeys(("difference", "low", "high", "p_holm"), float)
+"""Columns of :func:`effects_frame`."""
+
+_FEW = 12  # rows of which the panels fit in two lines
+_CLAIMED, _PAIR = COLORS[0], COLORS[6]
+
+
+def effects_frame(table: AttributionTable, protocol: str) -> pd.DataFrame:
+    """What :func:`effects_figure` draws, a mark a row.
+
+    Columns: protocol, kind (``effect``; ``pair`` of labels, given and without; ``interaction`` larger than the noise),
+    row (its name), quantity, given, without, pairs, seeds, difference in percentage points (of L5 in nats per token),
+    low, high (ends of the 95% interval), p_holm. What does not exist is NaN.
+    """
+    names = {one.contrast.name: _row_name(one.contrast.name) for one in table.effects}
+    frame = pd.DataFrame(table.records())
+    larger = frame.p_holm.astype(float) <= LEVEL
+    frame = frame[(frame.kind != "interaction") | larger]
+    short = {one.first.name: one.first.short_name for one in table.interactions}
+    short |= {one.second.name: one.second.short_name for one in table.interactions}
+    rows = [
+        f"{short[contrast]} x {short[second]}" if kind == "interaction" else names[contrast]
+        for kind, contrast, second in zip(frame.kind, frame.contrast, frame.second)
+    ]
+    frame = frame.assign(protocol=protocol, row=rows)[list(TYPES)]
+    return frame.fillna({"given": "", "without": ""}).astype(TYPES)
+
+
+def effects_figure(frame: pd.DataFrame) -> Figure:
+    """The figure of an :func:`effects_frame`."""
+    factors = _in_order(frame, "effect")
+    interactions = _in_order(frame, "interaction")
+    places = {name: i for i, name in enumerate(factors)}
+    places |= {name: len(factors) + 0.5 + i for i, name in enumerate(interactions)}
+    quantities = [name for name in TITLES if name in set(frame.quantity)]
+    notes = _notes(frame)
+    columns = min(len(quantities), 4) if len(places) <= _FEW else len(quantities)
+    lines = -(-len(quantities) // columns)
+    width = max(6.0, 1.7 + 1.55 * columns)
+    height = 0.75 + lines * (0.65 + 0.24 * (len(places) + bool(interactions) / 2)) + texts_height(notes, width)
+    with style():
+        figure = new_figure("effects", width, height)
+        drawn, free = panels(figure, len(quantities), columns, sharey=True)
+        reach = _reach(frame[frame.quantity != LOSS])
+        for axes, quantity in zip(drawn, quantities):
+            of_it = frame[frame.quantity == quantity]
+            limit = _reach(of_it) if quantity == LOSS else reach
+            _draw(axes, of_it, places, limit)
+            axes.set_title(TITLES[quantity], fontweight="bold" if quantity in (MAD_AVERAGE, LOSS) else "normal")
+            if quantity == LOSS:
+                axes.set_xlabel("nats per token\n(less is better)")
+            elif axes in drawn[(lines - 1) * columns :]:
+                axes.set_xlabel("percentage points")
+            axes.set_xlim(-limit, limit)
+            if interactions:
+                axes.axhline(len(factors) - 0.25, color=GREY, linewidth=0.8)
+        drawn[0].set_yticks([*places.values()], [*places])
+        drawn[0].set_ylim(max(places.values()) + 0.6, -0.6)
+        add_texts(figure, "What each factor is worth", notes)
+        add_legend(figure, _handles(frame), free, is_below=True)
+    return figure
+
+
+def _draw(axes: Axes, frame: pd.DataFrame, places: dict[str, float], limit: float) -> None:
+    """One quantity; an interval that goes beyond ``limit`` ends in an arrow there."""
+    axes.axvline(0, color="black", linewidth=0.8)
+    for i, place in enumerate(places.values()):
+        if i % 2 == 0:
+            axes.axhspan(place - 0.5, place + 0.5, color="#f2f2f2", linewidth=0, zorder=0)
+    for one in frame.itertuples():
+        place = places[one.row]
+        if one.kind == "pair":
+            axes.plot([one.difference], [place + 0.3], "o", color=_PAIR, markersize=3, mew=0, alpha=0.8)
+            continue
+        has_interval = not math.isnan(one.low)
+        color = _CLAIMED if one.p_holm <= LEVEL else GREY
+        if has_interval:
+            axes.plot([max(one.low, -limit), min(one.high, limit)], [place, place], color=color, linewidth=1.6)
+            for end, marker in ((one.low, "<"), (one.high, ">")):
+                if abs(end) > limit:
+                    axes.plot([math.copysign(limit, end)], [place], marker, color=color, markersize=5, clip_on=False)
+        axes.plot([one.difference], [place], **_look(one.p_holm <= LEVEL, has_interval))
+
+
+def _look(is_claimed: bool, has_interval: bool) -> dict[str, object]:
+    """The marker of an estimate: filled where an effect may be claimed, a cross where it has no interval."""
+    if not has_interval:
+        return {"marker": "x", "color": GREY, "markersize": 5, "linestyle": ""}
+    color = _CLAIMED if is_claimed else GREY
+    return {"marker": "s", "color": color, "markersize": 6, "markerfacecolor": color if is_claimed else "white"}
+
+
+def _reach(frame: pd.DataFrame) -> float:
+    """Half of the width of an axis: all differences, and the intervals unless they are far longer."""
+    if frame.empty:
+        return 1.0
+    differences = frame.difference.abs().max() or 1.0
+    ends = frame[frame.kind != "pair"][["low", "high"]].abs().max().max()
+    return float(1.1 * max(differences, min(2 * differences, 0.0 if math.isnan(ends) else ends)))
+
+
+def _handles(frame: pd.DataFrame) -> list[Line2D]:
+    estimates = frame[frame.kind != "pair"]
+    is_claimed = estimates.p_holm <= LEVEL
+    handles = []
+    for texts, is_there, look in (
+        ("differs from 0", is_claimed.any(), (True, True)),
+        ("not claimed", (~is_claimed & estimates.low.notna()).any(), (False, True)),
+        ("no interval", estimates.low.isna().any(), (False, False)),
+    ):
+        if is_there:
+            line = {"linewidth": 1.6, "linestyle": "-"} if look[1] else {}
+            handles.append(Line2D([], [], **_look(*look) | line, label=texts))
+    handles.append(Line2D([], [], color=_PAIR, marker="o", markersize=3, ls="", mew=0, label="a pair of labels"))
+    return handles
+
+
+def _notes(frame: pd.DataFrame) -> list[str]:
+    notes = [
+        *frame.protocol.unique(),
+        "Effect: a label with the factor less the one without, paired by seed, mean over the pairs of labels that differ"
+        " in it alone.",
+    ]
+    estimates = frame[frame.kind != "pair"]
+    if (estimates.low.notna() & estimates.p_holm.notna()).any():
+        notes.append("Bars: 95% intervals, Student's t over pairs.")
+    if (estimates.low.notna() & estimates.p_holm.isna()).any():
+        notes.append("Where no factor has two pairs, bars are over the seeds of one pair and claim nothing of the factor.")
+    if (estimates.p_holm <= LEVEL).any():
+        notes.append("Filled: p of at most 0.05 after Holm over the panel.")
+    if (estimates.kind == "interaction").any():
+        notes.append("a x b, below the line: by how much more a is worth where b is given; only those beyond the noise.")
+    effects = frame[frame.kind == "effect"]
+    notes.append(f"Pairs a factor: {_range(effects.pairs)}; seeds: {_range(effects.seeds)}.")
+    return notes
+
+
+def _range(counts: pd.Series) -> str:
+    return " to ".join(map(str, sorted({counts.min(), counts.max()})))
+
+
+def _in_order(frame: pd.DataFrame, kind: str) -> list[str]:
+    return list(dict.fromkeys(frame[frame.kind == kind].row))
+
+
+def _row_name(contrast: str) -> str:
+    """``conv: c against none`` -> ``conv: c``."""
+    return contrast.removesuffix(" against none")

@@ -1,0 +1,152 @@
+"""Learning curves of MAD runs: accuracy or loss against the optimiser step, a panel a task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from madbench.analysis.figures.style import (
+    TITLES,
+    LabelStyle,
+    add_legend,
+    add_texts,
+    label_handles,
+    label_styles,
+    new_figure,
+    panels,
+    seeds_text,
+    style,
+    texts_height,
+)
+from madbench.analysis.scores import setting_scores
+from madbench.errors import ConfigError
+from madbench.runs import Run
+
+Quantity = Literal["accuracy", "loss"]
+
+TYPES = dict.fromkeys(("protocol", "task", "label"), str) | {"seed": int}
+TYPES |= dict.fromkeys(("id", "status", "split"), str) | {"epoch": int, "step": int}
+TYPES |= dict.fromkeys(("accuracy", "loss", "train_loss"), float)
+"""Columns of :func:`learning_frame`."""
+
+_AXES = {"accuracy": "accuracy, %", "loss": "loss, nats per target"}
+_MOST_BANDS = 8  # labels, beyond which bands hide each other
+
+
+def learning_frame(collected: pd.DataFrame, read: Callable[[str], Run], protocol: str) -> pd.DataFrame:
+    """The curves of the chosen runs of every task's first setting, one row an evaluation.
+
+    Args:
+        collected: :func:`madbench.analysis.scores.collect` of one protocol, the baseline setting of a task first.
+        read: the run of an id, with its curve.
+        protocol: sentences about what the runs share.
+
+    Columns: protocol, task, label, seed, id, status, split (that evaluations are on), epoch, step, accuracy in percent,
+    loss and train_loss in nats per target. Of a seed of which no run finished, it is its first diverged run.
+    """
+    baselines = collected.groupby("task", sort=False).setting.first()
+    of_baseline = collected[collected.setting == collected.task.map(baselines)]
+    keys = ["label", "task", "seed"]
+    chosen = setting_scores(of_baseline).dropna(subset="id").set_index(keys).id
+    diverged = of_baseline[of_baseline.status == "diverged"].drop_duplicates(keys).set_index(keys).id
+    rows: list[dict[str, Any]] = []
+    for (label, task, seed), run_id in chosen.combine_first(diverged).reindex(_in_order(of_baseline, keys)).dropna().items():
+        run = read(run_id)
+        base = {"protocol": protocol, "task": task, "label": label, "seed": seed}
+        base |= {"id": run_id, "status": run.record.status}
+        for row in run.record.curve:
+            split, accuracy = next(
+                (split, row[f"{split}_{name}"])
+                for split, name in (("validation", "token_accuracy"), ("test", "batch_macro_accuracy"))
+                if f"{split}_loss" in row
+            )
+            numbers = {"accuracy": 100 * accuracy, "loss": row[f"{split}_loss"], "train_loss": row["train_loss"]}
+            rows.append(base | {"split": split, "epoch": row["epoch"], "step": row["step"]} | numbers)
+    return pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
+
+
+def learning_figure(
+    frame: pd.DataFrame, y: Quantity = "accuracy", styles: Mapping[str, LabelStyle] | None = None
+) -> Figure:
+    """The figure of a :func:`learning_frame`: means over seeds, bands from the lowest to the highest one.
+
+    A run that stopped early keeps its last value. A diverged run is a thin line of its own that ends in a cross.
+    Raises ``ConfigError`` where no run was evaluated.
+    """
+    frame = frame.replace([math.inf, -math.inf], math.nan).dropna(subset=y)
+    if frame.empty:
+        raise ConfigError("no run was evaluated even once: there is no curve to draw")
+    labels = list(dict.fromkeys(frame.label))
+    styles = styles or label_styles(labels)
+    tasks = [task for task in TITLES if task in set(frame.task)]
+    notes = _notes(frame, y, len(labels))
+    columns = min(3, len(tasks))
+    lines = -(-len(tasks) // columns)
+    width = 1.9 + 2.7 * columns + 1.2 * ((len(labels) - 1) // 24)
+    height = max(lines * 2.3, min(24, len(labels)) * 0.185) + 0.1 + texts_height(notes, width)
+    with style():
+        figure = new_figure("learning", width, height)
+        drawn, free = panels(figure, len(tasks), columns, sharey=y == "accuracy")
+        for axes, task in zip(drawn, tasks):
+            of_task = frame[frame.task == task]
+            for label in labels:
+                of_label = of_task[of_task.label == label]
+                _draw(axes, [run for _, run in of_label.groupby("seed")], y, styles[label], len(labels) <= _MOST_BANDS)
+            axes.set_title(TITLES[task])
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+            axes.set_xlim(left=0)
+            if y == "loss":
+                axes.set_ylim(bottom=0)
+        if y == "accuracy":
+            drawn[0].set(ylim=(-3, 103), yticks=[0, 25, 50, 75, 100])
+        for axes in drawn[::columns]:
+            axes.set_ylabel(_AXES[y])
+        for axes in drawn[(lines - 1) * columns :]:
+            axes.set_xlabel("optimiser steps")
+        add_texts(figure, f"MAD: {frame.split.iloc[0]} {y} in training", notes)
+        add_legend(figure, label_handles(styles, {label: label for label in labels}), free)
+    return figure
+
+
+def _draw(axes: Axes, runs: list[pd.DataFrame], y: Quantity, look: LabelStyle, has_band: bool) -> None:
+    """One label."""
+    finished = [run.set_index("step")[y] for run in runs if (run.status == "finished").all()]
+    for run in runs:
+        if (run.status != "finished").any():
+            axes.plot(run.step, run[y], color=look.color, linewidth=0.8)
+            axes.plot(run.step.iloc[-1:], run[y].iloc[-1:], "x", color=look.color)
+    if not finished:
+        return
+    values = pd.concat(finished, axis=1).sort_index().ffill()
+    if len(finished) > 1 and has_band:
+        low, high = values.min(axis=1), values.max(axis=1)
+        axes.fill_between(values.index, low, high, color=look.color, alpha=0.15, linewidth=0)
+    means = values.mean(axis=1)
+    axes.plot(means.index, means, **look.line | look.mark(len(finished) == 1), markevery=[-1], clip_on=False)
+
+
+def _notes(frame: pd.DataFrame, y: Quantity, labels: int) -> list[str]:
+    finished = frame[frame.status == "finished"]
+    counts = finished.groupby(["task", "label"]).seed.nunique()
+    (split,) = frame.split.unique()
+    notes = [*frame.protocol.unique(), f"On the {split} data, after every epoch.", seeds_text(counts)]
+    if (counts > 1).any():
+        notes.append("Lines: means over seeds." + " Bands: lowest to highest seed." * (labels <= _MOST_BANDS))
+    if (counts == 1).any():
+        notes.append("Hollow end: a single seed.")
+    ends = finished.groupby(["task", "label", "seed"]).step.max()
+    if (ends < ends.groupby(["task", "label"]).transform("max")).any():
+        notes.append("A run that stopped early keeps its last value.")
+    if (frame.status == "diverged").any():
+        notes.append("Cross: diverged.")
+    return [note for note in notes if note]
+
+
+def _in_order(collected: pd.DataFrame, keys: list[str]) -> pd.MultiIndex:
+    return pd.MultiIndex.from_frame(collected[keys].drop_duplicates())

@@ -1,0 +1,183 @@
+"""Accuracy on the MAD tasks: a panel a task, a row a label, a point a seed, the mean and its interval on top."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from madbench.analysis.figures.style import (
+    GREY,
+    SMALLEST,
+    TITLES,
+    LabelStyle,
+    add_legend,
+    add_texts,
+    label_styles,
+    new_figure,
+    panels,
+    seeds_text,
+    style,
+    texts_height,
+)
+from madbench.analysis.scores import MAD_AVERAGE, published_scores, with_average
+from madbench.analysis.statistics import mean_interval
+from madbench.tasks import TASK_NAMES
+
+TYPES = dict.fromkeys(("protocol", "task", "label", "mark"), str)
+TYPES |= dict.fromkeys(("seed", "accuracy", "low", "high"), float) | {"n": int, "state": str}
+"""Columns of :func:`mad_frame`."""
+
+_FEW = 12  # labels of which the panels fit in two rows
+_REFERENCES = {"ceiling": {"linestyle": (0, (6, 2))}, "chance": {"linestyle": (0, (1, 1.5))}}
+_PUBLISHED = {"marker": "D", "markersize": 4.5, "markerfacecolor": "none", "markeredgecolor": GREY, "linestyle": ""}
+
+
+def mad_frame(
+    cells: pd.DataFrame, protocol: str, chances: Mapping[str, float] = {}, shows_published: bool = False
+) -> pd.DataFrame:
+    """What :func:`mad_figure` draws, a mark a row.
+
+    Args:
+        cells: :func:`madbench.analysis.scores.scores` of one protocol; a seed counts once all its jobs are done.
+        protocol: sentences about what the runs share.
+        chances: percent that guessing gives, by task.
+        shows_published: whether the numbers may be set against the published ones.
+
+    Columns: protocol, task (``mad_average`` where all six are there), label, mark, seed, accuracy in percent, low, high
+    (ends of the 95% interval over seeds), n, state. Marks: ``mean``; ``seed``; ``published``; ``ceiling`` where it is
+    below 100, and ``chance``, without a label. ``state`` says why a mean has no accuracy.
+    """
+    whole = with_average(cells[cells.done == cells.expected])
+    whole = whole[[*cells.columns]] if len(whole) else cells.iloc[:0]
+    has_average = set(TASK_NAMES) <= set(cells.task)
+    tasks = [task for task in TASK_NAMES if task in set(cells.task)] + [MAD_AVERAGE] * has_average
+    rows: list[dict[str, Any]] = []
+    for task in tasks:
+        of_task = whole[whole.task == task]
+        ceiling = math.nan if task == MAD_AVERAGE else of_task.ceiling.mean()
+        for name, value in (("ceiling", ceiling), ("chance", _chance(task, chances))):
+            if value < 99.95:
+                rows.append({"task": task, "label": "", "mark": name, "accuracy": value})
+        for label in cells.label.unique():
+            seeds = of_task[of_task.label == label]
+            begun = cells[(cells.label == label) & (cells.done > 0) & ((cells.task == task) | (task == MAD_AVERAGE))]
+            finished = seeds.dropna(subset="accuracy")
+            state = _state(len(seeds), len(seeds) - len(finished), len(begun) > 0)
+            mean, low, high = (math.nan,) * 3 if state else mean_interval(finished.accuracy.to_numpy())
+            base = {"task": task, "label": label}
+            interval = {"accuracy": mean, "low": low, "high": high, "n": len(finished)}
+            rows.append(base | {"mark": "mean", "state": state} | interval)
+            rows += [
+                base | {"mark": "seed", "seed": float(seed), "accuracy": accuracy}
+                for seed, accuracy in zip(finished.seed, finished.accuracy)
+            ]
+            if shows_published and label in published_scores():
+                rows.append(base | {"mark": "published", "accuracy": published_scores()[label][task]})
+    frame = pd.DataFrame(rows, columns=list(TYPES)).assign(protocol=protocol)
+    return frame.fillna({"n": 0, "state": ""}).astype(TYPES)
+
+
+def mad_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | None = None) -> Figure:
+    """The figure of a :func:`mad_frame`; a label keeps its style of ``styles``."""
+    labels = [label for label in frame.label.unique() if label]
+    styles = styles or label_styles(labels)
+    tasks = [task for task in TITLES if task in set(frame.task)]
+    notes = _notes(frame)
+    columns = min(len(tasks), 4) if len(labels) <= _FEW else len(tasks)
+    lines = -(-len(tasks) // columns)
+    row = 0.26 if len(labels) <= _FEW else 0.21
+    width = max(5.5, 1.2 + 1.75 * columns)
+    height = 0.5 + lines * (0.6 + row * len(labels)) + texts_height(notes, width)
+    with style():
+        figure = new_figure("mad", width, height)
+        drawn, free = panels(figure, len(tasks), columns, sharex=True, sharey=True)
+        for axes, task in zip(drawn, tasks):
+            _draw(axes, frame[frame.task == task], labels, styles)
+            axes.set_title(TITLES[task], fontweight="bold" if task == MAD_AVERAGE else "normal")
+        for axes in drawn[(lines - 1) * columns :]:
+            axes.set_xlabel("accuracy, %")
+        drawn[0].set(xlim=(-5, 105), xticks=[0, 25, 50, 75, 100])
+        drawn[0].set_yticks(range(len(labels)), labels)
+        drawn[0].set_ylim(len(labels) - 0.4, -0.6)
+        add_texts(figure, "MAD: accuracy by task and label", notes)
+        add_legend(figure, _handles(frame), free, is_below=True)
+    return figure
+
+
+def _draw(axes: Axes, frame: pd.DataFrame, labels: Sequence[str], styles: Mapping[str, LabelStyle]) -> None:
+    """One task."""
+    for mark, of_mark in frame[frame.label == ""].groupby("mark"):
+        axes.axvline(of_mark.accuracy.iloc[0], color=GREY, linewidth=1, **_REFERENCES[mark])
+    for i, label in enumerate(labels):
+        of_label = frame[frame.label == label]
+        if i % 2 == 0:
+            axes.axhspan(i - 0.5, i + 0.5, color="#f2f2f2", linewidth=0, zorder=0)
+        (mean,) = of_label[of_label.mark == "mean"].itertuples()
+        seeds = of_label[of_label.mark == "seed"].accuracy
+        published = of_label[of_label.mark == "published"].accuracy
+        color = styles[label].color
+        if mean.n > 1 or mean.state:
+            axes.plot(seeds, [i + 0.32] * len(seeds), "o", color=color, markersize=3, alpha=0.6, mew=0)
+        if not math.isnan(mean.low):
+            axes.plot([max(mean.low, -5), min(mean.high, 105)], [i, i], color=color, linewidth=1.6)
+        if not mean.state:
+            axes.plot([mean.accuracy], [i], linestyle="", **styles[label].mark(mean.n == 1))
+        else:
+            place = max((22, 50, 78), key=lambda place: min([abs(place - x) for x in published], default=place < 30))
+            behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
+            axes.text(place, i, mean.state, ha="center", va="center", size=SMALLEST, color=GREY, style="italic", bbox=behind)
+        axes.plot(published, [i - 0.26] * len(published), **_PUBLISHED)
+
+
+def _handles(frame: pd.DataFrame) -> list[Line2D]:
+    """What the marks mean, those that are there."""
+    means = frame[(frame.mark == "mean") & (frame.state == "")]
+    marks = set(frame.mark)
+    handles = []
+    if (means.n > 1).any():
+        handles.append(Line2D([], [], color="black", marker="o", markersize=6, linewidth=1.6, label="mean, 95% interval"))
+        handles.append(Line2D([], [], color="black", marker="o", markersize=3, alpha=0.55, ls="", mew=0, label="one seed each"))
+    if (means.n == 1).any():
+        single = {"markerfacecolor": "white"}
+        handles.append(Line2D([], [], color="black", marker="o", markersize=6, ls="", label="single seed", **single))
+    if "published" in marks:
+        handles.append(Line2D([], [], **_PUBLISHED, label="published"))
+    for name, line in _REFERENCES.items():
+        if name in marks:
+            handles.append(Line2D([], [], color=GREY, linewidth=1, **line, label=name))
+    return handles
+
+
+def _notes(frame: pd.DataFrame) -> list[str]:
+    means = frame[frame.mark == "mean"]
+    notes = [*frame.protocol.unique(), seeds_text(means.n)]
+    if (means.n > 1).any():
+        notes.append("Bars: 95% intervals of the mean, Student's t over seeds.")
+    if ((means.n == 1) & (means.state == "")).any():
+        notes.append("Hollow: a single seed, without an interval.")
+    if "ceiling" in set(frame.mark):
+        notes.append("Ceiling: share of the targets that can be known.")
+    if "chance" in set(frame.mark):
+        notes.append("Chance: a guess among the tokens that are ever asked for.")
+    return [note for note in notes if note]
+
+
+def _state(seeds: int, diverged: int, is_begun: bool) -> str:
+    if diverged:
+        return "diverged" if seeds == diverged else f"{diverged}/{seeds} diverged"
+    if seeds:
+        return ""
+    return "unfinished" if is_begun else "not run"
+
+
+def _chance(task: str, chances: Mapping[str, float]) -> float:
+    if task == MAD_AVERAGE:
+        return float(np.mean(list(chances.values()))) if set(TASK_NAMES) <= set(chances) else math.nan
+    return chances.get(task, math.nan)

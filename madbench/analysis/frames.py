@@ -1,0 +1,38 @@
+"""The CSV of what a figure draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from madbench.errors import ConfigError
+from madbench.files import explain_os_errors, write_atomically
+
+
+def write_frame(frame: pd.DataFrame, path: Path) -> None:
+    """Writes what a figure draws as CSV; :func:`read_frame` gives the very same back."""
+    with explain_os_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, frame.to_csv(index=False, lineterminator="\n").encode())
+
+
+def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame:
+    """The frame of a CSV file with the columns of ``types``; an empty cell is NaN, of a column of text the empty text.
+
+    Raises ``ConfigError`` where the file is none that :func:`write_frame` wrote, calling it ``what``.
+    """
+    try:
+        frame = pd.read_csv(path, dtype=str, encoding="utf-8", keep_default_na=False)
+        missing = [name for name in types if name not in frame]
+        if missing:
+            raise ConfigError(f"{path}: no {what}: without column {missing[0]!r}")
+        frame = frame[list(types)]
+        numbers = [name for name, kind in types.items() if kind is not str]
+        frame[numbers] = frame[numbers].replace("", "nan")
+        return frame.astype(dict(types))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:  # pandas' parser errors, undecodable bytes and cells that are no numbers
+        raise ConfigError(f"{path}: no {what}: {str(error).strip()}") from error

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import enum
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from madbench.cli.options import (
+    LABELS_HELP,
+    RESULTS,
+    Counting,
+    CountingOption,
+    Fidelity,
+    FidelityOption,
+    LanguageProtocolOption,
+    ProfileOption,
+    ResultsOption,
+    StoredTasksOption,
+    labels_and_overrides,
+    split_list,
+)
+from madbench.cli.selection import mad_tasks_of, runs_of_one_protocol, stored_experiment
+from madbench.errors import ConfigError, StoreError, did_you_mean
+
+if TYPE_CHECKING:
+    from madbench.analysis.figures.kinds import Material
+
+_KINDS = ("mad", "learning", "loss", "effects", "budget", "difficulty")
+
+
+class LearningQuantity(str, enum.Enum):
+    accuracy = "accuracy"
+    loss = "loss"
+
+
+class Cost(str, enum.Enum):
+    budget_ratio = "budget_ratio"
+    mixer_parameters = "mixer_parameters"
+
+
+def plot(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KIND|LABEL|KEY=VALUE",
+            help="Kinds of figures: mad, learning, loss, effects, budget, difficulty; all by default. "
+            + LABELS_HELP + " All labels in the store by default.",
+        ),
+    ] = None,
+    y: Annotated[
+        LearningQuantity | None, typer.Option("--y", help="What learning curves show.", show_default="accuracy")
+    ] = None,
+    cost: Annotated[
+        Cost | None, typer.Option("--cost", help="What the budget figure counts.", show_default="budget_ratio")
+    ] = None,
+    profile: ProfileOption = "quick",
+    tasks: StoredTasksOption = None,
+    fidelity: FidelityOption = Fidelity.corrected,
+    budget: CountingOption = Counting.strict,
+    protocol: LanguageProtocolOption = None,
+    results: ResultsOption = RESULTS,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the files.", show_default="RESULTS/plots")
+    ] = None,
+) -> None:
+    """Draw what the store holds under one protocol: a PNG, a PDF and the CSV of exactly what is drawn, a kind each.
+
+    mad         accuracy per task by label, with intervals and every seed
+    learning    accuracy or loss of the MAD runs against the step
+    loss        loss curves of the language models; more of it: madbench lm plot
+    effects     what each factor of the labels is worth, as madbench attribute
+    budget      accuracy and L5 against the parameters, with the Pareto front
+    difficulty  accuracy against length, vocabulary, examples and noise
+
+    [bold]Examples[/bold]
+
+      madbench plot
+      madbench plot mad effects @table1 --profile full
+      madbench plot learning S-c R-cg-q-12o -t in_context_recall --y loss
+      madbench plot budget --cost mixer_parameters --output slides
+    """
+    from madbench.analysis.figures.files import save_figure
+    from madbench.analysis.figures.kinds import KINDS, NothingToDrawError
+    from madbench.analysis.frames import write_frame
+
+    asked, rest = _split(words or [])
+    kinds = asked or list(KINDS)
+    choices: dict[str, dict[str, str]] = {}
+    for option, name, value, kind in (("--y", "y", y, "learning"), ("--cost", "x", cost, "budget")):
+        if value is not None and kind not in kinds:
+            raise ConfigError(f"{option} {value.value}: has no effect on {', '.join(kinds)}; it is for {kind}")
+        if value is not None:
+            choices[kind] = {name: value.value}
+    halves = {half for kind in kinds for half in KINDS[kind].halves}
+    material = _material(kinds, halves, rest, profile, split_list(tasks), fidelity, budget, protocol, results)
+    styles = material.styles
+    reasons = {}
+    for kind in kinds:
+        try:
+            frame = KINDS[kind].frame(material)
+            figure = KINDS[kind].draw(frame, styles=styles, **choices.get(kind, {}))
+        except NothingToDrawError as error:
+            if asked:
+                raise StoreError(f"{results}: {kind}: {error}") from error
+            reasons[kind] = str(error)
+            continue
+        stem = (output or results / "plots") / KINDS[kind].file
+        path = stem.with_name(f"{stem.name}.csv")
+        write_frame(frame, path)
+        for written in (path, *save_figure(figure, stem)):
+            print(written)
+    for kind, reason in reasons.items():
+        print(f"left out: {kind}: {reason}", file=sys.stderr)
+    if len(reasons) == len(kinds):
+        raise StoreError(f"{results}: there is nothing to draw; madbench run G-cg-q-12o makes runs")
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """The kinds among ``words``, each once, and the other words. Raises ``ConfigError`` for a kind that is none."""
+    from madbench.labels import ALIASES
+
+    kinds = [word for word in words if word in _KINDS]
+    others = [word for word in words if word not in _KINDS]
+    known = {name.lower() for name in ALIASES}
+    for word in others:
+        if re.fullmatch("[a-z]{2,}", word) and word not in known:
+            raise ConfigError(f"{word!r} is neither a kind of figure nor a label{did_you_mean(word, _KINDS)}")
+    return [kind for kind in _KINDS if kind in kinds], others
+
+
+def _material(
+    kinds: list[str],
+    halves: set[str],
+    words: list[str],
+    profile: str,
+    tasks: list[str] | None,
+    fidelity: Fidelity,
+    budget: Counting,
+    protocol: str | None,
+    results: Path,
+) -> Material:
+    """The runs of the chosen protocols; a half without runs is left out where the other one has some."""
+    from madbench.analysis.figures.kinds import Material
+    from madbench.labels import expand
+    from madbench.language_jobs import TASK
+    from madbench.runs import Store
+
+    names = ", ".join(kinds)
+    if protocol and "language" not in halves:
+        raise ConfigError(f"--protocol {protocol}: has no effect on {names}, which are of MAD tasks")
+    if halves == {"language"}:
+        if tasks and tasks != [TASK]:
+            raise ConfigError(f"--tasks {','.join(tasks)}: has no effect on {names}, which is of {TASK}")
+        tasks = [TASK]
+    elif tasks == [TASK] and "language" not in halves:
+        raise ConfigError(f"--tasks {TASK}: {names} have only MAD tasks; madbench plot loss draws language models")
+    named, overrides = labels_and_overrides(words)
+    labels = expand(named)
+    mad_tasks = mad_tasks_of(tasks, overrides, profile, fidelity, protocol)
+    store = Store.open(results, create=False)
+
+    runs, sentences = [], []
+    if "language" in halves and (tasks is None or TASK in tasks):
+        is_asked = tasks is not None or protocol is not None
+        nothing = "there are no language-model runs as asked"
+        runs, sentences = runs_of_one_protocol(results, labels, budget, protocol, is_asked, bool, nothing)
+    if "mad" not in halves or mad_tasks == []:
+        return Material(store, None, runs, sentences)
+    try:
+        made = stored_experiment(labels, overrides, profile, mad_tasks, fidelity, budget, results)
+    except StoreError as error:
+        if not runs:
+            raise
+        return Material(store, None, runs, sentences, str(error).removeprefix(f"{results}: "))
+    return Material(store, made, runs, sentences)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(plot)
