@@ -94,7 +94,7 @@ def _stored(
     results: Path,
 ) -> Stored:
     """The runs of one protocol of either half; a half that is neither stored nor asked for is left out."""
-    from madbench.analysis.scores import collect
+    from madbench.analysis.figures.kinds import Material
     from madbench.errors import StoreError
     from madbench.jobs import Job
     from madbench.labels import expand
@@ -108,21 +108,18 @@ def _stored(
     records = {run.job.id: run for run in store.runs(with_curves=False)}
     problems = list(store.problems)
     has_mad = any(isinstance(run.job, Job) for run in records.values())
-    made = collected = None
+    made, language, sentences = None, [], []
     if mad_tasks or (mad_tasks is None and (has_mad or not records)):
         made = stored_experiment(labels, overrides, profile, mad_tasks, fidelity, budget, results)
-        collected = collect(made.jobs, store)
-    language = []
     if tasks is None or TASK in tasks:
         is_asked = tasks is not None or protocol is not None
         nothing = "no language-model runs" + (f" of {', '.join(labels)}" if labels else "")
-        language, _ = runs_of_one_protocol(results, labels, budget, protocol, is_asked, bool, nothing)
+        language, sentences = runs_of_one_protocol(results, labels, budget, protocol, is_asked, bool, nothing)
     if made is None and not language:
         raise StoreError(f"{results}: no language-model runs of one protocol; name one with --protocol ID")
     if not labels:
-        found = {run.job.label for run in language}
-        labels = in_grammar_order(found | set(collected.label) if collected is not None else found)
-    return Stored(store, labels, made, collected, language, records, problems)
+        labels = in_grammar_order({run.job.label for run in language} | {job.label for job in (made.jobs if made else ())})
+    return Stored(Material(store, made, language, sentences), labels, records, problems)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import pandas as pd
-
 from madbench.analysis.attribution_table import LOSS, AttributionTable, attribution_table, estimate_text
+from madbench.analysis.figures.kinds import Material
 from madbench.analysis.findings import findings
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.language_runs import describe, only_protocol
 from madbench.analysis.language_table import language_table
 from madbench.analysis.loss_curves import run_losses
-from madbench.analysis.scores import MAD_AVERAGE, scores, setting_scores
+from madbench.analysis.scores import MAD_AVERAGE, setting_scores
 from madbench.analysis.tables import HEADINGS, ablation_table
-from madbench.experiment import Experiment, accuracy_meaning, caption, protocol_sentences
+from madbench.experiment import Experiment, caption
 from madbench.jobs import JobBase
 from madbench.language_jobs import TASK as LANGUAGE_MODEL
 from madbench.language_jobs import LanguageJob
 from madbench.report.build import Page
 from madbench.report.commands import job_words, language_words, protocol_words, seed_list
+from madbench.report.figures import page_figures
 from madbench.report.findings import page_claims
 from madbench.report.missing import Missing, missing_of_language, missing_of_mad
 from madbench.report.runs import ReportedRun, allocations, explanations, run_columns
@@ -48,55 +48,63 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Stored:
-    """What a report is made of: one protocol of either half, as far as it is in the store."""
+    """What a report is made of."""
 
-    store: Store
+    material: Material
+    """One protocol of either half, as far as it is in the store."""
     labels: Sequence[str]
     """Those that were named, or else all that are stored, in the order of the tables."""
-    experiment: Experiment | None
-    """The MAD half."""
-    collected: pd.DataFrame | None
-    """:func:`madbench.analysis.scores.collect` of its jobs."""
-    language: Sequence[Run]
-    """The language-model runs, with their curves; of one protocol."""
     records: Mapping[str, Run]
     """Every readable run of the store, without curves, by id."""
     problems: Sequence[str] = ()
     """Why folders of the store could not be read."""
 
+    @property
+    def experiment(self) -> Experiment | None:
+        """The MAD half."""
+        return self.material.experiment
+
+    @property
+    def language(self) -> Sequence[Run]:
+        """The language-model half, with curves."""
+        return self.material.language_runs
+
+    @property
+    def store(self) -> Store:
+        return self.material.store
+
 
 def page_of(stored: Stored, command: str, written: datetime) -> Page:
     """The report of what is ``stored``."""
-    experiment, collected, language = stored.experiment, stored.collected, stored.language
+    material, experiment, language = stored.material, stored.experiment, stored.language
     tables: list[PageTable] = []
     cells = losses = None
     chosen: set[str] = set()
-    sentences: list[str] = []
-    if experiment is not None and collected is not None:
+    if experiment is not None:
+        cells, collected = material.cells, material.collected
         chosen = set(setting_scores(collected).id.dropna())
-        cells = scores(collected)
         tables.append(mad_page_table(ablation_table(cells, experiment.tasks, caption(experiment, collected))))
-        sentences += [f"MAD: {accuracy_meaning(experiment.fidelity)}.", *protocol_sentences(experiment, collected)]
     if language:
         losses = run_losses(language, ())
         labels = [label for label in stored.labels if label in set(losses.label)]
         tables.append(language_page_table(language_table(language, labels)))
-        sentences.append(f"Language model: {describe(only_protocol(language), language[0])}.")
+    sentences = [material.both_sentences]
     factors = attribution_table(cells, losses, sentences)
     claims = findings_table(findings(cells, losses, None, *_options(stored)), sentences)
     runs = _reported(stored, chosen)
-    shared = _data(stored, runs, factors)
+    figures, not_drawn = page_figures(material)
     return Page(
         lead=_lead(stored),
         tiles=_tiles(runs),
         facts=_facts(stored, runs),
-        missing=_missing(stored, len(runs)),
+        missing=_missing(stored, not_drawn),
         bad_runs=[run for run in runs if run.record and run.record.status != "finished"],
         tables=tables,
         factors=attribution_page_table(factors) if factors.effects else None,
         budget=budget_page_table(allocations(runs)),
-        data=shared,
+        data=_data(stored, runs, factors),
         command=command,
+        figures=figures,
         claims=page_claims(claims, TITLES),
         findings_note=claims.caption,
         written=f"{written:%Y-%m-%d %H:%M} UTC",
@@ -284,10 +292,10 @@ def _dates(stored: Stored, runs: Sequence[ReportedRun]) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def _missing(stored: Stored, count: int) -> list[Missing]:
+def _missing(stored: Stored, not_drawn: Mapping[str, str]) -> list[Missing]:
     found: list[Missing] = []
-    if stored.experiment is not None and stored.collected is not None:
-        found += missing_of_mad(stored.experiment, stored.collected, stored.labels)
+    if stored.experiment is not None:
+        found += missing_of_mad(stored.experiment, stored.material.collected, stored.labels)
     else:
         found.append(Missing("No runs on the MAD tasks."))
     if stored.language:
@@ -298,6 +306,7 @@ def _missing(stored: Stored, count: int) -> list[Missing]:
     reported = sum(1 for job in _jobs(stored) if job.id in stored.records)
     if others := len(stored.records) - reported:
         found.append(Missing(f"{others:,} stored runs are of other labels or protocols, which are never mixed.", "madbench ls runs"))
+    found += [Missing(f"No figure “{figure}”: {reason}.") for figure, reason in not_drawn.items()]
     found += [Missing(f"Could not be read: {problem}") for problem in stored.problems]
     return found
 
