@@ -63,7 +63,7 @@ def report(
     from madbench.report.content import page_of
 
     named, overrides = labels_and_overrides(words or [])
-    stored = _stored(named, overrides, profile, split_list(tasks), fidelity, budget, protocol, results)
+    stored = stored_of(named, overrides, profile, split_list(tasks), fidelity, budget, protocol, results)
     command = shlex.join(["madbench", *sys.argv[1:]])
     page = page_of(stored, command, datetime.now(UTC))
     content = render(page)
@@ -83,7 +83,7 @@ def report(
             print(f"no browser found; open {path.resolve().as_uri()}", file=sys.stderr)
 
 
-def _stored(
+def stored_of(
     named: list[str],
     overrides: list[str],
     profile: str,

@@ -295,7 +295,7 @@ def _dates(stored: Stored, runs: Sequence[ReportedRun]) -> str:
 def _missing(stored: Stored, not_drawn: Mapping[str, str]) -> list[Missing]:
     found: list[Missing] = []
     if stored.experiment is not None:
-        found += missing_of_mad(stored.experiment, stored.material.collected, stored.labels)
+        found += missing_of_mad(stored.experiment, stored.material.collected, stored.labels, stored.records)
     else:
         found.append(Missing("No runs on the MAD tasks."))
     if stored.language:

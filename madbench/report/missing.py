@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -24,8 +24,10 @@ class Missing:
     """What would give it; empty where no single command does."""
 
 
-def missing_of_mad(experiment: Experiment, collected: pd.DataFrame, asked: Sequence[str]) -> list[Missing]:
-    """Labels without any run, seeds and jobs without a result, and labels of a single seed."""
+def missing_of_mad(
+    experiment: Experiment, collected: pd.DataFrame, asked: Sequence[str], records: Mapping[str, Run]
+) -> list[Missing]:
+    """Labels without any run, seeds and jobs without a result, and labels of a single seed; ``records`` are by id."""
     found = []
     begun = collected.label.unique()
     seeds = sorted(collected.seed.unique().tolist())
@@ -34,7 +36,7 @@ def missing_of_mad(experiment: Experiment, collected: pd.DataFrame, asked: Seque
         found.append(Missing(f"No run on the MAD tasks: {_named(without)}.", command))
     lacking = collected[collected.status.isin(["missing", "failed"])]
     if len(lacking):
-        failed = int((lacking.status == "failed").sum())
+        failed = sum(run_id in records for run_id in lacking.id)
         text = f"{len(lacking):,} of {len(collected):,} jobs on the MAD tasks have no result"
         text += f", {failed:,} of them failed" if failed else ""
         labels = lacking.label.unique().tolist()
