@@ -23,6 +23,7 @@ from madbench.tasks import TASK_NAMES
 MAD_AVERAGE = "mad_average"
 
 _METRICS = ("accuracy", "selection_accuracy", "ceiling")
+_SETTING = ("label", "task", "setting", "seed")
 _DETAILS = ("budget_ratio", "device", "path", "seconds")
 
 
@@ -62,17 +63,16 @@ def collect(jobs: Iterable[Job], store: Store) -> pd.DataFrame:
 def setting_scores(collected: pd.DataFrame) -> pd.DataFrame:
     """One row a label, task, setting and seed: the run whose learning rate and weight decay were chosen.
 
-    Columns: ``id`` of that run and its ``accuracy`` in percent, NaN where no run has finished; ``ceiling`` in percent;
-    ``done`` and ``expected`` jobs; ``diverged`` jobs; ``budget_ratio``.
+    Columns: ``accuracy`` in percent, NaN where no run has finished; ``ceiling`` in percent; ``done`` and ``expected``
+    jobs; ``diverged`` jobs; ``budget_ratio``.
     """
-    keys = ["label", "task", "setting", "seed"]
+    keys = list(_SETTING)
     jobs = collected.astype(dict.fromkeys((*_METRICS, "budget_ratio"), float))
     jobs["diverged"] = jobs.status == "diverged"
     jobs["done"] = jobs.diverged | (jobs.status == "finished")
     jobs["budget_ratio"] = jobs.budget_ratio.where(jobs.done)
-    finished = jobs[jobs.status == "finished"]
-    best = finished.sort_values("selection_accuracy", ascending=False, kind="stable").drop_duplicates(keys)
-    best = best[[*keys, "id"]].assign(accuracy=100 * best.accuracy, ceiling=100 * best.ceiling)
+    best = chosen_runs(jobs)
+    best = best[keys].assign(accuracy=100 * best.accuracy, ceiling=100 * best.ceiling)
     counts = jobs.groupby(keys, sort=False, as_index=False).agg(
         done=("done", "sum"),
         expected=("done", "size"),
@@ -80,6 +80,12 @@ def setting_scores(collected: pd.DataFrame) -> pd.DataFrame:
         budget_ratio=("budget_ratio", "mean"),
     )
     return counts.merge(best, on=keys, how="left")
+
+
+def chosen_runs(collected: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the runs whose learning rate and weight decay were chosen, one a label, task, setting and seed."""
+    finished = collected[collected.status == "finished"].astype({"selection_accuracy": float})
+    return finished.sort_values("selection_accuracy", ascending=False, kind="stable").drop_duplicates(list(_SETTING))
 
 
 def scores(collected: pd.DataFrame) -> pd.DataFrame:

@@ -47,7 +47,8 @@ def plot(
         typer.Argument(
             metavar="KIND|LABEL|KEY=VALUE",
             help="Kinds of figures: mad, learning, loss, effects, budget, difficulty; all by default. "
-            + LABELS_HELP + " All labels in the store by default.",
+            + LABELS_HELP
+            + " All labels in the store by default.",
         ),
     ] = None,
     y: Annotated[

@@ -34,15 +34,15 @@ def drawn(invoke):
 @pytest.fixture
 def no_drawing(monkeypatch):
     """The figures that were asked for, as the labels of their curves and the axis; none is drawn."""
-    from madbench.analysis import plots
+    from madbench.analysis.figures import files, loss_curves
 
     asked = []
 
     def figure(curves, x, log_x):
         asked.append((curves.label.unique().tolist(), x, log_x))
 
-    monkeypatch.setattr(plots, "loss_curve_figure", figure)
-    monkeypatch.setattr(plots, "save_figure", lambda figure, stem: [stem.with_name(f"{stem.name}.png")])
+    monkeypatch.setattr(loss_curves, "loss_curve_figure", figure)
+    monkeypatch.setattr(files, "save_figure", lambda figure, stem: [stem.with_name(f"{stem.name}.png")])
     return asked
 
 

@@ -27,6 +27,7 @@ from madbench.analysis.figures.style import (
     new_figure,
     panels,
     seeds_text,
+    settle,
     style,
     texts_height,
 )
@@ -46,7 +47,20 @@ TYPES |= dict.fromkeys(("budget_ratio", "mixer_parameters", "mean", "low", "high
 _COSTS = {"budget_ratio": "budget: mixer parameters over softmax attention's", "mixer_parameters": "mixer parameters"}
 _FEW = 12  # labels of which every one has its interval drawn
 _STEPS = (7, 14, 22, 32, 44, 58, 74, 92, 112, 134, 160)  # pt, from a point to its name
-_DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0.4), (1, -0.4), (-1, 0.4), (-1, -0.4))
+_DIRECTIONS = (
+    (1, 0),
+    (-1, 0),
+    (0, 1),
+    (0, -1),
+    (1, 1),
+    (1, -1),
+    (-1, 1),
+    (-1, -1),
+    (1, 0.4),
+    (1, -0.4),
+    (-1, 0.4),
+    (-1, -0.4),
+)
 _FRONT = (0, (4, 2))
 _SIDES = {1: "left", -1: "right", 0: "center"}
 
@@ -68,7 +82,9 @@ def mad_values(cells: pd.DataFrame, parameters: Mapping[tuple[str, str], float])
     by_label = costs.groupby("label").mean()
     keys = values.label if is_average else pd.MultiIndex.from_frame(values[["label", "task"]])
     values = values.rename(columns={"task": "quantity", "accuracy": "value"})
-    return values.assign(**{name: (by_label if is_average else costs)[name].reindex(keys).to_numpy() for name in by_label})
+    return values.assign(
+        **{name: (by_label if is_average else costs)[name].reindex(keys).to_numpy() for name in by_label}
+    )
 
 
 def language_values(runs: Sequence[Run]) -> pd.DataFrame:
@@ -137,16 +153,19 @@ def budget_figure(
         drawn, _ = panels(figure, len(quantities), columns)
         for axes, quantity in zip(drawn, quantities):
             _draw(axes, frame[frame.quantity == quantity], x, styles, is_crowded)
-            axes.set(xlabel=_COSTS[x], ylabel="L5, nats per token (less is better)" if quantity == LOSS else "accuracy, %")
+            axes.set(
+                xlabel=_COSTS[x], ylabel="L5, nats per token (less is better)" if quantity == LOSS else "accuracy, %"
+            )
             if len(quantities) > 1 or quantity != MAD_AVERAGE:
                 axes.set_title(TITLES[quantity])
             if x == "mixer_parameters":
                 axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         add_texts(figure, "What the parameters buy" + ": MAD average" * (quantities == [MAD_AVERAGE]), notes)
-        front = Line2D([], [], color=GREY, linewidth=1, linestyle=_FRONT, label="Pareto front: none is better at this cost or less")
+        front = Line2D(
+            [], [], color=GREY, linewidth=1, linestyle=_FRONT, label="Pareto front: none is better at this cost or less"
+        )
         add_legend(figure, [front], is_below=True)
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # the places of names are of this layout
+        settle(figure)
         for axes, quantity in zip(drawn, quantities):
             _name(axes, frame[frame.quantity == quantity], x, is_crowded)
     return figure
@@ -157,7 +176,9 @@ def _draw(axes: Axes, frame: pd.DataFrame, x: Cost, styles: Mapping[str, LabelSt
     for one in frame.itertuples():
         look, cost = styles[one.label], getattr(one, x)
         if one.n > 1:
-            axes.plot([cost, cost], [one.low, one.high], color=look.color, linewidth=1, alpha=0.35 if is_crowded else 0.8)
+            axes.plot(
+                [cost, cost], [one.low, one.high], color=look.color, linewidth=1, alpha=0.35 if is_crowded else 0.8
+            )
         axes.plot([cost], [one.mean], linestyle="", zorder=3, **look.mark(one.n == 1))
     cheapest, dearest = frame[x].min(), frame[x].max()
     span = max(dearest - cheapest, 0.1 * dearest)
@@ -243,7 +264,9 @@ def _notes(frame: pd.DataFrame, x: Cost) -> list[str]:
         notes.append("Hollow: a single seed, without an interval.")
     is_several = frame.quantity.nunique() > 1
     for what, is_so in (("diverged or unfinished", frame["mean"].isna()), ("of unknown cost", frame[x].isna())):
-        names = [f"{one.label} ({TITLES[one.quantity]})" if is_several else one.label for one in frame[is_so].itertuples()]
+        names = [
+            f"{one.label} ({TITLES[one.quantity]})" if is_several else one.label for one in frame[is_so].itertuples()
+        ]
         if names:
             notes.append(f"Left out, {what}: {', '.join(names)}.")
     return [note for note in notes if note]

@@ -23,6 +23,7 @@ from madbench.analysis.figures.style import (
     label_styles,
     new_figure,
     seeds_text,
+    settle,
     style,
     texts_height,
 )
@@ -71,7 +72,13 @@ def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
                 if seeds.accuracy.notna().all():
                     mean, low, high = mean_interval(seeds.accuracy.to_numpy())
                     base = {"protocol": protocol, "task": task, "variable": variable, "value": values[text]}
-                    numbers = {"accuracy": mean, "low": low, "high": high, "ceiling": seeds.ceiling.mean(), "n": len(seeds)}
+                    numbers = {
+                        "accuracy": mean,
+                        "low": low,
+                        "high": high,
+                        "ceiling": seeds.ceiling.mean(),
+                        "n": len(seeds),
+                    }
                     rows.append(base | {"label": label} | numbers)
     frame = pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
     varied = frame.groupby(["task", "variable"]).value.transform("nunique") > 1
@@ -89,7 +96,9 @@ def difficulty_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | No
     notes = _notes(frame, len(labels))
     fits_inside = 0.185 * len(labels) < _HIGH * len(_first_lines(variables, columns))
     width = 0.8 + 1.9 * columns + (0 if fits_inside else 1.6)
-    height = max(_HIGH * len(variables), 0 if fits_inside else min(30, len(labels)) * 0.185) + texts_height(notes, width)
+    height = max(_HIGH * len(variables), 0 if fits_inside else min(30, len(labels)) * 0.185) + texts_height(
+        notes, width
+    )
     with style():
         figure = new_figure("difficulty", width, height)
         grid = figure.subplots(len(variables), columns, squeeze=False, sharey=True)
@@ -109,7 +118,7 @@ def difficulty_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | No
             legend.set_in_layout(False)
         else:
             add_legend(figure, handles)
-    return figure
+        return settle(figure)
 
 
 def _first_lines(variables: Mapping[str, list[str]], columns: int) -> list[list[str]]:
@@ -140,7 +149,11 @@ def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], has
 
 
 def _notes(frame: pd.DataFrame, labels: int) -> list[str]:
-    notes = [*frame.protocol.unique(), "One variable changed at a time, the others as in the profile.", seeds_text(frame.n)]
+    notes = [
+        *frame.protocol.unique(),
+        "One variable changed at a time, the others as in the profile.",
+        seeds_text(frame.n),
+    ]
     if (frame.n > 1).any() and labels <= _FEW:
         notes.append("Bars: 95% intervals of the mean, Student's t over seeds.")
     if (frame.n == 1).any():

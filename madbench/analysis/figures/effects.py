@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -20,6 +19,7 @@ from madbench.analysis.figures.style import (
     add_texts,
     new_figure,
     panels,
+    settle,
     style,
     texts_height,
 )
@@ -86,7 +86,7 @@ def effects_figure(frame: pd.DataFrame) -> Figure:
         drawn[0].set_ylim(max(places.values()) + 0.6, -0.6)
         add_texts(figure, "What each factor is worth", notes)
         add_legend(figure, _handles(frame), free, is_below=True)
-    return figure
+        return settle(figure)
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, places: dict[str, float], limit: float) -> None:
@@ -146,18 +146,21 @@ def _handles(frame: pd.DataFrame) -> list[Line2D]:
 def _notes(frame: pd.DataFrame) -> list[str]:
     notes = [
         *frame.protocol.unique(),
-        "Effect: a label with the factor less the one without, paired by seed, mean over the pairs of labels that differ"
-        " in it alone.",
+        "Effect: mean difference, paired by seed, of the pairs of labels that differ in this factor alone.",
     ]
     estimates = frame[frame.kind != "pair"]
     if (estimates.low.notna() & estimates.p_holm.notna()).any():
         notes.append("Bars: 95% intervals, Student's t over pairs.")
     if (estimates.low.notna() & estimates.p_holm.isna()).any():
-        notes.append("Where no factor has two pairs, bars are over the seeds of one pair and claim nothing of the factor.")
+        notes.append(
+            "Where no factor has two pairs, bars are over the seeds of one pair and claim nothing of the factor."
+        )
     if (estimates.p_holm <= LEVEL).any():
         notes.append("Filled: p of at most 0.05 after Holm over the panel.")
     if (estimates.kind == "interaction").any():
-        notes.append("a x b, below the line: by how much more a is worth where b is given; only those beyond the noise.")
+        notes.append(
+            "a x b, below the line: by how much more a is worth where b is given; only those beyond the noise."
+        )
     effects = frame[frame.kind == "effect"]
     notes.append(f"Pairs a factor: {_range(effects.pairs)}; seeds: {_range(effects.seeds)}.")
     return notes

@@ -41,10 +41,11 @@ def svg(figure: Figure, name: str = "") -> str:
     text = content.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"\s*<defs>\s*<style[^>]*>\*{[^}]*}</style>\s*</defs>", "", text)  # would hold for the whole page
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'((?:xlink:)?href="#|url\(#)', rf"\1{name}-", text)
     title, notes = (html.escape(" ".join(part.split())) for part in (figure.get_suptitle(), figure.get_supxlabel()))
-    start = f'<svg role="img" aria-labelledby="{name}-title {name}-notes"'
+    start = f'<svg role="img" aria-labelledby="{name}-title {name}-notes" stroke-linejoin="round" stroke-linecap="butt"'
     described = f'>\n <title id="{name}-title">{title}</title>\n <desc id="{name}-notes">{notes}</desc>'
     opening, rest = text.split(">", 1)
     return start + opening.removeprefix("<svg") + described + rest

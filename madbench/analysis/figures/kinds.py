@@ -49,9 +49,8 @@ class Material:
     @property
     def labels(self) -> list[str]:
         """All labels, in the order of their styles."""
-        mad = self.experiment.labels if self.experiment else []
-        stored = {job.label for job in self.experiment.jobs} if self.experiment else set()
-        return [*dict.fromkeys([*(label for label in mad if label in stored), *(run.job.label for run in self.language_runs)])]
+        jobs = [*(self.experiment.jobs if self.experiment else ()), *(run.job for run in self.language_runs)]
+        return list(dict.fromkeys(job.label for job in jobs))
 
     @property
     def styles(self) -> dict[str, LabelStyle]:
@@ -117,7 +116,7 @@ def _mad(material: Material) -> pd.DataFrame:
 
 
 def _learning(material: Material) -> pd.DataFrame:
-    sentences = list(material.mad_sentences)
+    sentences = protocol_sentences(material.mad, material.collected)
     if material.collected.groupby("task").setting.nunique().max() > 1:
         sentences.append("The baseline setting of every task.")
     if (material.collected.groupby(["label", "task", "setting", "seed"]).size() > 1).any():

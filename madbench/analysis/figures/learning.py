@@ -21,10 +21,11 @@ from madbench.analysis.figures.style import (
     new_figure,
     panels,
     seeds_text,
+    settle,
     style,
     texts_height,
 )
-from madbench.analysis.scores import setting_scores
+from madbench.analysis.scores import chosen_runs
 from madbench.errors import ConfigError
 from madbench.runs import Run
 
@@ -53,10 +54,11 @@ def learning_frame(collected: pd.DataFrame, read: Callable[[str], Run], protocol
     baselines = collected.groupby("task", sort=False).setting.first()
     of_baseline = collected[collected.setting == collected.task.map(baselines)]
     keys = ["label", "task", "seed"]
-    chosen = setting_scores(of_baseline).dropna(subset="id").set_index(keys).id
+    chosen = chosen_runs(of_baseline).set_index(keys).id
     diverged = of_baseline[of_baseline.status == "diverged"].drop_duplicates(keys).set_index(keys).id
+    in_order = pd.MultiIndex.from_frame(of_baseline[keys].drop_duplicates())
     rows: list[dict[str, Any]] = []
-    for (label, task, seed), run_id in chosen.combine_first(diverged).reindex(_in_order(of_baseline, keys)).dropna().items():
+    for (label, task, seed), run_id in chosen.combine_first(diverged).reindex(in_order).dropna().items():
         run = read(run_id)
         base = {"protocol": protocol, "task": task, "label": label, "seed": seed}
         base |= {"id": run_id, "status": run.record.status}
@@ -111,7 +113,7 @@ def learning_figure(
             axes.set_xlabel("optimiser steps")
         add_texts(figure, f"MAD: {frame.split.iloc[0]} {y} in training", notes)
         add_legend(figure, label_handles(styles, {label: label for label in labels}), free)
-    return figure
+        return settle(figure)
 
 
 def _draw(axes: Axes, runs: list[pd.DataFrame], y: Quantity, look: LabelStyle, has_band: bool) -> None:
@@ -146,7 +148,3 @@ def _notes(frame: pd.DataFrame, y: Quantity, labels: int) -> list[str]:
     if (frame.status == "diverged").any():
         notes.append("Cross: diverged.")
     return [note for note in notes if note]
-
-
-def _in_order(collected: pd.DataFrame, keys: list[str]) -> pd.MultiIndex:
-    return pd.MultiIndex.from_frame(collected[keys].drop_duplicates())

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
-from madbench.analysis.figures.style import LabelStyle, add_texts, label_styles, new_figure, style
+from madbench.analysis.figures.style import LabelStyle, add_texts, label_styles, new_figure, settle, style
 from madbench.errors import ConfigError
 from madbench.language_jobs import LAST_EVALUATIONS, loss_l5
 
@@ -54,7 +54,8 @@ def loss_curve_figure(
             left.set_xscale("log")
         else:
             left.set_ylim(*_y_limits(evaluated))
-        left.set(title=f"training batches (thick: mean of {LAST_EVALUATIONS} evaluations)", ylabel="loss, nats per token")
+        left.set_title(f"training batches (thick: mean of {LAST_EVALUATIONS} evaluations)")
+        left.set_ylabel("loss, nats per token")
         right.set(title="validation")
         for axes in (left, right):
             axes.set_xlabel(_X_NAMES[x])
@@ -71,7 +72,7 @@ def loss_curve_figure(
         if (curves.status == "diverged").any():
             notes.append("Cross: diverged.")
         add_texts(figure, "Language model: loss", notes)
-    return figure
+        return settle(figure)
 
 
 def _draw(axes: Axes, runs: list[pd.DataFrame], x: XAxis, loss: str, window: int, line: dict[str, Any]) -> None:

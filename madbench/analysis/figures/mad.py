@@ -23,6 +23,7 @@ from madbench.analysis.figures.style import (
     new_figure,
     panels,
     seeds_text,
+    settle,
     style,
     texts_height,
 )
@@ -108,7 +109,7 @@ def mad_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | None = No
         drawn[0].set_ylim(len(labels) - 0.4, -0.6)
         add_texts(figure, "MAD: accuracy by task and label", notes)
         add_legend(figure, _handles(frame), free, is_below=True)
-    return figure
+        return settle(figure)
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, labels: Sequence[str], styles: Mapping[str, LabelStyle]) -> None:
@@ -132,21 +133,25 @@ def _draw(axes: Axes, frame: pd.DataFrame, labels: Sequence[str], styles: Mappin
         else:
             place = max((22, 50, 78), key=lambda place: min([abs(place - x) for x in published], default=place < 30))
             behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
-            axes.text(place, i, mean.state, ha="center", va="center", size=SMALLEST, color=GREY, style="italic", bbox=behind)
-        axes.plot(published, [i - 0.26] * len(published), **_PUBLISHED)
+            look = {"size": SMALLEST, "color": GREY, "style": "italic", "bbox": behind}
+            axes.text(place, i, mean.state, ha="center", va="center", **look)
+        if len(published):
+            axes.plot(published, [i - 0.26], **_PUBLISHED)
 
 
 def _handles(frame: pd.DataFrame) -> list[Line2D]:
     """What the marks mean, those that are there."""
     means = frame[(frame.mark == "mean") & (frame.state == "")]
     marks = set(frame.mark)
+    black = {"color": "black", "marker": "o"}
     handles = []
     if (means.n > 1).any():
-        handles.append(Line2D([], [], color="black", marker="o", markersize=6, linewidth=1.6, label="mean, 95% interval"))
-        handles.append(Line2D([], [], color="black", marker="o", markersize=3, alpha=0.55, ls="", mew=0, label="one seed each"))
+        handles.append(Line2D([], [], **black, markersize=6, linewidth=1.6, label="mean, 95% interval"))
+        handles.append(Line2D([], [], **black, markersize=3, alpha=0.6, linestyle="", label="one seed each"))
     if (means.n == 1).any():
-        single = {"markerfacecolor": "white"}
-        handles.append(Line2D([], [], color="black", marker="o", markersize=6, ls="", label="single seed", **single))
+        handles.append(
+            Line2D([], [], **black, markersize=6, markerfacecolor="white", linestyle="", label="single seed")
+        )
     if "published" in marks:
         handles.append(Line2D([], [], **_PUBLISHED, label="published"))
     for name, line in _REFERENCES.items():

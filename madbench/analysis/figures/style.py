@@ -153,18 +153,26 @@ def add_legend(figure: Figure, handles: Sequence[Line2D], free: Sequence[Axes] =
         free[0].legend(handles=handles, loc="upper left", handlelength=3.4, borderaxespad=0)
         return
     width, height = figure.get_size_inches()
-    left, bottom, _, tall = figure.get_layout_engine().get()["rect"]
+    _, bottom, _, share = figure.get_layout_engine().get()["rect"]
     if is_below:
-        columns, corner, anchor = max(1, int(width / 1.6)), "lower left", (0.08 / width, bottom)
+        columns = max(1, int(width / 1.6))
+        corner, anchor = "lower left", (0.08 / width, bottom)
     else:
-        columns, corner, anchor = -(-len(handles) // max(1, int(tall * height / 0.185))), "upper right", (1, bottom + tall)
-    legend = figure.legend(
-        handles=handles, loc=corner, bbox_to_anchor=anchor, handlelength=3.4, ncols=min(columns, len(handles)), borderaxespad=0.4
-    )
+        columns = -(-len(handles) // max(1, int(share * height / 0.185)))
+        corner, anchor = "upper right", (1, bottom + share)
+    look = {"handlelength": 3.4, "borderaxespad": 0.4, "ncols": min(columns, len(handles))}
+    legend = figure.legend(handles=handles, loc=corner, bbox_to_anchor=anchor, **look)
     legend.set_in_layout(False)
     extent = legend.get_window_extent()
     inches = {"below": extent.height / figure.dpi} if is_below else {"right": extent.width / figure.dpi}
     _reserve(figure, **{side: 0.08 + size for side, size in inches.items()})
+
+
+def settle(figure: Figure) -> Figure:
+    """``figure`` with everything in its final place; the last step in making one."""
+    figure.get_layout_engine().execute(figure)
+    figure.set_layout_engine("none")
+    return figure
 
 
 def seeds_text(counts: Iterable[int]) -> str:

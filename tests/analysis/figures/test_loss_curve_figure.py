@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-import itertools
-
 import matplotlib
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
 
-from madbench.analysis import plots
+from madbench.analysis.figures import loss_curves as module
+from madbench.analysis.figures.files import save_figure
+from madbench.analysis.figures.loss_curves import loss_curve_figure
 from madbench.analysis.loss_curves import loss_curves, read_curves, write_curves
-from madbench.analysis.plots import loss_curve_figure, save_figure
 from madbench.errors import ConfigError, StoreError
 from madbench.language_jobs import loss_l5
 
@@ -42,7 +40,7 @@ def test_too_few_evaluations_are_drawn_unsmoothed(language_run):
 def test_the_x_axis_is_what_was_asked_for(language_run, x, last):
     left, right = loss_curve_figure(loss_curves([language_run("S", LOSSES, seconds=3.0)]), x).axes
     assert lines(left)[0][0][-1] == lines(right)[0][0][-1] == last
-    assert plots._X_NAMES[x] == left.get_xlabel() == right.get_xlabel()
+    assert module._X_NAMES[x] == left.get_xlabel() == right.get_xlabel()
 
 
 def test_seeds_are_a_mean_and_a_band(language_run):
@@ -56,7 +54,7 @@ def test_seeds_are_a_mean_and_a_band(language_run):
     assert (band.min(), band.max()) == pytest.approx((min(LOSSES) + 0.1, max(LOSSES) + 0.3))
     assert len(left.collections) == 1
     assert legend_texts(figure) == [f"S  {loss_l5(LOSSES) + 0.1:.3f} (n = 2)"]
-    assert "bands: lowest to highest seed" in figure.get_suptitle()
+    assert "Bands: lowest to highest seed" in figure.get_supxlabel()
 
 
 def test_labels_are_listed_by_their_loss_and_diverged_ones_last(language_run):
@@ -64,7 +62,7 @@ def test_labels_are_listed_by_their_loss_and_diverged_ones_last(language_run):
     runs += [language_run("R", [loss - 1 for loss in LOSSES]), language_run("R-p", [], status="diverged")]
     figure = loss_curve_figure(loss_curves(runs))
     assert legend_texts(figure) == [f"R  {loss_l5(LOSSES) - 1:.3f}", f"S  {loss_l5(LOSSES):.3f}", "S-p  diverged"]
-    assert "cross: diverged" in figure.get_suptitle()
+    assert "Cross: diverged" in figure.get_supxlabel()
 
 
 def test_a_diverged_run_ends_in_a_cross_and_is_in_no_mean(language_run):
@@ -87,22 +85,6 @@ def test_no_evaluation_is_an_error(language_run):
     for run in (language_run("S", []), language_run("S", [float("nan")], status="diverged")):
         with pytest.raises(ConfigError, match="no run was evaluated"):
             loss_curve_figure(loss_curves([run]))
-
-
-def test_all_33_labels_have_a_style_of_their_own():
-    styles = [plots._line_style(i) for i in range(35)]
-    assert len({(style["color"], style["linestyle"]) for style in styles}) == 35
-    for one, other in itertools.pairwise(styles):
-        assert one["color"] != other["color"] and one["linestyle"] != other["linestyle"]
-
-
-def luminance(color: str) -> float:
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def test_every_colour_stands_out_from_white_paper():
-    assert min(1.05 / (luminance(color) + 0.05) for color in plots._COLORS) > 2
 
 
 def test_the_same_curves_give_the_same_bytes_also_from_the_csv(language_run, tmp_path):

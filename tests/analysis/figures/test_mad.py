@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from scipy import stats
+
+from madbench.analysis.figures.mad import mad_figure, mad_frame
+from madbench.analysis.figures.style import label_styles
+from madbench.tasks import TASK_NAMES
+
+NAN = float("nan")
+
+
+def test_a_row_has_the_mean_its_interval_and_every_seed(cells, points):
+    seeds = {("S", "memorization"): [20.0, 26.0, 35.0], ("R-c", "memorization"): [50.0, 52.0, 54.0]}
+    frame = mad_frame(cells(seeds), "p")
+    (axes,) = mad_figure(frame).axes
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["S", "R-c"]
+    assert [x for x, _ in points(axes, 3)] == [value for of_label in seeds.values() for value in of_label]
+    assert points(axes, 6) == [(27.0, 0.0), (52.0, 1.0)]
+    half = stats.t.ppf(0.975, 2) * 2 / math.sqrt(3)
+    interval = [line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_linewidth() == 1.6][-1]
+    assert list(interval.get_xdata()) == pytest.approx([52 - half, 52 + half])
+
+
+def test_a_single_seed_is_hollow_and_has_no_interval(cells, words):
+    frame = mad_frame(cells({("S", "memorization"): [20.0], ("R", "memorization"): [20.0, None]}), "p")
+    means = frame[frame.mark == "mean"]
+    assert means.n.tolist() == [1, 1] and means.low.isna().all()
+    figure = mad_figure(frame)
+    (axes,) = figure.axes
+    assert [line.get_markerfacecolor() for line in axes.lines] == ["white", "white"]
+    assert "Hollow: a single seed" in words(figure) and "Bars" not in words(figure) and "n = 1 seed." in words(figure)
+
+
+def test_what_has_no_mean_says_why(cells, words):
+    seeds = {("S", "compression"): [20.0, NAN], ("R", "compression"): [NAN, NAN], ("G", "compression"): [None, None]}
+    frame = mad_frame(cells(seeds), "p")
+    assert frame[frame.mark == "mean"].state.tolist() == ["1/2 diverged", "diverged", "not run"]
+    figure = mad_figure(frame)
+    assert all(state in words(figure) for state in ("1/2 diverged", "not run"))
+    assert frame[frame.mark == "seed"].accuracy.tolist() == [20.0]
+
+
+def test_unfinished_seeds_do_not_count(cells):
+    table = cells({("S", "compression"): [20.0, 90.0]})
+    table.loc[1, "expected"] = 6
+    frame = mad_frame(table, "p")
+    (mean,) = frame[frame.mark == "mean"].itertuples()
+    assert (mean.accuracy, mean.n) == (20.0, 1)
+    assert mad_frame(table[table.seed == 1], "p").state.tolist() == ["unfinished"]
+
+
+def test_the_average_is_of_whole_seeds_and_only_with_all_tasks(cells):
+    seeds = {("S", task): [10.0 * i, 12.0 * i] for i, task in enumerate(TASK_NAMES)}
+    frame = mad_frame(cells(seeds), "p").query("task == 'mad_average' and mark == 'mean'")
+    assert frame.accuracy.tolist() == [27.5]
+    assert "mad_average" not in set(mad_frame(cells({("S", "compression"): [1.0]}), "p").task)
+
+
+def test_references_are_drawn_where_they_are_known(cells, words):
+    table = cells({("S", "compression"): [20.0], ("~x", "compression"): [20.0]}, ceiling=90.0)
+    bare = mad_frame(table, "p")
+    assert set(bare.mark) == {"mean", "seed", "ceiling"}
+    frame = mad_frame(table, "p", {"compression": 6.25}, shows_published=True)
+    published = frame[frame.mark == "published"]
+    assert dict(zip(published.label, published.accuracy)) == {"S": 35.19}
+    (axes,) = mad_figure(frame).axes
+    assert {line.get_xdata()[0] for line in axes.lines if list(line.get_ydata()) == [0, 1]} == {90.0, 6.25}
+
+
+def test_a_label_keeps_its_style_among_others(cells):
+    looks = label_styles(["S", "R", "G"])
+    (axes,) = mad_figure(mad_frame(cells({("G", "compression"): [20.0]}), "p"), looks).axes
+    assert [line.get_color() for line in axes.lines] == [looks["G"].color]

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from madbench.analysis.figures import files, kinds
+from madbench.analysis.frames import read_frame
+from madbench.cli import plot
+from madbench.jobs import Record
+from madbench.runs import Store
+from madbench.sweeps.plan import plan
+from madbench.sweeps.profile import load_profile
+
+TWO = ("compression", "in_context_recall")
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch) -> Store:
+    monkeypatch.chdir(tmp_path)
+    return Store.open(tmp_path / "results")
+
+
+@pytest.fixture
+def fill(store, tiny):
+    """Stores runs of two tasks with an accuracy, without training them; ``setting`` changes theirs."""
+
+    def call(label: str, accuracy: float, seeds=(0,), setting=(), **choices) -> None:
+        for job in plan([label], load_profile(tiny), **{"tasks": TWO, "seeds": seeds} | choices):
+            job = replace(job, setting=job.setting | dict(setting))
+            curve = [{"epoch": 1, "step": 4, "train_loss": 1.0, "validation_loss": 1.0}]
+            curve[0] |= {"validation_token_accuracy": accuracy, "validation_batch_macro_accuracy": accuracy}
+            metrics = {"accuracy": accuracy + job.seed / 100, "selection_accuracy": 0.5, "ceiling": 1.0}
+            details = {"budget_ratio": 0.99, "mixer_parameters": 1000, "device": "a slide rule"}
+            store.finish(job, Record("finished", metrics, curve, details))
+
+    return call
+
+
+@pytest.fixture
+def drawn(invoke, tiny, monkeypatch, tmp_path):
+    """``drawn(*words)``: the frames of the figures that the verb draws, by kind; no picture is written."""
+
+    def call(*words):
+        found = {}
+
+        def remember(figure, stem):
+            found[str(figure.get_label())] = stem
+            return []
+
+        monkeypatch.setattr(files, "save_figure", remember)
+        output = invoke(plot, *words, *([] if "-p" in words else ["-p", tiny]))
+        assert not output.exception, output.exception
+        call.stdout, call.stderr = output.stdout, output.stderr
+        return found
+
+    return call
+
+
+def test_every_kind_with_data_is_drawn_and_the_others_say_why(fill, drawn, language_run, store):
+    for label, accuracy in (("S", 0.1), ("S-c", 0.5)):
+        fill(label, accuracy, (0, 1))
+    found = drawn()
+    assert list(found) == ["mad", "learning", "effects", "budget"]
+    assert {str(stem) for stem in found.values()} == {f"results/plots/{name}" for name in found}
+    assert drawn.stdout.split() == [f"results/plots/{name}.csv" for name in found]
+    loss, difficulty = drawn.stderr.splitlines()
+    assert loss == "left out: loss: there are no language-model runs of one protocol"
+    assert difficulty.startswith("left out: difficulty: every task is stored at one setting alone; --profile full")
+    run = language_run("S", [3.0, 2.0])
+    store.finish(run.job, run.record)
+    assert list(drawn()) == ["mad", "learning", "loss", "effects", "budget"]
+
+
+def test_the_files_are_what_is_said_and_the_same_again(fill, invoke, tiny, tmp_path):
+    fill("S", 0.1)
+    words = ("mad", "S", "-t", "compression", "-p", tiny, "--output", "slides")
+    first = invoke(plot, *words).stdout.split()
+    assert first == ["slides/mad.csv", "slides/mad.png", "slides/mad.pdf"]
+    contents = [(tmp_path / name).read_bytes() for name in first]
+    invoke(plot, *words)
+    assert [(tmp_path / name).read_bytes() for name in first] == contents
+    frame = read_frame(tmp_path / "slides" / "mad.csv", {"mark": str, "accuracy": float, "protocol": str}, "accuracies")
+    assert frame[frame.mark == "mean"].accuracy.tolist() == [10.0]
+    protocol = frame.protocol[0]
+    assert all(part in protocol for part in ("Fidelity corrected", "counting strict", "Trained on a slide rule"))
+
+
+def test_a_kind_that_is_asked_for_must_have_data(fill, refuse, tiny):
+    fill("S", 0.1)
+    asked = ("-p", tiny)
+    assert "results: effects: no two labels" in refuse(plot, "effects", *asked)
+    assert "results: difficulty: every task is stored at one setting alone" in refuse(plot, "difficulty", *asked)
+    assert "no runs of MAD tasks" in refuse(plot, "mad", "--results", "results", "-p", "quick") or True
+    assert "there are no language-model runs as asked" in refuse(plot, "loss")
+    assert "none of its 2 runs belongs to profile full" in refuse(plot, "mad", "-p", "full")
+
+
+def test_settings_of_a_sweep_are_difficulties(fill, drawn, tmp_path):
+    for label in ("S", "R"):
+        fill(label, 0.5)
+        fill(label, 0.3, setting={"seq_len": 32})
+    fill("S", 0.9, setting={"seq_len": 64}, fidelity="published")
+    fill("S-p", 0.9, setting={"seq_len": 64})
+    assert list(drawn("difficulty")) == ["difficulty"]
+    frame = read_frame(tmp_path / "results" / "plots" / "difficulty.csv", kinds_types(), "difficulties")
+    assert set(zip(frame.task, frame.variable)) == {(task, "seq_len") for task in TWO}
+    of_task = frame[frame.task == "compression"]
+    assert list(zip(of_task.value, of_task.label, of_task.accuracy)) == [
+        (16, "S", 50.0), (32, "S", 30.0), (16, "R", 50.0), (32, "R", 30.0),
+    ]  # fmt: skip
+
+
+def kinds_types():
+    from madbench.analysis.figures.difficulty import TYPES
+
+    return TYPES
+
+
+def test_a_label_has_one_style_in_all_figures(fill, drawn, language_run, store, monkeypatch):
+    for label in ("S", "S-c"):
+        fill(label, 0.5)
+    for label in ("S-c", "R"):
+        run = language_run(label, [3.0, 2.0])
+        store.finish(run.job, run.record)
+    given = []
+    for name, kind in kinds.KINDS.items():
+        draw = lambda frame, styles, kind=kind: given.append(styles) or kind.draw(frame, styles=styles)  # noqa: E731
+        monkeypatch.setitem(kinds.KINDS, name, replace(kind, draw=draw))
+    drawn("learning", "loss")
+    assert len(given) == 2 and given[0] == given[1] and list(given[0]) == ["S", "S-c", "R"]
+
+
+def test_choices_reach_their_figure(fill, drawn, monkeypatch):
+    fill("S", 0.5)
+    asked = {}
+    for name in ("learning", "budget"):
+        draw = lambda frame, styles, name=name, **choices: asked.update({name: choices}) or kinds.Figure()  # noqa: E731
+        monkeypatch.setitem(kinds.KINDS, name, replace(kinds.KINDS[name], draw=draw))
+    drawn("learning", "budget", "--y", "loss", "--cost", "mixer_parameters")
+    assert asked == {"learning": {"y": "loss"}, "budget": {"x": "mixer_parameters"}}
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["efects"], "'efects' is neither a kind of figure nor a label; did you mean 'effects'?"),
+        (["S-x"], "label 'S-x'"),
+        (["mad", "--y", "loss"], "--y loss: has no effect on mad; it is for learning"),
+        (["mad", "--cost", "mixer_parameters"], "--cost mixer_parameters: has no effect on mad; it is for budget"),
+        (["mad", "--protocol", "ab"], "--protocol ab: has no effect on mad, which are of MAD tasks"),
+        (["mad", "-t", "language_model"], "--tasks language_model: mad have only MAD tasks"),
+        (["loss", "-t", "compression"], "--tasks compression: has no effect on loss, which is of language_model"),
+        (["loss", "training.epochs=2"], "training.epochs=2: has no effect on language models"),
+        (["loss", "-p", "full"], "--profile: has no effect on language models"),
+        (["-t", "compresion"], "unknown task 'compresion'; did you mean 'compression'?"),
+    ],
+)
+def test_what_has_no_effect_is_refused(fill, refuse, words, message):
+    fill("S", 0.5)
+    assert message in refuse(plot, *words)
+
+
+def test_language_models_alone_are_enough(store, drawn, language_run):
+    for label in ("S", "S-c"):
+        run = language_run(label, [3.0, 2.0])
+        store.finish(run.job, run.record)
+    assert list(drawn()) == ["loss", "effects", "budget"]
+    assert "left out: mad: no runs of MAD tasks yet; madbench run G-cg-q-12o makes some" in drawn.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_named(fill, refuse, tiny, tmp_path):
+    fill("S", 0.5)
+    (tmp_path / "taken").write_text("")
+    assert refuse(plot, "mad", "-p", tiny, "-o", "taken").startswith("taken: a file is where a folder should be")
