@@ -158,12 +158,15 @@ def tabulate(experiment: Experiment) -> AblationTable:
 
 
 def caption(experiment: Experiment, collected: pd.DataFrame) -> str:
-    """Everything a reader must know to trust the table."""
+    """What the numbers of the table are of, and what it lacks."""
     sentences = [
-        f"Percent, {accuracy_meaning(experiment.fidelity)}; mean ±standard deviation over n seeds.",
+        f"Percent, {accuracy_meaning(experiment.fidelity)}; mean over n seeds.",
         *protocol_sentences(experiment, collected),
         "Budget is mixer parameters over softmax attention's, both with the conv taps of the label.",
     ]
+    lacking = int((~collected.status.isin(["finished", "diverged"])).sum())
+    if lacking:
+        sentences.append(f"{lacking:,} of {len(collected):,} jobs have no result yet.")
     limits = collected.dropna(subset=["ceiling"]).groupby("task", sort=False).ceiling.mean()
     below = [f"{task} {100 * limit:.1f}" for task, limit in limits.items() if limit < 0.9995]
     if below:

@@ -23,20 +23,27 @@ def timing_differences(runs: Sequence[Run]) -> list[str]:
     return [name for name in _TIMING if len({str(run.record.details.get(name)) for run in runs}) > 1]
 
 
-def caption(runs: Sequence[Run], losses: pd.DataFrame, thresholds: Sequence[float], has_published: bool) -> str:
-    """The caption of :func:`madbench.analysis.language_table.language_table`'s table."""
+def caption(
+    runs: Sequence[Run],
+    losses: pd.DataFrame,
+    thresholds: Sequence[float],
+    columns: Sequence[str],
+    has_published: bool,
+) -> str:
+    """What the numbers of :func:`madbench.analysis.language_table.language_table` are of; ``columns`` are its names."""
     protocol = only_protocol(runs)
     model, training = protocol.model, protocol.training
     count = training.steps // training.eval_every
     positions = "learned" if model.positions == "learned" else "no"
     sentences = [
-        "Nats per token, mean ±standard deviation over n seeds.",
+        "Nats per token, mean over n seeds.",
         _corpus(runs[0]),
         f"Preset {protocol.preset}: d_model {model.d_model}, {model.n_layer} blocks, {model.n_head} heads, context "
         + f"{model.seq_len}, {positions} positions, {training.precision}; {training.steps:,} steps of "
         + f"{training.tokens_per_step:,} tokens.",
-        f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the training text; Val: the "
-        + "last loss on validation text, all labels after the same tokens.",
+        f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the training text"
+        + ("; Val: the last loss on validation text" if "validation_loss" in columns else "")
+        + ", all labels after the same tokens.",
         *_evaluation(runs[0].record.details.get("evaluation", {})),
     ]
     if thresholds:
@@ -44,7 +51,7 @@ def caption(runs: Sequence[Run], losses: pd.DataFrame, thresholds: Sequence[floa
             f"To x: the first evaluation with training loss below x; one is {training.eval_every:,} steps,"
             f" {training.eval_every * training.tokens_per_step:,} tokens."
         )
-    sentences += _timing(runs)
+    sentences += _timing(runs, columns)
     sentences.append(
         f"Budget counting {protocol.counting}: mixer parameters over softmax attention's, both with the conv taps of"
         " the label."
@@ -52,7 +59,8 @@ def caption(runs: Sequence[Run], losses: pd.DataFrame, thresholds: Sequence[floa
     diverged = sum(run.record.status == "diverged" for run in runs)
     if diverged:
         sentences.append(f"{diverged} of {len(runs)} runs diverged.")
-    sentences += _noise(losses)
+    if "validation_loss" in columns:
+        sentences += _noise(losses)
     if has_published:
         sentences.append("The published rows are of OpenWebText2 with published counting.")
     else:
@@ -79,8 +87,10 @@ def _evaluation(evaluation: dict[str, Any]) -> list[str]:
     return [f"An evaluation is {evaluation['windows']:,} windows of {evaluation['seq_len']:,} tokens ({how})."]
 
 
-def _timing(runs: Sequence[Run]) -> list[str]:
+def _timing(runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
     devices = ", ".join(sorted({str(run.record.details.get("device", "an unnamed device")) for run in runs}))
+    if "validation_loss" not in columns:
+        return [f"Trained on {devices}."]
     differing = ", ".join(timing_differences(runs)).replace("_", " ")
     if differing:
         return [f"Trained on {devices}.", f"No speed and no loss at equal time: the runs differ in {differing}."]
@@ -101,12 +111,10 @@ def equal_time_heading(seconds: float) -> str:
 def _noise(losses: pd.DataFrame) -> list[str]:
     """Which labels' L5 differ by more than the seeds do."""
     values = {label: of_label.loss_l5.tolist() for label, of_label in losses.groupby("label", sort=False)}
-    values = {label: of_label for label, of_label in values.items() if not any(map(math.isnan, of_label))}
+    values = {label: xs for label, xs in values.items() if len(xs) > 1 and not any(map(math.isnan, xs))}
     if len(values) < 2:
         return []
     difference = least_difference(values)
-    if difference is None:
-        return ["One seed: no order of the labels is claimed."]
     means = {label: sum(of_label) / len(of_label) for label, of_label in values.items()}
     sets = not_told_apart(means, difference)
     rule = (

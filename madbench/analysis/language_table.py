@@ -6,11 +6,12 @@ import csv
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
+from madbench.analysis.cells import Cell, Column, is_over_budget, legend, sorted_labels, with_noise
 from madbench.analysis.language_caption import caption, equal_time_heading, timing_differences
 from madbench.analysis.language_runs import only_protocol
 from madbench.analysis.loss_curves import (
@@ -27,85 +28,85 @@ from madbench.errors import ConfigError
 from madbench.resources import PUBLISHED as PUBLISHED_TABLES
 from madbench.runs import Run
 
-_NO_SPREAD = ("tokens_per_second", "budget_ratio")  # what differs between seeds is not their noise
-
-
-@dataclass(frozen=True)
-class Statistic:
-    """One number of a label over its seeds."""
-
-    mean: float
-    """Mean over the seeds that have the number; NaN where none has it, or one should have it but diverged."""
-    spread: float
-    """Standard deviation over those seeds (n - 1); NaN for fewer than two, and for speed and budget."""
-    n: int
-    """Seeds that have the number."""
-    seeds: int
-    """Seeds with a run."""
-    diverged: int = 0
-    """Seeds that do not have it because they diverged."""
-
-    def text(self, digits: int) -> str:
-        """``3.067 ±0.012``; ``14 (1/2)`` where one of two seeds has the number; nothing where none has it."""
-        if self.diverged:
-            return "diverged"
-        if self.n == 0:
-            return ""
-        spread = "" if math.isnan(self.spread) else f" ±{self.spread:,.{digits}f}"
-        partial = f" ({self.n}/{self.seeds})" if self.n < self.seeds else ""
-        return f"{self.mean:,.{digits}f}{spread}{partial}"
-
-
-@dataclass(frozen=True)
-class Column:
-    """One number of every label; ``name`` is that of :func:`madbench.analysis.loss_curves.run_losses`."""
-
-    name: str
-    heading: str
-    digits: int
-    """Decimal places."""
+BRIEF = ("loss_l5", "budget_ratio")
+"""What a table has beside the steps to thresholds where it is one half of a larger one."""
 
 
 @dataclass(frozen=True)
 class LanguageTable(TextTable):
-    """Rows of :class:`Statistic`, by label and column; see :func:`language_table`."""
+    """Rows of :class:`Cell`, by label and column; see :func:`language_table`."""
 
     columns: list[Column]
-    rows: dict[str, dict[str, Statistic]]
+    rows: dict[str, dict[str, Cell]]
     published: dict[str, dict[str, float]]
     """The paper's numbers by label and column; empty where they may not be set against ours."""
-    caption: str
+    protocol: str
+    """The part of the caption that says what the numbers are of."""
+
+    @property
+    def over_budget(self) -> set[str]:
+        """The labels that do not compete."""
+        return {label for label, row in self.rows.items() if is_over_budget(label, row["budget_ratio"].mean)}
+
+    @property
+    def legend(self) -> list[str]:
+        """The part of the caption that says how to read the cells."""
+        return legend(self.columns, self.rows, bool(self.over_budget))
+
+    @property
+    def caption(self) -> str:
+        return " ".join([self.protocol, *self.legend])
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         headings = ["Label", *(column.heading for column in self.columns), "n"]
         lines = []
         for label, row in self.rows.items():
-            lines.append([label, *(row[column.name].text(column.digits) for column in self.columns)])
-            lines[-1].append(str(row["loss_l5"].seeds))
+            n = row["loss_l5"].expected
+            lines.append([label, *(row[column.name].text(column, n) for column in self.columns), str(n)])
             if theirs := self.published.get(label):
                 numbers = [theirs.get(column.name, "") for column in self.columns]
                 lines.append([PUBLISHED, *(f"{x:.3f}" if isinstance(x, float) else str(x) for x in numbers), ""])
         return headings, lines
 
+    def marks(self) -> dict[tuple[str, int], str]:
+        return {
+            (label, i): row[column.name].mark
+            for label, row in self.rows.items()
+            for i, column in enumerate(self.columns, 1)
+        }
+
     def records(self) -> list[dict[str, Any]]:
         return [
-            {
-                "label": label,
-                "quantity": name,
-                "mean": None if math.isnan(value.mean) else value.mean,
-                "spread": None if math.isnan(value.spread) else value.spread,
-                "n": value.n,
-                "seeds": value.seeds,
-                "diverged": value.diverged,
-                "published": self.published.get(label, {}).get(name),
-            }
+            {"label": label, "quantity": column.name}
+            | row[column.name].numbers(column)
+            | {"seeds": row[column.name].expected, "diverged": row[column.name].diverged}
+            | {"published": self.published.get(label, {}).get(column.name)}
             for label, row in self.rows.items()
-            for name, value in row.items()
+            for column in self.columns
         ]
+
+    def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
+        """What rows may be sorted by: numbers by label, and whether the highest comes first."""
+        keys = {
+            column.name: (
+                {label: row[column.name].mean for label, row in self.rows.items()},
+                column.name == "tokens_per_second",
+            )
+            for column in self.columns
+        }
+        return keys | {"n": ({label: float(row["loss_l5"].expected) for label, row in self.rows.items()}, True)}
+
+    def sorted_by(self, key: str) -> LanguageTable:
+        """With the best row of column ``key`` first; ``ConfigError`` where there is no such column."""
+        labels = sorted_labels(self.sort_keys(), key, self.rows)
+        return replace(self, rows={label: self.rows[label] for label in labels})
 
 
 def language_table(
-    runs: Sequence[Run], labels: Sequence[str] | None = None, thresholds: Sequence[float] | None = None
+    runs: Sequence[Run],
+    labels: Sequence[str] | None = None,
+    thresholds: Sequence[float] | None = None,
+    is_brief: bool = False,
 ) -> LanguageTable:
     """The table of ``runs``, means over seeds.
 
@@ -114,6 +115,7 @@ def language_table(
         labels: order of the rows; that of the runs by default.
         thresholds: losses x of the columns "to x": by default the paper's where its rows are shown, else the four
             multiples of 0.1 down to the lowest training loss of any run.
+        is_brief: only L5, the steps to thresholds and the budget.
 
     Raises ``ConfigError`` for no run, for runs of several protocols, and for a threshold that is no loss.
     """
@@ -127,12 +129,17 @@ def language_table(
     losses["budget_ratio"] = [run.record.details.get("budget_ratio", math.nan) for run in runs]
     by_label = dict(list(losses.groupby("label", sort=False)))
     columns = _columns(runs, losses, thresholds)
+    if is_brief:
+        columns = [column for column in columns if column.name in BRIEF or column.name.startswith("steps_to_")]
     rows = {
-        label: {column.name: _statistic(by_label[label], column.name) for column in columns}
+        label: {column.name: _cell(by_label[label], column) for column in columns}
         for label in labels or by_label
         if label in by_label
     }
-    return LanguageTable(columns, rows, published, caption(runs, losses, thresholds, bool(published)))
+    diverged = set(losses.label[losses.status == "diverged"])
+    text = caption(runs, losses, thresholds, [column.name for column in columns], bool(published))
+    table = LanguageTable(columns, rows, published, text)
+    return replace(table, rows=with_noise(columns, rows, table.over_budget | diverged))
 
 
 def _check(thresholds: Sequence[float]) -> None:
@@ -146,24 +153,33 @@ def _check(thresholds: Sequence[float]) -> None:
 def _columns(runs: Sequence[Run], losses: pd.DataFrame, thresholds: Sequence[float]) -> list[Column]:
     """The columns that say something: no bytes or no comparison of times, no column of them."""
     one_seed = losses.label.is_unique
-    columns = [Column("loss_l5", "L5", 3), Column("validation_loss", "Val", 3)]
+    columns = [_loss("loss_l5", "L5"), _loss("validation_loss", "Val")]
     if losses.validation_bits_per_byte.notna().any():
-        columns.append(Column("validation_bits_per_byte", "Bits/byte", 3))
-    columns += [Column(steps_name(x), f"to {float(x)}", 0 if one_seed else 1) for x in thresholds]
+        columns.append(_loss("validation_bits_per_byte", "Bits/byte"))
+    columns += [
+        Column(steps_name(x), f"to {float(x)}", 0 if one_seed else 1, "lower", is_pooled=True, resolution=1.0)
+        for x in thresholds
+    ]
     if not timing_differences(runs):
         common = common_seconds(runs)
         if losses.label.nunique() > 1 and math.isfinite(common):
-            columns.append(Column("equal_time_validation_loss", equal_time_heading(common), 3))
+            columns.append(_loss("equal_time_validation_loss", equal_time_heading(common)))
         columns.append(Column("tokens_per_second", "Tokens/s", 0))
     return [*columns, Column("budget_ratio", "Budget", 3)]
 
 
-def _statistic(of_label: pd.DataFrame, name: str) -> Statistic:
-    values = of_label[name].astype(float)
-    diverged = int((of_label.status == "diverged").sum()) if name in LOSSES else 0
-    mean = math.nan if diverged else values.mean()
-    spread = math.nan if diverged or name in _NO_SPREAD else values.std()
-    return Statistic(mean, spread, int(values.notna().sum()), len(values), diverged)
+def _loss(name: str, heading: str) -> Column:
+    return Column(name, heading, 3, "lower", is_pooled=True)
+
+
+def _cell(of_label: pd.DataFrame, column: Column) -> Cell:
+    values = of_label[column.name].astype(float)
+    diverged = int((of_label.status == "diverged").sum()) if column.name in LOSSES else 0
+    known = int(values.notna().sum())
+    if diverged:
+        return Cell(math.nan, math.nan, known, len(values), len(values), diverged)
+    spread = values.std() if column.better else math.nan  # what differs in speed is not the noise of the seeds
+    return Cell(values.mean(), spread, known, known, len(values))
 
 
 @functools.cache

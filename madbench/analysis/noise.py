@@ -1,13 +1,76 @@
-"""What the seeds allow to be said: which labels' means differ by more than the noise."""
+"""What the seeds allow to be said: intervals of means, which labels may be the best, which differ beyond the noise."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-# 97.5% quantiles of Student's t by degrees of freedom, from 1; further ones are below the last
-_STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+from scipy.special import stdtr, stdtrit
+
+LEVEL = 0.05  # 1 - confidence of the intervals, and of every claim about a column
+
+
+class Sample(NamedTuple):
+    """The values of a label over its seeds."""
+
+    mean: float
+    spread: float
+    """Standard deviation (n - 1)."""
+    n: int
+
+
+def half_width(spread: float, n: int, freedom: int) -> float:
+    """Half of Student's 95% interval of a mean of ``n`` values: t s / sqrt(n). NaN where nothing is known of s."""
+    if freedom < 1 or n < 1 or not spread > 0:
+        return math.nan
+    return float(stdtrit(freedom, 1 - LEVEL / 2)) * spread / math.sqrt(n)
+
+
+def pooled_spread(samples: Sequence[Sample]) -> tuple[float, int]:
+    """The standard deviation that ``samples`` have in common, and its degrees of freedom; NaN and 0 without any."""
+    freedom = sum(sample.n - 1 for sample in samples)
+    if freedom == 0:
+        return math.nan, 0
+    return math.sqrt(sum((s.n - 1) * s.spread**2 for s in samples if s.n > 1) / freedom), freedom
+
+
+def may_be_best(
+    samples: Mapping[str, Sample],
+    is_higher_better: bool,
+    resolution: float,
+    pooled: tuple[float, int] | None = None,
+) -> list[str]:
+    """The keys that the seeds do not rule out as the best, from the best mean on; each sample has two values or more.
+
+    A key is ruled out where another is better beyond the noise: one-sided t at the level ``LEVEL`` / (k - 1) for k
+    keys. The truly best one is then ruled out with a probability of at most ``LEVEL``, however many keys there are
+    (Bonferroni over its k - 1 rivals; after Hsu's "multiple comparisons with the best"). A t test with every pair at
+    the 5% level would lose it more often: of eight equal labels with three seeds, in 18% of the columns.
+
+    Args:
+        samples: what is compared.
+        is_higher_better: whether the best mean is the highest.
+        resolution: step in which the values are counted or printed, above 0. Its rounding error is noise as well, so
+            that seeds that happen to agree do not make a difference infinitely sure.
+        pooled: spread and degrees of freedom of the noise that all keys have in common, for Student's t. Without it
+            Welch's, each key with noise of its own. What a seed does to all keys alike is not taken out, which errs on
+            the safe side.
+    """
+    ranked = sorted(samples, key=lambda key: samples[key].mean, reverse=is_higher_better)
+    level = LEVEL / max(1, len(ranked) - 1)
+
+    def is_worse(one: Sample, rival: Sample) -> bool:
+        spreads = (one.spread, rival.spread) if pooled is None else (pooled[0], pooled[0])
+        errors = [(s**2 + resolution**2 / 12) / sample.n for s, sample in zip(spreads, (one, rival))]
+        if pooled is None:
+            freedom = sum(errors) ** 2 / sum(e**2 / (sample.n - 1) for e, sample in zip(errors, (one, rival)))
+        else:
+            freedom = pooled[1]
+        return stdtr(freedom, -abs(rival.mean - one.mean) / math.sqrt(sum(errors))) <= level
+
+    return [key for i, key in enumerate(ranked) if not any(is_worse(samples[key], samples[b]) for b in ranked[:i])]
 
 
 def least_difference(values: Mapping[str, Sequence[float]]) -> float | None:
@@ -16,12 +79,11 @@ def least_difference(values: Mapping[str, Sequence[float]]) -> float | None:
     Student's t with the standard deviation pooled over all keys: t s sqrt(2 / n), n the fewest values of a key.
     ``None`` where no key has two values.
     """
-    freedom = sum(len(of_key) - 1 for of_key in values.values())
+    spreads = {key: statistics.stdev(xs) if len(xs) > 1 else math.nan for key, xs in values.items()}
+    spread, freedom = pooled_spread([Sample(statistics.mean(xs), spreads[key], len(xs)) for key, xs in values.items()])
     if freedom == 0:
         return None
-    squares = sum((len(of_key) - 1) * statistics.variance(of_key) for of_key in values.values() if len(of_key) > 1)
-    t = _STUDENT_T[min(freedom, len(_STUDENT_T)) - 1]
-    return t * math.sqrt(squares / freedom * 2 / min(map(len, values.values())))
+    return float(stdtrit(freedom, 1 - LEVEL / 2)) * spread * math.sqrt(2 / min(map(len, values.values())))
 
 
 def not_told_apart(means: Mapping[str, float], difference: float) -> list[list[str]]:

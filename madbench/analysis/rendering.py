@@ -1,10 +1,13 @@
-"""A table of text in the formats people paste: terminal, Markdown, LaTeX, CSV."""
+"""A table of text in the formats people paste: terminal, Markdown, LaTeX, HTML, CSV."""
 
 from __future__ import annotations
 
+import html
 import io
+import re
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
@@ -14,8 +17,17 @@ if TYPE_CHECKING:
 PUBLISHED = "  published"
 """First cell of a row with the published numbers of the label above it."""
 
+BEST, WITHIN_NOISE = "best", "within_noise"
+"""Marks of a cell: the best of its column, and what may be the best as well."""
+
+SIGNS = {BEST: "*", WITHIN_NOISE: "~", "": ""}
+"""What stands for the marks where text is neither bold nor underlined."""
+
+_STYLES = {BEST: "bold", WITHIN_NOISE: "underline", "": ""}
+
 _LATEX = {character: "\\" + character for character in "&%$#_{}"} | {
     "±": r"$\pm$",
+    "†": r"$^\dagger$",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "\\": r"\textbackslash{}",
@@ -23,6 +35,15 @@ _LATEX = {character: "\\" + character for character in "&%$#_{}"} | {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
 }
+
+_MOST_LATEX_COLUMNS = 9  # of a table in the size of the text, in one column of a page
+
+
+class _Entry(NamedTuple):
+    """A cell as text with its mark."""
+
+    text: str
+    mark: str = ""
 
 
 class TextTable(ABC):
@@ -38,49 +59,95 @@ class TextTable(ABC):
     def records(self) -> list[dict[str, Any]]:
         """Every cell as a mapping; numbers that do not exist are ``None``."""
 
-    def to_rich(self, width: int) -> Table:
+    def marks(self) -> Mapping[tuple[str, int], str]:
+        """The marks by the first cell of the row and the index of the column, as far as there are any."""
+        return {}
+
+    def to_rich(self, width: int, has_styles: bool = True) -> Table:
         """For a terminal ``width`` columns wide, without the caption.
 
         Where it is narrow a cell takes several lines, and where it is very narrow a column has a line of its own.
+        Without styles the marks are :data:`SIGNS`.
         """
         from rich import box
         from rich.table import Table
+        from rich.text import Text
 
-        headings, lines = self.text_rows()
-        widths = [max(map(len, column)) for column in zip(headings, *lines)]
+        headings, lines = self._entries()
+        if not has_styles:
+            lines = [[_Entry(entry.text + SIGNS[entry.mark]) for entry in line] for line in lines]
+        widths = _widths([headings, *lines])
         is_wide = sum(widths) + 2 * len(widths) <= width
         if not is_wide:
-            stacked = [[line[0], *(text.replace(" ", "\n") for text in line[1:])] for line in [headings, *lines]]
-            widths = [max(len(part) for text in column for part in text.split("\n")) for column in zip(*stacked)]
+            stacked = [[line[0], *(_Entry(e.text.replace(" ", "\n"), e.mark) for e in line[1:])] for line in lines]
+            stacked_headings = [headings[0], *(_Entry(heading.text.replace(" ", "\n")) for heading in headings[1:])]
+            widths = _widths([stacked_headings, *stacked])
             if sum(widths) + len(widths) - 1 > width:
                 headings, lines = _by_column(headings, lines)
             else:
-                headings, lines = stacked[0], stacked[1:]
+                headings, lines = stacked_headings, stacked
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(is_wide), 0, 0))
         for i, heading in enumerate(headings):
-            table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=i == 0, overflow="fold")
+            table.add_column(Text(heading.text), justify="left" if i == 0 else "right", no_wrap=i == 0, overflow="fold")
         for line in lines:
-            table.add_row(*line, style="dim" if line[0] == PUBLISHED else None)
+            cells = [Text().append(entry.text, _STYLES[entry.mark] or None) for entry in line]
+            table.add_row(*cells, style="dim" if line[0].text == PUBLISHED else None)
         return table
 
     def to_markdown(self) -> str:
-        headings, lines = self.text_rows()
+        headings, lines = self._entries()
+        around = {BEST: "**{}**", WITHIN_NOISE: "<u>{}</u>", "": "{}"}
         rule = ["---", *["---:"] * (len(headings) - 1)]
-        body = [[line[0].replace(PUBLISHED, "*published*"), *line[1:]] for line in lines]
-        rows = "\n".join("| " + " | ".join(row) + " |" for row in [headings, rule, *body])
+        body = [
+            [line[0].text.replace(PUBLISHED, "*published*"), *(around[e.mark].format(e.text) for e in line[1:])]
+            for line in lines
+        ]
+        rows = "\n".join("| " + " | ".join(row) + " |" for row in [[entry.text for entry in headings], rule, *body])
         return f"{rows}\n\n{self.caption}\n"
 
     def to_latex(self) -> str:
-        """A ``table`` environment; needs the booktabs package."""
-        headings, lines = self.text_rows()
-        rows = [" & ".join(_latex(text) for text in headings) + r" \\", r"\midrule"]
-        for line in lines:
-            name = r"\quad published" if line[0] == PUBLISHED else rf"\texttt{{{_latex(line[0])}}}"
-            rows.append(" & ".join([name, *(_latex(text) for text in line[1:])]) + r" \\")
+        """A ``table`` environment as wide as the page at most, over both columns of a page where it has many itself.
+
+        Its first line names the packages it needs.
+        """
+        headings, lines = self._entries()
+        is_wide = len(headings) > _MOST_LATEX_COLUMNS
+        around = {BEST: r"\textbf{%s}", WITHIN_NOISE: r"\underline{%s}", "": "%s"}
+        names = [_latex(entry.text) for entry in headings]
+        if is_wide:
+            names = [r"\shortstack[r]{%s}" % name.replace(" ", r"\\") if " " in name else name for name in names]
+        rows = [" & ".join(names) + r" \\", r"\midrule"]
+        for first, *rest in lines:
+            name = r"\quad published" if first.text == PUBLISHED else rf"\texttt{{{_latex(first.text)}}}"
+            rows.append(" & ".join([name, *(around[entry.mark] % _latex_cell(entry.text) for entry in rest)]) + r" \\")
         columns = "l" + "r" * (len(headings) - 1)
-        head = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(self.caption)}}}"]
-        head.append(rf"\begin{{tabular}}{{{columns}}}")
-        return "\n".join([*head, r"\toprule", *rows, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+        tabular = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *rows, r"\bottomrule", r"\end{tabular}"]
+        size = [r"\small\setlength{\tabcolsep}{3pt}%"] if is_wide else []
+        fit = r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi"
+        environment = "table*" if is_wide else "table"
+        head = [r"% \usepackage{booktabs,graphicx}", rf"\begin{{{environment}}}", r"\centering"]
+        caption = rf"\caption{{{_latex(self.caption)}}}"
+        return "\n".join([*head, caption, *size, r"\sbox0{%", *tabular, "}%", fit, rf"\end{{{environment}}}", ""])
+
+    def to_html(self) -> str:
+        """A ``table`` element.
+
+        Classes: ``results`` of the table, ``published`` of rows, ``best`` and ``within-noise`` of cells.
+        """
+        headings, lines = self._entries()
+        around = {BEST: "<strong>{}</strong>", WITHIN_NOISE: "<u>{}</u>", "": "{}"}
+        head = "".join(f'<th scope="col">{html.escape(entry.text)}</th>' for entry in headings)
+        rows = []
+        for first, *rest in lines:
+            is_published = first.text == PUBLISHED
+            row = f'<th scope="row">{html.escape(first.text.strip() if is_published else first.text)}</th>'
+            for entry in rest:
+                name = f' class="{entry.mark.replace("_", "-")}"' if entry.mark else ""
+                row += f"<td{name}>{around[entry.mark].format(html.escape(entry.text))}</td>"
+            rows.append(f'<tr class="published">{row}</tr>' if is_published else f"<tr>{row}</tr>")
+        parts = ['<table class="results">', f"<caption>{html.escape(self.caption)}</caption>"]
+        parts += [f"<thead>\n<tr>{head}</tr>\n</thead>", "<tbody>", *rows, "</tbody>", "</table>", ""]
+        return "\n".join(parts)
 
     def to_csv(self) -> str:
         """Long form, a line a cell, for other programs."""
@@ -88,22 +155,67 @@ class TextTable(ABC):
         pd.DataFrame(self.records()).to_csv(buffer, index=False)
         return buffer.getvalue()
 
+    def _entries(self) -> tuple[list[_Entry], list[list[_Entry]]]:
+        headings, lines = self.text_rows()
+        marks = self.marks()
+        entries = [[_Entry(text, marks.get((line[0], i), "")) for i, text in enumerate(line)] for line in lines]
+        return [_Entry(heading) for heading in headings], entries
 
-def _by_column(headings: list[str], lines: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+
+def html_page(table: TextTable) -> str:
+    """A whole page with the table, which needs nothing else."""
+    return f"""\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>madbench</title>
+<style>
+body {{ font: 16px/1.4 system-ui, sans-serif; margin: 1rem; }}
+table {{ border-collapse: collapse; border-block: 2px solid; font-variant-numeric: tabular-nums; }}
+caption {{ caption-side: bottom; text-align: left; padding-top: .75rem; max-width: min(60rem, 100vw - 2rem); }}
+th, td {{ padding: .2rem .6rem; text-align: right; white-space: nowrap; }}
+th:first-child {{ text-align: left; position: sticky; left: 0; background: Canvas; }}
+thead th {{ border-bottom: 1px solid; }}
+tbody th {{ font-weight: normal; }}
+.published {{ color: #595959; }}
+.published th {{ padding-left: 1.6rem; }}
+</style>
+</head>
+<body>
+{table.to_html()}</body>
+</html>
+"""
+
+
+def _widths(lines: Sequence[Sequence[_Entry]]) -> list[int]:
+    """Columns that each column takes."""
+    return [max(len(part) for entry in column for part in entry.text.split("\n")) for column in zip(*lines)]
+
+
+def _by_column(headings: list[_Entry], lines: list[list[_Entry]]) -> tuple[list[_Entry], list[list[_Entry]]]:
     """The same table with a line for every column of a label, and the published numbers, if any, in a column."""
-    has_published = any(line[0] == PUBLISHED for line in lines)
+    has_published = any(line[0].text == PUBLISHED for line in lines)
+    nothing = _Entry("")
     turned = []
-    for line, following in zip(lines, [*lines[1:], [""]]):
-        if line[0] == PUBLISHED:
+    for line, following in zip(lines, [*lines[1:], [nothing]]):
+        if line[0].text == PUBLISHED:
             continue
         columns = [headings, line]
         if has_published:
-            columns.append(following if following[0] == PUBLISHED else [""] * len(line))
-        turned.append([line[0], *[""] * (len(columns) - 1)])
-        turned += [[f" {name}", *texts] for name, *texts in list(zip(*columns))[1:]]
-    headings = ["Label", "ours", "published"] if has_published else ["Label", ""]
-    return headings, turned
+            columns.append(following if following[0].text == PUBLISHED else [nothing] * len(line))
+        turned.append([line[0], *[nothing] * (len(columns) - 1)])
+        turned += [[_Entry(f" {name.text}"), *entries] for name, *entries in list(zip(*columns))[1:]]
+    return [_Entry("Label"), *map(_Entry, ["ours", "published"] if has_published else [""])], turned
 
 
 def _latex(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in text)
+
+
+def _latex_cell(text: str) -> str:
+    """What follows a number with ± is smaller than it."""
+    number, sign, rest = text.partition(" ±")
+    half = re.match(r"[\d.,]*", rest)[0]
+    return _latex(number) + rf"{{\scriptsize\,$\pm${half}}}{_latex(rest[len(half) :])}" if sign else _latex(text)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
+from madbench.analysis.cells import Cell, Column, is_over_budget, legend, sorted_labels, with_noise
 from madbench.analysis.rendering import PUBLISHED, TextTable
 from madbench.analysis.scores import MAD_AVERAGE, published_scores, with_average
 from madbench.tasks import TASK_NAMES
@@ -25,81 +26,121 @@ HEADINGS = {
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One number of the table with everything it rests on."""
-
-    mean: float
-    """Mean over seeds, in percent."""
-    spread: float
-    """Standard deviation over seeds (n - 1); NaN for a single seed."""
-    n: int
-    """Seeds."""
-    done: int
-    """Jobs with a result."""
-    expected: int
-    """Jobs the profile asks for."""
-    diverged: int
-    """Jobs that ended in NaN or Inf."""
-
-    @property
-    def text(self) -> str:
-        """``76.1 ±1.2``; an incomplete cell says how many of its jobs are done, a diverged one says so."""
-        if self.done == 0 or (math.isnan(self.mean) and not self.diverged):
-            return "-"
-        number = "diverged" if math.isnan(self.mean) else f"{self.mean:.1f}"
-        spread = "" if math.isnan(self.spread) else f" ±{self.spread:.1f}"
-        partial = f" ({self.done}/{self.expected})" if self.done < self.expected else ""
-        return number + spread + partial
-
-
-@dataclass(frozen=True)
 class AblationTable(TextTable):
     """Rows of :class:`Cell`, by label and task; see :func:`ablation_table`."""
 
     tasks: list[str]
     rows: dict[str, dict[str, Cell]]
     budget_ratios: dict[str, float]
-    caption: str
+    protocol: str
+    """The part of the caption that says what the numbers are of."""
+    published: Mapping[str, Mapping[str, float]]
+    """The paper's numbers by label and task."""
+
+    @property
+    def columns(self) -> list[Column]:
+        limits = (0.0, 100.0)
+        return [Column(task, HEADINGS[task], 1, "higher", limits=limits, missing="-") for task in self.tasks]
+
+    @property
+    def over_budget(self) -> set[str]:
+        """The labels that do not compete."""
+        return {label for label, ratio in self.budget_ratios.items() if is_over_budget(label, ratio)}
+
+    @property
+    def legend(self) -> list[str]:
+        """The part of the caption that says how to read the cells."""
+        return legend(self.columns, self.rows, bool(self.over_budget))
+
+    @property
+    def caption(self) -> str:
+        return " ".join([self.protocol, *self.legend])
+
+    def seeds(self, label: str) -> int:
+        """The most seeds that a cell of the row has."""
+        return max(cell.n for cell in self.rows[label].values())
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        headings = ["Label", *(HEADINGS[task] for task in self.tasks), "Budget", "n"]
+        headings = ["Label", *(column.heading for column in self.columns), "Budget", "n"]
         lines = []
         for label, cells in self.rows.items():
-            seeds = sorted({cell.n for cell in cells.values() if cell.done})
-            n = "-".join(str(count) for count in ([seeds[0], seeds[-1]] if len(seeds) > 1 else seeds))
+            n = self.seeds(label)
+            texts = [cells[column.name].text(column, n) if column.name in cells else "-" for column in self.columns]
             ratio = self.budget_ratios[label]
-            budget = "" if math.isnan(ratio) else f"{ratio:.3f}"
-            lines.append([label, *(cells[task].text if task in cells else "-" for task in self.tasks), budget, n])
-            published = published_scores().get(label)
-            if published:
-                lines.append([PUBLISHED, *(f"{published[task]:.1f}" for task in self.tasks), "", ""])
+            lines.append([label, *texts, "" if math.isnan(ratio) else f"{ratio:.3f}", str(n or "")])
+            if theirs := self.published.get(label):
+                numbers = [f"{theirs[task]:.1f}" if task in theirs else "" for task in self.tasks]
+                lines.append([PUBLISHED, *numbers, "", ""])
         return headings, lines
 
+    def marks(self) -> dict[tuple[str, int], str]:
+        return {
+            (label, i): cells[task].mark
+            for label, cells in self.rows.items()
+            for i, task in enumerate(self.tasks, 1)
+            if task in cells
+        }
+
     def records(self) -> list[dict[str, Any]]:
+        columns = {column.name: column for column in self.columns}
         records = []
         for label, cells in self.rows.items():
+            ratio = self.budget_ratios[label]
             for task, cell in cells.items():
-                published = published_scores().get(label, {}).get(task)
-                numbers = {"mean": cell.mean, "spread": cell.spread, "budget_ratio": self.budget_ratios[label]}
-                numbers = {name: None if math.isnan(value) else value for name, value in numbers.items()}
-                counts = {name: getattr(cell, name) for name in ("n", "done", "expected", "diverged")}
-                records.append({"label": label, "task": task, **numbers, **counts, "published": published})
+                counts = {name: getattr(cell, name) for name in ("done", "expected", "diverged")}
+                rest = {"budget_ratio": None if math.isnan(ratio) else ratio}
+                rest["published"] = self.published.get(label, {}).get(task)
+                records.append({"label": label, "task": task} | cell.numbers(columns[task]) | counts | rest)
         return records
 
+    def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
+        """What rows may be sorted by: numbers by label, and whether the highest comes first."""
+        keys = {
+            task: ({label: cells[task].mean for label, cells in self.rows.items() if task in cells}, True)
+            for task in self.tasks
+        }
+        seeds = {label: float(self.seeds(label)) for label in self.rows}
+        return keys | {"budget_ratio": (self.budget_ratios, False), "n": (seeds, True)}
 
-def ablation_table(cells: pd.DataFrame, tasks: Sequence[str], caption: str) -> AblationTable:
-    """The table of :func:`madbench.analysis.scores.scores`, averaged over seeds, rows in the order of the labels."""
+    def sorted_by(self, key: str) -> AblationTable:
+        """With the best row of column ``key`` first; ``ConfigError`` where there is no such column."""
+        labels = sorted_labels(self.sort_keys(), key, self.rows)
+        return replace(self, rows={label: self.rows[label] for label in labels})
+
+
+def ablation_table(
+    cells: pd.DataFrame,
+    tasks: Sequence[str],
+    caption: str,
+    published: Mapping[str, Mapping[str, float]] | None = None,
+) -> AblationTable:
+    """The table of :func:`madbench.analysis.scores.scores`, means over seeds, rows in the order of the labels.
+
+    Args:
+        cells: scores of one protocol; ``label`` may hold any names of rows.
+        tasks: the columns; the average comes with all six.
+        caption: what the numbers are of; how to read the cells is added to it.
+        published: numbers of the rows below, by label and task; by default the paper's, of the labels that it has.
+    """
     columns = [*tasks, *([MAD_AVERAGE] if set(TASK_NAMES) <= set(tasks) else [])]
     ratios = cells.groupby("label", sort=False).budget_ratio.mean().to_dict()
+    averaged = with_average(cells)
+    begun = averaged.assign(accuracy=averaged.accuracy.where(averaged.done > 0), is_begun=averaged.done > 0)
+    groups = begun.groupby(["label", "task"], sort=False).agg(
+        mean=("accuracy", "mean"),
+        spread=("accuracy", "std"),
+        known=("accuracy", "count"),
+        n=("is_begun", "sum"),
+        done=("done", "sum"),
+        expected=("expected", "sum"),
+        diverged=("diverged", "sum"),
+    )
     rows: dict[str, dict[str, Cell]] = {}
-    for (label, task), seeds in with_average(cells).groupby(["label", "task"], sort=False):
-        begun = seeds[seeds.done > 0]
-        rows.setdefault(label, {})[task] = Cell(
-            mean=begun.accuracy.mean(skipna=False),
-            spread=begun.accuracy.std(skipna=False),
-            n=len(begun),
-            done=int(seeds.done.sum()),
-            expected=int(seeds.expected.sum()),
-            diverged=int(seeds.diverged.sum()),
-        )
-    return AblationTable(columns, rows, ratios, caption)
+    for group in groups.itertuples():
+        label, task = group.Index
+        mean, spread = (group.mean, group.spread) if group.known == group.n else (math.nan, math.nan)
+        counts = (int(group.n), int(group.done), int(group.expected), int(group.diverged))
+        rows.setdefault(label, {})[task] = Cell(float(mean), float(spread), *counts)
+    theirs = published_scores() if published is None else published
+    table = AblationTable(columns, rows, ratios, caption, theirs)
+    return replace(table, rows=with_noise(table.columns, rows, table.over_budget))

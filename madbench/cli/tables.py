@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ class Format(str, enum.Enum):
     markdown = "markdown"
     latex = "latex"
     csv = "csv"
+    html = "html"
     json = "json"
 
 
@@ -42,13 +44,21 @@ def print_text_table(table: TextTable, format: Format = Format.terminal) -> None
 
     if format is Format.terminal:
         console = Console()
-        console.print(table.to_rich(console.width))
+        has_styles = console.is_terminal and not console.legacy_windows
+        console.print(table.to_rich(console.width, has_styles))
         console.print()
-        console.print(table.caption, markup=False, highlight=False)
+        caption = table.caption
+        if not has_styles and any(table.marks().values()):
+            caption += " In this plain text * stands for bold and ~ for underlined."
+        console.print(caption, markup=False, highlight=False)
     elif format is Format.json:
         print(json.dumps({"caption": table.caption, "cells": table.records()}, indent=2))
     else:
-        print({"markdown": table.to_markdown, "latex": table.to_latex, "csv": table.to_csv}[format.value](), end="")
+        from madbench.analysis.rendering import html_page
+
+        write = {"markdown": table.to_markdown, "latex": table.to_latex, "csv": table.to_csv}
+        write["html"] = functools.partial(html_page, table)
+        print(write[format.value](), end="")
 
 
 def plain_table(rows: list[dict[str, Any]], right: tuple[str, ...] = (), caption: str | None = None) -> Table:

@@ -7,6 +7,7 @@ import statistics
 from dataclasses import replace
 
 import pytest
+from scipy import stats
 
 from madbench.analysis.language_runs import LanguageProtocol
 from madbench.analysis.language_table import language_table, published_losses
@@ -34,20 +35,22 @@ def test_a_run_is_a_row_with_every_column(language_run):
         "Label", "L5", "Val", "Bits/byte", "to 1.4", "to 1.3", "to 1.2", "to 1.1", "Val, 6 s", "Tokens/s", "Budget", "n",
     ]  # fmt: skip
     assert rows(table)["R-c"] == {
-        "L5": "2.367", "Val": "2.000", "Bits/byte": "4.000", "to 1.4": "", "to 1.3": "", "to 1.2": "", "to 1.1": "",
-        "Val, 6 s": "2.300", "Tokens/s": "213", "Budget": "0.990", "n": "1",
+        "L5": "2.367†", "Val": "2.000†", "Bits/byte": "4.000†", "to 1.4": "", "to 1.3": "", "to 1.2": "", "to 1.1": "",
+        "Val, 6 s": "2.300†", "Tokens/s": "213", "Budget": "0.990", "n": "1",
     }  # fmt: skip
-    assert rows(table)["S"]["to 1.1"] == "3" and rows(table)["S"]["Val, 6 s"] == "1.100"
+    assert rows(table)["S"]["to 1.1"] == "3†" and rows(table)["S"]["Val, 6 s"] == "1.100†"
 
 
-def test_cells_are_mean_and_deviation_over_seeds(language_run):
+def test_cells_are_mean_and_interval_over_seeds(language_run):
     finals = [1.0, 1.3, 1.5]
     table = language_table(
         [language_run("S", [final], seed=i) for i, final in enumerate(finals)], thresholds=[1.2, 1.4]
     )
     row = rows(table)["S"]
-    assert row["L5"] == f"{statistics.mean(finals):.3f} ±{statistics.stdev(finals):.3f}"
-    assert (row["to 1.2"], row["to 1.4"], row["n"]) == ("1.0 (1/3)", "1.0 ±0.0 (2/3)", "3")
+    half = stats.t.ppf(0.975, 2) * statistics.stdev(finals) / 3**0.5
+    assert row["L5"] == f"{statistics.mean(finals):.3f} ±{half:.3f}"
+    assert (row["to 1.2"], row["to 1.4"], row["n"]) == ("1.0† (1/3)", "1.0 (2/3)", "3")
+    assert "(k/n): k of n seeds get there" in table.caption
     assert (row["Tokens/s"], row["Budget"]) == ("320", "0.990")
 
 
@@ -57,7 +60,7 @@ def test_a_diverged_seed_leaves_the_losses_without_a_number(language_run):
     )
     row = rows(table)["S"]
     assert row["L5"] == row["Val"] == row["Bits/byte"] == "diverged"
-    assert (row["to 2.5"], row["n"]) == ("1.0 ±0.0", "2")
+    assert (row["to 2.5"], row["n"]) == ("1.0", "2")
     assert "1 of 2 runs diverged." in table.caption
 
 
@@ -173,7 +176,7 @@ def test_the_caption_says_what_the_numbers_rest_on(language_run):
         "Trained on a slide rule; times are wall-clock",
         "Val, 6 s: after the longest training time that all runs reached.",
         "Budget counting strict",
-        "One seed: no order of the labels is claimed.",
+        "†: one seed, which claims nothing",
         "Not comparable with the paper's losses",
     ]:
         assert fact in caption
@@ -203,8 +206,8 @@ def test_records_and_csv_hold_every_cell_in_full(language_run):
     records = json.loads(json.dumps(table.records(), allow_nan=False))
     assert records == table.records() and len(records) == 2 * len(table.columns)
     assert records[0] == {
-        "label": "S", "quantity": "loss_l5", "mean": 10 / 3, "spread": None, "n": 1, "seeds": 1, "diverged": 0,
-        "published": None,
+        "label": "S", "quantity": "loss_l5", "mean": 10 / 3, "low": None, "high": None, "spread": None,
+        "n": 1, "mark": "", "seeds": 1, "diverged": 0, "published": None,
     }  # fmt: skip
     by_name = {(record["label"], record["quantity"]): record for record in records}
     assert by_name["R", "loss_l5"]["mean"] is None and by_name["R", "loss_l5"]["diverged"] == 1
@@ -220,3 +223,38 @@ def test_runs_without_any_details_are_tabulated(language_run):
     bare = replace(run, record=Record("finished", {}, run.record.curve))
     table = language_table([bare])
     assert rows(table)["S"]["Budget"] == "" and "Corpus c0ffee0123456789" in table.caption
+
+
+def test_the_spread_is_pooled_over_the_labels_of_a_column(language_run):
+    finals = {"S": [2.0, 2.1], "R": [1.0, 1.3]}
+    runs = [language_run(label, [x], seed=i) for label, of_label in finals.items() for i, x in enumerate(of_label)]
+    table = language_table([*runs, language_run("G", [0.5])])
+    pooled = (sum(statistics.variance(of_label) for of_label in finals.values()) / 2) ** 0.5
+    half = stats.t.ppf(0.975, 2) * pooled / 2**0.5
+    by_label = {record["label"]: record for record in table.records() if record["quantity"] == "loss_l5"}
+    assert (by_label["S"]["low"], by_label["R"]["high"]) == (pytest.approx(2.05 - half), pytest.approx(1.15 + half))
+    assert by_label["G"]["low"] is None and "with the spread pooled over the labels" in table.caption
+
+
+def test_the_lowest_loss_is_the_best_and_speed_and_budget_have_none(language_run):
+    finals = {"S": 2.0, "R": 1.0, "R-12o!": 0.5, "G": 1.001}
+    runs = [language_run(label, [x + 0.01 * i], seed=i) for label, x in finals.items() for i in range(3)]
+    table = language_table([*runs, language_run("S-p", [0.1])], thresholds=[5.0])
+    marks = {(record["label"], record["quantity"]): record["mark"] for record in table.records()}
+    of_l5 = {label: marks[label, "loss_l5"] for label in (*finals, "S-p")}
+    assert of_l5 == {"S": "", "R": "best", "R-12o!": "", "G": "within_noise", "S-p": ""}
+    assert {mark for (_, name), mark in marks.items() if name in ("tokens_per_second", "budget_ratio")} == {""}
+    assert "Student's t with the pooled spread, one-sided" in table.caption and "over budget" in table.caption
+    assert list(table.sorted_by("loss_l5").rows) == ["S-p", "R-12o!", "R", "G", "S"]
+
+
+def test_a_diverged_label_has_no_best_steps(language_run):
+    runs = [language_run(label, [2.0, 1.0], seed=seed) for label in ("S", "R") for seed in (0, 1)]
+    runs[0] = replace(runs[0], record=replace(runs[0].record, status="diverged"))
+    assert not any(record["mark"] for record in language_table(runs, thresholds=[2.5]).records())
+
+
+def test_a_brief_table_has_what_the_papers_has(language_run):
+    table = language_table([language_run("S", [2.0]), language_run("R", [2.1])], thresholds=[2.5], is_brief=True)
+    assert table.text_rows()[0] == ["Label", "L5", "to 2.5", "Budget", "n"]
+    assert "Val" not in table.caption and "Trained on a slide rule." in table.caption

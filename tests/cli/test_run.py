@@ -35,7 +35,7 @@ def test_a_run_is_tabulated_stored_and_not_repeated(start, finish, main, tiny, t
     assert first.code == 0, first.stderr
     lines = first.stdout.splitlines()
     assert lines[0].split() == "Label Compr. In-ctx recall Budget n".split()
-    assert re.fullmatch(r"S +\d+\.\d +\d+\.\d +1\.000 +1", lines[2].strip())
+    assert re.fullmatch(r"S +\d+\.\d† +\d+\.\d† +1\.000 +1", lines[2].strip())
     assert lines[3].split() == ["published", "35.2", "83.7"]
     assert "not comparable with the published rows" in " ".join(lines[4:])
     assert f"runs: results/runs    again as a table: madbench table --profile {tiny}" in first.stderr
@@ -54,7 +54,7 @@ def test_a_run_is_tabulated_stored_and_not_repeated(start, finish, main, tiny, t
     content = json.loads(again.stdout)
     cells = {(cell["label"], cell["task"]): cell for cell in content["cells"]}
     assert set(cells) == {("S", "compression"), ("S", "in_context_recall")}
-    assert [f"{cell['mean']:.1f}" for cell in cells.values()] == lines[2].split()[1:3]
+    assert [f"{cell['mean']:.1f}†" for cell in cells.values()] == lines[2].split()[1:3]
 
     planned = main(*words, "--seeds", "0,1", "--dry-run", "--json")
     content = json.loads(planned.stdout)

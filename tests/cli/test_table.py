@@ -44,13 +44,14 @@ def test_the_store_is_tabulated_in_the_order_of_the_grammar_with_published_rows(
     shown = main("table", "--profile", tiny, "-t", ",".join(TWO))
     assert (shown.code, shown.stderr) == (0, "")
     assert rows(shown.stdout) == [
-        ["S", "60.0", "±14.1", "60.0", "±14.1", "0.990", "2"],
+        ["S", "60.0", "±127.1", "60.0", "±127.1", "0.990", "2"],
         ["published", "35.2", "83.7"],
-        ["R-c", "50.0", "50.0", "0.990", "1"],
+        ["R-c", "50.0†", "50.0†", "0.990", "1"],
         ["published", "39.9", "100.0"],
     ]
     caption = " ".join(shown.stdout.split())
-    assert "mean ±standard deviation over n seeds" in caption and "Trained on a slide rule." in caption
+    assert "±: half of the 95% interval of the mean, Student's t over the seeds of the cell." in caption
+    assert "Trained on a slide rule." in caption
     assert f"Profile {tiny}: d_model 16, 2 blocks, 2 heads, float32." in caption
 
 
@@ -72,7 +73,7 @@ def test_protocols_are_never_mixed(main, fill, tiny):
         ["40.0", "training.epochs=3"],
     ]:
         shown = main("table", "--profile", tiny, "-t", ",".join(TWO), *options)
-        assert rows(shown.stdout)[0] == ["S", number, number, "0.990", "1"]
+        assert rows(shown.stdout)[0] == ["S", f"{number}†", f"{number}†", "0.990", "1"]
 
 
 def test_a_label_of_another_protocol_that_does_not_fit_this_one_does_no_harm(main, fill, tiny):
@@ -88,13 +89,13 @@ def test_runs_in_two_precisions_have_to_be_told_apart(main, fill, tiny, tmp_path
     profile.write_text(Path(tiny).read_text().replace("precision: float32", "precision: auto"))
     fill(str(profile), ["S"], accuracy=0.1, precision="float32")
     words = ("table", "--profile", profile, "-t", "compression")
-    assert rows(main(*words).stdout)[0] == ["S", "10.0", "0.990", "1"]
+    assert rows(main(*words).stdout)[0] == ["S", "10.0†", "0.990", "1"]
     fill(str(profile), ["S"], accuracy=0.2, precision="bfloat16")
     refused = main(*words)
     assert (refused.code, refused.stdout) == (2, "")
     assert "runs in float32 and in bfloat16; add precision=float32 or precision=bfloat16" in refused.stderr
-    assert rows(main(*words, "precision=float32").stdout)[0] == ["S", "10.0", "0.990", "1"]
-    assert rows(main(*words, "precision=bfloat16").stdout)[0] == ["S", "20.0", "0.990", "1"]
+    assert rows(main(*words, "precision=float32").stdout)[0] == ["S", "10.0†", "0.990", "1"]
+    assert rows(main(*words, "precision=bfloat16").stdout)[0] == ["S", "20.0†", "0.990", "1"]
 
 
 def test_an_empty_store_and_one_without_matching_runs_are_errors(main, fill, tiny, tmp_path):
@@ -113,11 +114,12 @@ def test_an_empty_store_and_one_without_matching_runs_are_errors(main, fill, tin
 def test_every_format_says_the_same(main, fill, tiny):
     fill(tiny, ["S", "R-12o!"])
     words = ("table", "--profile", tiny, "-t", ",".join(TWO), "--format")
-    markdown, latex, table, lines = (main(*words, name) for name in ("markdown", "latex", "json", "csv"))
-    assert {shown.code for shown in (markdown, latex, table, lines)} == {0}
-    assert "| S | 50.0 | 50.0 | 0.990 | 1 |\n| *published* | 35.2 | 83.7 |  |  |\n" in markdown.stdout
-    assert r"\texttt{S} & 50.0 & 50.0 & 0.990 & 1 \\" in latex.stdout
-    assert r"\texttt{R-12o!} & 50.0 & 50.0 & 0.990 & 1 \\" in latex.stdout
+    markdown, latex, table, lines, page = (main(*words, name) for name in ("markdown", "latex", "json", "csv", "html"))
+    assert {shown.code for shown in (markdown, latex, table, lines, page)} == {0}
+    assert '<th scope="row">R-12o!</th><td>50.0†</td><td>50.0†</td>' in page.stdout
+    assert "| S | 50.0† | 50.0† | 0.990 | 1 |\n| *published* | 35.2 | 83.7 |  |  |\n" in markdown.stdout
+    assert r"\texttt{S} & 50.0$^\dagger$ & 50.0$^\dagger$ & 0.990 & 1 \\" in latex.stdout
+    assert r"\texttt{R-12o!} & 50.0$^\dagger$ & 50.0$^\dagger$ & 0.990 & 1 \\" in latex.stdout
     content = json.loads(table.stdout)
     assert "not comparable" in content["caption"]
     found = [(cell["label"], cell["task"], cell["mean"]) for cell in content["cells"]]
@@ -130,7 +132,7 @@ def test_an_incomplete_cell_says_how_much_of_it_is_there(main, fill, tiny):
     fill(tiny, ["S"], overrides=["learning_rates=[1e-3]"])
     overrides = ["learning_rates=[1e-3, 2e-3]"]
     shown = main("table", *overrides, "--profile", tiny, "-t", "compression")
-    assert rows(shown.stdout)[0] == ["S", "50.0", "(1/2)", "0.990", "1"]
+    assert rows(shown.stdout)[0] == ["S", "50.0†", "(1/2)", "0.990", "1"]
     assert "with learning_rates=[1e-3, 2e-3]:" in " ".join(shown.stdout.split())
 
 
@@ -151,12 +153,13 @@ def test_a_damaged_run_is_named_and_the_others_are_tabulated(main, fill, tiny, t
 
 
 def test_output_without_the_characters_of_a_table_shows_a_question_mark(fill, tiny, tmp_path):
-    fill(tiny, ["S"], seeds=[0, 1])
+    fill(tiny, ["S"], seeds=[0])
+    fill(tiny, ["S"], seeds=[1], accuracy=0.6)
     checkout = str(Path(madbench.__file__).resolve().parents[1])
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": checkout}
     command = [sys.executable, "-m", "madbench", "table", "-p", tiny, "--format", "markdown"]
     shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
-    assert shown.returncode == 0 and "50.0 ?0.0" in shown.stdout, shown.stderr
+    assert shown.returncode == 0 and "55.0 ?63.5" in shown.stdout, shown.stderr
 
 
 def test_a_stored_label_that_does_not_fit_every_task_hides_no_other(main, fill, tiny):

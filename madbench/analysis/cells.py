@@ -1,0 +1,196 @@
+"""The cells of the result tables: means over seeds, their intervals, which of a column may be the best, and the legend.
+
+A column's noise is either each label's own or the same for all of them. Accuracies of MAD tasks are bounded: a solved
+task has no noise and one that some seeds solve has much, so every cell goes by its own seeds. Losses of language
+models, means over many tokens, vary about alike whatever the label, so their spread is pooled over the column; with
+two seeds a label that makes intervals several times narrower than their own would be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from madbench.analysis.noise import LEVEL, Sample, half_width, may_be_best, pooled_spread
+from madbench.analysis.rendering import BEST, WITHIN_NOISE
+from madbench.errors import ConfigError, did_you_mean
+
+MOST_BUDGET = 1.01
+"""Ratio of parameters to softmax attention's above which a label does not compete."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One quantity of every label."""
+
+    name: str
+    heading: str
+    digits: int
+    """Decimal places."""
+    better: Literal["higher", "lower", ""] = ""
+    """Which of two numbers is the better one; empty for what is no result, and so has no interval and no best."""
+    is_pooled: bool = False
+    """Whether all labels have the same noise."""
+    resolution: float | None = None
+    """Step in which the values are counted; without it, that in which they are printed."""
+    limits: tuple[float, float] = (-math.inf, math.inf)
+    """Beyond which no value can be."""
+    missing: str = ""
+    """What a cell without a number says."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table with everything it rests on."""
+
+    mean: float
+    """Mean over seeds; NaN where there is none, or where a seed diverged."""
+    spread: float
+    """Standard deviation over seeds (n - 1); NaN for a single seed."""
+    n: int
+    """Seeds that have the number."""
+    done: int
+    """Jobs with a result."""
+    expected: int
+    """Jobs that the mean is to rest on."""
+    diverged: int = 0
+    """Jobs that ended in NaN or Inf."""
+    half_width: float = math.nan
+    """Half of the 95% interval; NaN where there is none."""
+    mark: str = ""
+    """``best``, ``within_noise`` of the best, or nothing; see :func:`with_noise`."""
+
+    def text(self, column: Column, n: int | None = None) -> str:
+        """``76.1 ±3.0``; ``76.1†`` of one seed; ``76.1† (3/6)`` where half of its jobs are done; ``diverged``.
+
+        ``n`` is what the row says of its seeds; a cell that rests on fewer, but more than one, says so.
+        """
+        if self.done == 0 or (math.isnan(self.mean) and not self.diverged):
+            return column.missing
+        partial = f" ({self.done}/{self.expected})" if self.done < self.expected else ""
+        if math.isnan(self.mean):
+            return f"diverged{partial}"
+        number = f"{self.mean:,.{column.digits}f}"
+        if not column.better:
+            return number
+        half = "" if math.isnan(self.half_width) else f"{self.half_width:,.{column.digits}f}"
+        noise = "†" if self.n == 1 else f" ±{half}" if half.strip("0.,") else ""
+        fewer = f" n={self.n}" if not partial and n is not None and 1 < self.n < n else ""
+        return number + noise + partial + fewer
+
+    def numbers(self, column: Column) -> dict[str, Any]:
+        """For programs: mean, low and high of the interval, spread, n and mark; None for what does not exist."""
+        lowest, highest = column.limits
+        numbers = {
+            "mean": self.mean,
+            "low": max(lowest, self.mean - self.half_width),
+            "high": min(highest, self.mean + self.half_width),
+            "spread": self.spread,
+        }
+        if math.isnan(self.half_width):
+            numbers |= {"low": math.nan, "high": math.nan}
+        known = {name: None if math.isnan(value) else value for name, value in numbers.items()}
+        return known | {"n": self.n, "mark": self.mark}
+
+
+Rows = Mapping[str, Mapping[str, Cell]]
+"""Cells by label and name of the column."""
+
+
+def is_over_budget(label: str, budget_ratio: float) -> bool:
+    """Whether the label has more parameters than the others may have, by its ``!`` or by its count."""
+    return label.endswith("!") or budget_ratio > MOST_BUDGET
+
+
+def with_noise(columns: Sequence[Column], rows: Rows, left_out: Container[str]) -> dict[str, dict[str, Cell]]:
+    """``rows`` with the intervals and marks of their cells.
+
+    In each column those cells compete that have two seeds or more and nothing missing or diverged, of labels not in
+    ``left_out``. The one with the best mean is marked, and all that may be the best as well (:func:`may_be_best`).
+    """
+    filled = {label: dict(row) for label, row in rows.items()}
+    for column in columns:
+        if not column.better:
+            continue
+        cells = {label: row[column.name] for label, row in rows.items() if column.name in row}
+        repeated = {label: cell for label, cell in cells.items() if cell.n > 1 and not math.isnan(cell.mean)}
+        samples = {label: Sample(cell.mean, cell.spread, cell.n) for label, cell in repeated.items()}
+        pooled, freedom = pooled_spread(list(samples.values()))
+        whole = {
+            label: sample
+            for label, sample in samples.items()
+            if cells[label].done == cells[label].expected and label not in left_out
+        }
+        best = []
+        if len(whole) > 1:
+            resolution = column.resolution or 10**-column.digits
+            common = (pooled, freedom) if column.is_pooled else None
+            best = may_be_best(whole, column.better == "higher", resolution, common)
+        for label, cell in repeated.items():
+            spread, degrees = (pooled, freedom) if column.is_pooled else (cell.spread, cell.n - 1)
+            mark = "" if label not in best else BEST if label == best[0] else WITHIN_NOISE
+            filled[label][column.name] = replace(cell, half_width=half_width(spread, cell.n, degrees), mark=mark)
+    return filled
+
+
+def legend(columns: Sequence[Column], rows: Rows, has_over_budget: bool) -> list[str]:
+    """What the signs in the cells mean, as far as there are any."""
+    shown = []
+    for row in rows.values():
+        of_row = [(column, row[column.name]) for column in columns if column.better and column.name in row]
+        for column, cell in of_row:
+            n = max(other.n for of_other, other in of_row if of_other.is_pooled == column.is_pooled)
+            shown.append((column, cell, cell.text(column, n)))
+    texts = [text for _, _, text in shown]
+    sentences = []
+    if with_interval := {column.is_pooled for column, _, text in shown if "±" in text}:
+        sentences.append(f"±: half of the 95% interval of the mean, Student's t over {_whose(with_interval)}.")
+    agreeing = [cell.n for _, cell, text in shown if cell.n > 1 and "±" not in text and not math.isnan(cell.mean)]
+    if agreeing:
+        others = 1 - LEVEL ** (1 / min(agreeing))
+        sentences.append(
+            "Without ±: the seeds agree to the digits shown, and Student's t has nothing to go by; after"
+            f" {min(agreeing)} such seeds up to {others:.0%} of further ones may still differ (95%, binomial)."
+        )
+    if any("†" in text for text in texts):
+        sentences.append("†: one seed, which claims nothing and is compared with nothing.")
+    if any("n=" in text for text in texts):
+        sentences.append("n=: fewer seeds than the row has.")
+    partial = {column.name.startswith("steps_to_") for column, _, text in shown if "/" in text}
+    if False in partial:
+        sentences.append("(d/e): d of e jobs are done, so the number is not final and not compared.")
+    if True in partial:
+        sentences.append("(k/n): k of n seeds get there; the mean is theirs and is not compared.")
+    if marked := {column.is_pooled for column, cell, _ in shown if cell.mark}:
+        tests = {False: "Welch's t", True: "Student's t with the pooled spread"}
+        how = " and ".join(tests[is_pooled] for is_pooled in sorted(marked))
+        sentences.append(
+            "Bold: the best mean of its column. Underlined: may be the best as well, no mean is better by more than the"
+            f" noise ({how}, one-sided, {LEVEL:.0%} for the column by Bonferroni)."
+        )
+        if has_over_budget:
+            sentences.append(f"Labels over budget (! or a ratio above {MOST_BUDGET}) do not compete.")
+    return sentences
+
+
+def _whose(with_interval: set[bool]) -> str:
+    own, pooled = "the seeds of the cell", "seeds with the spread pooled over the labels"
+    if with_interval == {False, True}:
+        return f"{own}, of the language model over {pooled}"
+    return pooled if True in with_interval else own
+
+
+def sorted_labels(keys: Mapping[str, tuple[Mapping[str, float], bool]], key: str, labels: Collection[str]) -> list[str]:
+    """``labels`` by the numbers of ``keys[key]``, highest first where its second part says so, those without one last.
+
+    Raises ``ConfigError`` for an unknown key.
+    """
+    if key == "label":
+        return list(labels)
+    if key not in keys:
+        raise ConfigError(f"--sort {key!r}: no such column{did_you_mean(key, ['label', *keys])}")
+    numbers, is_descending = keys[key]
+    known = [label for label in labels if not math.isnan(numbers.get(label, math.nan))]
+    return sorted(known, key=numbers.__getitem__, reverse=is_descending) + [x for x in labels if x not in known]

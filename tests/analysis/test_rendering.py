@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from madbench.analysis.rendering import BEST, PUBLISHED, WITHIN_NOISE, TextTable, html_page
+
+
+class Marked(TextTable):
+    caption = r"50%_#&~^\{}±†<>| <script>"
+
+    def __init__(self, columns: int = 3):
+        self.count = columns
+
+    def text_rows(self):
+        headings = ["Label", *(f"Heading {i}" for i in range(self.count))]
+        return headings, [
+            ["S<b>", "1.0 ±0.5", *["2.0†"] * (self.count - 1)],
+            [PUBLISHED, *["3.0"] * self.count],
+            ["G_12o!", "100.0 ±10.25", *["41.5 ±14.0 (12/18)"] * (self.count - 1)],
+        ]
+
+    def records(self):
+        return []
+
+    def marks(self):
+        return {("S<b>", 1): BEST, ("G_12o!", 1): WITHIN_NOISE}
+
+
+def on_terminal(made: TextTable, width: int, has_styles: bool = True, **options) -> str:
+    console = Console(width=width, file=io.StringIO(), **options)
+    console.print(made.to_rich(width, has_styles))
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [120, 40, 30])
+def test_marks_are_bold_and_underlined_on_a_terminal_of_any_width(width):
+    text = on_terminal(Marked(), width, force_terminal=True, color_system="standard")
+    assert "\x1b[1m1.0" in text and "\x1b[4m100.0" in text and "\x1b[4m " not in text
+
+
+@pytest.mark.parametrize("width", [120, 40, 30])
+def test_plain_text_has_signs_for_the_marks(width):
+    words = on_terminal(Marked(), width, has_styles=False).split()
+    assert "±0.5*" in words and "±10.25~" in words and "S<b>" in words
+
+
+def test_without_marks_a_table_needs_none():
+    class Unmarked(Marked):
+        marks = TextTable.marks
+
+    assert "±0.5*" not in on_terminal(Unmarked(), 120, has_styles=False) and "**" not in Unmarked().to_markdown()
+
+
+def test_markdown_marks_with_stars_and_u():
+    lines = Marked().to_markdown().splitlines()
+    assert lines[2] == "| S<b> | **1.0 ±0.5** | 2.0† | 2.0† |"
+    assert lines[4] == "| G_12o! | <u>100.0 ±10.25</u> | 41.5 ±14.0 (12/18) | 41.5 ±14.0 (12/18) |"
+
+
+def test_latex_marks_and_says_which_packages_it_needs():
+    narrow, wide = Marked().to_latex(), Marked(12).to_latex()
+    assert narrow.startswith("% \\usepackage{booktabs,graphicx}\n\\begin{table}\n")
+    assert wide.startswith("% \\usepackage{booktabs,graphicx}\n\\begin{table*}\n")
+    for text in (narrow, wide):
+        assert r"\textbf{1.0{\scriptsize\,$\pm$0.5}} & 2.0$^\dagger$" in text
+        assert r"\underline{100.0{\scriptsize\,$\pm$10.25}} & 41.5{\scriptsize\,$\pm$14.0} (12/18)" in text
+
+
+class Read(HTMLParser):
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags, self.open, self.text = [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_html_is_well_formed_escaped_and_says_what_heads_what():
+    made = Marked()
+    read = Read(made.to_html())
+    assert read.open == [] and read.tags[:2] == [("table", {"class": "results"}), ("caption", {})]
+    scopes = [attributes["scope"] for tag, attributes in read.tags if tag == "th"]
+    assert scopes == ["col"] * 4 + ["row"] * 3
+    assert made.caption in read.text and "S<b>" in read.text and "script" not in dict(read.tags)
+    assert '<td class="best"><strong>1.0 ±0.5</strong></td>' in made.to_html()
+    assert '<td class="within-noise"><u>100.0 ±10.25</u></td>' in made.to_html()
+    assert '<tr class="published"><th scope="row">published</th>' in made.to_html()
+
+
+def test_a_page_is_whole_and_needs_nothing_else():
+    text = html_page(Marked())
+    assert Read(text).open == [] and text.startswith("<!DOCTYPE html>") and Marked().to_html() in text
+    assert "http" not in text and "src=" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@pytest.mark.parametrize("columns", [3, 9, 17])
+@pytest.mark.parametrize("layout", ["", "twocolumn"])
+def test_latex_compiles_and_fits_the_page(tmp_path, columns, layout):
+    head = rf"\documentclass[{layout}]{{article}}\usepackage{{booktabs,graphicx}}\begin{{document}}"
+    (tmp_path / "table.tex").write_text(head + "\n" + Marked(columns).to_latex() + r"\end{document}", encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+    assert "Overfull" not in done.stdout, done.stdout

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from madbench.cli import table
+from madbench.jobs import Record
+from madbench.runs import Store
+from madbench.sweeps.plan import plan
+from madbench.sweeps.profile import load_profile
+
+TASK = "compression"
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch) -> Store:
+    monkeypatch.chdir(tmp_path)
+    return Store.open(tmp_path / "results")
+
+
+@pytest.fixture
+def fill(store, tiny, language_run):
+    """Stores runs of a MAD task with these accuracies, and of the language model with these losses, a seed each."""
+
+    def call(label: str, accuracies=(), losses=(), **job) -> None:
+        for seed, accuracy in enumerate(accuracies):
+            (planned,) = plan([label], load_profile(tiny), tasks=[TASK], seeds=[seed])
+            metrics = {"accuracy": accuracy, "selection_accuracy": accuracy, "ceiling": 1.0}
+            store.finish(planned, Record("finished", metrics, details={"budget_ratio": 0.99, "device": "an abacus"}))
+        for seed, loss in enumerate(losses):
+            run = language_run(label, [loss], seed=seed, **job)
+            store.finish(run.job, run.record)
+
+    return call
+
+
+@pytest.fixture
+def shown(invoke, tiny):
+    """``shown(*words)``: the words of the table's rows; or, with ``whole``, all that is printed."""
+
+    def call(*words, whole=False, columns=160):
+        result = invoke(table, "--profile", tiny, *words, columns=columns)
+        assert not result.exception, result.exception
+        return result if whole else [line.split() for line in result.stdout.split("\n\n")[0].splitlines()[2:]]
+
+    return call
+
+
+BOTH = ("-t", f"{TASK},language_model")
+
+
+def test_both_halves_are_side_by_side_each_with_its_own_marks_budget_and_n(fill, shown):
+    fill("S", [0.5, 0.501, 0.502], [2.0, 2.01])
+    fill("R-c", [0.3, 0.301, 0.302], [1.0, 1.01])
+    fill("G", [0.9], [])
+    fill("G-cg-q-12o", [], [3.0])
+    output = shown(*BOTH, whole=True).stdout
+    lines = [line.split() for line in output.split("\n\n")[0].splitlines()]
+    assert " ".join(lines[0]) == "Label Compr. Budget n L5 to 1.4 to 1.3 to 1.2 to 1.1 LM budget LM n"
+    assert lines[2] == "S 50.1 ±0.2* 0.990 3 2.005 ±0.022 0.990 2".split()
+    assert lines[3] == ["published", "35.2"]
+    assert lines[4] == "R-c 30.1 ±0.2 0.990 3 1.005 ±0.022* 1.0 1.0 1.0 1.0 0.990 2".split()
+    assert lines[6] == "G 90.0† 0.990 1".split() and lines[7] == "G-cg-q-12o - 3.000† 0.990 1".split()
+    caption = " ".join(output.split())
+    for words in (
+        "MAD tasks: Percent,",
+        "Trained on an abacus.",
+        "Language model: Nats per token",
+        "Trained on a slide rule.",
+        "Without runs of MAD tasks: G-cg-q-12o.",
+        "Without runs of the language model: G.",
+        "(Welch's t and Student's t with the pooled spread, one-sided",
+        "In this plain text * stands for bold and ~ for underlined.",
+    ):
+        assert words in caption
+    assert caption.count("Bold: ") == 1
+
+
+def test_the_language_model_comes_along_unless_other_tasks_are_asked_for(fill, shown, invoke):
+    fill("S", [0.5], [2.0])
+    assert "L5" in shown(whole=True).stdout and "L5" not in shown("-t", TASK, whole=True).stdout
+    alone = invoke(table, "-t", "language_model")
+    assert "Compr." not in alone.stdout and alone.stdout.split()[:2] == ["Label", "L5"]
+
+
+def test_a_store_without_language_models_shows_the_tasks(fill, shown, refuse, tiny):
+    fill("S", [0.5])
+    assert shown("-t", TASK, whole=True).stdout.split()[:4] == ["Label", "Compr.", "Budget", "n"]
+    assert "L5" not in shown(whole=True).stdout
+    assert refuse(table, *BOTH, "--profile", tiny) == "results: no language-model run is as asked"
+
+
+def test_language_models_of_several_protocols_are_never_mixed(fill, shown, refuse, tiny):
+    fill("S", [0.5], [2.0])
+    fill("S", [], [3.0], vocab_size=384)
+    result = shown(whole=True)
+    assert "L5" not in result.stdout and "warning: language models are left out; choose a protocol" in result.stderr
+    message = refuse(table, *BOTH, "--profile", tiny)
+    assert "the runs follow 2 protocols, which cannot be compared" in message
+    chosen = [shown(*BOTH, "--protocol", line.split()[0])[0][4] for line in message.splitlines()[1:]]
+    assert sorted(chosen) == ["2.000†", "3.000†"]
+
+
+@pytest.mark.parametrize(
+    ("key", "order"),
+    [
+        ("label", ["S", "R-c", "G"]),
+        (TASK, ["R-c", "S", "G"]),
+        ("loss_l5", ["G", "S", "R-c"]),
+        ("n", ["R-c", "S", "G"]),
+    ],
+)
+def test_rows_are_sorted_by_a_column_of_either_half(fill, shown, key, order):
+    fill("S", [0.5], [2.0])
+    fill("R-c", [0.6, 0.7], [3.0])
+    fill("G", [], [1.0])
+    assert [row[0] for row in shown(*BOTH, "--sort", key) if row[0] != "published"] == order
+
+
+def test_an_unknown_column_is_an_error_that_names_the_nearest(fill, refuse, tiny):
+    fill("S", [0.5], [2.0])
+    assert refuse(table, *BOTH, "--profile", tiny, "--sort", "loss_15") == (
+        "--sort 'loss_15': no such column; did you mean 'loss_l5'?"
+    )
+
+
+def test_labels_choose_and_order_the_rows_of_both_halves(fill, shown):
+    for label in ("S", "R", "R-c"):
+        fill(label, [0.5], [2.0])
+    assert [row[0] for row in shown("R-c", "S", *BOTH)] == ["R-c", "published", "S", "published"]
+
+
+def test_every_format_holds_both_halves(fill, shown):
+    fill("S", [0.5, 0.6], [2.0, 2.1])
+    names = ("markdown", "latex", "html", "csv", "json")
+    outputs = {name: shown(*BOTH, "-f", name, whole=True).stdout for name in names}
+    assert "| S | 55.0 ±63.5 | 0.990 | 2 | 2.050 ±0.635 |" in outputs["markdown"]
+    assert "<td>55.0 ±63.5</td>" in outputs["html"] and "<td>2.050 ±0.635</td>" in outputs["html"]
+    assert r"2.050{\scriptsize\,$\pm$0.635}" in outputs["latex"]
+    cells = json.loads(outputs["json"])["cells"]
+    lines = list(csv.DictReader(io.StringIO(outputs["csv"])))
+    assert [line["task"] for line in lines] == [cell["task"] for cell in cells]
+    assert [cell["task"] for cell in cells][:2] == [TASK, "loss_l5"]
+    assert {tuple(cell) for cell in cells} == {tuple(lines[0])}
+    assert [float(line["low"] or "nan") for line in lines[:2]] == pytest.approx([cell["low"] for cell in cells[:2]])
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_narrow_terminals_cut_nothing(fill, shown, columns):
+    for label in ("S-p", "G-pcg-12o!"):
+        fill(label, [0.5, 0.501], [2.0, 2.1])
+    output = shown(whole=True, columns=columns).stdout
+    assert max(map(len, output.splitlines())) <= columns and "…" not in output
+    assert {"50.0", "50.1", "2.050"} & set(output.split()) and "0.990" in output
+
+
+def test_a_diverged_language_model_and_a_failed_job_are_said(fill, store, shown, language_run, tiny):
+    fill("S", [0.5], [2.0])
+    run = language_run("S", [2.0], seed=1, status="diverged")
+    store.finish(run.job, run.record)
+    (planned,) = plan(["S"], load_profile(tiny), tasks=["in_context_recall"])
+    store.finish(planned, Record("failed", {}, [], {}, "out of memory"))
+    caption = " ".join(shown(whole=True).stdout.split())
+    assert "1 of 2 runs diverged." in caption and "of 6 jobs have no result yet." in caption
