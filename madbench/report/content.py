@@ -17,7 +17,7 @@ from madbench.analysis.findings_table import findings_table
 from madbench.analysis.language_runs import describe, only_protocol
 from madbench.analysis.language_table import language_table
 from madbench.analysis.loss_curves import run_losses
-from madbench.analysis.scores import MAD_AVERAGE, setting_scores
+from madbench.analysis.scores import MAD_AVERAGE, chosen_runs
 from madbench.analysis.tables import HEADINGS, ablation_table
 from madbench.experiment import Experiment, caption
 from madbench.jobs import JobBase
@@ -82,7 +82,7 @@ def page_of(stored: Stored, command: str, written: datetime) -> Page:
     chosen: set[str] = set()
     if experiment is not None:
         cells, collected = material.cells, material.collected
-        chosen = set(setting_scores(collected).id.dropna())
+        chosen = set(chosen_runs(collected).id)
         tables.append(mad_page_table(ablation_table(cells, experiment.tasks, caption(experiment, collected))))
     if language:
         losses = run_losses(language, ())

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from madbench.analysis.attribution_table import AttributionTable
+from madbench.analysis.attribution_table import LOSS, AttributionTable
 from madbench.analysis.language_table import LanguageTable
 from madbench.analysis.rendering import PUBLISHED, TextTable
 from madbench.analysis.tables import AblationTable
 from madbench.language_jobs import TASK as LANGUAGE_MODEL
 from madbench.report.runs import Allocation
-
-_ASCENDING = ("loss_l5", "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss", "steps_to_")
-"""Quantities of which less is better: a first click on their heading puts the lowest first."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class Cell:
     @property
     def parts(self) -> tuple[str, str]:
         """The number and what follows it: its interval, how complete it is."""
-        cut = next((self.text.index(start) for start in (" ±", " (") if start in self.text), len(self.text))
+        cut = min((self.text.index(start) for start in (" ±", " (", " n=") if start in self.text), default=len(self.text))
         return self.text[:cut], self.text[cut:]
 
     @property
@@ -90,24 +87,29 @@ def effect_link(name: str, quantity: str) -> str:
 
 
 def mad_page_table(table: AblationTable) -> PageTable:
-    def cell(label: str, column: int, text: str) -> Cell:
-        if column < len(table.tasks):
-            task = table.tasks[column]
-            found = table.rows[label].get(task)
-            return Cell(text, found.mean if found else None, runs_link(label, task) if found else "")
-        value = table.budget_ratios[label] if column == len(table.tasks) else _number(text)
-        return Cell(text, value, runs_link(label))
-
-    return _from_text(table, "mad", "MAD: accuracy by task, percent", cell, [False] * (len(table.tasks) + 2))
+    names = [*table.tasks, "budget_ratio", "n"]
+    links = {name: name if name in table.tasks else "" for name in names}
+    return _label_table(table, "mad", "MAD: accuracy by task, percent", names, links)
 
 
 def language_page_table(table: LanguageTable) -> PageTable:
-    def cell(label: str, column: int, text: str) -> Cell:
-        value = table.rows[label][table.columns[column].name].mean if column < len(table.columns) else _number(text)
-        return Cell(text, value, runs_link(label, LANGUAGE_MODEL) if text else "")
+    names = [*(column.name for column in table.columns), "n"]
+    links = dict.fromkeys(names, LANGUAGE_MODEL)
+    return _label_table(table, "language", "Language model: losses and steps", names, links)
 
-    ascending = [column.name.startswith(_ASCENDING) for column in table.columns]
-    return _from_text(table, "language", "Language model: losses and steps", cell, [*ascending, False])
+
+def _label_table(
+    table: AblationTable | LanguageTable, id: str, caption: str, names: Sequence[str], links: Mapping[str, str]
+) -> PageTable:
+    """``names`` are the columns after the first one; their cells open what ``links`` says of the label's runs."""
+    keys, marks = table.sort_keys(), table.marks()
+
+    def cell(label: str, i: int, text: str) -> Cell:
+        name = names[i]
+        link = runs_link(label, links[name]) if text.strip("-") else ""
+        return Cell(text, keys[name][0].get(label), link, marks.get((label, i + 1), ""))
+
+    return _from_text(table, id, caption, cell, [not keys[name][1] for name in names])
 
 
 def attribution_page_table(table: AttributionTable) -> PageTable:
@@ -122,7 +124,7 @@ def attribution_page_table(table: AttributionTable) -> PageTable:
         return Cell(text, values.get((name, task)) if text else None, effect_link(name, task) if text else "")
 
     caption = "What each factor is worth, and the interactions beyond the noise"
-    ascending = [task.startswith(_ASCENDING) for task in table.tasks]
+    ascending = [task == LOSS for task in table.tasks]
     return _from_text(table, "factors", caption, cell, [*ascending, False, False], of_labels=False)
 
 
