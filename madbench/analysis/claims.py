@@ -29,7 +29,7 @@ class Claim:
 
     name: str
     title: str
-    """In at most 35 characters."""
+    """In at most 32 characters."""
     sentence: str
     """What the paper says."""
     source: str
@@ -96,7 +96,7 @@ CLAIMS = (
     ),
     Claim(
         "dominant",
-        "Sequence mixing is the largest gain",
+        "Mixing is the largest gain",
         "Sequence mixing is the dominant gain.",
         "section 3.a, result 2; the talk's takeaway 1",
         "Other factors reparameterise how tokens are scored and read; mixing enlarges the class of functions.",

@@ -6,7 +6,8 @@ tested together; so any false verdict among them has a probability of at most 5%
 pair that is not stored, a single seed, a larger p. No claim names the size of its gain, so a gain of about 0 does not
 contradict it, however many seeds show it.
 
-A verdict is about the protocol of the runs. The published numbers, one seed each, are read without an interval.
+A verdict that was waited for, with seeds added until it came, is worth less than its p says. It is about the protocol
+of the runs. The published numbers, one seed each, are read without an interval.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
@@ -24,6 +26,7 @@ from madbench.analysis.attribution_table import LOSS, measured_values
 from madbench.analysis.claim_tests import (
     MOST_SEEDS,
     ClaimTest,
+    Gains,
     Measured,
     judge,
     labels_of,
@@ -45,6 +48,8 @@ SOLVED = 99.0
 """Percent of accuracy from which a task leaves next to nothing to gain."""
 SEEDS = 3
 """That a command asks for where the store has fewer."""
+
+_NOTHING = Gains((), {})
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ class Finding:
     rival: str
     """The next largest factor, of a claim with rivals."""
     missing: tuple[str, ...]
-    """Labels without runs, of the pair that lacks the fewest; empty where a pair is stored."""
+    """Labels without finished runs, of the pair that lacks the fewest; empty where a pair is stored."""
     labels: tuple[str, ...]
     """Those of ``command``: of the pairs that count, or of the pair that lacks the fewest."""
     seeds: tuple[int, ...]
@@ -112,12 +117,12 @@ class Finding:
     def reason(self) -> str:
         """Of the verdict, in sentences."""
         if self.missing:
-            return f"No runs of {', '.join(self.missing)}."
+            return f"No finished runs of {', '.join(self.missing)}."
         if self.n < 2:
             return "A single seed claims nothing." if self.n else f"{', '.join(self.labels)}: no seed in common."
         gain = f"The gain over {self.rival}" if self.rival else "The gain"
         line = "0" if not self.line else f"{self.line:+.{digits(self.quantity)}f}"
-        p = f"{p_text(self.p_holm)} after Holm over {self.tested} findings"
+        p = f"{p_text(self.p_holm)} after Holm ({self.tested} tested)"
         if self.verdict == "not enough data":
             more = f"{len(self.seeds)}" if self.seeds else f"not even {MOST_SEEDS}"
             sentences = [f"{gain} may be on either side of {line}: {p}; {more} seeds like these {self.n} would decide."]
@@ -159,20 +164,17 @@ def findings(
         language_options: what ``madbench lm`` needs for that of ``losses``.
         claims: those to judge, together: they are the family of Holm's adjustment.
     """
-    frames: dict[str, pd.DataFrame] = {}
+    tables: dict[str, Gains] = {}
     if cells is not None or losses is not None:
         quantities = _quantities(cells, losses) if quantities is None else quantities
-        values, _ = measured_values(cells, losses)
-        for quantity, of_it in values.dropna(subset="value").groupby("task", sort=False):
-            frame = of_it.pivot(index="label", columns="seed", values="value").astype(float)
-            frames[quantity] = -frame if quantity == LOSS else frame
+        tables = _tables(measured_values(cells, losses)[0])
     asked = [
         (claim, quantity)
         for claim in claims
         for quantity in claim.quantities
         if quantities is None or quantity in quantities
     ]
-    measured = [measure(claim, quantity, frames.get(quantity)) for claim, quantity in asked]
+    measured = [measure(claim, quantity, tables.get(quantity, _NOTHING)) for claim, quantity in asked]
     simple = {
         i: of_it for i, of_it in enumerate(measured) if of_it is not None and of_it.freedom and not asked[i][0].rivals
     }
@@ -190,7 +192,7 @@ def findings(
             test,
             p,
             tested,
-            frames.get(quantity),
+            tables.get(quantity, _NOTHING),
             language_options if quantity == LOSS else mad_options,
         )
         for (claim, quantity), of_it, test, p in zip(asked, measured, tests, adjusted)
@@ -204,6 +206,17 @@ def _quantities(cells: pd.DataFrame | None, losses: pd.DataFrame | None) -> list
     return quantities + [LOSS] * (losses is not None)
 
 
+def _tables(values: pd.DataFrame) -> dict[str, Gains]:
+    """By quantity."""
+    wide = values.dropna(subset="value").pivot(index=["task", "label"], columns="seed", values="value").astype(float)
+    tables = {}
+    for quantity, of_it in wide.groupby(level="task", sort=False):
+        of_it = of_it.droplevel("task").dropna(axis="columns", how="all")
+        gains = -of_it.to_numpy() if quantity == LOSS else of_it.to_numpy()
+        tables[quantity] = Gains(tuple(map(int, of_it.columns)), dict(zip(of_it.index, gains)))
+    return tables
+
+
 def _finding(
     claim: Claim,
     quantity: str,
@@ -211,14 +224,13 @@ def _finding(
     test: ClaimTest,
     p_holm: float,
     tested: int,
-    frame: pd.DataFrame | None,
+    stored: Gains,
     options: str,
 ) -> Finding:
     line = line_of(claim, quantity)
     verdict: Verdict = "not enough data"
     if p_holm <= LEVEL:
         verdict = "supported" if test.is_for else "contradicted"
-    stored = () if frame is None else tuple(int(seed) for seed in frame.columns)
     cases: Sequence[int] = range(len(claim.pairs))
     ours = half = math.nan
     pairs: dict[Pair, float] = {}
@@ -229,18 +241,18 @@ def _finding(
         labels = tuple(dict.fromkeys(label for case in cases for label in labels_of(claim, case)))
         ours = line + float(of_it.gains[test.k].mean()) * (-1 if claim.expects == "no gain" else 1)
         half = test.error * float(stdtrit(test.freedom, 1 - LEVEL / 2)) if test.freedom else math.nan
-        means = frame[[*of_it.seeds]].mean(axis=1)
-        pairs = {pair: float(means[pair[0]] - means[pair[1]]) for pair in (claim.pairs[case] for case in cases)}
+        counts = np.isin(stored.seeds, of_it.seeds)
+        means = {label: float(stored.rows[label][counts].mean()) for label in labels}
+        pairs = {pair: means[pair[0]] - means[pair[1]] for pair in (claim.pairs[case] for case in cases)}
         if quantity in TASK_NAMES:
             solved = tuple(without for _, without in pairs if means[without] >= SOLVED)
     else:
-        has = () if frame is None else frame.index
-        lacking = {case: [label for label in labels_of(claim, case) if label not in has] for case in cases}
+        lacking = {case: [label for label in labels_of(claim, case) if label not in stored.rows] for case in cases}
         nearest = min(lacking, key=lambda case: len(lacking[case]))
         labels, missing = labels_of(claim, nearest), tuple(lacking[nearest])
     seeds: tuple[int, ...] = ()
     if of_it is None or not of_it.freedom:
-        seeds = _seeds(stored, max(SEEDS, len(stored)))
+        seeds = _seeds(stored.seeds, max(SEEDS, len(stored.seeds)))
     elif verdict == "not enough data":
         needed = seeds_needed(of_it, test, tested)
         seeds = _seeds(of_it.seeds, needed) if needed else ()

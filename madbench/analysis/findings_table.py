@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.attribution_table import LOSS
-from madbench.analysis.claim_tests import MARGIN_SHARE, margin, published_gain
-from madbench.analysis.claims import NOT_ISOLATED, PREDICTIONS
+from madbench.analysis.claim_tests import MARGIN_SHARE, MOST_SEEDS, margin, published_gain
+from madbench.analysis.claims import PREDICTIONS
 from madbench.analysis.findings import Finding, digits, p_text, seed_list
 from madbench.analysis.rendering import TextTable
 from madbench.analysis.scores import MAD_AVERAGE
@@ -108,7 +108,7 @@ def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
 def _why(row: Finding) -> str:
     """The reason in a few words."""
     if row.missing:
-        return f"needs {' '.join(row.missing)}"
+        return f"needs {' '.join(row.missing) if len(row.missing) <= 2 else f'{len(row.missing)} labels'}"
     if row.n < 2:
         return "one seed" if row.n else "no seed in common"
     p = p_text(row.p_holm)
@@ -116,7 +116,7 @@ def _why(row: Finding) -> str:
         return p
     if row.solved:
         return f"{p}, solved anyway"
-    return f"{p}, needs n {len(row.seeds)}" if row.seeds else f"{p}, near the line"
+    return f"{p}, needs n {len(row.seeds) or f'>{MOST_SEEDS}'}"
 
 
 def _number(value: float, quantity: str) -> str:
@@ -152,20 +152,19 @@ def _sentences(rows: Sequence[Finding], left_out: int) -> list[str]:
     tested = max((row.tested for row in rows), default=0)
     gains = (
         f"Gain, more is better: {', '.join(units)}. Published: Table 1, one seed; *: against the claim. Ours: mean over"
-        " seeds and over the pairs of labels that isolate the claim; ±: half of the 95% interval over seeds (Student's"
-        " t), of this row and these labels alone."
+        " seeds and the pairs of labels that isolate the claim; ±: half of the 95% interval over seeds (Student's t), of"
+        " this row and these labels alone."
     )
     verdicts = (
-        f"Verdict: p of at most 0.05 after Holm over {f'the {tested}' if tested else 'all'} rows tested that the gain is"
-        f" on this side of 0; for 'not essential' of minus the margin, for 'hardly' of the margin, {' or '.join(margins)}"
-        f" ({MARGIN_SHARE:.0%} of what mixing gains from R-cg-q to R-cg-q-12o in Table 1)."
+        f"Verdict: p of at most 0.05 after Holm over {tested} tests that the gain is on this side of 0; for"
+        f" 'not essential' of minus {' or '.join(margins)}, for 'hardly' of plus as much: {MARGIN_SHARE:.0%} of what"
+        " mixing gains from R-cg-q to R-cg-q-12o in Table 1."
     )
     sentences = [gains, verdicts]
     if any(math.isnan(row.low) and row.n for row in rows):
         sentences.insert(1, "In brackets: one seed, which claims nothing.")
     if left_out:
         sentences.append(f"{left_out} results of a label, task and seed are left out: unfinished, or diverged.")
-    sentences.append(f"Not listed, as no two labels isolate them: {NOT_ISOLATED}.")
     sentences.append(f"--explain NAME: {', '.join(dict.fromkeys(row.name for row in rows))}.")
     return sentences + [f"What is not stored: {command}" for command in open_commands(rows)]
 

@@ -125,7 +125,7 @@ def findings(
     if explain is not None:
         rows = _explained(rows, explain)
         if format is Format.terminal:
-            _print_explanations(rows)
+            _print_explanations(rows, explain == "all")
             return
     left_out = measured_values(cells, losses)[1] if cells is not None or losses is not None else 0
     print_text_table(findings_table(rows, sentences, left_out), format)
@@ -167,13 +167,14 @@ def _explained(rows: list[Finding], name: str) -> list[Finding]:
     return [row for row in rows if name in (row.name, "all")]
 
 
-def _print_explanations(rows: list[Finding]) -> None:
+def _print_explanations(rows: list[Finding], is_all: bool) -> None:
     import itertools
 
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from madbench.analysis.claims import NOT_ISOLATED
     from madbench.analysis.findings_table import explanation
 
     console = Console(highlight=False)
@@ -188,6 +189,8 @@ def _print_explanations(rows: list[Finding]) -> None:
         for heading, text in explanation(found):
             table.add_row(Text(heading), Text(text))
         console.print(table)
+    if is_all:
+        console.print(f"\nNot listed, as no two labels isolate them: {NOT_ISOLATED}.", markup=False)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from madbench.analysis.scores import MAD_AVERAGE
+from madbench.cli import findings
+from madbench.jobs import Record
+from madbench.runs import Store
+from madbench.sweeps.plan import plan
+from madbench.sweeps.profile import load_profile
+from madbench.tasks import TASK_NAMES
+
+TWO = ("compression", "in_context_recall")
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch) -> Store:
+    monkeypatch.chdir(tmp_path)
+    return Store.open(tmp_path / "results")
+
+
+@pytest.fixture
+def fill(store, tiny):
+    """Stores runs of two tasks with an accuracy, and a bit more a seed, without training them."""
+
+    def call(label: str, accuracy: float, seeds=(0, 1, 2), **choices) -> None:
+        for job in plan([label], load_profile(tiny), **{"tasks": TWO, "seeds": seeds} | choices):
+            metrics = {"accuracy": accuracy + job.seed / 100, "selection_accuracy": 0.5, "ceiling": 1.0}
+            store.finish(job, Record("finished", metrics, details={"budget_ratio": 0.99, "device": "a slide rule"}))
+
+    return call
+
+
+@pytest.fixture
+def fill_language(store, language_run):
+    def call(label: str, losses, **choices) -> None:
+        for seed, loss in enumerate(losses):
+            run = language_run(label, [loss, loss], seed=seed, **choices)
+            store.finish(run.job, run.record)
+
+    return call
+
+
+@pytest.fixture
+def found(invoke, tiny):
+    """``found(*words)``: the records by claim and quantity, as JSON has them."""
+
+    def call(*words) -> dict[tuple[str, str], dict]:
+        output = invoke(findings, *words, "--profile", tiny, "--json")
+        assert not output.exception, output.exception
+        return {(one["name"], one["quantity"]): one for one in json.loads(output.stdout)["cells"]}
+
+    return call
+
+
+def test_without_a_store_every_claim_is_shown_with_the_command(tmp_path, monkeypatch, invoke):
+    monkeypatch.chdir(tmp_path)
+    shown = invoke(findings, columns=100)
+    assert not shown.exception and shown.stderr == "" and list(tmp_path.iterdir()) == []
+    text = " ".join(shown.stdout.split())
+    assert text.count("not enough data") == 24 and "madbench run R-pc S-pc" in text and "--seeds 0-2" in text
+
+
+def test_runs_of_tasks_alone_give_verdicts_on_these_tasks(fill, found, tiny):
+    fill("R-cg-q", 0.2)
+    fill("R-cg-q-12o", 0.6)
+    fill("R-cg-q", 0.9, fidelity="published")
+    records = found("-t", "compression")
+    assert list(records) == [("compression", "compression")]
+    record = records["compression", "compression"]
+    assert (record["ours"], record["verdict"], record["n"]) == (pytest.approx(40.0), "supported", 3)
+    assert {quantity for _, quantity in found()} == {*TASK_NAMES, MAD_AVERAGE}
+    assert found("S", "-t", "compression")["compression", "compression"]["n"] == 0
+
+
+def test_language_models_alone_and_beside_the_tasks(fill, fill_language, found, invoke):
+    fill_language("R-12o!", (3.0, 3.1, 3.2))
+    fill_language("R-12!", (4.0, 4.2, 4.1))
+    alone = invoke(findings, columns=100)
+    assert not alone.exception and alone.stderr == "" and "MAD avg" not in alone.stdout
+    assert "verdicts on L5 are about this protocol" in " ".join(alone.stdout.split())
+    fill("R-cg-q", 0.2)
+    both = found()
+    assert both["lag", "loss_l5"]["verdict"] == "supported" and both["lag", "mad_average"]["n"] == 0
+    assert both["glu", "loss_l5"]["command"].startswith("madbench lm G-cg-q-12o R-cg-q-12o --seeds 0-2")
+    assert "--corpus shelf" in both["glu", "loss_l5"]["command"]
+    assert "--profile" in both["glu", "mad_average"]["command"]
+
+
+def test_several_language_protocols_have_to_be_told_apart(fill_language, invoke, refuse):
+    fill_language("R-12o!", (3.0, 3.1))
+    fill_language("R-12o!", (3.0, 3.1), vocab_size=64)
+    shown = invoke(findings, columns=100)
+    assert "choose a protocol with --protocol ID" in shown.stderr and not shown.exception
+    assert "2 protocols" in refuse(findings, "-t", "language_model")
+    assert "no language models of these labels" in refuse(findings, "--protocol", "00000000")
+
+
+def test_a_profile_without_runs_is_a_warning_and_no_verdict(fill, invoke):
+    fill("R-cg-q", 0.2)
+    shown = invoke(findings, "--profile", "full", columns=100)
+    assert not shown.exception and "warning:" in shown.stderr and "belongs to profile full" in shown.stderr
+    assert "--profile full" in " ".join(shown.stdout.split())
+
+
+def test_one_claim_is_explained_in_full(fill, invoke, tiny):
+    fill("R-cg-q", 0.2)
+    fill("R-cg-q-12o", 0.6)
+    words = ("--profile", tiny, "-t", ",".join(TWO))
+    shown = invoke(findings, "--explain", "compression", *words, columns=200)
+    lines = [line.strip() for line in shown.stdout.splitlines()]
+    assert lines[0] == "compression: Mixing helps compression"
+    assert "R-cg-q-12o - R-cg-q: published +12.7, ours +40.0" in lines
+    every = invoke(findings, "--explain", "all", *words).stdout
+    assert "clean-recall: Mixing hardly helps clean recall" in every and "registers" in every
+    one = json.loads(invoke(findings, "--explain", "compression", *words, "--json").stdout)
+    assert [record["name"] for record in one["cells"]] == ["compression"]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--explain", "lagg"], "--explain lagg: no such claim here; did you mean 'lag'?"),
+        (["-t", "compresion"], "compresion"),
+        (["-t", "language_model", "training.epochs=1"], "training.epochs=1: has no effect on language"),
+        (["-t", "compression", "--protocol", "ab"], "--protocol ab: has no effect, the tasks are compression"),
+        (["--json", "-f", "csv"], "--json has no effect with --format csv"),
+        (["S-x"], "label 'S-x'"),
+        (["training.epoch=1"], "training.epoch"),
+        (["--results", "nowhere"], "nowhere: there is no such results folder"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path, monkeypatch, refuse, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert message in refuse(findings, *words)
