@@ -58,6 +58,7 @@ def report(
     import sys
     from datetime import UTC, datetime
 
+    from madbench.cli.text import quantity
     from madbench.files import explain_os_errors, write_atomically
     from madbench.report.build import render
     from madbench.report.content import page_of
@@ -71,7 +72,7 @@ def report(
     with explain_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
-    print(f"{path}: {len(content) / 1e6:.1f} MB, {page.data['count']:,} jobs")
+    print(f"{path}: {quantity(len(content))}B, {page.data['count']:,} jobs")
     for one in page.missing:
         print(f"missing: {one.text}")
         if one.command:

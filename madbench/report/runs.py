@@ -138,16 +138,17 @@ def thinned(content: bytes, names: Sequence[str]) -> dict[str, list[float | None
         return {}
     places = [columns.index(name) for name in ("step", *names)]
     rows = [cells for cells in (line.split(",") for line in lines) if len(cells) == len(columns) and all(cells[i] for i in places)]
-    if not rows:
-        return {}
     count = min(MOST_POINTS, len(rows))
     kept = [rows[round(i * (len(rows) - 1) / max(1, count - 1))] for i in range(count)]
-    step, *places = places
-    thin: dict[str, list[float | None]] = {"step": [int(row[step]) for row in kept]}
-    for name, place in zip(names, places):
-        values = [float(row[place]) for row in kept]
-        thin[name] = [float(f"{value:.4g}") if math.isfinite(value) else None for value in values]
-    return thin
+    try:
+        numbers = {name: [float(row[place]) for row in kept] for name, place in zip(("step", *names), places)}
+    except ValueError:  # edited by hand since it was stored
+        return {}
+    thin: dict[str, list[float | None]] = {
+        name: [float(f"{value:.4g}") if math.isfinite(value) else None for value in values]
+        for name, values in numbers.items()
+    }
+    return thin | {"step": [int(step) for step in numbers["step"]]} if kept else {}
 
 
 def allocations(runs: Iterable[ReportedRun]) -> list[Allocation]:
