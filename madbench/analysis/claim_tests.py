@@ -14,7 +14,7 @@ their number.
 
 MAD average and L5 are sums of many noises, alike from label to label, and several claims are tested on them; so there
 a variance is moderated by those of the other claims, as in :mod:`madbench.analysis.attribution`. In simulations that
-keeps the family-wise error where the labels' standard deviations differ by a factor of three either way; by ten, with
+keeps the family-wise error where the labels' standard deviations differ by a factor of three either way; by seven, with
 three seeds, it is 8%. A task has the variance of its own claim alone.
 """
 

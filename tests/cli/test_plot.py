@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from madbench.analysis.figures import files, kinds
+from madbench.analysis.figures.difficulty import TYPES
 from madbench.analysis.frames import read_frame
 from madbench.cli import plot
 from madbench.jobs import Record
@@ -57,7 +58,7 @@ def drawn(invoke, tiny, monkeypatch, tmp_path):
     return call
 
 
-def test_every_kind_with_data_is_drawn_and_the_others_say_why(fill, drawn, language_run, store):
+def test_every_kind_with_data_is_drawn_and_the_others_say_why(fill, drawn):
     for label, accuracy in (("S", 0.1), ("S-c", 0.5)):
         fill(label, accuracy, (0, 1))
     found = drawn()
@@ -67,9 +68,6 @@ def test_every_kind_with_data_is_drawn_and_the_others_say_why(fill, drawn, langu
     loss, difficulty = drawn.stderr.splitlines()
     assert loss == "left out: loss: there are no language-model runs of one protocol"
     assert difficulty.startswith("left out: difficulty: every task is stored at one setting alone; --profile full")
-    run = language_run("S", [3.0, 2.0])
-    store.finish(run.job, run.record)
-    assert list(drawn()) == ["mad", "learning", "loss", "effects", "budget"]
 
 
 def test_the_files_are_what_is_said_and_the_same_again(fill, invoke, tiny, tmp_path):
@@ -91,7 +89,6 @@ def test_a_kind_that_is_asked_for_must_have_data(fill, refuse, tiny):
     asked = ("-p", tiny)
     assert "results: effects: no two labels" in refuse(plot, "effects", *asked)
     assert "results: difficulty: every task is stored at one setting alone" in refuse(plot, "difficulty", *asked)
-    assert "no runs of MAD tasks" in refuse(plot, "mad", "--results", "results", "-p", "quick") or True
     assert "there are no language-model runs as asked" in refuse(plot, "loss")
     assert "none of its 2 runs belongs to profile full" in refuse(plot, "mad", "-p", "full")
 
@@ -103,18 +100,12 @@ def test_settings_of_a_sweep_are_difficulties(fill, drawn, tmp_path):
     fill("S", 0.9, setting={"seq_len": 64}, fidelity="published")
     fill("S-p", 0.9, setting={"seq_len": 64})
     assert list(drawn("difficulty")) == ["difficulty"]
-    frame = read_frame(tmp_path / "results" / "plots" / "difficulty.csv", kinds_types(), "difficulties")
+    frame = read_frame(tmp_path / "results" / "plots" / "difficulty.csv", TYPES, "difficulties")
     assert set(zip(frame.task, frame.variable)) == {(task, "seq_len") for task in TWO}
     of_task = frame[frame.task == "compression"]
     assert list(zip(of_task.value, of_task.label, of_task.accuracy)) == [
         (16, "S", 50.0), (32, "S", 30.0), (16, "R", 50.0), (32, "R", 30.0),
     ]  # fmt: skip
-
-
-def kinds_types():
-    from madbench.analysis.figures.difficulty import TYPES
-
-    return TYPES
 
 
 def test_a_label_has_one_style_in_all_figures(fill, drawn, language_run, store, monkeypatch):
@@ -125,7 +116,7 @@ def test_a_label_has_one_style_in_all_figures(fill, drawn, language_run, store, 
         store.finish(run.job, run.record)
     given = []
     for name, kind in kinds.KINDS.items():
-        draw = lambda frame, styles, kind=kind: given.append(styles) or kind.draw(frame, styles=styles)  # noqa: E731
+        draw = lambda frame, styles, kind=kind: given.append(styles) or kind.draw(frame, styles=styles)
         monkeypatch.setitem(kinds.KINDS, name, replace(kind, draw=draw))
     drawn("learning", "loss")
     assert len(given) == 2 and given[0] == given[1] and list(given[0]) == ["S", "S-c", "R"]
@@ -135,7 +126,7 @@ def test_choices_reach_their_figure(fill, drawn, monkeypatch):
     fill("S", 0.5)
     asked = {}
     for name in ("learning", "budget"):
-        draw = lambda frame, styles, name=name, **choices: asked.update({name: choices}) or kinds.Figure()  # noqa: E731
+        draw = lambda frame, styles, name=name, **choices: asked.update({name: choices}) or kinds.Figure()
         monkeypatch.setitem(kinds.KINDS, name, replace(kinds.KINDS[name], draw=draw))
     drawn("learning", "budget", "--y", "loss", "--cost", "mixer_parameters")
     assert asked == {"learning": {"y": "loss"}, "budget": {"x": "mixer_parameters"}}

@@ -36,7 +36,6 @@ from madbench.analysis.scores import MAD_AVERAGE, with_average
 from madbench.analysis.statistics import mean_interval
 from madbench.errors import ConfigError
 from madbench.runs import Run
-from madbench.tasks import TASK_NAMES
 
 Cost = Literal["budget_ratio", "mixer_parameters"]
 
@@ -68,16 +67,16 @@ _SIDES = {1: "left", -1: "right", 0: "center"}
 def mad_values(cells: pd.DataFrame, parameters: Mapping[tuple[str, str], float]) -> pd.DataFrame:
     """What :func:`budget_frame` takes, from :func:`madbench.analysis.scores.scores` of one protocol.
 
-    The MAD average where all six tasks are there, otherwise each task. ``parameters`` of a mixer are by label and task:
-    they depend on its length.
+    The MAD average where any label has it, otherwise each task that has begun. ``parameters`` of a mixer are by label and
+    task: they depend on its length.
     """
     costs = cells.assign(mixer_parameters=[parameters.get(key, math.nan) for key in zip(cells.label, cells.task)])
     costs = costs.groupby(["label", "task"], sort=False)[["budget_ratio", "mixer_parameters"]].mean()
     whole = with_average(cells[cells.done == cells.expected])
-    is_average = set(TASK_NAMES) <= set(cells.task)
+    is_average = (whole.task == MAD_AVERAGE).any()
     values = whole[(whole.task == MAD_AVERAGE) == is_average][["label", "task", "seed", "accuracy"]]
-    begun = cells[["label"]].assign(task=MAD_AVERAGE) if is_average else cells[["label", "task"]]
-    begun = begun.drop_duplicates().merge(values, how="left")
+    begun = cells[cells.task.isin(cells[cells.done > 0].task)][["label", "task"]]
+    begun = (begun.assign(task=MAD_AVERAGE) if is_average else begun).drop_duplicates().merge(values, how="left")
     values = begun[["label", "task", "seed", "accuracy"]]
     by_label = costs.groupby("label").mean()
     keys = values.label if is_average else pd.MultiIndex.from_frame(values[["label", "task"]])

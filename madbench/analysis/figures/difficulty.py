@@ -60,6 +60,7 @@ def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
     """
     chosen = setting_scores(collected)
     whole = chosen[chosen.done == chosen.expected]
+    labels = list(collected.label.unique())
     settings = {text: json.loads(text) for text in chosen.setting.unique()}
     rows: list[dict[str, Any]] = []
     for task in (name for name in TASK_NAMES if name in set(chosen.task)):
@@ -68,17 +69,12 @@ def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
         changes = {text: _change(settings[text], baseline) for text in of_task.setting.unique()}
         for variable in dict.fromkeys(name for change in changes.values() if len(change) == 1 for name in change):
             values = {text: settings[text][variable] for text, change in changes.items() if set(change) <= {variable}}
-            for (label, text), seeds in of_task[of_task.setting.isin(values)].groupby(["label", "setting"], sort=False):
+            found = of_task[of_task.setting.isin(values)].groupby(["label", "setting"], sort=False)
+            for (label, text), seeds in sorted(found, key=lambda one: (labels.index(one[0][0]), values[one[0][1]])):
                 if seeds.accuracy.notna().all():
-                    mean, low, high = mean_interval(seeds.accuracy.to_numpy())
+                    numbers = dict(zip(("accuracy", "low", "high"), mean_interval(seeds.accuracy.to_numpy())))
+                    numbers |= {"ceiling": seeds.ceiling.mean(), "n": len(seeds)}
                     base = {"protocol": protocol, "task": task, "variable": variable, "value": values[text]}
-                    numbers = {
-                        "accuracy": mean,
-                        "low": low,
-                        "high": high,
-                        "ceiling": seeds.ceiling.mean(),
-                        "n": len(seeds),
-                    }
                     rows.append(base | {"label": label} | numbers)
     frame = pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
     varied = frame.groupby(["task", "variable"]).value.transform("nunique") > 1

@@ -51,14 +51,14 @@ def mad_frame(
         chances: percent that guessing gives, by task.
         shows_published: whether the numbers may be set against the published ones.
 
-    Columns: protocol, task (``mad_average`` where all six are there), label, mark, seed, accuracy in percent, low, high
+    Columns: protocol, task (those that have begun, and ``mad_average`` where a label has all six), label, mark, seed, accuracy in percent, low, high
     (ends of the 95% interval over seeds), n, state. Marks: ``mean``; ``seed``; ``published``; ``ceiling`` where it is
     below 100, and ``chance``, without a label. ``state`` says why a mean has no accuracy.
     """
     whole = with_average(cells[cells.done == cells.expected])
     whole = whole[[*cells.columns]] if len(whole) else cells.iloc[:0]
-    has_average = set(TASK_NAMES) <= set(cells.task)
-    tasks = [task for task in TASK_NAMES if task in set(cells.task)] + [MAD_AVERAGE] * has_average
+    begun = {*cells[cells.done > 0].task, *whole.task}
+    tasks = [task for task in (*TASK_NAMES, MAD_AVERAGE) if task in begun]
     rows: list[dict[str, Any]] = []
     for task in tasks:
         of_task = whole[whole.task == task]
@@ -68,9 +68,9 @@ def mad_frame(
                 rows.append({"task": task, "label": "", "mark": name, "accuracy": value})
         for label in cells.label.unique():
             seeds = of_task[of_task.label == label]
-            begun = cells[(cells.label == label) & (cells.done > 0) & ((cells.task == task) | (task == MAD_AVERAGE))]
+            partly = cells[(cells.label == label) & (cells.done > 0) & ((cells.task == task) | (task == MAD_AVERAGE))]
             finished = seeds.dropna(subset="accuracy")
-            state = _state(len(seeds), len(seeds) - len(finished), len(begun) > 0)
+            state = _state(len(seeds), len(seeds) - len(finished), len(partly) > 0)
             mean, low, high = (math.nan,) * 3 if state else mean_interval(finished.accuracy.to_numpy())
             base = {"task": task, "label": label}
             interval = {"accuracy": mean, "low": low, "high": high, "n": len(finished)}

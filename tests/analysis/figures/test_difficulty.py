@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from madbench.analysis.figures.difficulty import TYPES, difficulty_figure, difficulty_frame
-from madbench.analysis.figures.files import svg
 from madbench.analysis.frames import read_frame, write_frame
 
 BASE = {"seq_len": 32, "vocab_size": 16}
@@ -50,7 +50,7 @@ def test_a_line_has_a_gap_where_a_result_is_missing(collected):
     table.loc[(table.label == "R") & table.setting.str.contains("64"), "status"] = "diverged"
     (axes,) = difficulty_figure(difficulty_frame(table, "p")).axes
     lines = [list(line.get_ydata()) for line in axes.lines if line.get_linewidth() == 1.4]
-    assert lines[0] == [50.0] * 4 and [value == value for value in lines[1]] == [True, False, True, False]
+    assert lines[0] == [50.0] * 4 and np.isnan(lines[1]).tolist() == [False, True, False, True]
 
 
 def test_seeds_with_jobs_to_do_and_diverged_settings_are_left_out(collected):
@@ -72,8 +72,8 @@ def test_a_share_has_a_linear_axis_and_a_length_a_logarithmic_one(collected):
     assert [tick.get_text() for tick in length.get_xticklabels()] == ["32", "64", "128"]
 
 
-def test_the_csv_draws_the_same_figure(collected, tmp_path):
+def test_the_csv_holds_what_is_drawn(collected, tmp_path):
     frame = difficulty_frame(collected([({}, "S", [1 / 3]), ({"seq_len": 64}, "S", [2 / 7])]), "p")
     write_frame(frame, tmp_path / "difficulty.csv")
     again = read_frame(tmp_path / "difficulty.csv", TYPES, "difficulties")
-    assert again.equals(frame) and svg(difficulty_figure(again)) == svg(difficulty_figure(frame))
+    assert again.equals(frame)

@@ -5,7 +5,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from madbench.analysis.figures.files import svg
 from madbench.analysis.figures.learning import TYPES, learning_figure, learning_frame
 from madbench.analysis.frames import read_frame, write_frame
 from madbench.errors import ConfigError
@@ -87,11 +86,11 @@ def test_the_published_fidelity_is_evaluated_on_test_data(stored, words):
     assert words(learning_figure(frame)).startswith("MAD: test accuracy in training")
 
 
-def test_the_csv_draws_the_same_figure(stored, tmp_path):
+def test_the_csv_holds_what_is_drawn(stored, tmp_path):
     frame = learning_frame(*stored([("a", "S", 0, "{}", 1, "finished", [1 / 3, 2 / 3])]), "p")
     write_frame(frame, tmp_path / "learning.csv")
     again = read_frame(tmp_path / "learning.csv", TYPES, "learning curves")
-    assert again.equals(frame) and svg(learning_figure(again)) == svg(learning_figure(frame))
+    assert again.equals(frame)
 
 
 def test_no_curve_is_an_error(stored):
