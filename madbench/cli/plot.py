@@ -157,7 +157,7 @@ def _material(
             raise ConfigError(f"--tasks {','.join(tasks)}: has no effect on {names}, which is of {TASK}")
         tasks = [TASK]
     elif tasks == [TASK] and "language" not in halves:
-        raise ConfigError(f"--tasks {TASK}: {names} have only MAD tasks; madbench plot loss draws language models")
+        raise ConfigError(f"--tasks {TASK}: has no effect on {names}, of MAD tasks; madbench plot loss draws language models")
     named, overrides = labels_and_overrides(words)
     labels = expand(named)
     mad_tasks = mad_tasks_of(tasks, overrides, profile, fidelity, protocol)

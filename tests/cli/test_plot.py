@@ -140,7 +140,7 @@ def test_choices_reach_their_figure(fill, drawn, monkeypatch):
         (["mad", "--y", "loss"], "--y loss: has no effect on mad; it is for learning"),
         (["mad", "--cost", "mixer_parameters"], "--cost mixer_parameters: has no effect on mad; it is for budget"),
         (["mad", "--protocol", "ab"], "--protocol ab: has no effect on mad, which are of MAD tasks"),
-        (["mad", "-t", "language_model"], "--tasks language_model: mad have only MAD tasks"),
+        (["mad", "-t", "language_model"], "--tasks language_model: has no effect on mad"),
         (["loss", "-t", "compression"], "--tasks compression: has no effect on loss, which is of language_model"),
         (["loss", "training.epochs=2"], "training.epochs=2: has no effect on language models"),
         (["loss", "-p", "full"], "--profile: has no effect on language models"),
