@@ -106,7 +106,7 @@ def stored_of(
     labels = expand(named)
     mad_tasks = mad_tasks_of(tasks, overrides, profile, fidelity, protocol)
     store = Store.open(results, create=False)
-    records = {run.job.id: run for run in store.runs(with_curves=False)}
+    records = {run.folder.name: run for run in store.runs(with_curves=False)}
     problems = list(store.problems)
     has_mad = any(isinstance(run.job, Job) for run in records.values())
     made, language, sentences = None, [], []

@@ -77,7 +77,9 @@ def render(page: Page) -> bytes:
 def embedded_json(value: Any) -> str:
     """JSON that may stand in a ``<script>`` element, whatever text is in it."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.translate(str.maketrans(_UNSAFE))
+    for character, escape in _UNSAFE.items():
+        text = text.replace(character, escape)
+    return text
 
 
 def _sections(page: Page) -> Sequence[tuple[str, str]]:

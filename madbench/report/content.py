@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -92,7 +94,7 @@ def page_of(stored: Stored, command: str, written: datetime) -> Page:
     factors = attribution_table(cells, losses, sentences)
     claims = findings_table(findings(cells, losses, None, *_options(stored)), sentences)
     runs = _reported(stored, chosen)
-    figures, not_drawn = page_figures(material)
+    figures, not_drawn = page_figures(material, stored.records)
     return Page(
         lead=_lead(stored),
         tiles=_tiles(runs),
@@ -131,7 +133,7 @@ def _reported(stored: Stored, chosen: set[str]) -> list[ReportedRun]:
                 words[key] = job_words(stored.experiment, job)
             run = stored.records.get(job.id)
             curve = _curve(run) if run and job.id in chosen else b""
-            runs.append(ReportedRun(job, run and run.record, job.id in chosen, curve, words[key]))
+            runs.append(ReportedRun(job.id, job, run and run.record, job.id in chosen, curve, words[key]))
     if stored.language:
         protocol = only_protocol(stored.language)
         again = language_words(stored.language[0], str(stored.store.root))
@@ -139,13 +141,14 @@ def _reported(stored: Stored, chosen: set[str]) -> list[ReportedRun]:
         failed = [run for run in stored.records.values() if _is_failed(run, protocol)]
         for run in [*stored.language, *failed]:
             is_chosen = run.job.id in done and run.record.status == "finished"
-            runs.append(ReportedRun(run.job, run.record, is_chosen, _curve(run), again))
+            runs.append(ReportedRun(run.job.id, run.job, run.record, is_chosen, _curve(run), again))
     return runs
 
 
 def _curve(run: Run) -> bytes:
     try:
-        return (run.folder / "curve.csv").read_bytes()
+        with open(f"{run.folder}/curve.csv", "rb") as file:
+            return file.read()
     except OSError:  # a run that is being replaced has none for a moment
         return b""
 
@@ -252,9 +255,8 @@ def _facts(stored: Stored, runs: Sequence[ReportedRun]) -> list[tuple[str, str]]
     facts.append(("Device", _counted(record.details.get("device") for record in done)))
     facts.append(("Operator path", _counted(record.details.get("path") for record in done)))
     versions = (record.details.get("versions") for record in done)
-    facts.append(("Versions", _counted(" ".join(map(" ".join, found.items())) if found else None for found in versions)))
-    commits = (record.details.get("git") for record in done)
-    facts.append(("Code", _counted(_commit(found) if found else None for found in commits)))
+    facts.append(("Versions", _counted(versions, lambda found: " ".join(map(" ".join, found.items())))))
+    facts.append(("Code", _counted((record.details.get("git") for record in done), _commit)))
     if dates := _dates(stored, runs):
         facts.append(("Run files of", dates))
     facts.append(("Store", str(stored.store.root)))
@@ -265,9 +267,13 @@ def _values(values: Iterable[float]) -> str:
     return ", ".join(f"{value:g}" for value in sorted(set(values)))
 
 
-def _counted(values: Iterable[Any]) -> str:
+def _counted(values: Iterable[Any], text: Callable[[Any], str] = str) -> str:
     """The distinct values, with how many runs each has where they are several."""
-    counts = Counter(str(value) for value in values if value is not None)
+    values = [value for value in values if value is not None]
+    objects = dict(zip(map(id, values), values))
+    counts: Counter[str] = Counter()
+    for identity, count in Counter(map(id, values)).items():
+        counts[text(objects[identity])] += count
     if len(counts) == 1:
         return next(iter(counts))
     return "; ".join(f"{value} ({count:,} runs)" for value, count in counts.most_common()) or "not recorded"
@@ -282,10 +288,8 @@ def _dates(stored: Stored, runs: Sequence[ReportedRun]) -> str:
     times = []
     for run in runs:
         if run.record is not None:
-            try:
-                times.append((stored.records[run.job.id].folder / "record.json").stat().st_mtime)
-            except (OSError, KeyError):
-                continue
+            with suppress(OSError):
+                times.append(os.stat(f"{stored.store.root}/runs/{run.id}/record.json").st_mtime)
     if not times:
         return ""
     first, last = (f"{datetime.fromtimestamp(time):%Y-%m-%d}" for time in (min(times), max(times)))

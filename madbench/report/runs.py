@@ -15,6 +15,8 @@ from madbench.jobs import JobBase, Record
 from madbench.labels import Variant, explain, parse
 from madbench.language_jobs import LanguageJob
 
+_SCALARS = (str, int, float, type(None))
+
 MOST_POINTS = 24
 """Points of a curve that the page keeps."""
 DIGITS = 6
@@ -31,6 +33,7 @@ _SERIES = {
 class ReportedRun:
     """A job of the report and what is stored of it."""
 
+    id: str
     job: JobBase
     record: Record | None
     """None where nothing is stored."""
@@ -57,58 +60,44 @@ class Allocation:
     budget: int
 
 
-def run_columns(runs: Iterable[ReportedRun]) -> dict[str, Any]:
+def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Any]:
     """The columns of ``runs`` by name, such as ``label``, ``metrics.accuracy`` or ``details.device``."""
-    columns: dict[str, list[Any]] = {}
-    count = 0
-    for run in runs:
-        for name, value in _fields(run):
-            column = columns.setdefault(name, [])
-            column += [None] * (count - len(column))
-            column.append(value)
-        count += 1
-    return {name: _column([*values, *[None] * (count - len(values))]) for name, values in columns.items()}
+    columns: dict[str, list[Any]] = {
+        "id": [run.id for run in runs],
+        "words": [run.words for run in runs],
+        "chosen": [run.is_chosen for run in runs],
+        "status": [run.record.status if run.record else "missing" for run in runs],
+        "error": [run.record.error or None if run.record else None for run in runs],
+        "curve": [thinned(run.curve, _SERIES[getattr(run.job, "fidelity", "language_model")]) or None for run in runs],
+    }
+    _spread(columns, "", [vars(run.job) for run in runs])
+    _spread(columns, "metrics.", [run.record.metrics if run.record else {} for run in runs])
+    _spread(columns, "details.", [run.record.details if run.record else {} for run in runs])
+    return {name: _column(values) for name, values in columns.items()}
 
 
-def _fields(run: ReportedRun) -> Iterable[tuple[str, Any]]:
-    job = run.job
-    yield "id", job.id
-    yield from vars(job).items()
-    yield "words", run.words
-    yield "chosen", run.is_chosen
-    if run.record is None:
-        yield "status", "missing"
-        return
-    yield "status", run.record.status
-    if run.record.error:
-        yield "error", run.record.error
-    for name, value in run.record.metrics.items():
-        yield f"metrics.{name}", value
-    for name, value in run.record.details.items():
-        yield f"details.{name}", value
-    if curve := thinned(run.curve, _SERIES[getattr(job, "fidelity", "language_model")]):
-        yield "curve", curve
+def _spread(columns: dict[str, list[Any]], prefix: str, mappings: Sequence[Mapping[str, Any]]) -> None:
+    """A column for every key of ``mappings``; None where one does not have it."""
+    for name in dict.fromkeys(name for mapping in mappings for name in mapping):
+        if prefix or name != "id":  # which a job caches
+            columns[prefix + name] = [mapping.get(name) for mapping in mappings]
 
 
 def _column(values: list[Any]) -> dict[str, Any]:
+    identities = list(map(id, values))
+    objects = dict(zip(identities, values))
     places: dict[Any, int] = {}
+    place_of: dict[int, int] = {}
     distinct: list[Any] = []
-    index = []
-    texts: dict[int, str] = {}
-    for value in values:
-        if isinstance(value, (dict, list)) or hasattr(value, "__dataclass_fields__"):
-            key = texts.get(id(value))
-            if key is None:
-                key = texts[id(value)] = repr(value)
-        else:
-            key = (value.__class__, value)
-        place = places.get(key)
-        if place is None:
-            place = places[key] = len(distinct)
+    for identity, value in objects.items():
+        key = (value.__class__, value) if isinstance(value, _SCALARS) else repr(value)
+        place = places.setdefault(key, len(places))
+        if place == len(distinct):
             distinct.append(plain(value))
-        index.append(place)
+        place_of[identity] = place
     if len(distinct) == 1:
         return {"all": distinct[0]}
+    index = [place_of[identity] for identity in identities]
     if len(distinct) > len(values) / 2:
         return {"each": [distinct[place] for place in index]}
     return {"values": distinct, "index": index}
@@ -137,9 +126,17 @@ def thinned(content: bytes, names: Sequence[str]) -> dict[str, list[float | None
     if not {"step", *names} <= set(columns):
         return {}
     places = [columns.index(name) for name in ("step", *names)]
-    rows = [cells for cells in (line.split(",") for line in lines) if len(cells) == len(columns) and all(cells[i] for i in places)]
-    count = min(MOST_POINTS, len(rows))
-    kept = [rows[round(i * (len(rows) - 1) / max(1, count - 1))] for i in range(count)]
+
+    def spread(lines: Sequence[str]) -> list[list[str]]:
+        count = min(MOST_POINTS, len(lines))
+        return [lines[round(i * (len(lines) - 1) / max(1, count - 1))].split(",") for i in range(count)]
+
+    def is_whole(cells: Sequence[str]) -> bool:
+        return len(cells) == len(columns) and all(cells[place] for place in places)
+
+    kept = spread(lines)
+    if not all(map(is_whole, kept)):  # as of a language model, of which few rows are evaluations
+        kept = spread([line for line in lines if is_whole(line.split(","))])
     try:
         numbers = {name: [float(row[place]) for row in kept] for name, place in zip(("step", *names), places)}
     except ValueError:  # edited by hand since it was stored

@@ -192,7 +192,7 @@ def page_file(store, gather) -> Path:
 def page(store, gather) -> Page:
     """The page without its figures."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FIGURES, lambda material: ([], {}))
+        patch.setattr(FIGURES, lambda *_: ([], {}))
         return page_of(gather(store), "madbench report", WRITTEN)
 
 
@@ -204,7 +204,7 @@ def parsed(page) -> Parsed:
 @pytest.fixture
 def read_page(gather, monkeypatch):
     """``read_page(store, *labels)``: the page parsed, without its figures."""
-    monkeypatch.setattr(FIGURES, lambda material: ([], {}))
+    monkeypatch.setattr(FIGURES, lambda *_: ([], {}))
 
     def call(store: Store, *labels: str, **choices) -> Parsed:
         return Parsed(render(page_of(gather(store, *labels, **choices), "madbench report", WRITTEN)))
