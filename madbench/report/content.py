@@ -30,7 +30,7 @@ from madbench.report.commands import job_words, language_words, protocol_words, 
 from madbench.report.figures import page_figures
 from madbench.report.findings import page_claims
 from madbench.report.missing import Missing, missing_of_language, missing_of_mad
-from madbench.report.runs import ReportedRun, allocations, explanations, run_columns
+from madbench.report.runs import ReportedRun, allocations, explanations, run_columns, thinned_curves
 from madbench.report.tables import (
     PageTable,
     attribution_page_table,
@@ -162,6 +162,7 @@ def _data(stored: Stored, runs: Sequence[ReportedRun], factors: AttributionTable
     return {
         "count": len(runs),
         "runs": run_columns(runs),
+        "curves": thinned_curves(runs),
         "titles": TITLES,
         "settings": texts,
         "settingOf": of_run,

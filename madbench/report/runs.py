@@ -1,11 +1,13 @@
 """The runs of a report, as its page holds them: a column a field, what many runs share written once.
 
-A column is one of ``{"all": value}``, ``{"values": [...], "index": [...]}`` and ``{"each": [...]}``, by what repeats.
-Twenty thousand runs are a few megabytes that way. Curves are thinned to what a small plot shows.
+A column is one of ``{"all": value}``, ``{"each": [...]}``, ``{"values": [...], "index": [...]}`` with an index into the
+values for each run, and ``{"values": [...], "lengths": [[index, runs in a row], ...]}``, by what repeats. Twenty thousand
+runs are a few megabytes that way. Curves are thinned to what a small plot shows.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,12 +70,21 @@ def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Any]:
         "chosen": [run.is_chosen for run in runs],
         "status": [run.record.status if run.record else "missing" for run in runs],
         "error": [run.record.error or None if run.record else None for run in runs],
-        "curve": [thinned(run.curve, _SERIES[getattr(run.job, "fidelity", "language_model")]) or None for run in runs],
     }
     _spread(columns, "", [vars(run.job) for run in runs])
     _spread(columns, "metrics.", [run.record.metrics if run.record else {} for run in runs])
     _spread(columns, "details.", [run.record.details if run.record else {} for run in runs])
     return {name: _column(values) for name, values in columns.items()}
+
+
+def thinned_curves(runs: Sequence[ReportedRun]) -> dict[int, dict[str, list[float | None]]]:
+    """The curves to show, by the place of the run."""
+    curves = {
+        i: thinned(run.curve, _SERIES[getattr(run.job, "fidelity", "language_model")])
+        for i, run in enumerate(runs)
+        if run.curve
+    }
+    return {i: curve for i, curve in curves.items() if curve}
 
 
 def _spread(columns: dict[str, list[Any]], prefix: str, mappings: Sequence[Mapping[str, Any]]) -> None:
@@ -91,16 +102,16 @@ def _column(values: list[Any]) -> dict[str, Any]:
     distinct: list[Any] = []
     for identity, value in objects.items():
         key = (value.__class__, value) if isinstance(value, _SCALARS) else repr(value)
-        place = places.setdefault(key, len(places))
+        place = place_of[identity] = places.setdefault(key, len(places))
         if place == len(distinct):
             distinct.append(plain(value))
-        place_of[identity] = place
     if len(distinct) == 1:
         return {"all": distinct[0]}
     index = [place_of[identity] for identity in identities]
     if len(distinct) > len(values) / 2:
         return {"each": [distinct[place] for place in index]}
-    return {"values": distinct, "index": index}
+    lengths = [[place, len(list(of_it))] for place, of_it in itertools.groupby(index)]
+    return {"values": distinct} | ({"lengths": lengths} if 4 * len(lengths) < len(index) else {"index": index})
 
 
 def plain(value: Any) -> Any:

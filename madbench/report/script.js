@@ -88,16 +88,24 @@ for (const cell of document.querySelectorAll("[data-link]")) {
 
 let data = null;
 
-/** The page's data, read when first asked for; ``runs.get(name, i)`` is a field of the i-th run. */
-function runs() {
+/** Reads the page's data, when they are first asked for. */
+function readData() {
   if (data === null) {
     data = JSON.parse(document.getElementById("data").textContent);
+    for (const column of Object.values(data.runs)) {
+      if ("lengths" in column) {
+        column.index = column.lengths.flatMap(([index, length]) => Array(length).fill(index));
+      }
+    }
+    for (const names of [data.titles, data.effects, data.explanations]) {
+      Object.setPrototypeOf(names, null); // a label may be called like a property of objects
+    }
     const ids = Array.from({ length: data.count }, (_, i) => field("id", i));
     data.byId = new Map(ids.map((id, i) => [id, i]));
   }
-  return data;
 }
 
+/** A field of the i-th run, null where it has none. */
 function field(name, i) {
   const column = data.runs[name];
   if (column === undefined) {
@@ -125,8 +133,7 @@ function select(test) {
   return Array.from({ length: data.count }, (_, i) => i).filter(test);
 }
 
-const titles = () => data.titles;
-const taskTitle = (task) => titles()[task] || task;
+const taskTitle = (task) => data.titles[task] || task;
 const runHash = (i) => "#run-" + field("id", i);
 const isLanguage = (i) => field("task", i) === "language_model";
 
@@ -229,6 +236,9 @@ function showRuns(label, column) {
   const indices = select(
     (i) => field("label", i) === label && (all ? column === "" || !isLanguage(i) : field("task", i) === column),
   );
+  if (!indices.length) {
+    return [`${label}: ${taskTitle(column)}`, [make("p", {}, "This report holds no such runs.")]];
+  }
   const done = indices.filter((i) => ["finished", "diverged"].includes(field("status", i))).length;
   const cell = document.querySelector(`td[data-link="${CSS.escape(`runs/${encodeURIComponent(label)}/${encodeURIComponent(column)}`)}"]`);
   const rule = column === "language_model" ? "" : " Of each setting and seed the run counts whose learning rate and weight decay were chosen.";
@@ -280,8 +290,8 @@ function showRun(id) {
     parts.push(make("p", { class: "error" }, error));
   }
   parts.push(heading("Make it again"), make("code", { class: "command" }, command(i)));
-  const curve = field("curve", i);
-  if (curve && curve.step) {
+  const curve = data.curves[i];
+  if (curve) {
     const names = Object.keys(curve).filter((name) => name !== "step");
     parts.push(heading("Curve"), make("div", { class: "curves" }, ...names.map((name) => plot(curve.step, curve[name], name))));
   }
@@ -370,18 +380,15 @@ function contentOf(hash) {
     return null; // no hash of ours
   }
   if (kind.startsWith("run-")) {
-    runs();
+    readData();
     return showRun(kind.slice(4));
   }
-  if (kind === "runs" && names.length === 2) {
-    runs();
-    return showRuns(...names);
+  const show = new Map([["runs", showRuns], ["effect", showEffect]]).get(kind);
+  if (!show || names.length !== 2) {
+    return null;
   }
-  if (kind === "effect" && names.length === 2) {
-    runs();
-    return showEffect(...names);
-  }
-  return null;
+  readData();
+  return show(...names);
 }
 
 function route() {

@@ -110,7 +110,10 @@ class Parsed(HTMLParser):
         column = self.data["runs"].get(name, {"all": None})
         if "all" in column:
             return column["all"]
-        return column["each"][i] if "each" in column else column["values"][column["index"][i]]
+        if "each" in column:
+            return column["each"][i]
+        index = column.get("index") or [place for place, length in column["lengths"] for _ in range(length)]
+        return column["values"][index[i]]
 
 
 @pytest.fixture(scope="session")

@@ -168,6 +168,8 @@ def test_runs_that_failed_or_are_missing_or_unknown_say_so(show, store: Store):
     assert "missing" in page.locator("#view table").inner_text()
     page.goto(page.url.split("#")[0] + "#run-nothing")
     page.locator("#view", has_text="no run of this id").wait_for()
+    page.goto(page.url.split("#")[0] + "#runs/constructor/")
+    page.locator("#view", has_text="no such runs").wait_for()
     page.goto(page.url.split("#")[0] + "#runs/%E0%A4%A/x")
     page.locator("#view").wait_for(state="hidden")
 

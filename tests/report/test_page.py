@@ -58,7 +58,7 @@ def test_of_every_seed_the_chosen_run_is_marked_and_has_a_thinned_curve(parsed):
     of_s = [i for i in range(parsed.data["count"]) if parsed.field("label", i) == "S" and parsed.field("task", i) == MAD[0]]
     rates = {parsed.field("training", i)["learning_rate"]: parsed.field("chosen", i) for i in of_s}
     assert len(of_s) == 4 and rates == {1e-3: True, 2e-3: False}
-    curves = {parsed.field("chosen", i): parsed.field("curve", i) for i in of_s}
+    curves = {parsed.field("chosen", i): parsed.data["curves"].get(str(i)) for i in of_s}
     assert curves[False] is None
     assert len(curves[True]["step"]) == 24
     assert (curves[True]["step"][0], curves[True]["step"][-1]) == (4, 240)

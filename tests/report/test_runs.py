@@ -15,7 +15,10 @@ def field(columns, name, i):
     column = columns[name]
     if "all" in column:
         return column["all"]
-    return column["each"][i] if "each" in column else column["values"][column["index"][i]]
+    if "each" in column:
+        return column["each"][i]
+    index = column.get("index") or [place for place, length in column["lengths"] for _ in range(length)]
+    return column["values"][index[i]]
 
 
 def reported(seed: int, **details) -> ReportedRun:
@@ -30,7 +33,7 @@ def test_a_column_keeps_every_value_in_its_place():
     runs.append(ReportedRun(other.id, other, None, False, b"", []))
     columns = run_columns(runs)
     assert columns["fidelity"] == {"all": "corrected"}
-    assert "each" in columns["id"] and "index" in columns["details.odd"]
+    assert "each" in columns["id"] and "index" in columns["details.odd"] and "lengths" in columns["label"]
     for i, run in enumerate(runs):
         assert field(columns, "id", i) == run.id
         assert field(columns, "status", i) == ("missing" if run.record is None else "finished")
