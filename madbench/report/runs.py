@@ -95,6 +95,8 @@ def _spread(columns: dict[str, list[Any]], prefix: str, mappings: Sequence[Mappi
 
 
 def _column(values: list[Any]) -> dict[str, Any]:
+    if {*map(type, values)} <= {float, type(None)} and len({*values}) > len(values) / 2:
+        return {"each": [plain(value) for value in values]}
     identities = list(map(id, values))
     objects = dict(zip(identities, values))
     places: dict[Any, int] = {}
