@@ -84,7 +84,8 @@ def plot(
       madbench plot budget --cost mixer_parameters --output slides
     """
     from madbench.analysis.figures.files import save_figure
-    from madbench.analysis.figures.kinds import KINDS, NothingToDrawError
+    from madbench.analysis.figures.kinds import KINDS
+    from madbench.analysis.figures.style import NothingToDrawError
     from madbench.analysis.frames import write_frame
 
     asked, rest = _split(words or [])
@@ -157,7 +158,9 @@ def _material(
             raise ConfigError(f"--tasks {','.join(tasks)}: has no effect on {names}, which is of {TASK}")
         tasks = [TASK]
     elif tasks == [TASK] and "language" not in halves:
-        raise ConfigError(f"--tasks {TASK}: has no effect on {names}, of MAD tasks; madbench plot loss draws language models")
+        raise ConfigError(
+            f"--tasks {TASK}: has no effect on {names}, of MAD tasks; madbench plot loss draws language models"
+        )
     named, overrides = labels_and_overrides(words)
     labels = expand(named)
     mad_tasks = mad_tasks_of(tasks, overrides, profile, fidelity, protocol)

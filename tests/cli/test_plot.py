@@ -152,6 +152,14 @@ def test_what_has_no_effect_is_refused(fill, refuse, words, message):
     assert message in refuse(plot, *words)
 
 
+def test_language_models_that_were_never_evaluated_spoil_no_other_figure(fill, drawn, language_run, store):
+    fill("S", 0.5)
+    run = language_run("S", [], status="diverged")
+    store.finish(run.job, run.record)
+    assert list(drawn()) == ["mad", "learning", "budget"]
+    assert "left out: loss: no run was evaluated even once" in drawn.stderr
+
+
 def test_language_models_alone_are_enough(store, drawn, language_run):
     for label in ("S", "S-c"):
         run = language_run(label, [3.0, 2.0])

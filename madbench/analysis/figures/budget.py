@@ -21,6 +21,7 @@ from madbench.analysis.figures.style import (
     SMALLEST,
     TITLES,
     LabelStyle,
+    NothingToDrawError,
     add_legend,
     add_texts,
     label_styles,
@@ -34,7 +35,6 @@ from madbench.analysis.figures.style import (
 from madbench.analysis.loss_curves import run_losses
 from madbench.analysis.scores import MAD_AVERAGE, with_average
 from madbench.analysis.statistics import mean_interval
-from madbench.errors import ConfigError
 from madbench.runs import Run
 
 Cost = Literal["budget_ratio", "mixer_parameters"]
@@ -133,13 +133,13 @@ def budget_figure(
 ) -> Figure:
     """The figure of a :func:`budget_frame`: labels by name, the front of those that none beats at its cost.
 
-    Raises ``ConfigError`` where no label has both a mean and a cost.
+    Raises ``NothingToDrawError`` where no label has both a mean and a cost.
     """
     styles = styles or label_styles(frame.label)
     notes = _notes(frame, x)
     frame = frame.dropna(subset=[x, "mean"])
     if frame.empty:
-        raise ConfigError("no label has both a finished result and a known cost: there is nothing to draw")
+        raise NothingToDrawError("no label has both a finished result and a known cost: there is nothing to draw")
     labels = list(dict.fromkeys(frame.label))
     quantities = [name for name in TITLES if name in set(frame.quantity)]
     columns = min(3, len(quantities))

@@ -108,7 +108,7 @@ def difficulty_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | No
                 axes.set_axis_off()
         grid[0, 0].set(ylim=(-3, 103), yticks=[0, 25, 50, 75, 100])
         add_texts(figure, "MAD: accuracy against difficulty", notes)
-        handles = label_handles(styles, {label: label for label in labels})
+        handles = label_handles(styles, labels)
         if fits_inside:
             legend = grid[0, -1].legend(handles=handles, loc="upper left", handlelength=3.4, borderaxespad=0)
             legend.set_in_layout(False)

@@ -18,19 +18,14 @@ from madbench.analysis.figures.effects import effects_figure, effects_frame
 from madbench.analysis.figures.learning import learning_figure, learning_frame
 from madbench.analysis.figures.loss_curves import loss_curve_figure
 from madbench.analysis.figures.mad import mad_figure, mad_frame
-from madbench.analysis.figures.style import LabelStyle, label_styles
+from madbench.analysis.figures.style import LabelStyle, NothingToDrawError, label_styles
 from madbench.analysis.loss_curves import loss_curves, run_losses
 from madbench.analysis.scores import collect, scores
-from madbench.errors import StoreError
 from madbench.experiment import Experiment, accuracy_meaning, protocol_sentences
 from madbench.jobs import Job
 from madbench.runs import Run, Store
 from madbench.tasks import make_setting
 from madbench.tasks.chance import chance
-
-
-class NothingToDrawError(StoreError):
-    """The store has no data for a kind of figure; the message says what is missing."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +83,6 @@ class Material:
 class Kind:
     """One kind of figure."""
 
-    about: str
-    """What it shows."""
     frame: Callable[[Material], pd.DataFrame]
     """What is drawn; raises ``NothingToDrawError`` where there is nothing."""
     draw: Callable[..., Figure]
@@ -196,17 +189,11 @@ def _key(job: Job) -> tuple[Any, ...]:
 
 
 KINDS = {
-    "mad": Kind("accuracy per task, by label", _mad, mad_figure, "mad", ("mad",)),
-    "learning": Kind("learning curves of the MAD runs", _learning, learning_figure, "learning", ("mad",)),
-    "loss": Kind(
-        "loss curves of the language models", _loss, functools.partial(loss_curve_figure, x="tokens"), "loss_curves",
-        ("language",),
-    ),
-    "effects": Kind(
-        "what each factor is worth", _effects, lambda frame, styles=None: effects_figure(frame), "effects",
-        ("mad", "language"),
-    ),
-    "budget": Kind("accuracy and L5 against the budget", _budget, budget_figure, "budget", ("mad", "language")),
-    "difficulty": Kind("accuracy against difficulty", _difficulty, difficulty_figure, "difficulty", ("mad",)),
-}  # fmt: skip
+    "mad": Kind(_mad, mad_figure, "mad", ("mad",)),
+    "learning": Kind(_learning, learning_figure, "learning", ("mad",)),
+    "loss": Kind(_loss, functools.partial(loss_curve_figure, x="tokens"), "loss_curves", ("language",)),
+    "effects": Kind(_effects, lambda frame, styles=None: effects_figure(frame), "effects", ("mad", "language")),
+    "budget": Kind(_budget, budget_figure, "budget", ("mad", "language")),
+    "difficulty": Kind(_difficulty, difficulty_figure, "difficulty", ("mad",)),
+}
 """By name, in the order in which they are drawn."""

@@ -14,6 +14,7 @@ from matplotlib.ticker import EngFormatter
 from madbench.analysis.figures.style import (
     TITLES,
     LabelStyle,
+    NothingToDrawError,
     add_legend,
     add_texts,
     label_handles,
@@ -26,7 +27,6 @@ from madbench.analysis.figures.style import (
     texts_height,
 )
 from madbench.analysis.scores import chosen_runs
-from madbench.errors import ConfigError
 from madbench.runs import Run
 
 Quantity = Literal["accuracy", "loss"]
@@ -79,11 +79,11 @@ def learning_figure(
     """The figure of a :func:`learning_frame`: means over seeds, bands from the lowest to the highest one.
 
     A run that stopped early keeps its last value. A diverged run is a thin line of its own that ends in a cross.
-    Raises ``ConfigError`` where no run was evaluated.
+    Raises ``NothingToDrawError`` where no run was evaluated.
     """
     frame = frame.replace([math.inf, -math.inf], math.nan).dropna(subset=y)
     if frame.empty:
-        raise ConfigError("no run was evaluated even once: there is no curve to draw")
+        raise NothingToDrawError("no run was evaluated even once: there is no curve to draw")
     labels = list(dict.fromkeys(frame.label))
     styles = styles or label_styles(labels)
     tasks = [task for task in TITLES if task in set(frame.task)]
@@ -112,7 +112,7 @@ def learning_figure(
         for axes in drawn[(lines - 1) * columns :]:
             axes.set_xlabel("optimiser steps")
         add_texts(figure, f"MAD: {frame.split.iloc[0]} {y} in training", notes)
-        add_legend(figure, label_handles(styles, {label: label for label in labels}), free)
+        add_legend(figure, label_handles(styles, labels), free)
         return settle(figure)
 
 

@@ -12,8 +12,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
-from madbench.analysis.figures.style import LabelStyle, add_texts, label_styles, new_figure, settle, style
-from madbench.errors import ConfigError
+from madbench.analysis.figures.style import (
+    LabelStyle,
+    NothingToDrawError,
+    add_texts,
+    label_styles,
+    new_figure,
+    settle,
+    style,
+)
 from madbench.language_jobs import LAST_EVALUATIONS, loss_l5
 
 XAxis = Literal["step", "tokens", "seconds"]
@@ -31,12 +38,12 @@ def loss_curve_figure(
     evaluations on validation text. Bands reach from the lowest to the highest seed. A diverged run is a thin line of
     its own that ends in a cross. With a linear ``x`` the steep start leaves at the top.
 
-    Raises ``ConfigError`` where no run was evaluated.
+    Raises ``NothingToDrawError`` where no run was evaluated.
     """
     numbers = curves.replace([math.inf, -math.inf], math.nan)
     evaluated = numbers.dropna(subset=["evaluation", "train_loss", "validation_loss"])
     if evaluated.empty:
-        raise ConfigError("no run was evaluated even once: there is no curve to draw")
+        raise NothingToDrawError("no run was evaluated even once: there is no curve to draw")
     runs = {
         label: [evaluated[evaluated.id == run_id] for run_id in of_label.id.unique()]
         for label, of_label in curves.groupby("label", sort=False)

@@ -66,11 +66,13 @@ def mad_frame(
         for name, value in (("ceiling", ceiling), ("chance", _chance(task, chances))):
             if value < 99.95:
                 rows.append({"task": task, "label": "", "mark": name, "accuracy": value})
+        of_labels = dict(list(of_task.groupby("label")))
+        is_begun = (cells.done > 0) & ((cells.task == task) | (task == MAD_AVERAGE))
+        begun_labels = set(cells[is_begun].label)
         for label in cells.label.unique():
-            seeds = of_task[of_task.label == label]
-            partly = cells[(cells.label == label) & (cells.done > 0) & ((cells.task == task) | (task == MAD_AVERAGE))]
+            seeds = of_labels.get(label, of_task.iloc[:0])
             finished = seeds.dropna(subset="accuracy")
-            state = _state(len(seeds), len(seeds) - len(finished), len(partly) > 0)
+            state = _state(len(seeds), len(seeds) - len(finished), label in begun_labels)
             mean, low, high = (math.nan,) * 3 if state else mean_interval(finished.accuracy.to_numpy())
             base = {"task": task, "label": label}
             interval = {"accuracy": mean, "low": low, "high": high, "n": len(finished)}
@@ -116,13 +118,14 @@ def _draw(axes: Axes, frame: pd.DataFrame, labels: Sequence[str], styles: Mappin
     """One task."""
     for mark, of_mark in frame[frame.label == ""].groupby("mark"):
         axes.axvline(of_mark.accuracy.iloc[0], color=GREY, linewidth=1, **_REFERENCES[mark])
+    marks = dict(list(frame.groupby(["label", "mark"]).accuracy))
+    nothing = pd.Series(dtype=float)
+    means = {mean.label: mean for mean in frame[frame.mark == "mean"].itertuples()}
     for i, label in enumerate(labels):
-        of_label = frame[frame.label == label]
         if i % 2 == 0:
             axes.axhspan(i - 0.5, i + 0.5, color="#f2f2f2", linewidth=0, zorder=0)
-        (mean,) = of_label[of_label.mark == "mean"].itertuples()
-        seeds = of_label[of_label.mark == "seed"].accuracy
-        published = of_label[of_label.mark == "published"].accuracy
+        mean = means[label]
+        seeds, published = (marks.get((label, mark), nothing) for mark in ("seed", "published"))
         color = styles[label].color
         if mean.n > 1 or mean.state:
             axes.plot(seeds, [i + 0.32] * len(seeds), "o", color=color, markersize=3, alpha=0.6, mew=0)

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from madbench.analysis.scores import MAD_AVERAGE
+from madbench.errors import ConfigError
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")  # Okabe and Ito's, no yellow
 DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)), (0, (9, 1.5)))
@@ -55,6 +56,10 @@ _POINTS_A_CHARACTER = 4.5  # of the notes, on average
 _LINE = 0.135  # inches, of the notes
 
 
+class NothingToDrawError(ConfigError):
+    """There are no data for a kind of figure; the message says what is missing."""
+
+
 @dataclass(frozen=True)
 class LabelStyle:
     """What tells one label from the others: its colour, and dashes and marker where there is no colour."""
@@ -65,6 +70,7 @@ class LabelStyle:
 
     @property
     def line(self) -> dict[str, Any]:
+        """Of a curve."""
         return {"color": self.color, "linestyle": self.dashes, "linewidth": 1.8}
 
     def mark(self, is_single: bool = False) -> dict[str, Any]:
@@ -136,12 +142,9 @@ def panels(figure: Figure, count: int, columns: int, **shared: Any) -> tuple[lis
     return flat[:count], flat[count:]
 
 
-def label_handles(styles: Mapping[str, LabelStyle], texts: Mapping[str, str], has_line: bool = True) -> list[Line2D]:
-    """The entry in a legend of every label of ``texts``, in its order."""
-    return [
-        Line2D([], [], **styles[label].mark() | (styles[label].line if has_line else {"linestyle": ""}), label=text)
-        for label, text in texts.items()
-    ]
+def label_handles(styles: Mapping[str, LabelStyle], labels: Iterable[str]) -> list[Line2D]:
+    """The entry in a legend of each of ``labels``."""
+    return [Line2D([], [], **styles[label].mark() | styles[label].line, label=label) for label in labels]
 
 
 def add_legend(figure: Figure, handles: Sequence[Line2D], free: Sequence[Axes] = (), is_below: bool = False) -> None:
