@@ -22,7 +22,7 @@ from madbench.cli.options import (
 from madbench.cli.selection import in_grammar_order, mad_tasks_of, runs_of_one_protocol, stored_experiment
 
 if TYPE_CHECKING:
-    from madbench.report.content import Stored
+    from madbench.report.facts import Stored
 
 
 def report(
@@ -100,7 +100,7 @@ def stored_of(
     from madbench.jobs import Job
     from madbench.labels import expand
     from madbench.language_jobs import TASK
-    from madbench.report.content import Stored
+    from madbench.report.facts import Stored
     from madbench.runs import Store
 
     labels = expand(named)

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from madbench.analysis.attribution_table import LOSS, AttributionTable, attribution_table, estimate_text
-from madbench.analysis.figures.kinds import Material
+from madbench.analysis.attribution_table import AttributionTable, attribution_table, estimate_text
 from madbench.analysis.findings import findings
 from madbench.analysis.findings_table import findings_table
-from madbench.analysis.language_runs import describe, only_protocol
+from madbench.analysis.language_runs import only_protocol
 from madbench.analysis.language_table import language_table
 from madbench.analysis.loss_curves import run_losses
-from madbench.analysis.scores import MAD_AVERAGE, chosen_runs
-from madbench.analysis.tables import HEADINGS, ablation_table
-from madbench.experiment import Experiment, caption
+from madbench.analysis.scores import chosen_runs
+from madbench.analysis.tables import ablation_table
+from madbench.experiment import caption
 from madbench.jobs import JobBase
-from madbench.language_jobs import TASK as LANGUAGE_MODEL
 from madbench.language_jobs import LanguageJob
 from madbench.report.build import Page
-from madbench.report.commands import job_words, language_words, protocol_words, seed_list
+from madbench.report.commands import job_words, language_words, protocol_words
+from madbench.report.facts import TITLES, Stored, facts, lead, tiles
 from madbench.report.figures import page_figures
 from madbench.report.findings import page_claims
 from madbench.report.missing import Missing, missing_of_language, missing_of_mad
@@ -38,43 +34,8 @@ from madbench.report.tables import (
     language_page_table,
     mad_page_table,
 )
-from madbench.runs import Run, Store
+from madbench.runs import Run
 from madbench.tasks.protocol import load_task
-
-TITLES = {
-    MAD_AVERAGE: "MAD average",
-    LANGUAGE_MODEL: "language model",
-    LOSS: "L5 loss of the language model",
-} | {task: task.replace("_", " ") for task in HEADINGS if task != MAD_AVERAGE}
-
-
-@dataclass(frozen=True)
-class Stored:
-    """What a report is made of."""
-
-    material: Material
-    """One protocol of either half, as far as it is in the store."""
-    labels: Sequence[str]
-    """Those that were named, or else all that are stored, in the order of the tables."""
-    records: Mapping[str, Run]
-    """Every readable run of the store, without curves, by id."""
-    problems: Sequence[str] = ()
-    """Why folders of the store could not be read."""
-
-    @property
-    def experiment(self) -> Experiment | None:
-        """The MAD half."""
-        return self.material.experiment
-
-    @property
-    def language(self) -> Sequence[Run]:
-        """The language-model half, with curves."""
-        return self.material.language_runs
-
-    @property
-    def store(self) -> Store:
-        return self.material.store
-
 
 def page_of(stored: Stored, command: str, written: datetime) -> Page:
     """The report of what is ``stored``."""
@@ -96,9 +57,9 @@ def page_of(stored: Stored, command: str, written: datetime) -> Page:
     runs = _reported(stored, chosen)
     figures, not_drawn = page_figures(material, stored.records)
     return Page(
-        lead=_lead(stored),
-        tiles=_tiles(runs),
-        facts=_facts(stored, runs),
+        lead=lead(stored),
+        tiles=tiles(runs),
+        facts=facts(stored, runs),
         missing=_missing(stored, not_drawn),
         bad_runs=[run for run in runs if run.record and run.record.status != "finished"],
         tables=tables,
@@ -209,92 +170,6 @@ def _effects(factors: AttributionTable) -> dict[str, dict[str, Any]]:
         headings = ["Both", f"{second} alone", f"{first} alone", "Neither", ""]
         found[f"{one.name}/{one.task}"] = {"text": text, "headings": headings, "rows": [[list(labels), ""] for labels in one.squares]}
     return found
-
-
-def _lead(stored: Stored) -> str:
-    parts = []
-    if made := stored.experiment:
-        changes = f" with {', '.join(made.overrides)}" if made.overrides else ""
-        parts.append(f"MAD, profile {made.profile_name}{changes}, fidelity {made.fidelity}, budget {made.counting}")
-    if stored.language:
-        parts.append(f"language model, preset {only_protocol(stored.language).preset}")
-    return "; ".join(parts)
-
-
-def _tiles(runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
-    labels = len({run.job.label for run in runs})
-    seeds = len({run.job.seed for run in runs})
-    done = sum(run.record is not None and run.record.status != "failed" for run in runs)
-    tasks = len({run.job.task for run in runs} - {LANGUAGE_MODEL})
-    tiles = [(f"{labels:,}", f"label{'s' * (labels != 1)}"), (f"{seeds:,}", f"seed{'s' * (seeds != 1)}")]
-    if tasks:
-        tiles.append((str(tasks), f"MAD task{'s' * (tasks != 1)}"))
-    if any(run.job.task == LANGUAGE_MODEL for run in runs):
-        tiles.append((f"{sum(run.job.task == LANGUAGE_MODEL for run in runs):,}", "language models"))
-    return [*tiles, (f"{done:,} / {len(runs):,}", "jobs done")]
-
-
-def _facts(stored: Stored, runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
-    facts = []
-    if made := stored.experiment:
-        model = made.profile.model
-        comparable = "" if made.profile.comparable_with_paper else ", not comparable with the paper"
-        changes = f" with {', '.join(made.overrides)}" if made.overrides else ""
-        facts += [
-            ("Profile", f"{made.profile_name}{changes}{comparable}"),
-            ("Fidelity", made.fidelity),
-            ("Budget counting", made.counting),
-            ("Model", f"d_model {model.d_model}, {model.n_layer} blocks, {model.n_head} heads, {made.precision}"),
-            ("MAD tasks", ", ".join(TITLES[task] for task in made.tasks)),
-            ("Learning rates", _values(run.job.training.learning_rate for run in runs if hasattr(run.job, "setting"))),
-            ("Weight decays", _values(run.job.training.weight_decay for run in runs if hasattr(run.job, "setting"))),
-        ]
-    if stored.language:
-        facts.append(("Language model", describe(only_protocol(stored.language), stored.language[0])))
-    facts.append(("Seeds", seed_list({run.job.seed for run in runs})))
-    done = [run.record for run in runs if run.record]
-    facts.append(("Device", _counted(record.details.get("device") for record in done)))
-    facts.append(("Operator path", _counted(record.details.get("path") for record in done)))
-    versions = (record.details.get("versions") for record in done)
-    facts.append(("Versions", _counted(versions, lambda found: " ".join(map(" ".join, found.items())))))
-    facts.append(("Code", _counted((record.details.get("git") for record in done), _commit)))
-    if dates := _dates(stored, runs):
-        facts.append(("Run files of", dates))
-    facts.append(("Store", str(stored.store.root)))
-    return facts
-
-
-def _values(values: Iterable[float]) -> str:
-    return ", ".join(f"{value:g}" for value in sorted(set(values)))
-
-
-def _counted(values: Iterable[Any], text: Callable[[Any], str] = str) -> str:
-    """The distinct values, with how many runs each has where they are several."""
-    values = [value for value in values if value is not None]
-    objects = dict(zip(map(id, values), values))
-    counts: Counter[str] = Counter()
-    for identity, count in Counter(map(id, values)).items():
-        counts[text(objects[identity])] += count
-    if len(counts) == 1:
-        return next(iter(counts))
-    return "; ".join(f"{value} ({count:,} runs)" for value, count in counts.most_common()) or "not recorded"
-
-
-def _commit(found: Mapping[str, Any]) -> str:
-    return f"{str(found.get('commit'))[:10]}{' with changes' if found.get('dirty') else ''}"
-
-
-def _dates(stored: Stored, runs: Sequence[ReportedRun]) -> str:
-    """First and last day on which a file of the runs was written."""
-    times = []
-    for run in runs:
-        if run.record is not None:
-            with suppress(OSError):
-                times.append(os.stat(f"{stored.store.root}/runs/{run.id}/record.json").st_mtime)
-    if not times:
-        return ""
-    first, last = (f"{datetime.fromtimestamp(time):%Y-%m-%d}" for time in (min(times), max(times)))
-    return first if first == last else f"{first} to {last}"
 
 
 def _missing(stored: Stored, not_drawn: Mapping[str, str]) -> list[Missing]:

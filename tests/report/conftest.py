@@ -14,7 +14,8 @@ from madbench.cli.options import Counting, Fidelity
 from madbench.cli.report import stored_of
 from madbench.jobs import Record
 from madbench.report.build import Page, render
-from madbench.report.content import Stored, page_of
+from madbench.report.content import page_of
+from madbench.report.facts import Stored
 from madbench.runs import Store
 from madbench.sweeps.plan import plan
 from madbench.sweeps.profile import load_profile
