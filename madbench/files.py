@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -76,3 +77,29 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def lock_folder(folder: Path) -> int:
+    """A descriptor holding the lock of ``folder``, which is made if need be; closing it, or a kill, frees the lock.
+
+    The folder and the file ``lock`` in it may vanish at any time before that. Raises ``BlockingIOError`` where another
+    descriptor holds it.
+    """
+    path = folder / "lock"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with suppress(FileExistsError):
+            os.mkdir(folder)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)

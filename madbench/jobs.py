@@ -6,9 +6,12 @@ operator and the time of day are not part of a job, and are recorded with its re
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 import hashlib
 import json
+import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -82,21 +85,35 @@ class JobBase:
     seed: int
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """What ``dataclasses.asdict`` gives, in a tenth of the time."""
+        return {name: _plain_copy(getattr(self, name)) for name in self.__dataclass_fields__}
 
     @classmethod
     def from_dict(cls, mapping: dict[str, Any], where: str = "job"):
         return from_mapping(cls, mapping, where)
 
-    @property
+    @functools.cached_property
     def id(self) -> str:
         """16 hexadecimal digits, the same on every machine."""
-        return content_id(vars(self))
+        return content_id({name: getattr(self, name) for name in self.__dataclass_fields__})
 
     def derived_seed(self, stream: Literal["init", "data", "order"]) -> int:
         """A 63-bit seed for one source of randomness; streams of one job seed are independent of each other."""
         digest = hashlib.sha256(f"{stream}:{self.seed}".encode()).digest()
         return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _plain_copy(value: Any) -> Any:
+    if type(value) in _SCALARS:
+        return value
+    if dataclasses.is_dataclass(value):
+        value = vars(value)
+    if isinstance(value, dict):
+        return {key: _plain_copy(item) for key, item in value.items()}
+    return copy.deepcopy(value)
+
+
+_SCALARS = (str, int, float, bool, type(None))
 
 
 @dataclass(frozen=True)
@@ -120,10 +137,31 @@ class Job(JobBase):
     counting: Counting = "strict"
     """What the parameter budget counts."""
 
+    def copy(self, label: str, seed: int) -> Job:
+        """This job with another label and seed; of many copies the ids cost little."""
+        job = Job(label, self.task, self.setting, self.model, self.training, seed, self.fidelity, self.counting)
+        start, middle, end = self._text_around
+        vars(job)["id"] = _digest(f"{start}{_CANONICAL.encode(label)}{middle}{_CANONICAL.encode(seed)}{end}")
+        return job
+
+    @functools.cached_property
+    def _text_around(self) -> list[str]:
+        """The text that is hashed, before, between and after label and seed."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        gap = os.urandom(16).hex()
+        return _canonical_text(fields | {"label": gap, "seed": gap}).split(f'"{gap}"')
+
 
 def content_id(mapping: dict[str, Any]) -> str:
     """The id of the job with these fields; configurations may be mappings, as in :meth:`Job.to_dict`, or objects."""
-    text = _CANONICAL.encode({"schema": SCHEMA, **mapping})
+    return _digest(_canonical_text(mapping))
+
+
+def _canonical_text(mapping: dict[str, Any]) -> str:
+    return _CANONICAL.encode({"schema": SCHEMA, **mapping})
+
+
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

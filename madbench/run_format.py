@@ -22,7 +22,7 @@ from madbench.files import explain_os_errors
 from madbench.jobs import SCHEMA, Job, JobBase, Record, Status, content_id
 from madbench.language_jobs import TASK, LanguageJob
 
-_NAMES = ("job.json", "record.json", "curve.csv")
+NAMES = ("job.json", "record.json", "curve.csv")
 _CANONICAL = json.JSONEncoder(sort_keys=True)
 _NON_FINITE = ("nan", "inf", "-inf")
 
@@ -42,7 +42,7 @@ def encode(job: JobBase, record: Record) -> dict[str, bytes]:
         "error": record.error,
     }
     fields["checksum"] = _checksum(job_file, fields, curve_file)
-    return dict(zip(_NAMES, (job_file, _json_bytes(fields), curve_file), strict=True))
+    return dict(zip(NAMES, (job_file, _json_bytes(fields), curve_file), strict=True))
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class RunFiles:
         """
         with explain_os_errors(folder):
             try:
-                job_file, record_file, curve_file = (_bytes(f"{folder}/{name}") for name in _NAMES)
+                job_file, record_file, curve_file = (_bytes(f"{folder}/{name}") for name in NAMES)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
                 raise DamagedRunError(f"{error.filename}: missing or not a file") from error
         job = _load(f"{folder}/job.json", job_file)

@@ -1,4 +1,4 @@
-"""The store of runs. Files are the truth: one folder a run, written once, atomically; there is no index.
+"""The store of runs. Files are the truth: one folder a run, written once, atomically.
 
 ``<root>/runs/<job id>/`` holds ``job.json``, ``record.json`` and ``curve.csv`` of a finished, diverged or failed run, and
 the files that it left in ``<root>/work/<job id>/keep/``, such as its weights.
@@ -6,23 +6,24 @@ the files that it left in ``<root>/work/<job id>/keep/``, such as its weights.
 nothing once their writer is gone. A folder of ``work`` belongs to the process holding its lock, and only that process
 writes the run; the kernel frees the lock of a killed process, and the next owner sweeps up what it left.
 
-The content of the three files is :mod:`madbench.run_format`'s. Nothing depends on the clock.
+The content of the three files is :mod:`madbench.run_format`'s. Nothing depends on the clock. Of a store with many runs
+``<root>/index/`` caches what tables need (:mod:`madbench.run_index`); it can be deleted at any time.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from madbench.errors import StoreError
-from madbench.files import explain_os_errors, remove, sync_folder, write_atomically
+from madbench.files import explain_os_errors, lock_folder, remove, sync_folder, write_atomically
 from madbench.jobs import JobBase, Record, Status
 from madbench.run_format import DamagedRunError, RunFiles, encode
+from madbench.run_index import Found, RunIndex
 
 KEEP = "keep"  # a work folder's files for the run's own folder
 
@@ -97,11 +98,9 @@ class Store:
 
     def missing(self, jobs: Iterable[JobBase]) -> list[JobBase]:
         """The jobs without a result, in their order, each id once. The folder is listed once."""
-        stored = set(self._listed())
         unique = {job.id: job for job in jobs}
-        return [
-            job for job_id, job in unique.items() if job_id not in stored or self._status(job_id) in (None, "failed")
-        ]
+        results = {job_id for job_id, record in self.records(unique).items() if record.status != "failed"}
+        return [job for job_id, job in unique.items() if job_id not in results]
 
     def read(self, job_id: str) -> Run:
         """One run. Raises ``StoreError`` where there is none and ``DamagedRunError`` where it cannot be trusted."""
@@ -110,20 +109,34 @@ class Store:
             raise StoreError(f"{self.root}: holds no run {job_id!r}")
         return self._read(job_id, with_curve=True)
 
-    def runs(self, with_curves: bool = True) -> Iterator[Run]:
-        """Every readable run, by id; the others are named in ``problems``.
+    def runs(self, with_curves: bool = True, kind: type[JobBase] = JobBase) -> Iterator[Run]:
+        """Every readable run with a job of this ``kind``, by id; the folders that are none are named in ``problems``.
 
-        With ``with_curves=False`` every ``record.curve`` is empty, which reads long runs several times faster.
+        With ``with_curves=False`` every ``record.curve`` is empty, and many runs are looked up in the index.
         """
         self.problems = []
-        for job_id in self._listed():
-            try:
-                run = self._read(job_id, with_curves)
-            except StoreError as error:
-                if (self._runs / job_id).exists():
-                    self.problems.append(str(error))
-            else:
-                yield run
+        names, folder = self._listed(), self._runs
+        tries = ((name, self._try(name)) for name in names) if with_curves else self._without_curves(names)
+        for name, found in tries:
+            if isinstance(found, tuple):
+                if isinstance(found[0], kind):
+                    yield Run(*found, folder / name)
+            elif found:
+                self.problems.append(str(found))
+
+    def records(self, job_ids: Iterable[str]) -> dict[str, Record]:
+        """What the runs asked for gave, by id and without curves; those absent or damaged are left out.
+
+        The folder is listed once. Raises ``StoreError`` where a run cannot be read.
+        """
+        listed = set(self._listed())
+        records = {}
+        for job_id, found in self._without_curves([job_id for job_id in job_ids if job_id in listed]):
+            if isinstance(found, StoreError) and not isinstance(found, DamagedRunError):
+                raise found
+            if isinstance(found, tuple):
+                records[job_id] = found[1]
+        return records
 
     @contextmanager
     def claim(self, job: JobBase, afresh: bool = False) -> Iterator[Path]:
@@ -164,9 +177,19 @@ class Store:
         if not (self._runs / job_id).exists():
             return None
         try:
-            return self._files(job_id).record["status"]
+            return self._read(job_id, with_curve=False).record.status
         except DamagedRunError:
             return None
+
+    def _try(self, name: str, with_curve: bool = True) -> Found:
+        try:
+            return self._files(name).decode(with_curve)
+        except StoreError as error:
+            return error if (self._runs / name).exists() else None
+
+    def _without_curves(self, names: Sequence[str]) -> Iterator[tuple[str, Found]]:
+        """The names with what there is, from the index as far as that holds."""
+        return RunIndex(self.root).look_up(names, lambda name: self._try(name, with_curve=False))
 
     def _read(self, job_id: str, with_curve: bool) -> Run:
         files = self._files(job_id)
@@ -240,28 +263,10 @@ class Store:
 
 
 def _lock(work: Path) -> int:
-    """A descriptor holding the lock of ``work``; the folder and its lock may vanish at any time before that."""
-    path = work / "lock"
-    work.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        with suppress(FileExistsError):
-            os.mkdir(work)
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except FileNotFoundError:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                    return descriptor
-        except BlockingIOError:
-            os.close(descriptor)
-            raise StoreBusyError(f"{work}: another process is at work on this run") from None
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
+    try:
+        return lock_folder(work)
+    except BlockingIOError:
+        raise StoreBusyError(f"{work}: another process is at work on this run") from None
 
 
 def _remove_content(work: Path) -> None:

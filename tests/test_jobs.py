@@ -142,3 +142,18 @@ def test_a_training_needs_positive_counts(name):
 def test_a_foreign_key_in_a_job_is_an_error():
     with pytest.raises(ConfigError, match="job: unknown key 'sead'; did you mean 'seed'?"):
         Job.from_dict({**JOB.to_dict(), "sead": 1})
+
+
+@given(job=jobs, label=st.text(max_size=3), seed=st.integers(0, 9))
+def test_a_copy_is_the_job_with_its_label_and_seed_in_place(job, label, seed):
+    plain = dataclasses.replace(job, label=label, seed=seed)
+    copy = job.copy(label, seed)
+    assert copy == plain and copy.id == plain.id == content_id(plain.to_dict())
+
+
+@given(job=jobs)
+def test_a_dictionary_of_a_job_is_a_deep_copy(job):
+    mapping = job.to_dict()
+    assert repr(mapping) == repr(dataclasses.asdict(job))
+    mapping["setting"]["new"] = mapping["model"]["d_model"] = 0
+    assert "new" not in job.setting and job.model.d_model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,16 +41,15 @@ class LanguageProtocol:
     @property
     def preset(self) -> str:
         """The shipped preset nearest to the protocol and what is changed in it: ``tiny training.steps=600``."""
-        changes = {name: self._changes(load_preset(name)) for name in preset_names()}
+        changes = {name: self._changes(preset) for name, preset in _shipped_presets().items()}
         nearest = min(changes, key=lambda name: len(changes[name]))
         return "of its own" if len(changes[nearest]) > MOST_CHANGES else " ".join([nearest, *changes[nearest]])
 
     @property
     def is_comparable_with_paper(self) -> bool:
         """Whether sizes, schedule and vocabulary are those of the published language models."""
-        presets = [load_preset(name) for name in preset_names()]
         return self.vocab_size == PUBLISHED_VOCABULARY and any(
-            preset.comparable_with_paper and not self._changes(preset) for preset in presets
+            preset.comparable_with_paper and not self._changes(preset) for preset in _shipped_presets().values()
         )
 
     def matches(self, preset: Preset) -> bool:
@@ -67,13 +67,14 @@ class LanguageProtocol:
         ]
 
 
+@functools.cache
+def _shipped_presets() -> dict[str, Preset]:
+    return {name: load_preset(name) for name in preset_names()}
+
+
 def language_runs(store: Store) -> list[Run]:
     """The finished and diverged language-model runs of ``store``, by id and without their curves."""
-    return [
-        run
-        for run in store.runs(with_curves=False)
-        if isinstance(run.job, LanguageJob) and run.record.status != "failed"
-    ]
+    return [run for run in store.runs(with_curves=False, kind=LanguageJob) if run.record.status != "failed"]
 
 
 def by_protocol(runs: Iterable[Run]) -> dict[LanguageProtocol, list[Run]]:

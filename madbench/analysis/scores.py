@@ -17,7 +17,7 @@ import pandas as pd
 
 from madbench.jobs import Job
 from madbench.resources import PUBLISHED
-from madbench.runs import DamagedRunError, Store
+from madbench.runs import Store
 from madbench.tasks import TASK_NAMES
 
 MAD_AVERAGE = "mad_average"
@@ -25,6 +25,7 @@ MAD_AVERAGE = "mad_average"
 _METRICS = ("accuracy", "selection_accuracy", "ceiling")
 _SETTING = ("label", "task", "setting", "seed")
 _DETAILS = ("budget_ratio", "device", "path", "seconds")
+_NOTHING = dict.fromkeys((*_METRICS, *_DETAILS))
 
 
 def collect(jobs: Iterable[Job], store: Store) -> pd.DataFrame:
@@ -33,26 +34,27 @@ def collect(jobs: Iterable[Job], store: Store) -> pd.DataFrame:
     Columns: id, label, task, setting (JSON), learning_rate, weight_decay, seed, precision, status, accuracy,
     selection_accuracy, ceiling, budget_ratio, device, path, seconds.
     """
+    jobs = list(jobs)
+    records = store.records(job.id for job in jobs)
+    settings: dict[int, str] = {}  # a setting is shared by many jobs
     rows = []
-    missing = {job.id for job in store.missing(jobs)}
     for job in jobs:
+        if id(job.setting) not in settings:
+            settings[id(job.setting)] = json.dumps(job.setting, sort_keys=True)
         row = {
             "id": job.id,
             "label": job.label,
             "task": job.task,
-            "setting": json.dumps(job.setting, sort_keys=True),
+            "setting": settings[id(job.setting)],
             "learning_rate": job.training.learning_rate,
             "weight_decay": job.training.weight_decay,
             "seed": job.seed,
             "precision": job.training.precision,
             "status": "missing",
-            **dict.fromkeys((*_METRICS, *_DETAILS)),
+            **_NOTHING,
         }
-        try:
-            record = None if job.id in missing else store.read(job.id).record
-        except DamagedRunError:
-            record = None
-        if record is not None:
+        record = records.get(job.id)
+        if record and record.status != "failed":
             row["status"] = record.status
             row |= {name: record.metrics.get(name) for name in _METRICS}
             row |= {name: record.details.get(name) for name in _DETAILS}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from madbench.cli.options import Counting, Fidelity
 from madbench.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from madbench.experiment import Experiment
+    from madbench.jobs import ModelConfig
     from madbench.runs import Run
 
 
@@ -88,18 +89,22 @@ def stored_experiment(
     from madbench.experiment import prepare
     from madbench.jobs import Job, Precision
     from madbench.runs import Store
+    from madbench.sweeps.plan import task_settings
+    from madbench.sweeps.profile import load_profile
+    from madbench.tasks import TASK_NAMES
 
     store = Store.open(results, create=False)
     runs = list(store.runs(with_curves=False))
-    stored = {run.job.id: run.job for run in runs if isinstance(run.job, Job)}
+    stored = {run.folder.name: run.job for run in runs if isinstance(run.job, Job)}
     for problem in store.problems:
         print(f"warning: {problem}", file=sys.stderr)
     if not stored:
         instead = "; its language models are in madbench lm table" if runs else ""
         raise StoreError(f"{results}: no runs of MAD tasks yet; madbench run G-cg-q-12o makes some{instead}")
     protocol = (fidelity.value, budget.value)
-    of_protocol = {job.label for job in stored.values() if (job.fidelity, job.counting) == protocol}
-    labels = named or in_grammar_order(of_protocol)
+    of_protocol = [job for job in stored.values() if (job.fidelity, job.counting) == protocol]
+    labels = named or in_grammar_order({job.label for job in of_protocol})
+    precisions = {job.training.precision for job in of_protocol}
     choices = {
         "profile": profile,
         "overrides": overrides,
@@ -111,8 +116,11 @@ def stored_experiment(
         "results": results,
     }
     if not named:
-        labels = [label for label in labels if _fits(label, choices)]
-    candidates = [prepare(labels, **choices, precision=precision) for precision in get_args(Precision) if labels]
+        loaded = load_profile(profile, overrides)
+        settings = {task: task_settings(task, loaded) for task in tasks or TASK_NAMES}
+        labels = [label for label in labels if _fits(label, loaded.model, settings, budget.value)]
+    tried = [precision for precision in get_args(Precision) if precision in precisions or not of_protocol]
+    candidates = [prepare(labels, **choices, precision=precision) for precision in tried if labels]
     present = {made.precision: made for made in candidates if any(job.id in stored for job in made.jobs)}
     if len(present) > 1:
         raise ConfigError(f"{results}: runs in float32 and in bfloat16; add precision=float32 or precision=bfloat16")
@@ -124,13 +132,14 @@ def stored_experiment(
     return next(iter(present.values())).begun(stored, all_labels=bool(named))
 
 
-def _fits(label: str, choices: dict[str, Any]) -> bool:
+def _fits(label: str, model: ModelConfig, settings: Mapping[str, Sequence[dict]], counting: str) -> bool:
     """Whether the label has ranks on every task; it may be stored for one task, or for other sizes, alone."""
     from madbench.errors import BudgetError
-    from madbench.experiment import prepare
+    from madbench.labels import parse
+    from madbench.sweeps.plan import check_budgets
 
     try:
-        prepare([label], **choices)
+        check_budgets(parse(label), model, settings, counting)
     except BudgetError as error:
         print(f"warning: {label} is left out; {error}", file=sys.stderr)
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from madbench.language_jobs import LanguageJob
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from madbench.analysis.language_runs import LanguageProtocol
     from madbench.jobs import JobBase
     from madbench.runs import Run, Store
 
@@ -43,12 +45,17 @@ def run_row(run: Run, named: dict[str, dict[str, dict[str, Any]]]) -> dict[str, 
     }
 
 
+@functools.cache
+def _preset(protocol: LanguageProtocol) -> str:
+    return protocol.preset
+
+
 def _change(job: JobBase, named: dict[str, dict[str, dict[str, Any]]]) -> str:
     """The named setting nearest to the job's and the fields in which the two differ; of a language model its preset."""
     if isinstance(job, LanguageJob):
         from madbench.analysis.language_runs import LanguageProtocol
 
-        return LanguageProtocol.of(job).preset
+        return _preset(LanguageProtocol.of(job))
     changes = {
         name: [f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value]
         for name, setting in named.get(job.task, {"": {}}).items()
@@ -75,23 +82,20 @@ def named_settings() -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def runs_table(rows: list[dict[str, Any]], console: Console) -> RenderableType:
-    """A line a run where the terminal is wide enough for that, else two."""
-    from rich.console import Group
-    from rich.text import Text
+    """A line a run where the terminal is wide enough for that, else two and its folder."""
+    from madbench.cli.tables import Lines, plain_lines
 
-    from madbench.cli.tables import fits, plain_table
-
-    table = plain_table([_run_columns(row) for row in rows], right=("lr", "wd", "seed", "result", "steps/s"))
-    if fits(console, table):
-        return table
-    lines = []
-    for row in rows:
-        shown = _run_columns(row)
-        lines.append(Text(f"{shown.pop('label')}  {shown.pop('task')}  {shown.pop('setting')}", "bold"))
-        folder = shown.pop("folder")
-        lines.append(Text("  " + "  ".join(f"{name} {value}" for name, value in shown.items() if value is not None)))
-        lines.append(Text(f"  {folder}", "dim", overflow="fold"))
-    return Group(*lines)
+    shown = [_run_columns(row) for row in rows]
+    lines = plain_lines(shown, right=("lr", "wd", "seed", "result", "steps/s"))
+    if lines.width <= console.width:
+        return lines
+    styled = []
+    for cells in shown:
+        styled.append((f"{cells.pop('label')}  {cells.pop('task')}  {cells.pop('setting')}", "bold"))
+        folder = cells.pop("folder")
+        styled.append(("  " + "  ".join(f"{name} {value}" for name, value in cells.items() if value is not None), ""))
+        styled.append((f"  {folder}", "dim"))
+    return Lines(styled)
 
 
 def _run_columns(row: dict[str, Any]) -> dict[str, Any]:

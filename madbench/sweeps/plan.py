@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 
 from madbench.budget import solve
 from madbench.errors import BudgetError
-from madbench.jobs import Counting, Fidelity, Job, ModelConfig, Precision
+from madbench.jobs import Counting, Fidelity, Job, ModelConfig, Precision, TrainingConfig
 from madbench.labels import FamilyLabel, Variant, parse
 from madbench.sweeps.profile import Profile, TaskPlan
 from madbench.tasks import TASK_NAMES, make_setting
@@ -31,19 +32,35 @@ def plan(
     """
     settings = {task: task_settings(task, profile) for task in tasks}
     seeds = tuple(seeds)
+    templates = [
+        Job("", task, setting, profile.model, training, fidelity=fidelity, counting=counting)
+        for task, of_task in settings.items()
+        for setting, training in itertools.product(of_task, _trainings(profile, task, precision))
+    ]
     jobs = {}
     for label in labels:
         variant = parse(label)
-        for task, of_task in settings.items():
-            for setting in of_task:
-                check_budget(variant, profile.model, setting["seq_len"], counting, task)
-                for rate in profile.rates(task):
-                    for decay in profile.weight_decays:
-                        training = profile.training_config(task, rate, decay, precision)
-                        for seed in seeds:
-                            job = Job(str(variant), task, setting, profile.model, training, seed, fidelity, counting)
-                            jobs[job.id] = job
+        check_budgets(variant, profile.model, settings, counting)
+        canonical = str(variant)
+        for template, seed in itertools.product(templates, seeds):
+            job = template.copy(canonical, seed)
+            jobs[job.id] = job
     return list(jobs.values())
+
+
+def _trainings(profile: Profile, task: str, precision: Precision) -> list[TrainingConfig]:
+    """By learning rate, then weight decay."""
+    rates_and_decays = itertools.product(profile.rates(task), profile.weight_decays)
+    return [profile.training_config(task, rate, decay, precision) for rate, decay in rates_and_decays]
+
+
+def check_budgets(
+    variant: Variant | FamilyLabel, model: ModelConfig, settings: Mapping[str, Sequence[dict]], counting: Counting
+) -> None:
+    """Raises ``BudgetError`` for the first of the ``settings``, by task, at which the label has no ranks."""
+    for task, of_task in settings.items():
+        for seq_len in dict.fromkeys(setting["seq_len"] for setting in of_task):
+            check_budget(variant, model, seq_len, counting, task)
 
 
 def task_settings(task: str, profile: Profile) -> list[dict]:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
+from madbench.budget import solve
 from madbench.errors import TrainingError
 from madbench.jobs import Job
+from madbench.labels import Variant, parse
 from madbench.models.blocks import swiglu_width
+from madbench.operators.registry import build as build_mixer
 from madbench.tasks import TaskSetting
 from madbench.training.loop import build_model, make_optimizer, setting_of
 
 CALIBRATION_STEPS = 3
+CALIBRATION_FLOPS = 3e9
+"""Of one calibration step on the CPU at most, a few tenths of a second; it takes a part of the batch for that."""
 
 
 @dataclass(frozen=True)
@@ -34,43 +39,68 @@ class Cost:
 
 def job_cost(job: Job) -> Cost:
     """Parameters, steps and FLOPs of one job."""
-    anonymous = replace(job, seed=0, training=replace(job.training, learning_rate=0.0, weight_decay=0.0))
-    if anonymous.id not in _COSTS:
-        _COSTS[anonymous.id] = _cost(anonymous)
-    return _COSTS[anonymous.id]
+    config = job.training
+    key = (job.label, job.task, *job.setting.items(), job.model, job.fidelity, job.counting)
+    key += (config.epochs, config.batch_size)
+    if key not in _COSTS:
+        _COSTS[key] = _cost(job)
+    return _COSTS[key]
 
 
-_COSTS: dict[str, Cost] = {}
+_COSTS: dict[tuple, Cost] = {}
 
 
 def _cost(job: Job) -> Cost:
     setting = setting_of(job)
-    try:
-        with torch.device("meta"):
-            model = build_model(job)
-    except RuntimeError as error:  # a tensor with more elements than 64 bits count
-        raise TrainingError(f"{job.label} {job.task} at d_model {job.model.d_model}: too large to build") from error
+    parameters = model_parameters(job, setting)
+    if 4 * parameters >= 2**63:  # bytes are counted in 64 bits
+        raise _too_large(job)
     config = job.training
     examples = setting.num_train_examples
     steps = config.epochs * math.ceil(examples / config.batch_size)
-    forward = forward_flops_per_token(model, job, setting) * setting.input_len
+    forward = forward_flops_per_token(job, setting) * setting.input_len
     judged = setting.count("validation" if job.fidelity == "corrected" else "test")
     evaluated = config.epochs * judged + setting.num_test_examples
     flops = forward * (3 * config.epochs * examples + evaluated)
-    return Cost(sum(p.numel() for p in model.parameters()), steps, flops)
+    return Cost(parameters, steps, flops)
 
 
-def forward_flops_per_token(model: torch.nn.Module, job: Job, setting: TaskSetting) -> float:
+def _too_large(job: Job) -> TrainingError:
+    return TrainingError(f"{job.label} {job.task} at d_model {job.model.d_model}: too large to build")
+
+
+def model_parameters(job: Job, setting: TaskSetting) -> int:
+    """Parameters of the model that :func:`madbench.training.loop.build_model` builds."""
+    d_model, n_layer = job.model.d_model, job.model.n_layer
+    block = mixer_cost(job, setting)[0] + 3 * d_model * swiglu_width(d_model) + 2 * d_model
+    readout = d_model + (d_model + 1) * setting.vocab_size
+    decoder = 2 * (d_model + (d_model + 1) * d_model) if setting.model == "autoencoder" else 0
+    return setting.vocab_size * d_model + n_layer * block + decoder + readout
+
+
+def forward_flops_per_token(job: Job, setting: TaskSetting) -> float:
     """Mixers by their own formula (two a parameter where they have none), SwiGLU and readout as matrix products."""
     d_model, n_layer = job.model.d_model, job.model.n_layer
-    mixing = 0.0
-    for mixer in model.backbone.layers[::2]:
-        allocation = getattr(mixer, "allocation", None)
-        per_parameter = 2 * sum(p.numel() for p in mixer.parameters())
-        mixing += allocation.flops_per_token(setting.input_len) if allocation else per_parameter
+    mixing = n_layer * mixer_cost(job, setting)[1]
     swiglu = n_layer * 6 * d_model * swiglu_width(d_model)
     decoder = 4 * d_model * d_model if setting.model == "autoencoder" else 0
     return mixing + swiglu + decoder + 2 * d_model * setting.vocab_size
+
+
+def mixer_cost(job: Job, setting: TaskSetting) -> tuple[int, float]:
+    """Parameters of one mixer and its forward FLOPs per token; of another family's it is built without memory."""
+    variant, model = parse(job.label), job.model
+    if isinstance(variant, Variant):
+        size = (model.d_model, model.n_head, setting.seq_len, job.counting, model.mix_rank, model.rank_multiple)
+        allocation = solve(variant, *size)
+        return allocation.total, allocation.flops_per_token(setting.input_len)
+    try:
+        with torch.device("meta"):
+            mixer = build_mixer(variant, model.d_model, setting.seq_len, n_head=model.n_head)
+    except RuntimeError as error:  # a tensor with more elements than 64 bits count
+        raise _too_large(job) from error
+    parameters = sum(p.numel() for p in mixer.parameters())
+    return parameters, 2 * parameters
 
 
 def estimate_seconds(jobs: Sequence[Job], device: str) -> float:
@@ -87,13 +117,12 @@ def estimate_seconds(jobs: Sequence[Job], device: str) -> float:
 
 
 def _estimate_seconds(jobs: Sequence[Job], device: str) -> float:
-    costs = {job.id: job_cost(job) for job in jobs}
     seconds = 0.0
     for task in sorted({job.task for job in jobs}):
-        of_task = [job for job in jobs if job.task == task]
-        sample = min(of_task, key=lambda job: costs[job.id].flops / costs[job.id].steps)
-        per_flop = seconds_per_step(sample, device) * costs[sample.id].steps / costs[sample.id].flops
-        seconds += per_flop * sum(costs[job.id].flops for job in of_task)
+        costs = [(job, job_cost(job)) for job in jobs if job.task == task]
+        sample, least = min(costs, key=lambda pair: pair[1].flops / pair[1].steps)
+        per_flop = seconds_per_step(sample, device) * least.steps / least.flops
+        seconds += per_flop * sum(cost.flops for _, cost in costs)
     return seconds
 
 
@@ -102,7 +131,9 @@ def seconds_per_step(job: Job, device: str) -> float:
     setting = setting_of(job)
     model = build_model(job).to(device)
     optimizer = make_optimizer(model, job.training)
-    batch = min(job.training.batch_size, setting.num_train_examples)
+    batch = whole = min(job.training.batch_size, setting.num_train_examples)
+    if torch.device(device).type == "cpu":  # there a step takes as long as its batch is large
+        batch = min(whole, math.ceil(CALIBRATION_FLOPS / (3 * forward_flops_per_token(job, setting) * setting.input_len)))
     tokens = torch.randint(setting.vocab_size, (batch, setting.input_len), device=device)
     autocast = torch.autocast(
         torch.device(device).type, torch.bfloat16, enabled=job.training.precision == "bfloat16"
@@ -118,4 +149,4 @@ def seconds_per_step(job: Job, device: str) -> float:
         if torch.device(device).type == "cuda":
             torch.cuda.synchronize(device)
         best = min(best, time.perf_counter() - started)
-    return best
+    return best * whole / batch

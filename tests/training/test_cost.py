@@ -44,7 +44,7 @@ def test_forward_flops_are_the_matrix_products_of_the_model_without_masked_pairs
     diagonal_of_mixing = 2 * mixing_heads * (length + 1) / 2
     a_mixer = conv_taps + diagonal_of_mixing - products_a_pair * masked_pairs / length
     expected = counter.get_total_flops() / (batch * length) + job.model.n_layer * a_mixer
-    assert forward_flops_per_token(model, job, setting) == pytest.approx(expected, rel=1e-12)
+    assert forward_flops_per_token(job, setting) == pytest.approx(expected, rel=1e-12)
 
 
 def test_steps_include_the_short_last_batch():
@@ -56,16 +56,17 @@ def test_steps_include_the_short_last_batch():
 def test_a_backward_pass_counts_twice_a_forward_pass_and_evaluations_once():
     job = quick_job("S", "compression", "training.epochs=10", *EXAMPLES)
     setting = make_setting("compression", job.setting, "")
-    forward = forward_flops_per_token(build_model(job), job, setting) * setting.input_len
+    forward = forward_flops_per_token(job, setting) * setting.input_len
     examples = 10 * 1600 * 3 + 10 * 256 + 512
     assert job_cost(job).flops == pytest.approx(forward * examples)
     judged_on_test = 10 * 1600 * 3 + 11 * 512
     assert job_cost(replace(job, fidelity="published")).flops == pytest.approx(forward * judged_on_test)
 
 
-def test_parameters_are_those_of_the_built_model():
+@pytest.mark.parametrize("label", ["S", "R-c-12!", "G-cg-q-12o", "S-pg-v-1"])
+def test_parameters_are_those_of_the_built_model(label):
     for task in ("compression", "memorization"):
-        job = quick_job("G-cg-q-12o", task)
+        job = quick_job(label, task, "model.d_model=48", "model.n_layer=3")
         assert job_cost(job).model_parameters == sum(p.numel() for p in build_model(job).parameters())
 
 

@@ -35,7 +35,7 @@ def find_weights(name: str, results: Path) -> Path:
     from madbench.runs import Store
 
     store = Store.open(results, create=False)
-    stored = [run for run in store.runs(with_curves=False) if isinstance(run.job, LanguageJob)]
+    stored = list(store.runs(with_curves=False, kind=LanguageJob))
     found = [run for run in stored if run.job.id.startswith(name)]
     if not found:
         label = str(parse(name))

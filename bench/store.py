@@ -1,0 +1,265 @@
+"""Writes a store of synthetic runs and times what reads it, each verb as a whole process.
+
+    python bench/store.py [--runs 20000] [--folder DIR] [--repeats 3] [--json]
+
+The runs are those of the paper's 33 labels under the full profile, seed after seed, and a few hundred language models.
+Their numbers come from a known model: a task's own value, plus the effect of every factor that the label has, less what
+the setting's difficulty and a bad learning rate cost, plus noise of the seed and of the run. Files are those of the real
+writer, byte by byte; only their fsync is left out. ``--folder`` keeps the store and goes on where it was left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from madbench.experiment import prepare
+from madbench.jobs import Job, JobBase, Record
+from madbench.labels import Variant, expand, parse
+from madbench.language_jobs import LanguageJob, loss_l5
+from madbench.run_format import encode
+from madbench.sweeps.preset import load_preset
+from madbench.tasks import TASK_NAMES
+
+LABELS = ("@table1",)
+LANGUAGE_SEEDS = 9
+
+BASE = dict(zip(TASK_NAMES, (0.30, 0.20, 0.45, 0.60, 0.45, 0.40), strict=True))
+"""Accuracy of R without anything, by task."""
+EFFECTS = {"S": 0.02, "G": 0.03, "p": 0.04, "c": 0.06, "g": 0.02, "q": -0.01, "v": -0.03, "!": 0.02}
+EFFECTS |= {"1": 0.07, "2": 0.03, "o": 0.05}
+"""Accuracy that a letter of the label adds, on every task."""
+SEED_NOISE, RUN_NOISE = 0.01, 0.005
+"""Standard deviations of the accuracy: what a seed does to a label's runs of a task, and what remains."""
+LOSS_PER_ACCURACY = -1.5
+"""Nats per token of the language model for an effect on accuracy of 1."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=20_000, help="runs in the store")
+    parser.add_argument("--folder", type=Path, help="results folder to keep; a temporary one by default")
+    parser.add_argument("--repeats", type=int, default=3, help="processes of each verb, of which the median counts")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    options = parser.parse_args()
+    if options.runs < 1 or options.repeats < 1:
+        parser.error("--runs and --repeats must be at least 1")
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="madbench-store-"))
+    try:
+        started = time.perf_counter()
+        count = write_store(folder, options.runs)
+        result = {"runs": count, "python": platform.python_version(), "seconds_to_write": time.perf_counter() - started}
+        result["verbs"] = measure(folder, options.repeats)
+    finally:
+        if options.folder is None:
+            shutil.rmtree(folder)
+    if options.json:
+        print(json.dumps(result, indent=2))
+    else:
+        print_table(result)
+
+
+def write_store(folder: Path, count: int) -> int:
+    """Makes ``folder`` a results folder of ``count`` synthetic runs, those that it lacks; how many it has then."""
+    runs = folder / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    (folder / "work").mkdir(exist_ok=True)
+    stored = set(os.listdir(runs))
+    for job in synthetic_jobs(count):
+        if job.id not in stored:
+            temporary = folder / "work" / f"{job.id}.tmp"
+            temporary.mkdir(exist_ok=True)
+            for name, content in encode(job, synthetic_record(job)).items():
+                (temporary / name).write_bytes(content)
+            os.rename(temporary, runs / job.id)
+    return len(os.listdir(runs))
+
+
+def synthetic_jobs(count: int) -> Iterator[JobBase]:
+    """``count`` jobs, at most 1 in 50 of them language models: all labels of a seed before the next seed."""
+    labels = expand(LABELS)
+    preset = load_preset("tiny")
+    training = preset.training_config("float32")
+    models = [
+        LanguageJob(label, "c0ffee0123456789", 320, preset.model, training, seed)
+        for seed in range(LANGUAGE_SEEDS)
+        for label in labels
+    ][: count // 50]
+    yield from models
+    left = count - len(models)
+    seed = 0
+    while left > 0:
+        jobs = prepare(labels, profile="full", device="cpu", seeds=[seed]).jobs[:left]
+        yield from jobs
+        left, seed = left - len(jobs), seed + 1
+
+
+def synthetic_record(job: JobBase) -> Record:
+    """What the model says of ``job``, with metrics, details and a curve like those of a real run."""
+    rng = np.random.default_rng(int(job.id, 16))
+    noise = np.random.default_rng([job.seed, *f"{job.label} {job.task}".encode()]).normal(0, SEED_NOISE)
+    effect = effect_of(job.label) + noise
+    details = {
+        "model_parameters": 167744,
+        "mixer_parameters": 16896,
+        "seeds": {stream: job.derived_seed(stream) for stream in ("init", "data", "order")},
+        "device": "a synthetic device",
+        "threads": 1,
+        "versions": {"madbench": "0.1.0", "python": "3.11.7", "torch": "2.13.0+cpu", "numpy": "2.4.6"},
+        "git": {"commit": "1572d80e41b204a6d3f0d6fec915676fed832af7", "dirty": False},
+        "ranks": {"qk": 64, "vo": 64, "mix": 0},
+        "mixer_parameters_published": 16896,
+        "budget": 16896,
+        "budget_ratio": 1.0,
+        "path": "sdpa",
+    }
+    if isinstance(job, LanguageJob):
+        return _language_record(job, 3.0 + LOSS_PER_ACCURACY * (effect + rng.normal(0, RUN_NOISE)), details, rng)
+    return _mad_record(job, _accuracy(job, effect) + rng.normal(0, RUN_NOISE), details, rng)
+
+
+def effect_of(label: str) -> float:
+    """The effects of the label's letters together; of other families none."""
+    variant = parse(label)
+    return sum(EFFECTS.get(letter, 0.0) for letter in label) if isinstance(variant, Variant) else 0.0
+
+
+def _accuracy(job: Job, effect: float) -> float:
+    difficulty = 0.0002 * job.setting["seq_len"]
+    badness = abs(np.log10(job.training.learning_rate / 5e-4)) + job.training.weight_decay
+    return BASE[job.task] + effect - difficulty - 0.05 * badness
+
+
+def _mad_record(job: Job, accuracy: float, details: dict, rng: np.random.Generator) -> Record:
+    epochs = int(rng.integers(20, job.training.epochs + 1))
+    steps_per_epoch = -(-job.setting["num_train_examples"] // job.training.batch_size)
+    curve = [
+        {"epoch": epoch, "step": epoch * steps_per_epoch, "train_loss": float(3 - 2 * epoch / epochs)}
+        | {"validation_loss": float(loss), "validation_token_accuracy": accuracy * epoch / epochs}
+        | {"validation_macro_accuracy": accuracy - 0.01, "validation_batch_macro_accuracy": accuracy - 0.01}
+        for epoch, loss in enumerate(rng.uniform(1, 3, epochs), 1)
+    ]
+    metrics = {
+        "test_loss": float(rng.uniform(0.2, 3)),
+        "test_token_accuracy": accuracy,
+        "test_macro_accuracy": accuracy - 0.01,
+        "test_batch_macro_accuracy": accuracy - 0.01,
+        "accuracy": accuracy,
+        "selection_accuracy": accuracy + float(rng.normal(0, 0.001)),
+        "best_validation_accuracy": accuracy + 0.01,
+        "ceiling": 1.0,
+    }
+    seconds = float(rng.uniform(10, 100))
+    steps = curve[-1]["step"]
+    details |= {"steps": steps, "seconds": seconds, "steps_per_second": steps / seconds}
+    return Record("finished", metrics, curve, details)
+
+
+def _language_record(job: LanguageJob, loss: float, details: dict, rng: np.random.Generator) -> Record:
+    training = job.training
+    curve = []
+    for i, step in enumerate(range(training.eval_every, training.steps + 1, training.eval_every), 1):
+        now = loss + 3 * np.exp(-i / 2) + float(rng.normal(0, 0.01))
+        curve.append({"step": step, "tokens": step * training.tokens_per_step, "seconds": step / 10, "step_loss": now})
+        curve[-1] |= {"evaluation": i, "train_loss": now, "validation_loss": now + 0.01}
+        curve[-1]["validation_bits_per_byte"] = (now + 0.01) / float(np.log(2))
+    details["corpus"] = {"name": "synthetic", "digest": job.corpus, "tokenizer": "bytes"}
+    details["corpus"]["splits"] = {"train": {"tokens": 9000, "bytes": 9000}, "val": {"tokens": 1000, "bytes": 1000}}
+    details["evaluation"] = {"windows": 4, "seq_len": 16, "train": "drawn anew", "val": "evenly spread"}
+    details |= {"steps": training.steps, "seconds": curve[-1]["seconds"], "steps_per_second": 10.0}
+    losses = [row["train_loss"] for row in curve]
+    metrics = {"loss_l5": loss_l5(losses), "validation_loss": curve[-1]["validation_loss"]}
+    return Record("finished", metrics, curve, details)
+
+
+FIND_MISSING = """
+import sys
+from madbench.experiment import prepare
+from madbench.runs import Store
+jobs = prepare(["@table1"], profile="full", device="cpu").jobs[:10000]
+print(len(Store.open(sys.argv[1], create=False).missing(jobs)), "of", len(jobs), "missing")
+"""
+REPORT_DATA = """
+import sys
+from pathlib import Path
+from madbench.analysis.loss_curves import loss_curves
+from madbench.analysis.scores import collect, scores, setting_scores
+from madbench.analysis.language_runs import language_runs
+from madbench.cli.options import Counting, Fidelity
+from madbench.cli.selection import stored_experiment
+from madbench.runs import Store
+results = Path(sys.argv[1])
+made = stored_experiment([], [], "full", None, Fidelity.corrected, Counting.strict, results)
+store = Store.open(results, create=False)
+collected = collect(made.jobs, store)
+print(len(scores(collected)), len(setting_scores(collected)))
+print(len(loss_curves([store.read(run.job.id) for run in language_runs(store)])))
+"""
+
+
+def commands(folder: Path, empty: Path) -> dict[str, list[str]]:
+    """The processes to time, by name."""
+    madbench = [sys.executable, "-m", "madbench"]
+    stored = ["--results", str(folder)]
+    return {
+        "table": [*madbench, "table", "--profile", "full", *stored],
+        "attribute": [*madbench, "attribute", "--profile", "full", *stored],
+        "ls runs": [*madbench, "ls", "runs", *stored],
+        "data of a report": [sys.executable, "-c", REPORT_DATA, str(folder)],
+        "missing of 10,000": [sys.executable, "-c", FIND_MISSING, str(folder)],
+        "run --dry-run, 13,068 jobs": [
+            *madbench, "run", *LABELS, "--profile", "full", "--device", "cpu", "--dry-run", "--results", str(empty)
+        ],
+    }  # fmt: skip
+
+
+def measure(folder: Path, repeats: int) -> dict[str, dict[str, float]]:
+    """Of each verb: seconds without an index, and median seconds and CPU seconds with one."""
+    results = {}
+    with tempfile.TemporaryDirectory() as empty:
+        for name, command in commands(folder, Path(empty)).items():
+            shutil.rmtree(folder / "index", ignore_errors=True)
+            times = [_time(command) for _ in range(1 + repeats)]
+            seconds, cpu = (statistics.median(column) for column in zip(*times[1:], strict=True))
+            results[name] = {"without_index": times[0][0], "seconds": seconds, "cpu_seconds": cpu}
+    return results
+
+
+def _time(command: Sequence[str]) -> tuple[float, float]:
+    """Wall and CPU seconds of a process. Raises ``CalledProcessError`` where it fails."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def print_table(result: dict) -> None:
+    table = Table(title=f"A store of {result['runs']:,} runs")
+    for column in ("whole process", "no index, s", "seconds", "CPU seconds"):
+        table.add_column(column, justify="left" if column == "whole process" else "right")
+    for name, row in result["verbs"].items():
+        table.add_row(name, *(f"{row[key]:.2f}" for key in ("without_index", "seconds", "cpu_seconds")))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

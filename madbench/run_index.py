@@ -1,0 +1,237 @@
+"""A cache of what tables need of each run: job, status, metrics, details and error, but no curve.
+
+The folders of runs are the truth. An entry was verified once, with its checksums, and holds for as long as all three
+files of its run are the very ones that were read: same inode, size, and times of change to the nanosecond. Times are
+compared for equality only, so the clock may jump. ``<root>/index/`` can be deleted at any time; whatever is wrong with it
+(absent, damaged, of another version), the folders are read instead.
+
+Values that runs share, such as settings and versions, are in the file once, and are one object in memory: do not change
+them in place.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import madbench
+from madbench.errors import ConfigError, StoreError
+from madbench.files import lock_folder, write_atomically
+from madbench.jobs import SCHEMA, Job, JobBase, Record
+from madbench.language_jobs import TASK, LanguageJob
+from madbench.run_format import NAMES
+
+FORMAT = 1  # of the index file
+
+
+WORTH_INDEXING = 200
+"""Runs from which on looking them up here, or writing an index that knows them, costs less than reading them."""
+
+Found = tuple[JobBase, Record] | StoreError | None
+"""What is in a run's folder, or why it cannot be read; None where the folder is gone by now."""
+
+
+class Entry(NamedTuple):
+    """A run as the index knows it; ``signature`` identifies the files it was read from."""
+
+    signature: str
+    job: JobBase
+    record: Record
+
+
+class RunIndex:
+    """The index of the results folder ``root``."""
+
+    def __init__(self, root: Path):
+        self.runs = root / "runs"
+        self.path = root / "index" / "runs.jsonl"
+
+    def look_up(self, names: Sequence[str], read: Callable[[str], Found]) -> Iterator[tuple[str, Found]]:
+        """The ``names`` of folders with what ``read`` gives of each, which is called where the index does not hold."""
+        if len(names) < WORTH_INDEXING:
+            yield from ((name, read(name)) for name in names)
+            return
+        entries = load(self.path)
+        signatures = {name: self._signature(name) for name in names}
+        known = {name for name in names if name in entries and entries[name].signature == signatures[name]}
+        found: dict[str, Found] = {}
+        if len(names) - len(known) >= WORTH_INDEXING:
+            unknown = {name: signatures[name] for name in names if name not in known}
+            found = self._add(unknown, read, entries)
+        for name in names:
+            if name in known:
+                yield name, entries[name][1:]
+            else:
+                yield name, found[name] if name in found else read(name)
+
+    def _signature(self, name: str) -> str:
+        return signature(f"{self.runs}/{name}")
+
+    def _add(
+        self, signatures: Mapping[str, str], read: Callable[[str], Found], entries: Mapping[str, Entry]
+    ) -> dict[str, Found]:
+        """What ``read`` gives of each folder in ``signatures``; the file then has these runs as well as ``entries``.
+
+        Nothing where it cannot be written, or another process is about to. A run is left out of it if it was written in
+        the present tick of the file system's clock: within that it could change unnoticed.
+        """
+        found: dict[str, Found] = {}
+        with suppress(OSError, StoreError), _locked(self.path.parent):
+            for leftover in self.path.parent.glob(".*.tmp"):
+                leftover.unlink()
+            tick = present_tick(self.path.parent)
+            added = {}
+            for name, signature in signatures.items():
+                found[name] = run = read(name)
+                is_settled = signature and tick not in signature and self._signature(name) == signature
+                if isinstance(run, tuple) and is_settled:
+                    added[name] = Entry(signature, *run)
+            if len(added) >= WORTH_INDEXING:
+                stored = set(os.listdir(self.runs))
+                kept = {name: entry for name, entry in {**entries, **added}.items() if name in stored}
+                write_atomically(self.path, encode(kept))
+        return found
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    descriptor = lock_folder(folder)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def signature(folder: str) -> str:
+    """What changes whenever a file of the run does, other than within one tick of the file system's clock.
+
+    Empty where a file is missing.
+    """
+    parts = []
+    for name in NAMES:
+        try:
+            found = os.stat(f"{folder}/{name}")
+        except OSError:
+            return ""
+        parts.append(f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}")
+    return " ".join(parts)
+
+
+def present_tick(folder: Path) -> str:
+    """The time that the file system would now give a change, as :func:`signature` has it."""
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        return str(os.fstat(probe.fileno()).st_ctime_ns)
+
+
+def load(path: Path) -> Mapping[str, Entry]:
+    """The entries of the index file by run id; none where it cannot be used."""
+    try:
+        found = os.stat(path)
+        return _load(str(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    except OSError:
+        return {}
+
+
+@functools.lru_cache(maxsize=1)
+def _load(path: str, *identity: int) -> Mapping[str, Entry]:
+    """``identity`` is that of the file, which is replaced whole, so that a verb reads it once."""
+    with open(path, "rb") as file:
+        return decode(file.read())
+
+
+def encode(entries: Mapping[str, Entry]) -> bytes:
+    """Two lines: what the second must be like, and the entries."""
+    shapes, shared = _Numbered(), _Numbered()
+    runs = {}
+    for name, (signature, job, record) in entries.items():
+        rows = [_pack(mapping, shapes, shared) for mapping in (job.to_dict(), record.metrics, record.details)]
+        runs[name] = [signature, record.status, record.error, *rows]
+    body = json.dumps({"shapes": list(shapes.values), "shared": list(shared.values), "runs": runs}).encode()
+    return json.dumps(_header(body)).encode() + b"\n" + body
+
+
+def decode(content: bytes) -> dict[str, Entry]:
+    """The entries, as :func:`encode` had them; none where anything is wrong with ``content``."""
+    head, _, body = content.partition(b"\n")
+    collects = gc.isenabled()
+    gc.disable()  # hundreds of thousands of objects without a cycle, among which the collector would search in vain
+    try:
+        if json.loads(head) != _header(body):
+            return {}
+        index = json.loads(body)
+        unpack = _Unpacking(index["shapes"], index["shared"])
+        return {
+            name: Entry(signature, unpack.job(job), Record(status, unpack(metrics), [], unpack(details), error))
+            for name, (signature, status, error, job, metrics, details) in index["runs"].items()
+        }
+    except (AttributeError, ConfigError, LookupError, RecursionError, TypeError, ValueError):
+        return {}
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _header(body: bytes) -> dict[str, Any]:
+    digest = hashlib.sha256(body).hexdigest()
+    return {"format": FORMAT, "schema": SCHEMA, "madbench": madbench.__version__, "sha256": digest}
+
+
+class _Numbered:
+    """Distinct JSON values, numbered from 0; 1, 1.0 and true are three."""
+
+    def __init__(self):
+        self.values: list[Any] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, value: Any) -> int:
+        number = self._numbers.setdefault(json.dumps(value), len(self.values))
+        if number == len(self.values):
+            self.values.append(value)
+        return number
+
+
+def _pack(mapping: Mapping[str, Any], shapes: _Numbered, shared: _Numbered) -> list[Any]:
+    """The number of its shape, then its values; lists and mappings among them by their number in ``shared``."""
+    is_shared = [isinstance(value, (dict, list)) for value in mapping.values()]
+    shape = shapes.number([list(mapping), [i for i, one in enumerate(is_shared, 1) if one]])
+    return [shape, *(shared.number(value) if one else value for value, one in zip(mapping.values(), is_shared))]
+
+
+class _Unpacking:
+    """The way back from :func:`_pack`."""
+
+    def __init__(self, shapes: list[Any], shared: list[Any]):
+        self.shapes = shapes
+        self.shared = shared
+        self.configs: dict[int, Any] = {}
+
+    def __call__(self, row: list[Any]) -> dict[str, Any]:
+        names, places = self.shapes[row[0]]
+        for place in places:
+            row[place] = self.shared[row[place]]
+        return dict(zip(names, row[1:]))
+
+    def job(self, row: list[Any]) -> JobBase:
+        values = self(row)
+        kind = LanguageJob if values["task"] == TASK else Job
+        for name, config in _CONFIGS[kind].items():
+            number = id(values[name])  # the value is one of ``shared`` and lives as long as this object
+            if number not in self.configs:
+                self.configs[number] = config(**values[name])
+            values[name] = self.configs[number]
+        return kind(**values)
+
+
+_CONFIGS = {
+    kind: {field.name: type(field.default) for field in fields(kind) if is_dataclass(field.default)}
+    for kind in (Job, LanguageJob)
+}

@@ -1,0 +1,63 @@
+"""bench/store.py: its runs are those of the real writer, and its numbers those of its own model."""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from madbench.language_jobs import LanguageJob
+from madbench.runs import Store
+
+SPEC = importlib.util.spec_from_file_location("bench_store", Path(__file__).parents[1] / "bench" / "store.py")
+bench = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(bench)
+
+
+def test_the_folders_are_those_that_the_store_would_have_written(tmp_path):
+    assert bench.write_store(tmp_path / "fast", 60) == 60
+    store, real = Store.open(tmp_path / "fast"), Store.open(tmp_path / "real")
+    runs = list(store.runs())
+    assert len(runs) == 60 and store.problems == []
+    for run in runs[::10]:
+        real.finish(run.job, run.record)
+        for path in (real.root / "runs" / run.job.id).iterdir():
+            assert path.read_bytes() == (run.folder / path.name).read_bytes()
+
+
+def test_a_store_goes_on_where_it_was_left(tmp_path):
+    bench.write_store(tmp_path, 50)
+    first = {path: path.stat().st_ino for path in tmp_path.glob("runs/*/*")}
+    assert bench.write_store(tmp_path, 55) == 55
+    assert first.items() <= {path: path.stat().st_ino for path in tmp_path.glob("runs/*/*")}.items()
+
+
+def test_jobs_are_distinct_and_few_are_language_models():
+    jobs = list(bench.synthetic_jobs(13_500))
+    assert len({job.id for job in jobs}) == 13_500
+    assert Counter(type(job) for job in jobs)[LanguageJob] == 270
+    assert {job.seed for job in jobs if not isinstance(job, LanguageJob)} == {0, 1}
+
+
+def test_a_label_is_better_by_the_effects_of_its_letters():
+    jobs = [job for job in bench.synthetic_jobs(33 * 396) if job.task == "compression"]
+
+    def mean(label):
+        records = [bench.synthetic_record(job) for job in jobs if job.label == label][:40]
+        return statistics.mean(record.metrics["accuracy"] for record in records)
+
+    expected = bench.effect_of("R-12!") - bench.effect_of("R-12o!")
+    assert mean("R-12!") - mean("R-12o!") == pytest.approx(expected, abs=4 * bench.SEED_NOISE)
+
+
+def test_a_process_is_timed_and_one_that_fails_is_an_error(tmp_path):
+    bench.write_store(tmp_path / "store", 20)
+    (tmp_path / "empty").mkdir()
+    command = bench.commands(tmp_path / "store", tmp_path / "empty")["missing of 10,000"]
+    assert bench._time(command)[1] > 0
+    with pytest.raises(subprocess.CalledProcessError):
+        bench._time([*command[:-1], str(tmp_path / "nowhere")])
