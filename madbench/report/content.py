@@ -37,6 +37,7 @@ from madbench.report.tables import (
 from madbench.runs import Run
 from madbench.tasks.protocol import load_task
 
+
 def page_of(stored: Stored, command: str, written: datetime) -> Page:
     """The report of what is ``stored``."""
     material, experiment, language = stored.material, stored.experiment, stored.language
