@@ -84,6 +84,11 @@ class Interaction:
     estimate: Estimate
     squares: list[Square]
 
+    @property
+    def name(self) -> str:
+        """``c x 1o``."""
+        return f"{self.first.short_name} x {self.second.short_name}"
+
 
 _Found = TypeVar("_Found", Effect, Interaction)
 

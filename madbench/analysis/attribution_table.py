@@ -57,7 +57,7 @@ class AttributionTable(TextTable):
         return ["Factor", *(_HEADINGS[task] for task in self.tasks), "Pairs", "n"], lines
 
     def _line(self, name: str, estimates: dict[str, Estimate], counts: Sequence[int]) -> list[str]:
-        cells = [_text(estimates[task], task) if task in estimates else "" for task in self.tasks]
+        cells = [estimate_text(estimates[task], task) if task in estimates else "" for task in self.tasks]
         return [name, *cells, _range(counts), _range([estimate.seeds for estimate in estimates.values()])]
 
     def records(self) -> list[dict[str, Any]]:
@@ -163,7 +163,7 @@ def _of_interactions(interactions: Sequence[Interaction]) -> list[str]:
     ]
 
 
-def _text(estimate: Estimate, task: str) -> str:
+def estimate_text(estimate: Estimate, task: str) -> str:
     """``+12.3 ±4.1*``; in brackets where there is no interval."""
     digits = 3 if task == LOSS else 1
     if math.isnan(estimate.low):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.special import stdtrit
 
 RESAMPLES = 9999
 
@@ -98,5 +99,5 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, 
     mean = float(np.mean(values)) if n else math.nan
     if n < 2:
         return mean, math.nan, math.nan
-    half = float(stats.t.isf((1 - level) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+    half = float(-stdtrit(n - 1, (1 - level) / 2) * np.std(values, ddof=1) / math.sqrt(n))
     return mean, mean - half, mean + half

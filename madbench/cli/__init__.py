@@ -20,6 +20,7 @@ from madbench.cli import (
     lm,
     ls,
     plot,
+    report,
     run,
     status,
     sweep,
@@ -66,7 +67,25 @@ def _options(
     pass
 
 
-for verb in (run, sweep, lm, status, table, plot, compare, attribute, findings, explain, budget, data, ls, validate, doctor):
+VERBS = (
+    run,
+    sweep,
+    lm,
+    status,
+    table,
+    plot,
+    compare,
+    attribute,
+    findings,
+    report,
+    explain,
+    budget,
+    data,
+    ls,
+    validate,
+    doctor,
+)
+for verb in VERBS:
     verb.add_to(app)
 
 

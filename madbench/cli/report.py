@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from madbench.cli.options import (
+    LABELS_HELP,
+    RESULTS,
+    Counting,
+    CountingOption,
+    Fidelity,
+    FidelityOption,
+    LanguageProtocolOption,
+    ProfileOption,
+    ResultsOption,
+    StoredTasksOption,
+    labels_and_overrides,
+    split_list,
+)
+from madbench.cli.selection import in_grammar_order, mad_tasks_of, runs_of_one_protocol, stored_experiment
+
+if TYPE_CHECKING:
+    from madbench.report.facts import Stored
+
+
+def report(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="LABEL|KEY=VALUE", help=LABELS_HELP + " All labels in the store by default."),
+    ] = None,
+    profile: ProfileOption = "quick",
+    tasks: StoredTasksOption = None,
+    fidelity: FidelityOption = Fidelity.corrected,
+    budget: CountingOption = Counting.strict,
+    protocol: LanguageProtocolOption = None,
+    results: ResultsOption = RESULTS,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file to write.", show_default="report.html in the results")
+    ] = None,
+    open_it: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+) -> None:
+    """Write one HTML file with the tables, the figures, the findings and every run behind a number.
+
+    It needs no network and no other file. Headings sort, labels filter, a number
+    opens its runs: settings, curve, versions, folder, and the command that makes
+    it again. The report says what is missing. Protocols are never mixed, as in
+    madbench table.
+
+    [bold]Examples[/bold]
+
+      madbench report --open
+      madbench report @table1 --profile full -o table1.html
+      madbench report -t language_model
+    """
+    import shlex
+    import sys
+    from datetime import UTC, datetime
+
+    from madbench.cli.text import quantity
+    from madbench.files import explain_os_errors, write_atomically
+    from madbench.report.build import render
+    from madbench.report.content import page_of
+
+    named, overrides = labels_and_overrides(words or [])
+    stored = stored_of(named, overrides, profile, split_list(tasks), fidelity, budget, protocol, results)
+    command = shlex.join(["madbench", *sys.argv[1:]])
+    page = page_of(stored, command, datetime.now(UTC))
+    content = render(page)
+    path = output or results / "report.html"
+    with explain_os_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content)
+    print(f"{path}: {quantity(len(content))}B, {page.data['count']:,} jobs")
+    for one in page.missing:
+        print(f"missing: {one.text}")
+        if one.command:
+            print(f"  {one.command}")
+    if open_it:
+        import webbrowser
+
+        if not webbrowser.open(path.resolve().as_uri()):
+            print(f"no browser found; open {path.resolve().as_uri()}", file=sys.stderr)
+
+
+def stored_of(
+    named: list[str],
+    overrides: list[str],
+    profile: str,
+    tasks: list[str] | None,
+    fidelity: Fidelity,
+    budget: Counting,
+    protocol: str | None,
+    results: Path,
+) -> Stored:
+    """The runs of one protocol of either half; a half that is neither stored nor asked for is left out."""
+    from madbench.analysis.figures.kinds import Material
+    from madbench.errors import StoreError
+    from madbench.jobs import Job
+    from madbench.labels import expand
+    from madbench.language_jobs import TASK
+    from madbench.report.facts import Stored
+    from madbench.runs import Store
+
+    labels = expand(named)
+    mad_tasks = mad_tasks_of(tasks, overrides, profile, fidelity, protocol)
+    store = Store.open(results, create=False)
+    records = {run.folder.name: run for run in store.runs(with_curves=False)}
+    problems = list(store.problems)
+    has_mad = any(isinstance(run.job, Job) for run in records.values())
+    made, language, sentences = None, [], []
+    if mad_tasks or (mad_tasks is None and (has_mad or not records)):
+        made = stored_experiment(labels, overrides, profile, mad_tasks, fidelity, budget, results)
+    if tasks is None or TASK in tasks:
+        is_asked = tasks is not None or protocol is not None
+        nothing = "no language-model runs" + (f" of {', '.join(labels)}" if labels else "")
+        language, sentences = runs_of_one_protocol(results, labels, budget, protocol, is_asked, bool, nothing)
+    if made is None and not language:
+        raise StoreError(f"{results}: no language-model runs of one protocol; name one with --protocol ID")
+    if not labels:
+        labels = in_grammar_order({run.job.label for run in language} | {job.label for job in (made.jobs if made else ())})
+    return Stored(Material(store, made, language, sentences), labels, records, problems)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(report)

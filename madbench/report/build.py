@@ -1,0 +1,96 @@
+"""The page: what there is to show, in one template with its style and script inside."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+import madbench
+from madbench.report.figures import PageFigure
+from madbench.report.findings import PageClaim, counts
+from madbench.report.missing import Missing
+from madbench.report.runs import ReportedRun
+from madbench.report.tables import PageTable
+
+_FOLDER = Path(__file__).parent
+_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+"""Characters that could end a ``<script>`` element, or a line of one, by their JSON escapes."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything that the template shows, in its order."""
+
+    lead: str
+    """The protocol in a sentence."""
+    tiles: list[tuple[str, str]]
+    """Counts and what they count."""
+    facts: list[tuple[str, str]]
+    """What was asked and what it ran on: name and value."""
+    missing: list[Missing]
+    bad_runs: list[ReportedRun]
+    """The failed and the diverged ones."""
+    tables: list[PageTable]
+    factors: PageTable | None
+    budget: PageTable
+    data: dict[str, Any]
+    """What the script needs of the runs; JSON has all of it."""
+    command: str
+    """The command that writes the page again."""
+    written: str
+    """Date."""
+    figures: list[PageFigure] = field(default_factory=list)
+    claims: list[PageClaim] = field(default_factory=list)
+    findings_note: str = ""
+
+
+def render(page: Page) -> bytes:
+    """The HTML of ``page``: one file that needs no other and no network."""
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    script = (_FOLDER / "script.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    content = {name: getattr(page, name) for name in page.__dataclass_fields__}
+    html = environment.get_template("template.html.j2").render(
+        **content | {"data": Markup(embedded_json(page.data))},
+        title=f"madbench report: {page.lead}",
+        heading="madbench report",
+        sections=_sections(page),
+        verdicts=counts(page.claims),
+        style=Markup((_FOLDER / "style.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        script_hash=f"sha256-{digest}",
+        version=madbench.__version__,
+    )
+    return html.encode()
+
+
+def embedded_json(value: Any) -> str:
+    """JSON that may stand in a ``<script>`` element, whatever text is in it."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    for character, escape in _UNSAFE.items():
+        text = text.replace(character, escape)
+    return text
+
+
+def _sections(page: Page) -> Sequence[tuple[str, str]]:
+    """Id and name of the sections that the page has."""
+    names = {
+        "asked": "Asked",
+        "missing": "Missing",
+        "findings": "Findings" if page.claims else "",
+        "tables": "Tables",
+        "figures": "Figures" if page.figures else "",
+        "factors": "Factors" if page.factors else "",
+        "budget": "Budget",
+    }
+    return [(section, name) for section, name in names.items() if name]

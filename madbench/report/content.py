@@ -1,0 +1,197 @@
+"""From the stored runs of one protocol of either half to the page that shows them."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from madbench.analysis.attribution_table import AttributionTable, attribution_table, estimate_text
+from madbench.analysis.findings import findings
+from madbench.analysis.findings_table import findings_table
+from madbench.analysis.language_runs import only_protocol
+from madbench.analysis.language_table import language_table
+from madbench.analysis.loss_curves import run_losses
+from madbench.analysis.scores import chosen_runs
+from madbench.analysis.tables import ablation_table
+from madbench.experiment import caption
+from madbench.jobs import JobBase
+from madbench.language_jobs import LanguageJob
+from madbench.report.build import Page
+from madbench.report.commands import job_words, language_words, protocol_words
+from madbench.report.facts import TITLES, Stored, facts, lead, tiles
+from madbench.report.figures import page_figures
+from madbench.report.findings import page_claims
+from madbench.report.missing import Missing, missing_of_language, missing_of_mad
+from madbench.report.runs import ReportedRun, allocations, explanations, run_columns, thinned_curves
+from madbench.report.tables import (
+    PageTable,
+    attribution_page_table,
+    budget_page_table,
+    language_page_table,
+    mad_page_table,
+)
+from madbench.runs import Run
+from madbench.tasks.protocol import load_task
+
+
+def page_of(stored: Stored, command: str, written: datetime) -> Page:
+    """The report of what is ``stored``."""
+    material, experiment, language = stored.material, stored.experiment, stored.language
+    tables: list[PageTable] = []
+    cells = losses = None
+    chosen: set[str] = set()
+    if experiment is not None:
+        cells, collected = material.cells, material.collected
+        chosen = set(chosen_runs(collected).id)
+        tables.append(mad_page_table(ablation_table(cells, experiment.tasks, caption(experiment, collected))))
+    if language:
+        losses = run_losses(language, ())
+        labels = [label for label in stored.labels if label in set(losses.label)]
+        tables.append(language_page_table(language_table(language, labels)))
+    sentences = [material.both_sentences]
+    factors = attribution_table(cells, losses, sentences)
+    claims = findings_table(findings(cells, losses, None, *_options(stored)), sentences)
+    runs = _reported(stored, chosen)
+    figures, not_drawn = page_figures(material, stored.records)
+    return Page(
+        lead=lead(stored),
+        tiles=tiles(runs),
+        facts=facts(stored, runs),
+        missing=_missing(stored, not_drawn),
+        bad_runs=[run for run in runs if run.record and run.record.status != "finished"],
+        tables=tables,
+        factors=attribution_page_table(factors) if factors.effects else None,
+        budget=budget_page_table(allocations(runs)),
+        data=_data(stored, runs, factors),
+        command=command,
+        figures=figures,
+        claims=page_claims(claims, TITLES),
+        findings_note=claims.caption,
+        written=f"{written:%Y-%m-%d %H:%M} UTC",
+    )
+
+
+def _options(stored: Stored) -> tuple[str, str]:
+    """What ``madbench run`` and ``madbench lm`` are told of the protocols."""
+    made, language = stored.experiment, stored.language
+    return (
+        shlex.join(protocol_words(made)) if made else "",
+        shlex.join(language_words(language[0], str(stored.store.root))) if language else "",
+    )
+
+
+def _reported(stored: Stored, chosen: set[str]) -> list[ReportedRun]:
+    """Every job of the report: those of the MAD half whether they are stored or not, then the language models."""
+    runs = []
+    words: dict[tuple[int, Any], list[str]] = {}
+    if stored.experiment is not None:
+        for job in stored.experiment.jobs:
+            key = (id(job.setting), job.training)
+            if key not in words:
+                words[key] = job_words(stored.experiment, job)
+            run = stored.records.get(job.id)
+            curve = _curve(run) if run and job.id in chosen else b""
+            runs.append(ReportedRun(job.id, job, run and run.record, job.id in chosen, curve, words[key]))
+    if stored.language:
+        protocol = only_protocol(stored.language)
+        again = language_words(stored.language[0], str(stored.store.root))
+        done = {run.job.id for run in stored.language}
+        failed = [run for run in stored.records.values() if _is_failed(run, protocol)]
+        for run in [*stored.language, *failed]:
+            is_chosen = run.job.id in done and run.record.status == "finished"
+            runs.append(ReportedRun(run.job.id, run.job, run.record, is_chosen, _curve(run), again))
+    return runs
+
+
+def _curve(run: Run) -> bytes:
+    try:
+        with open(f"{run.folder}/curve.csv", "rb") as file:
+            return file.read()
+    except OSError:  # a run that is being replaced has none for a moment
+        return b""
+
+
+def _is_failed(run: Run, protocol: Any) -> bool:
+    return isinstance(run.job, LanguageJob) and run.record.status == "failed" and protocol.of(run.job) == protocol
+
+
+def _data(stored: Stored, runs: Sequence[ReportedRun], factors: AttributionTable) -> dict[str, Any]:
+    texts, of_run = _settings(runs)
+    return {
+        "count": len(runs),
+        "runs": run_columns(runs),
+        "curves": thinned_curves(runs),
+        "titles": TITLES,
+        "settings": texts,
+        "settingOf": of_run,
+        "explanations": explanations(dict.fromkeys(run.job.label for run in runs)),
+        "effects": _effects(factors),
+        "folder": str(stored.store.root / "runs"),
+    }
+
+
+def _settings(runs: Sequence[ReportedRun]) -> tuple[list[str], list[int]]:
+    """The settings in words, and which of them is each run's: what a setting changes in its task's baseline."""
+    indices: dict[tuple[str, str], int] = {}
+    settings: list[tuple[str, Mapping[str, Any]]] = []
+    of_run = []
+    keys: dict[int, tuple[str, str]] = {}
+    for run in runs:
+        setting = getattr(run.job, "setting", {})
+        key = keys.setdefault(id(setting), (run.job.task, repr(setting)))
+        if key not in indices:
+            indices[key] = len(settings)
+            settings.append((run.job.task, setting))
+        of_run.append(indices[key])
+    counts = Counter(task for task, _ in settings)
+    return [_changes(task, setting) if counts[task] > 1 else "the only one" for task, setting in settings], of_run
+
+
+def _changes(task: str, setting: Mapping[str, Any]) -> str:
+    baseline = dataclasses.asdict(load_task(task).baseline)
+    changes = [f"{name} {value}" for name, value in setting.items() if value != baseline[name]]
+    return ", ".join(changes) or "baseline"
+
+
+def _effects(factors: AttributionTable) -> dict[str, dict[str, Any]]:
+    """What the page opens for an effect or an interaction, by its name and quantity."""
+    found = {}
+    for effect in factors.effects:
+        rows = [[list(pair), estimate_text(one, effect.task)] for pair, one in effect.pairs.items()]
+        text = f"{estimate_text(effect.estimate, effect.task)}: the mean over these pairs of labels, which differ in this factor alone."
+        headings = ["With", "Without", "Difference over the seeds"]
+        found[f"{effect.contrast.name}/{effect.task}"] = {"text": text, "headings": headings, "rows": rows}
+    for one in factors.interactions:
+        first, second = one.first.short_name, one.second.short_name
+        text = f"{estimate_text(one.estimate, one.task)}: by how much more {first} is worth where {second} is given, mean over these sets of labels."
+        headings = ["Both", f"{second} alone", f"{first} alone", "Neither", ""]
+        found[f"{one.name}/{one.task}"] = {"text": text, "headings": headings, "rows": [[list(labels), ""] for labels in one.squares]}
+    return found
+
+
+def _missing(stored: Stored, not_drawn: Mapping[str, str]) -> list[Missing]:
+    found: list[Missing] = []
+    if stored.experiment is not None:
+        found += missing_of_mad(stored.experiment, stored.material.collected, stored.labels, stored.records)
+    else:
+        found.append(Missing("No runs on the MAD tasks."))
+    if stored.language:
+        words = language_words(stored.language[0], str(stored.store.root))
+        found += missing_of_language(stored.language, stored.labels, words)
+    else:
+        found.append(Missing("No language models of one protocol."))
+    reported = sum(1 for job in _jobs(stored) if job.id in stored.records)
+    if others := len(stored.records) - reported:
+        found.append(Missing(f"{others:,} stored runs are of other labels or protocols, which are never mixed.", "madbench ls runs"))
+    found += [Missing(f"No figure “{figure}”: {reason}.") for figure, reason in not_drawn.items()]
+    found += [Missing(f"Could not be read: {problem}") for problem in stored.problems]
+    return found
+
+
+def _jobs(stored: Stored) -> Iterable[JobBase]:
+    yield from stored.experiment.jobs if stored.experiment else ()
+    yield from (run.job for run in stored.language)

@@ -1,0 +1,145 @@
+"""What a report is made of, and what its beginning says of that: the protocols, the counts, devices and versions."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from madbench.analysis.attribution_table import LOSS
+from madbench.analysis.figures.kinds import Material
+from madbench.analysis.language_runs import describe, only_protocol
+from madbench.analysis.scores import MAD_AVERAGE
+from madbench.analysis.tables import HEADINGS
+from madbench.experiment import Experiment
+from madbench.language_jobs import TASK as LANGUAGE_MODEL
+from madbench.report.commands import seed_list
+from madbench.report.runs import ReportedRun
+from madbench.runs import Run, Store
+
+TITLES = {
+    MAD_AVERAGE: "MAD average",
+    LANGUAGE_MODEL: "language model",
+    LOSS: "L5 loss of the language model",
+} | {task: task.replace("_", " ") for task in HEADINGS if task != MAD_AVERAGE}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a report is made of."""
+
+    material: Material
+    """One protocol of either half, as far as it is in the store."""
+    labels: Sequence[str]
+    """Those that were named, or else all that are stored, in the order of the tables."""
+    records: Mapping[str, Run]
+    """Every readable run of the store, without curves, by id."""
+    problems: Sequence[str] = ()
+    """Why folders of the store could not be read."""
+
+    @property
+    def experiment(self) -> Experiment | None:
+        """The MAD half."""
+        return self.material.experiment
+
+    @property
+    def language(self) -> Sequence[Run]:
+        """The language-model half, with curves."""
+        return self.material.language_runs
+
+    @property
+    def store(self) -> Store:
+        return self.material.store
+
+
+def lead(stored: Stored) -> str:
+    """The protocols in a line."""
+    parts = []
+    if made := stored.experiment:
+        changes = f" with {', '.join(made.overrides)}" if made.overrides else ""
+        parts.append(f"MAD, profile {made.profile_name}{changes}, fidelity {made.fidelity}, budget {made.counting}")
+    if stored.language:
+        parts.append(f"language model, preset {only_protocol(stored.language).preset}")
+    return "; ".join(parts)
+
+
+def tiles(runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
+    """Counts and what they count."""
+    labels = len({run.job.label for run in runs})
+    seeds = len({run.job.seed for run in runs})
+    done = sum(run.record is not None and run.record.status != "failed" for run in runs)
+    tasks = len({run.job.task for run in runs} - {LANGUAGE_MODEL})
+    counts = [(f"{labels:,}", f"label{'s' * (labels != 1)}"), (f"{seeds:,}", f"seed{'s' * (seeds != 1)}")]
+    if tasks:
+        counts.append((str(tasks), f"MAD task{'s' * (tasks != 1)}"))
+    if models := sum(run.job.task == LANGUAGE_MODEL for run in runs):
+        counts.append((f"{models:,}", f"language model{'s' * (models != 1)}"))
+    return [*counts, (f"{done:,} / {len(runs):,}", "jobs done")]
+
+
+def facts(stored: Stored, runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
+    """Name and value of what all runs share, and of what they ran on."""
+    found = []
+    if made := stored.experiment:
+        model = made.profile.model
+        comparable = "" if made.profile.comparable_with_paper else ", not comparable with the paper"
+        changes = f" with {', '.join(made.overrides)}" if made.overrides else ""
+        found += [
+            ("Profile", f"{made.profile_name}{changes}{comparable}"),
+            ("Fidelity", made.fidelity),
+            ("Budget counting", made.counting),
+            ("Model", f"d_model {model.d_model}, {model.n_layer} blocks, {model.n_head} heads, {made.precision}"),
+            ("MAD tasks", ", ".join(TITLES[task] for task in made.tasks)),
+            ("Learning rates", _values(run.job.training.learning_rate for run in runs if hasattr(run.job, "setting"))),
+            ("Weight decays", _values(run.job.training.weight_decay for run in runs if hasattr(run.job, "setting"))),
+        ]
+    if stored.language:
+        found.append(("Language model", describe(only_protocol(stored.language), stored.language[0])))
+    found.append(("Seeds", seed_list({run.job.seed for run in runs})))
+    done = [run.record for run in runs if run.record]
+    found.append(("Device", _counted(record.details.get("device") for record in done)))
+    found.append(("Operator path", _counted(record.details.get("path") for record in done)))
+    versions = (record.details.get("versions") for record in done)
+    found.append(("Versions", _counted(versions, lambda names: " ".join(map(" ".join, names.items())))))
+    found.append(("Code", _counted((record.details.get("git") for record in done), _commit)))
+    if dates := _dates(stored, runs):
+        found.append(("Run files of", dates))
+    found.append(("Store", str(stored.store.root)))
+    return found
+
+
+def _values(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:g}" for value in sorted(set(values)))
+
+
+def _counted(values: Iterable[Any], text: Callable[[Any], str] = str) -> str:
+    """The distinct values, with how many runs each has where they are several."""
+    values = [value for value in values if value is not None]
+    objects = dict(zip(map(id, values), values))
+    counts: Counter[str] = Counter()
+    for identity, count in Counter(map(id, values)).items():
+        counts[text(objects[identity])] += count
+    if len(counts) == 1:
+        return next(iter(counts))
+    return "; ".join(f"{value} ({count:,} runs)" for value, count in counts.most_common()) or "not recorded"
+
+
+def _commit(found: Mapping[str, Any]) -> str:
+    return f"{str(found.get('commit'))[:10]}{' with changes' if found.get('dirty') else ''}"
+
+
+def _dates(stored: Stored, runs: Sequence[ReportedRun]) -> str:
+    """First and last day on which a file of the runs was written."""
+    times = []
+    for run in runs:
+        if run.record is not None:
+            with suppress(OSError):
+                times.append(os.stat(f"{stored.store.root}/runs/{run.id}/record.json").st_mtime)
+    if not times:
+        return ""
+    first, last = (f"{datetime.fromtimestamp(time):%Y-%m-%d}" for time in (min(times), max(times)))
+    return first if first == last else f"{first} to {last}"

@@ -1,0 +1,196 @@
+"""The runs of a report, as its page holds them: a column a field, what many runs share written once.
+
+A column is one of ``{"all": value}``, ``{"each": [...]}``, ``{"values": [...], "index": [...]}`` with an index into the
+values for each run, and ``{"values": [...], "lengths": [[index, runs in a row], ...]}``, by what repeats. Twenty thousand
+runs are a few megabytes that way. Curves are thinned to what a small plot shows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from madbench.jobs import JobBase, Record
+from madbench.labels import Variant, explain, parse
+from madbench.language_jobs import LanguageJob
+
+_SCALARS = (str, int, float, type(None))
+
+MOST_POINTS = 24
+"""Points of a curve that the page keeps."""
+DIGITS = 6
+
+_SERIES = {
+    "corrected": ("train_loss", "validation_token_accuracy"),
+    "published": ("train_loss", "test_batch_macro_accuracy"),
+    "language_model": ("train_loss", "validation_loss"),
+}
+"""Columns of a curve that the page draws, by fidelity."""
+
+
+@dataclass(frozen=True)
+class ReportedRun:
+    """A job of the report and what is stored of it."""
+
+    id: str
+    job: JobBase
+    record: Record | None
+    """None where nothing is stored."""
+    is_chosen: bool
+    """Whether the table's number comes from it."""
+    curve: bytes
+    """Content of its ``curve.csv``, empty where the page does not show it."""
+    words: list[str]
+    """What ``madbench run LABEL``, or ``madbench lm LABEL``, needs beyond the seed to make it again."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What a label's mixer was built from at one size."""
+
+    label: str
+    where: str
+    """``length 128`` or ``language model``."""
+    length: int
+    is_language: bool
+    ranks: Mapping[str, int]
+    parameters: int
+    published_parameters: int
+    budget: int
+
+
+def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Any]:
+    """The columns of ``runs`` by name, such as ``label``, ``metrics.accuracy`` or ``details.device``."""
+    columns: dict[str, list[Any]] = {
+        "id": [run.id for run in runs],
+        "words": [run.words for run in runs],
+        "chosen": [run.is_chosen for run in runs],
+        "status": [run.record.status if run.record else "missing" for run in runs],
+        "error": [run.record.error or None if run.record else None for run in runs],
+    }
+    _spread(columns, "", [vars(run.job) for run in runs])
+    _spread(columns, "metrics.", [run.record.metrics if run.record else {} for run in runs])
+    _spread(columns, "details.", [run.record.details if run.record else {} for run in runs])
+    return {name: _column(values) for name, values in columns.items()}
+
+
+def thinned_curves(runs: Sequence[ReportedRun]) -> dict[int, dict[str, list[float | None]]]:
+    """The curves to show, by the place of the run."""
+    curves = {
+        i: thinned(run.curve, _SERIES[getattr(run.job, "fidelity", "language_model")])
+        for i, run in enumerate(runs)
+        if run.curve
+    }
+    return {i: curve for i, curve in curves.items() if curve}
+
+
+def _spread(columns: dict[str, list[Any]], prefix: str, mappings: Sequence[Mapping[str, Any]]) -> None:
+    """A column for every key of ``mappings``; None where one does not have it."""
+    for name in dict.fromkeys(name for mapping in mappings for name in mapping):
+        if prefix or name != "id":  # which a job caches
+            columns[prefix + name] = [mapping.get(name) for mapping in mappings]
+
+
+def _column(values: list[Any]) -> dict[str, Any]:
+    if {*map(type, values)} <= {float, type(None)} and len({*values}) > len(values) / 2:
+        return {"each": [plain(value) for value in values]}
+    identities = list(map(id, values))
+    objects = dict(zip(identities, values))
+    places: dict[Any, int] = {}
+    place_of: dict[int, int] = {}
+    distinct: list[Any] = []
+    for identity, value in objects.items():
+        key = (value.__class__, value) if isinstance(value, _SCALARS) else repr(value)
+        place = place_of[identity] = places.setdefault(key, len(places))
+        if place == len(distinct):
+            distinct.append(plain(value))
+    if len(distinct) == 1:
+        return {"all": distinct[0]}
+    index = [place_of[identity] for identity in identities]
+    if len(distinct) > len(values) / 2:
+        return {"each": [distinct[place] for place in index]}
+    lengths = [[place, len(list(of_it))] for place, of_it in itertools.groupby(index)]
+    return {"values": distinct} | ({"lengths": lengths} if 4 * len(lengths) < len(index) else {"index": index})
+
+
+def plain(value: Any) -> Any:
+    """``value`` as JSON has it: numbers of :data:`DIGITS` digits, those that are not finite as text."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else str(value)
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return {key: plain(item) for key, item in vars(value).items()}
+
+
+def thinned(content: bytes, names: Sequence[str]) -> dict[str, list[float | None]]:
+    """``step`` and ``names`` of a ``curve.csv``: evenly spread rows that have all of them, the first and the last too.
+
+    Only these rows are read as numbers; None is a value that is not finite. Empty where the file has no such row.
+    """
+    heading, *lines = content.decode(errors="replace").splitlines() or [""]
+    columns = heading.split(",")
+    if not {"step", *names} <= set(columns):
+        return {}
+    places = [columns.index(name) for name in ("step", *names)]
+
+    def spread(lines: Sequence[str]) -> list[list[str]]:
+        count = min(MOST_POINTS, len(lines))
+        return [lines[round(i * (len(lines) - 1) / max(1, count - 1))].split(",") for i in range(count)]
+
+    def is_whole(cells: Sequence[str]) -> bool:
+        return len(cells) == len(columns) and all(cells[place] for place in places)
+
+    kept = spread(lines)
+    if not all(map(is_whole, kept)):  # as of a language model, of which few rows are evaluations
+        kept = spread([line for line in lines if is_whole(line.split(","))])
+    try:
+        numbers = {name: [float(row[place]) for row in kept] for name, place in zip(("step", *names), places)}
+    except ValueError:  # edited by hand since it was stored
+        return {}
+    thin: dict[str, list[float | None]] = {
+        name: [float(f"{value:.4g}") if math.isfinite(value) else None for value in values]
+        for name, values in numbers.items()
+    }
+    return thin | {"step": [int(step) for step in numbers["step"]]} if kept else {}
+
+
+def allocations(runs: Iterable[ReportedRun]) -> list[Allocation]:
+    """Every label's mixer at every size, once, in the order of ``runs``."""
+    found: dict[tuple[str, str], Allocation] = {}
+    for run in runs:
+        details = run.record.details if run.record else {}
+        if "budget" not in details:
+            continue
+        is_language = isinstance(run.job, LanguageJob)
+        length = run.job.model.seq_len if is_language else run.job.setting["seq_len"]
+        where = f"language model, length {length}" if is_language else f"length {length}"
+        key = (run.job.label, where)
+        if key not in found:
+            found[key] = Allocation(
+                run.job.label,
+                where,
+                length,
+                is_language,
+                details["ranks"],
+                details["mixer_parameters"],
+                details["mixer_parameters_published"],
+                details["budget"],
+            )
+    return list(found.values())
+
+
+def explanations(labels: Iterable[str]) -> dict[str, list[list[str]]]:
+    """What each letter of a label means: letter, name, what it does, equation, source."""
+    found = {}
+    for label in labels:
+        variant = parse(label)
+        rows = explain(variant) if isinstance(variant, Variant) else []
+        found[label] = [[row.letter, row.name, row.what, row.equation, row.source] for row in rows]
+    return found

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import webbrowser
+
+import pytest
+
+from madbench.cli import report
+from madbench.jobs import Record
+from madbench.runs import Store
+from madbench.sweeps.plan import plan
+from madbench.sweeps.profile import load_profile
+
+TWO = ("compression", "in_context_recall")
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch) -> Store:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("madbench.report.content.page_figures", lambda *_: ([], {}))
+    return Store.open(tmp_path / "results")
+
+
+@pytest.fixture
+def fill(store, tiny):
+    """Stores runs of two tasks without training them."""
+
+    def call(*labels: str, **choices) -> None:
+        for job in plan(labels, load_profile(tiny), **{"tasks": TWO} | choices):
+            store.finish(job, Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}))
+
+    return call
+
+
+def embedded(path) -> dict:
+    return json.loads(re.search(r'id="data">(.*?)</script>', path.read_text(), re.DOTALL)[1])
+
+
+def test_it_writes_one_file_and_says_what_is_missing(fill, store, invoke, tiny):
+    fill("S", "S-c")
+    output = invoke(report, "-p", tiny, "-t", ",".join(TWO))
+    path = store.root / "report.html"
+    assert not output.exception, output.exception
+    assert re.match(r"results/report.html: [0-9.]+ [kM]B, 4 jobs\n", output.stdout)
+    assert "missing: One seed, which has no interval and claims nothing: S, S-c." in output.stdout
+    assert embedded(path)["count"] == 4
+    assert [entry.name for entry in os.scandir(store.root) if entry.is_file() and "report" in entry.name] == [path.name]
+
+
+def test_labels_and_the_file_can_be_chosen(fill, invoke, tiny, tmp_path):
+    fill("S", "S-c")
+    path = tmp_path / "new" / "folder" / "a.html"
+    output = invoke(report, "S-c", "-p", tiny, "-t", "compression", "-o", path)
+    assert not output.exception, output.exception
+    assert embedded(path)["runs"]["label"] == {"all": "S-c"} and embedded(path)["count"] == 1
+
+
+def test_open_shows_it_or_says_where_it_is(fill, invoke, tiny, monkeypatch, tmp_path):
+    fill("S")
+    shown = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: shown.append(url) or False)
+    output = invoke(report, "-p", tiny, "-t", "compression", "--open")
+    assert shown == [(tmp_path / "results" / "report.html").as_uri()]
+    assert f"no browser found; open {shown[0]}" in output.stderr
+
+
+def test_language_models_need_no_runs_of_mad_tasks(store, language_run, invoke):
+    run = language_run("S", [2.0])
+    store.finish(run.job, run.record)
+    output = invoke(report)
+    assert not output.exception, output.exception
+    assert "No runs on the MAD tasks" in output.stdout
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["S-x"], "label 'S-x'"),
+        (["--results", "nowhere"], "nowhere: there is no such results folder"),
+        (["-p", "full"], "profile full"),
+        (["-t", "language_model"], "no language-model runs"),
+        (["-t", "language_model", "training.epochs=1"], "has no effect on language models"),
+        (["-o", "results"], "results: is a directory"),
+    ],
+)
+def test_what_cannot_be_reported_is_said(fill, refuse, tiny, words, message):
+    fill("S")
+    rest = [] if "-p" in words or "-t" in words else ["-p", tiny, "-t", "compression"]
+    assert message in refuse(report, *words, *rest)
+
+
+def test_an_empty_store_says_how_to_fill_it(store, refuse):
+    assert "madbench run G-cg-q-12o" in refuse(report)
+
+
+def test_a_full_disk_leaves_the_last_report(fill, store, invoke, refuse, tiny, monkeypatch):
+    fill("S")
+    words = ("-p", tiny, "-t", "compression")
+    invoke(report, *words)
+    before = (store.root / "report.html").read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert "no space left" in refuse(report, *words)
+    assert (store.root / "report.html").read_bytes() == before
+    assert not list(store.root.glob(".*.tmp"))

@@ -1,0 +1,216 @@
+"""A small store with everything a report has to show, and its page, made once."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from madbench.cli.options import Counting, Fidelity
+from madbench.cli.report import stored_of
+from madbench.jobs import Record
+from madbench.report.build import Page, render
+from madbench.report.content import page_of
+from madbench.report.facts import Stored
+from madbench.runs import Store
+from madbench.sweeps.plan import plan
+from madbench.sweeps.profile import load_profile
+
+SIZES = "seq_len: 16, num_train_examples: 64, num_validation_examples: 32, num_test_examples: 32"
+PROFILE = f"""\
+description: Two learning rates on two tasks.
+comparable_with_paper: false
+difficulty: baseline
+precision: float32
+learning_rates: [1.0e-3, 2.0e-3]
+weight_decays: [0.0]
+model: {{d_model: 16}}
+training: {{batch_size: 16, epochs: 2}}
+tasks:
+  compression: {{setting: {{{SIZES}}}}}
+  in_context_recall: {{setting: {{{SIZES}}}, learning_rates: [1.0e-3]}}
+"""
+WRITTEN = datetime(2026, 1, 2, tzinfo=UTC)
+FIGURES = "madbench.report.content.page_figures"
+LABELS = ("S", "S-c", "R-c")
+TASKS = ("compression", "in_context_recall")
+ERROR = "</script><script>document.title='gone'</script> & <b>out of memory</b>"
+DETAILS = {
+    "device": "a slide rule",
+    "path": "dense",
+    "versions": {"madbench": "0", "torch": "9.9"},
+    "git": {"commit": "c0ffee", "dirty": True},
+    "ranks": {"qk": 16, "vo": 16, "mix": 0},
+    "mixer_parameters": 1000,
+    "mixer_parameters_published": 990,
+    "budget": 1024,
+    "budget_ratio": 1000 / 1024,
+}
+
+
+class Cell(NamedTuple):
+    text: str
+    attributes: dict[str, str | None]
+
+
+class Parsed(HTMLParser):
+    """A page as a reader without a browser has it: its tables, its text, its ids and its data."""
+
+    def __init__(self, html: bytes):
+        super().__init__()
+        self.html = html.decode()
+        self.tables: dict[str, list[list[Cell]]] = {}
+        self.ids: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.data: dict[str, Any] = {}
+        self._rows: list[list[Cell]] | None = None
+        self._in_data = self._in_script = False
+        self.feed(self.html)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.tags.append((tag, given))
+        if "id" in given:
+            self.ids.append(given["id"])
+        if tag == "table":
+            self._rows = self.tables[given.get("id", "")] = []
+        elif tag == "tr" and self._rows is not None:
+            self._rows.append([])
+        elif tag in ("td", "th") and self._rows:
+            self._rows[-1].append(Cell("", given))
+        self._in_data = given.get("id") == "data"
+        self._in_script = tag in ("script", "style")
+
+    def handle_endtag(self, tag):
+        if tag == "table":
+            self._rows = None
+        self._in_data = self._in_script = False
+
+    def handle_data(self, text):
+        if self._in_data:
+            self.data = json.loads(text)
+        elif not self._in_script:
+            self.text += text
+            if self._rows and self._rows[-1] and text.strip():
+                cell = self._rows[-1][-1]
+                self._rows[-1][-1] = cell._replace(text=cell.text + text.strip("\n"))
+
+    def cell(self, table: str, row: str, heading: str) -> Cell:
+        """Of the row, and in the column, with these headings."""
+        headings, *rows = self.tables[f"{table}-table"]
+        column = [cell.text for cell in headings].index(heading)
+        return next(cells for cells in rows if cells[0].text == row)[column]
+
+    def field(self, name: str, i: int) -> Any:
+        """Of the ``i``-th run."""
+        column = self.data["runs"].get(name, {"all": None})
+        if "all" in column:
+            return column["all"]
+        if "each" in column:
+            return column["each"][i]
+        index = column.get("index") or [place for place, length in column["lengths"] for _ in range(length)]
+        return column["values"][index[i]]
+
+
+@pytest.fixture(scope="session")
+def profile(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("profiles") / "two_rates.yaml"
+    path.write_text(PROFILE)
+    return str(path)
+
+
+def accuracy_of(job) -> float:
+    """0.5 for S, 0.1 more with a convolution, a point a seed, and less with the second learning rate."""
+    return 0.5 + 0.1 * ("c" in job.label) + job.seed / 100 - 0.2 * (job.training.learning_rate > 1e-3)
+
+
+@pytest.fixture(scope="session")
+def fill(profile):
+    """``fill(store)``: runs of three labels on two tasks; of R-c one failed, one diverged and one is missing."""
+
+    def call(store: Store, labels=LABELS, seeds=(0, 1)) -> None:
+        for job in plan(labels, load_profile(profile), tasks=TASKS, seeds=seeds):
+            accuracy = accuracy_of(job)
+            metrics = {"accuracy": accuracy, "selection_accuracy": accuracy, "ceiling": 1.0}
+            columns = ("validation_loss", "validation_token_accuracy")
+            curve = [
+                {"epoch": i, "step": 4 * i, "train_loss": 3 / i} | dict(zip(columns, (3.1 / i, accuracy * i / 60)))
+                for i in range(1, 61)
+            ]
+            record = Record("finished", metrics, curve, DETAILS | {"seconds": 1.5})
+            if job.label == "R-c" and job.task == "in_context_recall":
+                record = Record("failed", {}, [], {}, ERROR) if job.seed else None
+            elif job.label == "R-c" and job.seed and job.training.learning_rate > 1e-3:
+                curve[-1]["train_loss"] = float("nan")
+                record = Record("diverged", {}, curve, DETAILS, "loss was not finite in epoch 60")
+            if record is not None:
+                store.finish(job, record)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def fill_language(language_run):
+    def call(store: Store, labels=("S", "S-c"), seeds=(0, 1), **choices) -> None:
+        for label in labels:
+            for seed in seeds:
+                run = language_run(label, [3.0, 2.5 - seed / 10 - 0.5 * ("c" in label)], seed=seed, **choices)
+                store.finish(run.job, run.record)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def gather(profile):
+    """``gather(store, *labels)``: what a report of the store is made of."""
+
+    def call(store: Store, *labels: str, tasks=(*TASKS, "language_model")) -> Stored:
+        choices = ([*tasks], Fidelity.corrected, Counting.strict, None, store.root)
+        return stored_of(list(labels), [], profile if set(tasks) & set(TASKS) else "quick", *choices)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory, fill, fill_language) -> Store:
+    made = Store.open(tmp_path_factory.mktemp("report") / "results")
+    fill(made)
+    fill_language(made)
+    return made
+
+
+@pytest.fixture(scope="session")
+def page_file(store, gather) -> Path:
+    """The whole page, with its figures, which take some seconds."""
+    path = store.root / "report.html"
+    path.write_bytes(render(page_of(gather(store), "madbench report", WRITTEN)))
+    return path
+
+
+@pytest.fixture(scope="session")
+def page(store, gather) -> Page:
+    """The page without its figures."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FIGURES, lambda *_: ([], {}))
+        return page_of(gather(store), "madbench report", WRITTEN)
+
+
+@pytest.fixture(scope="session")
+def parsed(page) -> Parsed:
+    return Parsed(render(page))
+
+
+@pytest.fixture
+def read_page(gather, monkeypatch):
+    """``read_page(store, *labels)``: the page parsed, without its figures."""
+    monkeypatch.setattr(FIGURES, lambda *_: ([], {}))
+
+    def call(store: Store, *labels: str, **choices) -> Parsed:
+        return Parsed(render(page_of(gather(store, *labels, **choices), "madbench report", WRITTEN)))
+
+    return call

@@ -1,0 +1,153 @@
+"""What the page says, against the store that it is made from; read as HTML, without a browser."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+
+import pytest
+
+from madbench.report.build import embedded_json, render
+from madbench.report.tables import Cell, Group, Heading, PageTable, Row
+from madbench.runs import Store
+
+MAD = ("compression", "in_context_recall")
+
+
+def test_the_tables_have_the_numbers_of_the_store(parsed):
+    assert parsed.cell("mad", "S", "Compr.").text.startswith("50.5 ±")
+    assert parsed.cell("mad", "S-c", "In-ctx recall").text.startswith("60.5 ±")
+    assert parsed.cell("mad", "R-c", "In-ctx recall").text == "-"
+    assert parsed.cell("mad", "S", "Budget").text == "0.977"
+    assert parsed.cell("language", "S-c", "L5").text.startswith("2.475 ±")
+    assert parsed.cell("factors", "conv: c against none", "Compr.").text.startswith("+10.0")
+    assert parsed.cell("budget", "S", "Parameters").text == "1,000"
+
+
+def test_every_number_names_the_runs_behind_it(parsed):
+    cell = parsed.cell("mad", "S-c", "Compr.")
+    assert cell.attributes["data-link"] == "runs/S-c/compression"
+    assert float(cell.attributes["data-value"]) == pytest.approx(60.5)
+    assert parsed.cell("language", "S", "L5").attributes["data-link"] == "runs/S/language_model"
+    effect = parsed.cell("factors", "conv: c against none", "Compr.").attributes["data-link"]
+    assert effect == "effect/conv%3A%20c%20against%20none/compression"
+    assert parsed.data["effects"]["conv: c against none/compression"]["rows"] == [[["S-c", "S"], "+10.0 ±0.0"]]
+
+
+def test_the_embedded_runs_are_those_of_the_store(parsed, store):
+    stored = {run.job.id: run for run in store.runs()}
+    ids = [parsed.field("id", i) for i in range(parsed.data["count"])]
+    assert set(stored) < set(ids) and len(set(ids)) == len(ids)
+    for i, run_id in enumerate(ids):
+        if run_id not in stored:
+            assert (parsed.field("label", i), parsed.field("status", i)) == ("R-c", "missing")
+            continue
+        run = stored[run_id]
+        names = ("label", "seed", "task")
+        assert [parsed.field(name, i) for name in names] == [getattr(run.job, name) for name in names]
+        assert parsed.field("training", i)["learning_rate"] == run.job.training.learning_rate
+        assert parsed.field("status", i) == run.record.status
+        assert (parsed.field("error", i) or "") == run.record.error
+        for name, value in run.record.metrics.items():
+            assert parsed.field(f"metrics.{name}", i) == pytest.approx(value)
+        assert parsed.field("details.device", i) == run.record.details.get("device")
+
+
+def test_of_every_seed_the_chosen_run_is_marked_and_has_a_thinned_curve(parsed):
+    of_s = [i for i in range(parsed.data["count"]) if parsed.field("label", i) == "S" and parsed.field("task", i) == MAD[0]]
+    rates = {parsed.field("training", i)["learning_rate"]: parsed.field("chosen", i) for i in of_s}
+    assert len(of_s) == 4 and rates == {1e-3: True, 2e-3: False}
+    curves = {parsed.field("chosen", i): parsed.data["curves"].get(str(i)) for i in of_s}
+    assert curves[False] is None
+    assert len(curves[True]["step"]) == 24
+    assert (curves[True]["step"][0], curves[True]["step"][-1]) == (4, 240)
+    assert curves[True]["train_loss"][-1] == 0.05
+
+
+def test_what_was_asked_and_what_it_ran_on_is_said(parsed):
+    for text in ("two_rates", "corrected", "strict", "float32", "a slide rule", "torch 9.9", "c0ffee with changes", "0.001, 0.002"):
+        assert text in parsed.text, text
+
+
+def test_what_is_missing_is_said_with_the_command_that_gives_it(parsed):
+    assert "2 of 18 jobs on the MAD tasks have no result, 1 of them failed: R-c." in parsed.text
+    assert "madbench run R-c --seeds 0,1 -t in_context_recall --profile" in parsed.text
+    assert "No language model: R-c." in parsed.text
+    assert "madbench lm R-c model.d_model=16" in parsed.text
+
+
+def test_text_of_a_run_cannot_become_markup(parsed):
+    assert sum(tag == "script" for tag, _ in parsed.tags) == 2
+    assert "<b>out of memory</b>" in parsed.text
+
+
+def test_a_label_with_markup_is_text_everywhere(page):
+    label = "num:<img src=x onerror=alert(1)>\"'&"
+    group = Group([Row(Cell(label, 0, f"runs/{label}/"), [Cell("1.0 ±<b>", 1.0)])], label)
+    table = PageTable("mad", "a <caption>", "a <note>", [Heading("Label", True), Heading("<th>")], [group])
+    html = render(dataclasses.replace(page, tables=[table], lead="<lead>", command="<i>"))
+    assert b"<img" not in html and b"<lead>" not in html and b"<i>" not in html and b"<note>" not in html
+    assert b'data-label="num:&lt;img' in html
+
+
+@pytest.mark.parametrize("value", ["</script>", "<!--<script>", "a\u2028b", "]]>", "&lt;"])
+def test_embedded_json_stays_inside_its_script_element_and_means_the_same(value):
+    text = embedded_json({value: [value, None, 1.5]})
+    assert "<" not in text and ">" not in text and "&" not in text and "\u2028" not in text
+    assert json.loads(text) == {value: [value, None, 1.5]}
+
+
+def test_tables_have_scopes_captions_and_labelled_regions(parsed):
+    assert len(set(parsed.ids)) == len(parsed.ids)
+    levels = [int(tag[1]) for tag, _ in parsed.tags if tag in ("h1", "h2", "h3")]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(later - earlier <= 1 for earlier, later in itertools.pairwise(levels))
+    for tag, attributes in parsed.tags:
+        if tag == "th":
+            assert attributes.get("scope") in ("col", "row", "rowgroup")
+        if attributes.get("role") == "region":
+            assert attributes["tabindex"] == "0"
+            assert attributes.get("aria-label") or attributes["aria-labelledby"] in parsed.ids
+
+
+def test_nothing_is_fetched_from_anywhere(parsed):
+    for _, attributes in parsed.tags:
+        for name in ("src", "href", "xlink:href", "action"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:"))
+    assert "@import" not in parsed.html and "url(http" not in parsed.html
+
+
+@pytest.fixture
+def empty_store(tmp_path) -> Store:
+    return Store.open(tmp_path / "results")
+
+
+def test_the_mad_half_alone_is_a_report(empty_store, fill, read_page):
+    fill(empty_store)
+    parsed = read_page(empty_store, tasks=MAD)
+    assert "mad-table" in parsed.tables and "language-table" not in parsed.tables
+    assert "No language models" in parsed.text
+
+
+def test_the_language_half_alone_is_a_report(empty_store, fill_language, read_page):
+    fill_language(empty_store)
+    parsed = read_page(empty_store, tasks=["language_model"])
+    assert "language-table" in parsed.tables and "mad-table" not in parsed.tables
+    assert "No runs on the MAD tasks." in parsed.text
+    assert parsed.cell("factors", "conv: c against none", "L5 loss").text.startswith("-0.25")
+
+
+def test_labels_that_are_named_and_not_stored_and_single_seeds_are_missing(empty_store, fill, read_page):
+    fill(empty_store, seeds=(0,))
+    parsed = read_page(empty_store, "S", "R-c", "G", tasks=MAD)
+    assert [row[0].text for row in parsed.tables["mad-table"] if row[0].text in ("S", "S-c", "R-c", "G")] == ["S", "R-c", "G"]
+    assert "One seed, which has no interval and claims nothing" in parsed.text
+    assert "stored runs are of other labels or protocols" in parsed.text
+
+
+def test_a_store_with_a_damaged_folder_says_which(empty_store, fill, read_page):
+    fill(empty_store)
+    damaged = next((empty_store.root / "runs").iterdir())
+    (damaged / "record.json").write_text("{}")
+    assert f"Could not be read: {damaged}" in read_page(empty_store, tasks=MAD).text
