@@ -46,11 +46,13 @@ madbench solves its ranks for softmax attention's parameter budget, trains it on
 
   madbench explain G-cg-q-12o          what every letter does
   madbench run G-cg-q-12o              train it, a few minutes on a laptop
-  madbench run S-c R-cg-q-12o --seeds 0,1,2
-  madbench lm G-cg-q-12o               the language model alone; madbench lm --help
-  madbench run @table1 --dry-run       what the paper's 33 labels would cost
+  madbench sweep @quick --seeds 0-2    a table with its noise
+  madbench findings                    what that says of the paper's claims
+  madbench report                      all of it in one page
+  madbench sweep @table1 --dry-run     what the paper's 33 labels would cost
 """,
 )
+
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import math
 from dataclasses import replace
 
@@ -20,12 +19,6 @@ BY_NAME = {claim.name: claim for claim in CLAIMS}
 LABELS = list(
     dict.fromkeys(label for claim in CLAIMS for i in range(len(claim.pairs)) for label in labels_of(claim, i))
 )
-
-
-@pytest.fixture(autouse=True)
-def quick_holm(monkeypatch):
-    """statsmodels collects garbage at every adjustment, which takes as long as all else here."""
-    monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 def scored(values: dict[str, list[float | None]], tasks=TASK_NAMES) -> pd.DataFrame:
