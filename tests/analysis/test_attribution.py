@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import itertools
 import math
 
@@ -45,12 +44,6 @@ def simulated(specs: tuple[str, ...], label_noise: float, seed_noise: float, see
     values += interaction * np.array([variant.rope and variant.conv for variant in variants])[:, None]
     keys = pd.MultiIndex.from_product([range(STORES), labels, range(seeds)], names=["task", "label", "seed"])
     return attribute(keys.to_frame(index=False).assign(value=values.ravel()))
-
-
-@pytest.fixture(autouse=True)
-def quick_holm(monkeypatch):
-    """statsmodels collects garbage at every adjustment, which takes as long as all else here."""
-    monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 def by_name(found: list[Effect] | list[Interaction]):
