@@ -85,7 +85,7 @@ class JobBase:
     seed: int
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``dataclasses.asdict`` gives, in a tenth of the time."""
+        """What ``dataclasses.asdict`` gives, in a fifth of the time."""
         return {name: _plain_copy(getattr(self, name)) for name in self.__dataclass_fields__}
 
     @classmethod

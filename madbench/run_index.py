@@ -145,7 +145,16 @@ def load(path: Path) -> Mapping[str, Entry]:
 def _load(path: str, *identity: int) -> Mapping[str, Entry]:
     """``identity`` is that of the file, which is replaced whole, so that a verb reads it once."""
     with open(path, "rb") as file:
-        return decode(file.read())
+        content = file.read()
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return decode(content)
+    finally:
+        gc.freeze()  # the collector would search these hundreds of thousands of objects, in vain and again and again
+        if was_enabled:
+            gc.enable()
 
 
 def encode(entries: Mapping[str, Entry]) -> bytes:
@@ -162,8 +171,6 @@ def encode(entries: Mapping[str, Entry]) -> bytes:
 def decode(content: bytes) -> dict[str, Entry]:
     """The entries, as :func:`encode` had them; none where anything is wrong with ``content``."""
     head, _, body = content.partition(b"\n")
-    collects = gc.isenabled()
-    gc.disable()  # hundreds of thousands of objects without a cycle, among which the collector would search in vain
     try:
         if json.loads(head) != _header(body):
             return {}
@@ -175,9 +182,6 @@ def decode(content: bytes) -> dict[str, Entry]:
         }
     except (AttributeError, ConfigError, LookupError, RecursionError, TypeError, ValueError):
         return {}
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _header(body: bytes) -> dict[str, Any]:

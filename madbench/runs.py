@@ -114,13 +114,22 @@ class Store:
 
         With ``with_curves=False`` every ``record.curve`` is empty, and many runs are looked up in the index.
         """
+        folder = self._runs
+        for name, (job, record) in self._readable(with_curves):
+            if isinstance(job, kind):
+                yield Run(job, record, folder / name)
+
+    def jobs(self) -> dict[str, JobBase]:
+        """The job of every readable run, by id; the folders that are none are named in ``problems``."""
+        return {name: job for name, (job, _) in self._readable(with_curves=False)}
+
+    def _readable(self, with_curves: bool) -> Iterator[tuple[str, tuple[JobBase, Record]]]:
         self.problems = []
-        names, folder = self._listed(), self._runs
+        names = self._listed()
         tries = ((name, self._try(name)) for name in names) if with_curves else self._without_curves(names)
         for name, found in tries:
             if isinstance(found, tuple):
-                if isinstance(found[0], kind):
-                    yield Run(*found, folder / name)
+                yield name, found
             elif found:
                 self.problems.append(str(found))
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from madbench.jobs import Job
+from madbench.jobs import Job, Record
 from madbench.resources import PUBLISHED
 from madbench.runs import Store
 from madbench.tasks import TASK_NAMES
@@ -25,7 +25,6 @@ MAD_AVERAGE = "mad_average"
 _METRICS = ("accuracy", "selection_accuracy", "ceiling")
 _SETTING = ("label", "task", "setting", "seed")
 _DETAILS = ("budget_ratio", "device", "path", "seconds")
-_NOTHING = dict.fromkeys((*_METRICS, *_DETAILS))
 
 
 def collect(jobs: Iterable[Job], store: Store) -> pd.DataFrame:
@@ -36,30 +35,27 @@ def collect(jobs: Iterable[Job], store: Store) -> pd.DataFrame:
     """
     jobs = list(jobs)
     records = store.records(job.id for job in jobs)
+    records = {job_id: record for job_id, record in records.items() if record.status != "failed"}
     settings: dict[int, str] = {}  # a setting is shared by many jobs
-    rows = []
     for job in jobs:
         if id(job.setting) not in settings:
             settings[id(job.setting)] = json.dumps(job.setting, sort_keys=True)
-        row = {
-            "id": job.id,
-            "label": job.label,
-            "task": job.task,
-            "setting": settings[id(job.setting)],
-            "learning_rate": job.training.learning_rate,
-            "weight_decay": job.training.weight_decay,
-            "seed": job.seed,
-            "precision": job.training.precision,
-            "status": "missing",
-            **_NOTHING,
-        }
-        record = records.get(job.id)
-        if record and record.status != "failed":
-            row["status"] = record.status
-            row |= {name: record.metrics.get(name) for name in _METRICS}
-            row |= {name: record.details.get(name) for name in _DETAILS}
-        rows.append(row)
-    return pd.DataFrame(rows)
+    nothing = Record("failed")
+    found = [records.get(job.id, nothing) for job in jobs]
+    columns = {
+        "id": [job.id for job in jobs],
+        "label": [job.label for job in jobs],
+        "task": [job.task for job in jobs],
+        "setting": [settings[id(job.setting)] for job in jobs],
+        "learning_rate": [job.training.learning_rate for job in jobs],
+        "weight_decay": [job.training.weight_decay for job in jobs],
+        "seed": [job.seed for job in jobs],
+        "precision": [job.training.precision for job in jobs],
+        "status": [records[job.id].status if job.id in records else "missing" for job in jobs],
+    }
+    columns |= {name: [record.metrics.get(name) for record in found] for name in _METRICS}
+    columns |= {name: [record.details.get(name) for record in found] for name in _DETAILS}
+    return pd.DataFrame(columns)
 
 
 def setting_scores(collected: pd.DataFrame) -> pd.DataFrame:

@@ -94,12 +94,12 @@ def stored_experiment(
     from madbench.tasks import TASK_NAMES
 
     store = Store.open(results, create=False)
-    runs = list(store.runs(with_curves=False))
-    stored = {run.folder.name: run.job for run in runs if isinstance(run.job, Job)}
+    jobs = store.jobs()
+    stored = {job_id: job for job_id, job in jobs.items() if isinstance(job, Job)}
     for problem in store.problems:
         print(f"warning: {problem}", file=sys.stderr)
     if not stored:
-        instead = "; its language models are in madbench lm table" if runs else ""
+        instead = "; its language models are in madbench lm table" if jobs else ""
         raise StoreError(f"{results}: no runs of MAD tasks yet; madbench run G-cg-q-12o makes some{instead}")
     protocol = (fidelity.value, budget.value)
     of_protocol = [job for job in stored.values() if (job.fidelity, job.counting) == protocol]

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from madbench.cli import app
 
@@ -62,7 +63,7 @@ def test_every_option_and_argument_says_what_it_is(verb):
 
 @pytest.mark.parametrize("verb", COMMANDS)
 def test_examples_are_indented_under_their_heading(verb):
-    shown = subprocess.run([sys.executable, "-m", "madbench", *verb.split(), "--help"], capture_output=True, text=True).stdout
+    shown = CliRunner().invoke(app, [*verb.split(), "--help"], env={"COLUMNS": "80"}).output
     example = next(line for line in shown.splitlines() if line.lstrip().startswith(f"madbench {written(verb)} "))
     heading = next(line for line in shown.splitlines() if line.strip() == "Examples")
     assert example.index("m") == heading.index("E") + 2

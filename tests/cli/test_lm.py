@@ -46,6 +46,7 @@ def here(main, tmp_path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_run_trains_both_halves_and_the_model_can_be_used(start, finish, main, here):
     words = ("run", "R-12o!", "--profile", "profile.yaml", "-t", "compression,language_model", "--corpus", "hens")
     ended = finish(start(here, *words, "--device", "cpu", "--slots", "1"))

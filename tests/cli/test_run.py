@@ -222,6 +222,7 @@ def interrupted(start, finish, tiny, tmp_path):
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_ctrl_c_and_the_same_command_again_give_the_uninterrupted_numbers(interrupted, start, finish, tmp_path):
     process = interrupted.begin()
     os.killpg(process.pid, signal.SIGINT)

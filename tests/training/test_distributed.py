@@ -79,6 +79,7 @@ def assert_same_run(stored, record, weights):
         torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_run_of_one(tiny, corpus, tmp_path):
     """Two micro-batches a process, the first without synchronisation; a job that is stored already is left alone."""
     run(tmp_path)
