@@ -46,7 +46,7 @@ class FindingsTable(TextTable):
             lines.append([title, _published(row), _ours(row), n, row.verdict, why])
         return headings, lines
 
-    def to_rich(self, width: int) -> Table:
+    def to_rich(self, width: int, has_styles: bool = True) -> Table:
         """One line a finding; where the terminal is too narrow for it, without the reasons."""
         from rich import box
         from rich.table import Table
@@ -56,7 +56,7 @@ class FindingsTable(TextTable):
         widths = [max(map(len, column)) for column in zip(headings, *lines)][:-1]
         shown = len(headings) - (sum(widths) + len(widths) + _LEAST_WHY > width)
         if sum(widths) + len(widths) - 1 > width:
-            return super().to_rich(width)
+            return super().to_rich(width, has_styles)
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
         for heading in headings[:shown]:
             is_number = heading in ("Published", "Ours", "n")
