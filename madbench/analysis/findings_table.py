@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from madbench.analysis.attribution_table import LOSS
 from madbench.analysis.claim_tests import MARGIN_SHARE, MOST_SEEDS, margin, published_gain
@@ -29,6 +29,7 @@ class FindingsTable(TextTable):
 
     rows: list[Finding]
     caption: str
+    latex_name: ClassVar[str] = "%s"
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         headings = ["Claim", "Published", "Ours", "n", "Verdict", "Why"]

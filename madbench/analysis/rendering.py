@@ -7,7 +7,7 @@ import io
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pandas as pd
 
@@ -50,6 +50,8 @@ class TextTable(ABC):
     """A label a row, rows of published numbers below theirs; subclasses say what is in it."""
 
     caption: str
+    latex_name: ClassVar[str] = r"\texttt{%s}"
+    """How LaTeX sets the first cell of a row."""
 
     @abstractmethod
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
@@ -120,7 +122,7 @@ class TextTable(ABC):
             names = [r"\shortstack[r]{%s}" % name.replace(" ", r"\\") if " " in name else name for name in names]
         rows = [" & ".join(names) + r" \\", r"\midrule"]
         for first, *rest in lines:
-            name = r"\quad published" if first.text == PUBLISHED else rf"\texttt{{{_latex(first.text)}}}"
+            name = self.latex_name % _latex(first.text) if first.text != PUBLISHED else r"\quad published"
             rows.append(" & ".join([name, *(around[entry.mark] % _latex_cell(entry.text) for entry in rest)]) + r" \\")
         columns = "l" + "r" * (len(headings) - 1)
         tabular = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *rows, r"\bottomrule", r"\end{tabular}"]

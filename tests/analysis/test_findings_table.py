@@ -112,7 +112,7 @@ def test_what_is_not_stored_is_one_command():
 def test_every_format_has_every_row():
     found = table()
     assert "| The lag layout is necessary | +35.5 | +8.0 ±" in found.to_markdown()
-    assert r"\texttt{The lag layout is necessary} & +35.5 & +8.0 $\pm$" in found.to_latex()
+    assert r"The lag layout is necessary & +35.5 & +8.0{\scriptsize\,$\pm$" in found.to_latex()
     heading, *lines = found.to_csv().splitlines()
     assert heading.startswith("name,title,group,claim,source,factors,quantity") and len(lines) == len(found.rows)
     records = {record["name"]: record for record in json.loads(json.dumps(found.records(), allow_nan=False))}
