@@ -21,7 +21,6 @@ from madbench.analysis.figures.style import (
     SMALLEST,
     TITLES,
     LabelStyle,
-    NothingToDrawError,
     add_legend,
     add_texts,
     label_styles,
@@ -32,6 +31,7 @@ from madbench.analysis.figures.style import (
     style,
     texts_height,
 )
+from madbench.analysis.frames import NothingToDrawError
 from madbench.analysis.loss_curves import run_losses
 from madbench.analysis.scores import MAD_AVERAGE, with_average
 from madbench.analysis.statistics import mean_interval

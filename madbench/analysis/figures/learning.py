@@ -14,7 +14,6 @@ from matplotlib.ticker import EngFormatter
 from madbench.analysis.figures.style import (
     TITLES,
     LabelStyle,
-    NothingToDrawError,
     add_legend,
     add_texts,
     label_handles,
@@ -26,6 +25,7 @@ from madbench.analysis.figures.style import (
     style,
     texts_height,
 )
+from madbench.analysis.frames import NothingToDrawError
 from madbench.analysis.scores import chosen_runs
 from madbench.runs import Run
 
