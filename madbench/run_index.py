@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import madbench
+from madbench.collector import no_collector
 from madbench.errors import ConfigError, StoreError
 from madbench.files import lock_folder, write_atomically
 from madbench.jobs import SCHEMA, Job, JobBase, Record
@@ -147,14 +148,10 @@ def _load(path: str, *identity: int) -> Mapping[str, Entry]:
     with open(path, "rb") as file:
         content = file.read()
     gc.collect()
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        return decode(content)
-    finally:
-        gc.freeze()  # the collector would search these hundreds of thousands of objects, in vain and again and again
-        if was_enabled:
-            gc.enable()
+    with no_collector():
+        entries = decode(content)
+        gc.freeze()  # the collector would search these hundreds of thousands of objects again and again
+    return entries
 
 
 def encode(entries: Mapping[str, Entry]) -> bytes:

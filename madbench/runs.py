@@ -280,11 +280,6 @@ class Snapshot(Store):
     """
 
     @functools.cached_property
-    def by_id(self) -> dict[str, Run]:
-        """Every readable run, without its curve; the folders that are none are named in ``problems``."""
-        return {run.folder.name: run for run in self.runs(with_curves=False)}
-
-    @functools.cached_property
     def _found(self) -> dict[str, Found]:
         return dict(super()._without_curves(super()._listed()))
 

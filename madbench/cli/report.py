@@ -57,14 +57,16 @@ def report(
     from datetime import UTC, datetime
 
     from madbench.cli.text import quantity
+    from madbench.collector import no_collector
     from madbench.files import explain_os_errors, write_atomically
     from madbench.report.build import render
     from madbench.report.content import page_of
 
-    stored = stored_of(Selection.of(words, profile, tasks, fidelity, budget, protocol, results))
+    selection = Selection.of(words, profile, tasks, fidelity, budget, protocol, results)
     command = shlex.join(["madbench", *sys.argv[1:]])
-    page = page_of(stored, command, datetime.now(UTC))
-    content = render(page)
+    with no_collector():
+        page = page_of(stored_of(selection), command, datetime.now(UTC))
+        content = render(page)
     path = output or results / "report.html"
     with explain_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,8 +91,9 @@ def stored_of(selection: Selection) -> Stored:
     from madbench.report.facts import Stored
 
     store, labels = selection.store, selection.labels
-    records = store.by_id
-    has_mad = any(isinstance(run.job, Job) for run in records.values())
+    jobs = store.jobs()
+    records = store.records(jobs)
+    has_mad = any(isinstance(job, Job) for job in jobs.values())
     made, language, sentences = None, [], []
     if selection.mad_tasks or (selection.tasks is None and (has_mad or not records)):
         made = selection.experiment()

@@ -34,7 +34,6 @@ from madbench.report.tables import (
     language_page_table,
     mad_page_table,
 )
-from madbench.runs import Run
 from madbench.tasks.protocol import load_task
 
 
@@ -93,30 +92,28 @@ def _reported(stored: Stored, chosen: set[str]) -> list[ReportedRun]:
             key = (id(job.setting), job.training)
             if key not in words:
                 words[key] = job_words(stored.experiment, job)
-            run = stored.records.get(job.id)
-            curve = _curve(run) if run and job.id in chosen else b""
-            runs.append(ReportedRun(job.id, job, run and run.record, job.id in chosen, curve, words[key]))
+            record = stored.records.get(job.id)
+            is_chosen = job.id in chosen
+            curve = _curve(stored, job.id) if record and is_chosen else b""
+            runs.append(ReportedRun(job.id, job, record, is_chosen, curve, words[key]))
     if stored.language:
         protocol = only_protocol(stored.language)
         again = language_words(stored.language[0], str(stored.store.root))
         done = {run.job.id for run in stored.language}
-        failed = [run for run in stored.records.values() if _is_failed(run, protocol)]
+        others = stored.store.runs(with_curves=False, kind=LanguageJob)
+        failed = [run for run in others if run.record.status == "failed" and protocol.of(run.job) == protocol]
         for run in [*stored.language, *failed]:
             is_chosen = run.job.id in done and run.record.status == "finished"
-            runs.append(ReportedRun(run.job.id, run.job, run.record, is_chosen, _curve(run), again))
+            runs.append(ReportedRun(run.job.id, run.job, run.record, is_chosen, _curve(stored, run.job.id), again))
     return runs
 
 
-def _curve(run: Run) -> bytes:
+def _curve(stored: Stored, run_id: str) -> bytes:
     try:
-        with open(f"{run.folder}/curve.csv", "rb") as file:
+        with open(f"{stored.store.root}/runs/{run_id}/curve.csv", "rb") as file:
             return file.read()
     except OSError:  # a run that is being replaced has none for a moment
         return b""
-
-
-def _is_failed(run: Run, protocol: Any) -> bool:
-    return isinstance(run.job, LanguageJob) and run.record.status == "failed" and protocol.of(run.job) == protocol
 
 
 def _data(stored: Stored, runs: Sequence[ReportedRun], factors: AttributionTable) -> dict[str, Any]:

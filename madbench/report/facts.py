@@ -16,6 +16,7 @@ from madbench.analysis.language_runs import describe, only_protocol
 from madbench.analysis.scores import MAD_AVERAGE
 from madbench.analysis.tables import HEADINGS
 from madbench.experiment import Experiment
+from madbench.jobs import Record
 from madbench.language_jobs import TASK as LANGUAGE_MODEL
 from madbench.report.commands import seed_list
 from madbench.report.runs import ReportedRun
@@ -36,8 +37,8 @@ class Stored:
     """One protocol of either half, as far as it is in the store."""
     labels: Sequence[str]
     """Those that were named, or else all that are stored, in the order of the tables."""
-    records: Mapping[str, Run]
-    """Every readable run of the store, without curves, by id."""
+    records: Mapping[str, Record]
+    """What every readable run of the store gave, without its curve, by id."""
     problems: Sequence[str] = ()
     """Why folders of the store could not be read."""
 

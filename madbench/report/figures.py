@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import marshal
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -21,7 +22,7 @@ from madbench.analysis.figures.material import Material
 from madbench.analysis.frames import NothingToDrawError
 from madbench.errors import StoreError
 from madbench.files import explain_os_errors, write_atomically
-from madbench.runs import Run
+from madbench.jobs import Record
 
 CAPTIONS = {
     "mad": "Accuracy on each task, by label",
@@ -43,8 +44,8 @@ class PageFigure:
     """An ``<svg>`` element with a title and a description."""
 
 
-def page_figures(material: Material, records: Mapping[str, Run]) -> tuple[list[PageFigure], dict[str, str]]:
-    """The figures, and why each other kind is left out, by caption; ``records`` are all runs of the store, by id."""
+def page_figures(material: Material, records: Mapping[str, Record]) -> tuple[list[PageFigure], dict[str, str]]:
+    """The figures, and why each other kind is left out, by caption; ``records`` are all of the store, by id."""
     path = material.store.root / "index" / "figures.json"
     key = _key(material, records)
     with suppress(OSError, ValueError, TypeError, KeyError):
@@ -71,14 +72,13 @@ def page_figures(material: Material, records: Mapping[str, Run]) -> tuple[list[P
     return figures, reasons
 
 
-def _key(material: Material, records: Mapping[str, Run]) -> str:
+def _key(material: Material, records: Mapping[str, Record]) -> str:
     """What decides the figures: the runs and their results, the choice of them, and the code that draws."""
     digest = hashlib.sha256(f"{version('matplotlib')} {material.labels} {material.both_sentences}".encode())
     for source in sorted(Path(madbench.analysis.__file__).parent.rglob("*.py")):
         digest.update(source.read_bytes())
-    for run_id, run in records.items():
-        record = run.record
-        digest.update(f"{run_id} {record.status} {record.metrics} {record.details.get('seconds')}".encode())
+    results = [(run_id, one.status, one.metrics, one.details.get("seconds")) for run_id, one in records.items()]
+    digest.update(marshal.dumps(results, 2))  # a version without references: equal results are equal bytes
     if made := material.experiment:
         digest.update(f"{made.profile} {made.fidelity} {made.counting} {' '.join(material.collected.id)}".encode())
     for run in material.language_runs:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from madbench.experiment import Experiment
+from madbench.jobs import Record
 from madbench.report.commands import run_command, seed_list
 from madbench.runs import Run
 
@@ -25,7 +26,7 @@ class Missing:
 
 
 def missing_of_mad(
-    experiment: Experiment, collected: pd.DataFrame, asked: Sequence[str], records: Mapping[str, Run]
+    experiment: Experiment, collected: pd.DataFrame, asked: Sequence[str], records: Mapping[str, Record]
 ) -> list[Missing]:
     """Labels without any run, seeds and jobs without a result, and labels of a single seed; ``records`` are by id."""
     found = []
