@@ -36,6 +36,7 @@ TYPES |= dict.fromkeys(("id", "status", "split"), str) | {"epoch": int, "step": 
 TYPES |= dict.fromkeys(("accuracy", "loss", "train_loss"), float)
 """Columns of :func:`learning_frame`."""
 
+_ACCURACIES = {"validation": "token_accuracy", "test": "batch_macro_accuracy"}
 _AXES = {"accuracy": "accuracy, %", "loss": "loss, nats per target"}
 _MOST_BANDS = 8  # labels, beyond which bands hide each other
 
@@ -63,12 +64,10 @@ def learning_frame(collected: pd.DataFrame, read: Callable[[str], Run], protocol
         base = {"protocol": protocol, "task": task, "label": label, "seed": seed}
         base |= {"id": run_id, "status": run.record.status}
         for row in run.record.curve:
-            split, accuracy = next(
-                (split, row[f"{split}_{name}"])
-                for split, name in (("validation", "token_accuracy"), ("test", "batch_macro_accuracy"))
-                if f"{split}_loss" in row
-            )
-            numbers = {"accuracy": 100 * accuracy, "loss": row[f"{split}_loss"], "train_loss": row["train_loss"]}
+            split = next((split for split in _ACCURACIES if f"{split}_loss" in row), None)
+            if split is None:
+                continue
+            numbers = {"accuracy": 100 * row[f"{split}_{_ACCURACIES[split]}"], "loss": row[f"{split}_loss"], "train_loss": row["train_loss"]}
             rows.append(base | {"split": split, "epoch": row["epoch"], "step": row["step"]} | numbers)
     return pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
 

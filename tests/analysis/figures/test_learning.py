@@ -58,6 +58,12 @@ def test_the_chosen_run_of_the_first_setting_is_drawn(stored):
     assert lines(axes) == [([10, 20], [2.0, 1.0])] and axes.get_ylabel() == "loss, nats per target"
 
 
+def test_rows_without_an_evaluation_are_skipped(stored):
+    collected, read = stored([("a", "S", 0, "{}", 1, "finished", [0.2, 0.4])])
+    read("a").record.curve.insert(1, {"epoch": 1, "step": 15, "train_loss": 1.5})
+    assert learning_frame(collected, read, "p").step.tolist() == [10, 20]
+
+
 def test_seeds_are_a_mean_and_a_band_and_one_that_stopped_keeps_its_value(stored, words):
     frame = learning_frame(
         *stored([("a", "S", 0, "{}", 1, "finished", [0.2, 1.0]), ("b", "S", 1, "{}", 1, "finished", [0.1, 0.2, 0.4])]), "p"
