@@ -191,7 +191,7 @@ def protocol_sentences(experiment: Experiment, collected: pd.DataFrame) -> list[
     """What all runs of the experiment share, where they ran and how many diverged."""
     config = experiment.profile.model
     changes = f" with {', '.join(experiment.overrides)}" if experiment.overrides else ""
-    devices = sorted({str(name) for name in collected.device.dropna()}) or ["no device yet"]
+    devices = sorted({str(name) for name in collected.device.dropna().unique()}) or ["no device yet"]
     sentences = [
         f"Profile {experiment.profile_name}{changes}: d_model {config.d_model}, {config.n_layer} blocks,"
         f" {config.n_head} heads, {experiment.precision}.",

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from madbench.analysis.cells import Cell, Column, is_over_budget, legend, sorted_labels, with_noise
@@ -173,13 +174,15 @@ def _loss(name: str, heading: str) -> Column:
 
 
 def _cell(of_label: pd.DataFrame, column: Column) -> Cell:
-    values = of_label[column.name].astype(float)
-    diverged = int((of_label.status == "diverged").sum()) if column.name in LOSSES else 0
-    known = int(values.notna().sum())
+    values = of_label[column.name].to_numpy(float)
+    diverged = of_label.status.tolist().count("diverged") if column.name in LOSSES else 0
+    known = values[~np.isnan(values)]
+    n = len(known)
     if diverged:
-        return Cell(math.nan, math.nan, known, len(values), len(values), diverged)
-    spread = values.std() if column.better else math.nan  # what differs in speed is not the noise of the seeds
-    return Cell(values.mean(), spread, known, known, len(values))
+        return Cell(math.nan, math.nan, n, len(values), len(values), diverged)
+    mean = float(known.mean()) if n else math.nan
+    has_noise = column.better and n > 1  # what differs in speed is not the noise of the seeds
+    return Cell(mean, float(known.std(ddof=1)) if has_noise else math.nan, n, n, len(values))
 
 
 @functools.cache
