@@ -6,7 +6,6 @@ import functools
 import importlib
 import os
 import time
-from pathlib import Path
 
 import pytest
 
@@ -17,6 +16,7 @@ from madbench.sweeps.distributed import train_distributed
 from madbench.sweeps.executor import Policy, Summary
 from madbench.sweeps.failure import failure_text, reason
 from madbench.sweeps.local import run_jobs
+
 
 def test_a_job_over_its_time_limit_fails_keeps_its_checkpoint_and_finishes_when_tried_again(fake, store):
     slow = fake.make_job(0, steps=40, pause=0.03)

@@ -16,6 +16,7 @@ from madbench.sweeps.executor import Policy, Summary
 from madbench.sweeps.remote import ATTEMPTS, run_remotely
 from madbench.sweeps.remote_worker import Assignment, at_most_every, work
 
+
 class Desk:
     """A backend in this process: each ``poll`` does one task; some machines are lost, some say nothing."""
 
