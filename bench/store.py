@@ -204,12 +204,11 @@ from madbench.analysis.loss_curves import loss_curves
 from madbench.analysis.scores import collect, scores, setting_scores
 from madbench.analysis.language_runs import language_runs
 from madbench.cli.options import Counting, Fidelity
-from madbench.cli.selection import stored_experiment
-from madbench.runs import Store
+from madbench.cli.selection import Selection
 results = Path(sys.argv[1])
-made = stored_experiment([], [], "full", None, Fidelity.corrected, Counting.strict, results)
-store = Store.open(results, create=False)
-collected = collect(made.jobs, store)
+selection = Selection.of([], "full", None, Fidelity.corrected, Counting.strict, None, results)
+store = selection.store
+collected = collect(selection.experiment().jobs, store)
 print(len(scores(collected)), len(setting_scores(collected)))
 print(len(loss_curves([store.read(run.job.id) for run in language_runs(store)])))
 """

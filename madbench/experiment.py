@@ -150,12 +150,12 @@ def check_choice(name: str, value: str, allowed: Any) -> None:
         raise ConfigError(f"{name}: {value!r} is not allowed{did_you_mean(value, get_args(allowed))}")
 
 
-def tabulate(experiment: Experiment) -> AblationTable:
-    """The table of the experiment's jobs, as far as they are in its store."""
+def tabulate(experiment: Experiment, store: Store | None = None) -> AblationTable:
+    """The table of the experiment's jobs, as far as they are in ``store``, by default its own."""
     from madbench.analysis.scores import collect, scores
     from madbench.analysis.tables import ablation_table
 
-    collected = collect(experiment.jobs, Store.open(experiment.results, create=False))
+    collected = collect(experiment.jobs, store or Store.open(experiment.results, create=False))
     return ablation_table(scores(collected), experiment.tasks, caption(experiment, collected))
 
 

@@ -12,12 +12,14 @@ The content of the three files is :mod:`madbench.run_format`'s. Nothing depends 
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from madbench.errors import StoreError
 from madbench.files import explain_os_errors, lock_folder, remove, sync_folder, write_atomically
@@ -27,7 +29,7 @@ from madbench.run_index import Found, RunIndex
 
 KEEP = "keep"  # a work folder's files for the run's own folder
 
-__all__ = ["DamagedRunError", "Run", "Store", "StoreBusyError", "write_atomically"]
+__all__ = ["DamagedRunError", "Run", "Snapshot", "Store", "StoreBusyError", "write_atomically"]
 
 
 class StoreBusyError(StoreError):
@@ -56,7 +58,7 @@ class Store:
         self._claimed: set[str] = set()
 
     @classmethod
-    def open(cls, root: Path | str, create: bool = True) -> Store:
+    def open(cls, root: Path | str, create: bool = True) -> Self:
         """The store in ``root``, proven writable; with ``create=False`` for reading only, and it must exist.
 
         Raises ``StoreError`` where ``root`` is a file, cannot be written or read, or is on a full disk.
@@ -269,6 +271,28 @@ class Store:
             if self._status(job_id) in ("finished", "diverged"):
                 with suppress(StoreBusyError), self._claim(job_id) as work:
                     _remove_content(work)
+
+
+class Snapshot(Store):
+    """A store for reading, as it was at the first question: every folder is looked up once for any number of them.
+
+    Only curves are read anew each time.
+    """
+
+    @functools.cached_property
+    def by_id(self) -> dict[str, Run]:
+        """Every readable run, without its curve; the folders that are none are named in ``problems``."""
+        return {run.folder.name: run for run in self.runs(with_curves=False)}
+
+    @functools.cached_property
+    def _found(self) -> dict[str, Found]:
+        return dict(super()._without_curves(super()._listed()))
+
+    def _listed(self) -> list[str]:
+        return list(self._found)
+
+    def _without_curves(self, names: Sequence[str]) -> Iterator[tuple[str, Found]]:
+        return ((name, self._found[name]) for name in names)
 
 
 def _lock(work: Path) -> int:

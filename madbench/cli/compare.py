@@ -17,10 +17,8 @@ from madbench.cli.options import (
     ProfileOption,
     ResultsOption,
     StoredTasksOption,
-    labels_and_overrides,
-    split_list,
 )
-from madbench.cli.selection import mad_tasks_of, runs_of_one_protocol, stored_experiment
+from madbench.cli.selection import Selection
 from madbench.cli.tables import Format, print_format, print_text_table
 
 
@@ -57,33 +55,21 @@ def compare(
     """
     from madbench.analysis.comparison import comparison_table
     from madbench.analysis.loss_curves import run_losses
-    from madbench.analysis.scores import collect, setting_scores
+    from madbench.analysis.scores import setting_scores
     from madbench.errors import StoreError
-    from madbench.experiment import accuracy_meaning, protocol_sentences
-    from madbench.labels import expand
-    from madbench.language_jobs import TASK
-    from madbench.runs import Store
 
     format = print_format(format, as_json)
-    named, overrides = labels_and_overrides(words)
-    baseline, *others = _at_least_two(expand(named))
-    asked = split_list(tasks)
-    mad_tasks = mad_tasks_of(asked, overrides, profile, fidelity, protocol)
+    selection = Selection.of(words, profile, tasks, fidelity, budget, protocol, results)
+    baseline, *others = _at_least_two(selection.labels)
 
     settings = losses = None
     sentences = []
-    if mad_tasks != []:
-        made = stored_experiment([baseline, *others], overrides, profile, mad_tasks, fidelity, budget, results)
-        collected = collect(made.jobs, Store.open(results, create=False))
+    if selection.has_mad:
+        collected, sentences = selection.mad_runs()
         settings = setting_scores(collected)
-        sentences += [f"MAD: {accuracy_meaning(fidelity.value)}.", *protocol_sentences(made, collected)]
-    if asked is None or TASK in asked:
-        is_asked = asked is not None or protocol is not None
-        names = {baseline, *others}
+    if selection.has_language:
         nothing = f"{baseline} shares no language-model protocol with {' or '.join(others)}"
-        runs, described = runs_of_one_protocol(
-            results, sorted(names), budget, protocol, is_asked, lambda found: found > {baseline}, nothing
-        )
+        runs, described = selection.language(nothing, lambda found: found > {baseline})
         losses = run_losses(runs, ()) if runs else None
         sentences += described
     table = comparison_table(baseline, others, settings, losses, sentences)

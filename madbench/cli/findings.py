@@ -19,10 +19,8 @@ from madbench.cli.options import (
     ProfileOption,
     ResultsOption,
     StoredTasksOption,
-    labels_and_overrides,
-    split_list,
 )
-from madbench.cli.selection import mad_tasks_of, runs_of_one_protocol, stored_experiment
+from madbench.cli.selection import Selection
 from madbench.cli.tables import Format, print_format, print_text_table
 
 if TYPE_CHECKING:
@@ -66,37 +64,29 @@ def findings(
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.language_runs import LanguageProtocol
     from madbench.analysis.loss_curves import run_losses
-    from madbench.analysis.scores import MAD_AVERAGE, collect, scores
+    from madbench.analysis.scores import MAD_AVERAGE, scores
     from madbench.errors import StoreError
-    from madbench.experiment import accuracy_meaning, protocol_sentences
-    from madbench.labels import expand
-    from madbench.language_jobs import TASK
-    from madbench.runs import Store
     from madbench.sweeps.profile import load_profile
     from madbench.tasks.registry import TASK_NAMES, check_task
 
     format = print_format(format, as_json)
-    named, overrides = labels_and_overrides(words or [])
-    labels = expand(named)
-    asked = split_list(tasks)
-    mad_tasks = mad_tasks_of(asked, overrides, profile, fidelity, protocol)
-    for task in mad_tasks or ():
+    selection = Selection.of(words, profile, tasks, fidelity, budget, protocol, results)
+    overrides = selection.overrides
+    for task in selection.mad_tasks or ():
         check_task(task)
     loaded = load_profile(profile, overrides)
     quantities = None
-    if asked is not None:
-        averaged = [MAD_AVERAGE] * (set(TASK_NAMES) <= set(asked))
-        quantities = [*mad_tasks, *averaged, *[LOSS] * (TASK in asked)]
+    if selection.tasks is not None:
+        averaged = [MAD_AVERAGE] * (set(TASK_NAMES) <= set(selection.tasks))
+        quantities = [*selection.mad_tasks, *averaged, *[LOSS] * selection.has_language]
 
     is_empty = results == RESULTS and not results.exists()
     cells = losses = None
     runs: list[Run] = []
     sentences = []
-    if (asked is None or TASK in asked) and not (is_empty and protocol is None):
-        is_asked = asked is not None or protocol is not None
-        nothing = "no language models of these labels"
+    if selection.has_language and not (is_empty and protocol is None):
         try:
-            runs, described = runs_of_one_protocol(results, labels, budget, protocol, is_asked, bool, nothing)
+            runs, described = selection.language("no language models of these labels")
             sentences += described
         except StoreError:
             if protocol is not None or not results.exists():
@@ -104,12 +94,11 @@ def findings(
         losses = run_losses(runs, ()) if runs else None
         if runs and not LanguageProtocol.of(runs[0].job).is_comparable_with_paper:
             sentences.append("It is not comparable with the paper: verdicts on L5 are about this protocol.")
-    if mad_tasks != [] and not is_empty:
+    if selection.has_mad and not is_empty:
         try:
-            made = stored_experiment(labels, overrides, profile, mad_tasks, fidelity, budget, results)
-            collected = collect(made.jobs, Store.open(results, create=False))
+            collected, described = selection.mad_runs()
             cells = scores(collected)
-            sentences += [f"MAD: {accuracy_meaning(fidelity.value)}.", *protocol_sentences(made, collected)]
+            sentences += described
             if not loaded.comparable_with_paper:
                 sentences.append("The profile is not comparable with the paper: verdicts are about this profile.")
         except StoreError as error:

@@ -19,10 +19,9 @@ from madbench.cli.options import (
     ProfileOption,
     ResultsOption,
     StoredTasksOption,
-    labels_and_overrides,
     split_list,
 )
-from madbench.cli.selection import mad_tasks_of, runs_of_one_protocol, stored_experiment
+from madbench.cli.selection import Selection
 from madbench.errors import ConfigError, StoreError, did_you_mean
 
 if TYPE_CHECKING:
@@ -97,7 +96,8 @@ def plot(
         if value is not None:
             choices[kind] = {name: value.value}
     halves = {half for kind in kinds for half in KINDS[kind].halves}
-    material = _material(kinds, halves, rest, profile, split_list(tasks), fidelity, budget, protocol, results)
+    tasks = _tasks(kinds, halves, tasks, protocol)
+    material = _material(halves, Selection.of(rest, profile, tasks, fidelity, budget, protocol, results))
     styles = material.styles
     reasons = {}
     for kind in kinds:
@@ -133,52 +133,41 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     return [kind for kind in _KINDS if kind in kinds], others
 
 
-def _material(
-    kinds: list[str],
-    halves: set[str],
-    words: list[str],
-    profile: str,
-    tasks: list[str] | None,
-    fidelity: Fidelity,
-    budget: Counting,
-    protocol: str | None,
-    results: Path,
-) -> Material:
-    """The runs of the chosen protocols; a half without runs is left out where the other one has some."""
-    from madbench.analysis.figures.kinds import Material
-    from madbench.labels import expand
+def _tasks(kinds: list[str], halves: set[str], tasks: list[str] | None, protocol: str | None) -> list[str] | None:
+    """What ``tasks`` mean to ``kinds``. Raises ``ConfigError`` where they, or ``protocol``, have no effect on these."""
     from madbench.language_jobs import TASK
-    from madbench.runs import Store
 
     names = ", ".join(kinds)
+    asked = split_list(tasks)
     if protocol and "language" not in halves:
         raise ConfigError(f"--protocol {protocol}: has no effect on {names}, which are of MAD tasks")
     if halves == {"language"}:
-        if tasks and tasks != [TASK]:
-            raise ConfigError(f"--tasks {','.join(tasks)}: has no effect on {names}, which is of {TASK}")
-        tasks = [TASK]
-    elif tasks == [TASK] and "language" not in halves:
+        if asked and asked != [TASK]:
+            raise ConfigError(f"--tasks {','.join(asked)}: has no effect on {names}, which is of {TASK}")
+        return [TASK]
+    if asked == [TASK] and "language" not in halves:
         raise ConfigError(
             f"--tasks {TASK}: has no effect on {names}, of MAD tasks; madbench plot loss draws language models"
         )
-    named, overrides = labels_and_overrides(words)
-    labels = expand(named)
-    mad_tasks = mad_tasks_of(tasks, overrides, profile, fidelity, protocol)
-    store = Store.open(results, create=False)
+    return tasks
 
+
+def _material(halves: set[str], selection: Selection) -> Material:
+    """The runs of the chosen protocols; a half without runs is left out where the other one has some."""
+    from madbench.analysis.figures.kinds import Material
+
+    store = selection.store
     runs, sentences = [], []
-    if "language" in halves and (tasks is None or TASK in tasks):
-        is_asked = tasks is not None or protocol is not None
-        nothing = "there are no language-model runs as asked"
-        runs, sentences = runs_of_one_protocol(results, labels, budget, protocol, is_asked, bool, nothing)
-    if "mad" not in halves or mad_tasks == []:
+    if "language" in halves and selection.has_language:
+        runs, sentences = selection.language("there are no language-model runs as asked")
+    if "mad" not in halves or not selection.has_mad:
         return Material(store, None, runs, sentences)
     try:
-        made = stored_experiment(labels, overrides, profile, mad_tasks, fidelity, budget, results)
+        made = selection.experiment()
     except StoreError as error:
         if not runs:
             raise
-        return Material(store, None, runs, sentences, str(error).removeprefix(f"{results}: "))
+        return Material(store, None, runs, sentences, str(error).removeprefix(f"{selection.results}: "))
     return Material(store, made, runs, sentences)
 
 

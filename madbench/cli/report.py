@@ -16,10 +16,8 @@ from madbench.cli.options import (
     ProfileOption,
     ResultsOption,
     StoredTasksOption,
-    labels_and_overrides,
-    split_list,
 )
-from madbench.cli.selection import in_grammar_order, mad_tasks_of, runs_of_one_protocol, stored_experiment
+from madbench.cli.selection import Selection, in_grammar_order
 
 if TYPE_CHECKING:
     from madbench.report.facts import Stored
@@ -63,8 +61,7 @@ def report(
     from madbench.report.build import render
     from madbench.report.content import page_of
 
-    named, overrides = labels_and_overrides(words or [])
-    stored = stored_of(named, overrides, profile, split_list(tasks), fidelity, budget, protocol, results)
+    stored = stored_of(Selection.of(words, profile, tasks, fidelity, budget, protocol, results))
     command = shlex.join(["madbench", *sys.argv[1:]])
     page = page_of(stored, command, datetime.now(UTC))
     content = render(page)
@@ -84,43 +81,27 @@ def report(
             print(f"no browser found; open {path.resolve().as_uri()}", file=sys.stderr)
 
 
-def stored_of(
-    named: list[str],
-    overrides: list[str],
-    profile: str,
-    tasks: list[str] | None,
-    fidelity: Fidelity,
-    budget: Counting,
-    protocol: str | None,
-    results: Path,
-) -> Stored:
+def stored_of(selection: Selection) -> Stored:
     """The runs of one protocol of either half; a half that is neither stored nor asked for is left out."""
     from madbench.analysis.figures.kinds import Material
     from madbench.errors import StoreError
     from madbench.jobs import Job
-    from madbench.labels import expand
-    from madbench.language_jobs import TASK
     from madbench.report.facts import Stored
-    from madbench.runs import Store
 
-    labels = expand(named)
-    mad_tasks = mad_tasks_of(tasks, overrides, profile, fidelity, protocol)
-    store = Store.open(results, create=False)
-    records = {run.folder.name: run for run in store.runs(with_curves=False)}
-    problems = list(store.problems)
+    store, labels = selection.store, selection.labels
+    records = store.by_id
     has_mad = any(isinstance(run.job, Job) for run in records.values())
     made, language, sentences = None, [], []
-    if mad_tasks or (mad_tasks is None and (has_mad or not records)):
-        made = stored_experiment(labels, overrides, profile, mad_tasks, fidelity, budget, results)
-    if tasks is None or TASK in tasks:
-        is_asked = tasks is not None or protocol is not None
+    if selection.mad_tasks or (selection.tasks is None and (has_mad or not records)):
+        made = selection.experiment()
+    if selection.has_language:
         nothing = "no language-model runs" + (f" of {', '.join(labels)}" if labels else "")
-        language, sentences = runs_of_one_protocol(results, labels, budget, protocol, is_asked, bool, nothing)
+        language, sentences = selection.language(nothing)
     if made is None and not language:
-        raise StoreError(f"{results}: no language-model runs of one protocol; name one with --protocol ID")
+        raise StoreError(f"{selection.results}: no language-model runs of one protocol; name one with --protocol ID")
     if not labels:
         labels = in_grammar_order({run.job.label for run in language} | {job.label for job in (made.jobs if made else ())})
-    return Stored(Material(store, made, language, sentences), labels, records, problems)
+    return Stored(Material(store, made, language, sentences), labels, records, store.problems)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -16,10 +16,8 @@ from madbench.cli.options import (
     ProfileOption,
     ResultsOption,
     StoredTasksOption,
-    labels_and_overrides,
-    split_list,
 )
-from madbench.cli.selection import in_grammar_order, mad_tasks_of, runs_of_one_protocol, stored_experiment
+from madbench.cli.selection import Selection, in_grammar_order
 from madbench.cli.tables import Format, print_format, print_text_table
 
 
@@ -61,22 +59,15 @@ def table(
     from madbench.analysis.joint_table import JointTable
     from madbench.analysis.language_table import language_table
     from madbench.experiment import tabulate
-    from madbench.labels import expand
-    from madbench.language_jobs import TASK
 
     format = print_format(format, as_json)
-    named, overrides = labels_and_overrides(words or [])
-    labels = expand(named)
-    asked = split_list(tasks)
-    mad_tasks = mad_tasks_of(asked, overrides, profile, fidelity, protocol)
-
+    selection = Selection.of(words, profile, tasks, fidelity, budget, protocol, results)
+    labels = selection.labels
     mad = language = None
-    if mad_tasks != []:
-        mad = tabulate(stored_experiment(labels, overrides, profile, mad_tasks, fidelity, budget, results))
-    if asked is None or TASK in asked:
-        is_asked = asked is not None or protocol is not None
-        nothing = "no language-model run is as asked"
-        runs, _ = runs_of_one_protocol(results, labels, budget, protocol, is_asked, bool, nothing)
+    if selection.has_mad:
+        mad = tabulate(selection.experiment(), selection.store)
+    if selection.has_language:
+        runs, _ = selection.language("no language-model run is as asked")
         if runs:
             found = {run.job.label for run in runs}
             language = language_table(runs, labels or in_grammar_order(found), is_brief=True)

@@ -12,6 +12,7 @@ import pytest
 
 from madbench.cli.options import Counting, Fidelity
 from madbench.cli.report import stored_of
+from madbench.cli.selection import Selection
 from madbench.jobs import Record
 from madbench.report.build import Page, render
 from madbench.report.content import page_of
@@ -171,7 +172,7 @@ def gather(profile):
 
     def call(store: Store, *labels: str, tasks=(*TASKS, "language_model")) -> Stored:
         choices = ([*tasks], Fidelity.corrected, Counting.strict, None, store.root)
-        return stored_of(list(labels), [], profile if set(tasks) & set(TASKS) else "quick", *choices)
+        return stored_of(Selection.of([*labels], profile if set(tasks) & set(TASKS) else "quick", *choices))
 
     return call
 
