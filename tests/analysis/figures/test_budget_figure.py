@@ -43,8 +43,7 @@ def synthetic(labels, seed=0):
 def test_means_are_drawn_against_their_cost(frame, points):
     (axes,) = budget_figure(frame).axes
     assert points(axes, 6) == [(1.0, 31.0), (1.36, 50.5), (1.0, 20.0)]
-    hollow = [line.get_xydata().tolist() for line in axes.lines if line.get_markerfacecolor() == "white"]
-    assert hollow == [[[1.0, 20.0]]]
+    assert points(axes, 6, face="white") == [(1.0, 20.0)]
     assert sorted(text.get_text() for text in axes.texts) == ["G", "R-12!", "S"]
 
 
@@ -73,13 +72,13 @@ def test_a_label_with_a_diverged_or_no_whole_seed_has_no_mean(cells, words):
         budget_figure(frame[frame.label != "S"])
 
 
-def test_losses_of_language_models_are_better_where_they_are_lower(language_run):
+def test_losses_of_language_models_are_better_where_they_are_lower(language_run, lines):
     runs = [language_run("S", [3.0, 2.0]), language_run("R", [3.0, 1.0], details={"budget_ratio": 1.2})]
     frame = budget_frame(language_values(runs), "p")
     assert dict(zip(frame.label, frame["mean"])) == {"S": 2.5, "R": 2.0} and set(frame.quantity) == {"loss_l5"}
     (axes,) = budget_figure(frame).axes
-    front = [tuple(line.get_ydata()) for line in axes.lines if line.get_zorder() == 1]
-    assert (2.5, 2.5) in front and (2.5, 2.0) in front
+    front = [heights for _, heights in lines(axes, 1)]
+    assert [2.5, 2.5] in front and [2.5, 2.0] in front
 
 
 @settings(max_examples=50, deadline=None)
@@ -96,7 +95,7 @@ def test_the_front_holds_just_what_nothing_dominates(points):
     assert [points[label] for label in front] == sorted(best)
 
 
-def test_33_names_cover_no_other_name_and_no_point():
+def test_33_names_cover_no_other_name_and_no_point(points):
     figure = budget_figure(synthetic(expand(["@table1"])))
     (axes,) = figure.axes
     figure.draw_without_rendering()
@@ -104,8 +103,7 @@ def test_33_names_cover_no_other_name_and_no_point():
     assert len(boxes) == 33
     for one, other in itertools.combinations(boxes, 2):
         assert not one.overlaps(other)
-    marks = [line for line in axes.lines if line.get_markersize() == 6 and line.get_marker() != "None"]
-    places = [axes.transData.transform((line.get_xdata()[0], line.get_ydata()[0])) for line in marks]
+    places = axes.transData.transform(points(axes, 6))
     assert not any(box.contains(*place) for box in boxes for place in places)
     assert all(axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 for box in boxes)
 
