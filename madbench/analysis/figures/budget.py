@@ -34,6 +34,7 @@ from madbench.analysis.figures.style import (
     texts_height,
 )
 from madbench.analysis.loss_curves import run_losses
+from madbench.analysis.noise import Sample, half_width, pooled_spread
 from madbench.analysis.scores import MAD_AVERAGE, with_average
 from madbench.analysis.statistics import mean_interval
 from madbench.runs import Run
@@ -105,16 +106,28 @@ def budget_frame(values: pd.DataFrame, protocol: str) -> pd.DataFrame:
         protocol: sentences about what the runs share.
 
     Columns: protocol, quantity, label, budget_ratio, mixer_parameters, mean (NaN where a seed has no value), low, high
-    (ends of the 95% interval over seeds), n.
+    (ends of the 95% interval over seeds, of losses with the spread pooled over the labels as in
+    :mod:`madbench.analysis.cells`), n.
     """
     rows = []
+    pooled = pooled_spread(_samples(values[values.quantity == LOSS]))
     for (quantity, label), seeds in values.groupby(["quantity", "label"], sort=False):
         is_whole = seeds.value.notna().all()
         interval = mean_interval(seeds.value.to_numpy(float)) if is_whole else (math.nan,) * 3
+        if quantity == LOSS and len(seeds) > 1:
+            half = half_width(pooled[0], len(seeds), pooled[1])
+            interval = interval[0], interval[0] - half, interval[0] + half
         numbers = dict(zip(("mean", "low", "high"), interval)) | {"n": len(seeds) if is_whole else 0}
         costs = seeds[["budget_ratio", "mixer_parameters"]].astype(float).mean().to_dict()
         rows.append({"protocol": protocol, "quantity": quantity, "label": label} | costs | numbers)
     return pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
+
+
+def _samples(values: pd.DataFrame) -> list[Sample]:
+    """One a label that has a value of each of its seeds, of which there are two or more."""
+    of_labels = values.groupby("label").value.agg(mean="mean", spread="std", seeds="size", known="count")
+    whole = of_labels[(of_labels.seeds == of_labels.known) & (of_labels.seeds > 1)]
+    return [Sample(one.mean, one.spread, one.seeds) for one in whole.itertuples()]
 
 
 def pareto_front(costs: Mapping[str, float], values: Mapping[str, float]) -> list[str]:
@@ -261,8 +274,10 @@ def _sign(number: float) -> int:
 
 def _notes(frame: pd.DataFrame, x: Cost) -> list[str]:
     notes = [*frame.protocol.unique(), seeds_text(frame.n)]
-    if (frame.n > 1).any():
-        notes.append("Bars: 95% intervals of the mean, Student's t over seeds.")
+    with_bars = set(frame[frame.low.notna()].quantity.unique())
+    if with_bars:
+        pooled = "; of L5 with the spread pooled over the labels" if LOSS in with_bars else ""
+        notes.append(f"Bars: 95% intervals of the mean, Student's t over seeds{pooled}.")
     if (frame.n == 1).any():
         notes.append("Hollow: a single seed, without an interval.")
     is_several = frame.quantity.nunique() > 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from madbench.analysis.cells import Cell, Column, with_noise
 from madbench.analysis.figures.budget import (
     TYPES,
     budget_figure,
@@ -79,6 +81,30 @@ def test_losses_of_language_models_are_better_where_they_are_lower(language_run,
     (axes,) = budget_figure(frame).axes
     front = [heights for _, heights in lines(axes, 1)]
     assert [2.5, 2.5] in front and [2.5, 2.0] in front
+
+
+def test_losses_have_the_intervals_of_the_table(language_run, words):
+    seeds = {"S": [3.0, 3.1], "R": [2.0, 2.3], "G": [2.5], "S-c": [2.9, 3.0, 3.4], "R-c": [2.0, math.nan]}
+    values = [
+        {"quantity": quantity, "label": label, "seed": seed, "value": value, "budget_ratio": 1.0, "mixer_parameters": 9}
+        for quantity in ("mad_average", "loss_l5")
+        for label, of_label in seeds.items()
+        for seed, value in enumerate(of_label)
+    ]
+    frame = budget_frame(pd.DataFrame(values), "p")
+    of_table = {
+        label: {"l5": Cell(np.mean(xs), np.std(xs, ddof=1) if len(xs) > 1 else math.nan, len(xs), len(xs), len(xs))}
+        for label, xs in seeds.items()
+    }
+    table = with_noise([Column("l5", "L5", 3, "lower", is_pooled=True)], of_table, ())
+    losses = frame[frame.quantity == "loss_l5"].set_index("label")
+    half_widths = {label: row["l5"].half_width for label, row in table.items()}
+    assert dict((losses.high - losses["mean"]).items()) == pytest.approx(half_widths, nan_ok=True)
+    own = frame[frame.quantity == "mad_average"].set_index("label")
+    assert half_widths["S"] == half_widths["R"] < (own.high - own["mean"])["S"] < (own.high - own["mean"])["R"]
+    assert "over seeds; of L5 with the spread pooled over the labels." in words(budget_figure(frame))
+    alone = budget_frame(pd.DataFrame(values[: len(values) // 2]), "p")
+    assert "pooled" not in words(budget_figure(alone))
 
 
 @settings(max_examples=50, deadline=None)
