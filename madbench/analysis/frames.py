@@ -11,6 +11,10 @@ from madbench.errors import ConfigError
 from madbench.files import explain_os_errors, write_atomically
 
 
+class NothingToDrawError(ConfigError):
+    """There are no data for a kind of figure; the message says what is missing."""
+
+
 def write_frame(frame: pd.DataFrame, path: Path) -> None:
     """Writes what a figure draws as CSV; :func:`read_frame` gives the very same back."""
     with explain_os_errors(path.parent):

@@ -25,7 +25,7 @@ from madbench.cli.selection import Selection
 from madbench.errors import ConfigError, StoreError, did_you_mean
 
 if TYPE_CHECKING:
-    from madbench.analysis.figures.kinds import Material
+    from madbench.analysis.figures.material import Material
 
 _KINDS = ("mad", "learning", "loss", "effects", "budget", "difficulty")
 
@@ -84,8 +84,7 @@ def plot(
     """
     from madbench.analysis.figures.files import save_figure
     from madbench.analysis.figures.kinds import KINDS
-    from madbench.analysis.figures.style import NothingToDrawError
-    from madbench.analysis.frames import write_frame
+    from madbench.analysis.frames import NothingToDrawError, write_frame
 
     asked, rest = _split(words or [])
     kinds = asked or list(KINDS)
@@ -154,7 +153,7 @@ def _tasks(kinds: list[str], halves: set[str], tasks: list[str] | None, protocol
 
 def _material(halves: set[str], selection: Selection) -> Material:
     """The runs of the chosen protocols; a half without runs is left out where the other one has some."""
-    from madbench.analysis.figures.kinds import Material
+    from madbench.analysis.figures.material import Material
 
     store = selection.store
     runs, sentences = [], []

@@ -83,7 +83,7 @@ def report(
 
 def stored_of(selection: Selection) -> Stored:
     """The runs of one protocol of either half; a half that is neither stored nor asked for is left out."""
-    from madbench.analysis.figures.kinds import Material
+    from madbench.analysis.figures.material import Material
     from madbench.errors import StoreError
     from madbench.jobs import Job
     from madbench.report.facts import Stored

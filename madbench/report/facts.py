@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from madbench.analysis.attribution_table import LOSS
-from madbench.analysis.figures.kinds import Material
+from madbench.analysis.figures.material import Material
 from madbench.analysis.language_runs import describe, only_protocol
 from madbench.analysis.scores import MAD_AVERAGE
 from madbench.analysis.tables import HEADINGS

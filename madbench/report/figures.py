@@ -11,14 +11,14 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 
-import matplotlib
 from markupsafe import Markup
 
 import madbench.analysis
-from madbench.analysis.figures.files import svg
-from madbench.analysis.figures.kinds import KINDS, Material, NothingToDrawError
+from madbench.analysis.figures.material import Material
+from madbench.analysis.frames import NothingToDrawError
 from madbench.errors import StoreError
 from madbench.files import explain_os_errors, write_atomically
 from madbench.runs import Run
@@ -52,6 +52,9 @@ def page_figures(material: Material, records: Mapping[str, Run]) -> tuple[list[P
         if kept["key"] == key:
             figures = [PageFigure(one["name"], one["caption"], Markup(one["svg"])) for one in kept["figures"]]
             return figures, dict(kept["reasons"])
+    from madbench.analysis.figures.files import svg
+    from madbench.analysis.figures.kinds import KINDS
+
     figures, reasons = [], {}
     for name, kind in KINDS.items():
         try:
@@ -70,7 +73,7 @@ def page_figures(material: Material, records: Mapping[str, Run]) -> tuple[list[P
 
 def _key(material: Material, records: Mapping[str, Run]) -> str:
     """What decides the figures: the runs and their results, the choice of them, and the code that draws."""
-    digest = hashlib.sha256(f"{matplotlib.__version__} {material.labels} {material.both_sentences}".encode())
+    digest = hashlib.sha256(f"{version('matplotlib')} {material.labels} {material.both_sentences}".encode())
     for source in sorted(Path(madbench.analysis.__file__).parent.rglob("*.py")):
         digest.update(source.read_bytes())
     for run_id, run in records.items():

@@ -7,8 +7,10 @@ runs are a few megabytes that way. Curves are thinned to what a small plot shows
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +19,7 @@ from madbench.jobs import JobBase, Record
 from madbench.labels import Variant, explain, parse
 from madbench.language_jobs import LanguageJob
 
-_SCALARS = (str, int, float, type(None))
+_SCALARS = {str, int, float, bool}
 
 MOST_POINTS = 24
 """Points of a curve that the page keeps."""
@@ -87,39 +89,54 @@ def thinned_curves(runs: Sequence[ReportedRun]) -> dict[int, dict[str, list[floa
     return {i: curve for i, curve in curves.items() if curve}
 
 
-def _spread(columns: dict[str, list[Any]], prefix: str, mappings: Sequence[Mapping[str, Any]]) -> None:
+def _spread(columns: dict[str, list[Any]], prefix: str, mappings: Sequence[dict[str, Any]]) -> None:
     """A column for every key of ``mappings``; None where one does not have it."""
-    for name in dict.fromkeys(name for mapping in mappings for name in mapping):
+    nothing = dict.fromkeys(itertools.chain.from_iterable(mappings))
+    for name, values in zip(nothing, zip(*((nothing | mapping).values() for mapping in mappings))):
         if prefix or name != "id":  # which a job caches
-            columns[prefix + name] = [mapping.get(name) for mapping in mappings]
+            columns[prefix + name] = list(values)
 
 
 def _column(values: list[Any]) -> dict[str, Any]:
-    if {*map(type, values)} <= {float, type(None)} and len({*values}) > len(values) / 2:
-        return {"each": [plain(value) for value in values]}
-    identities = list(map(id, values))
-    objects = dict(zip(identities, values))
-    places: dict[Any, int] = {}
-    place_of: dict[int, int] = {}
-    distinct: list[Any] = []
-    for identity, value in objects.items():
-        key = (value.__class__, value) if isinstance(value, _SCALARS) else repr(value)
-        place = place_of[identity] = places.setdefault(key, len(places))
-        if place == len(distinct):
-            distinct.append(plain(value))
+    kinds = {*map(type, values)} - {type(None)}
+    if kinds <= {float} and len({*values}) > len(values) / 2:
+        return {"each": [value if value is None else _short(value) for value in values]}
+    if len(kinds) == 1 and kinds <= _SCALARS:
+        places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+        distinct = list(map(plain, places))
+        index = [places[value] for value in values]
+    else:
+        distinct, index = _distinct(values)
     if len(distinct) == 1:
         return {"all": distinct[0]}
-    index = [place_of[identity] for identity in identities]
     if len(distinct) > len(values) / 2:
         return {"each": [distinct[place] for place in index]}
     lengths = [[place, len(list(of_it))] for place, of_it in itertools.groupby(index)]
     return {"values": distinct} | ({"lengths": lengths} if 4 * len(lengths) < len(index) else {"index": index})
 
 
+def _distinct(values: list[Any]) -> tuple[list[Any], list[int]]:
+    """The distinct ``values`` as JSON has them, and the place of each one among those; 1, 1.0 and true are three."""
+    identities = list(map(id, values))
+    places: dict[Any, int] = {}
+    place_of: dict[int, int] = {}
+    distinct: list[Any] = []
+    for identity, value in dict(zip(identities, values)).items():
+        key = (value.__class__, value) if value is None or type(value) in _SCALARS else repr(value)
+        place = place_of[identity] = places.setdefault(key, len(places))
+        if place == len(distinct):
+            distinct.append(plain(value))
+    return distinct, [place_of[identity] for identity in identities]
+
+
+def _short(value: float) -> float | str:
+    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else str(value)
+
+
 def plain(value: Any) -> Any:
     """``value`` as JSON has it: numbers of :data:`DIGITS` digits, those that are not finite as text."""
     if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else str(value)
+        return _short(value)
     if value is None or isinstance(value, (str, int)):
         return value
     if isinstance(value, Mapping):
@@ -138,27 +155,37 @@ def thinned(content: bytes, names: Sequence[str]) -> dict[str, list[float | None
     columns = heading.split(",")
     if not {"step", *names} <= set(columns):
         return {}
-    places = [columns.index(name) for name in ("step", *names)]
+    cells_of = operator.itemgetter(*map(columns.index, ("step", *names)))
 
-    def spread(lines: Sequence[str]) -> list[list[str]]:
-        count = min(MOST_POINTS, len(lines))
-        return [lines[round(i * (len(lines) - 1) / max(1, count - 1))].split(",") for i in range(count)]
+    def rows(lines: Sequence[str]) -> list[tuple[str, ...]]:
+        """The cells to keep of whole lines alone."""
+        split = (line.split(",") for line in lines)
+        return [kept for row in split if len(row) == len(columns) and all(kept := cells_of(row))]
 
-    def is_whole(cells: Sequence[str]) -> bool:
-        return len(cells) == len(columns) and all(cells[place] for place in places)
-
-    kept = spread(lines)
-    if not all(map(is_whole, kept)):  # as of a language model, of which few rows are evaluations
-        kept = spread([line for line in lines if is_whole(line.split(","))])
-    try:
-        numbers = {name: [float(row[place]) for row in kept] for name, place in zip(("step", *names), places)}
-    except ValueError:  # edited by hand since it was stored
+    chosen = [lines[place] for place in _spread_places(len(lines))]
+    kept = rows(chosen)
+    if len(kept) < len(chosen):  # as of a language model, of which few rows are evaluations
+        whole = rows(lines)
+        kept = [whole[place] for place in _spread_places(len(whole))]
+    if not kept:
         return {}
-    thin: dict[str, list[float | None]] = {
-        name: [float(f"{value:.4g}") if math.isfinite(value) else None for value in values]
-        for name, values in numbers.items()
-    }
-    return thin | {"step": [int(step) for step in numbers["step"]]} if kept else {}
+    steps, *series = zip(*kept)
+    try:
+        thin = {name: [_thin(float(cell)) for cell in cells] for name, cells in zip(names, series)}
+        return {"step": [int(float(step)) for step in steps]} | thin
+    except (OverflowError, ValueError):  # edited by hand since it was stored
+        return {}
+
+
+@functools.cache
+def _spread_places(count: int) -> list[int]:
+    """Places of at most :data:`MOST_POINTS` of ``count`` things, evenly spread, the first and the last among them."""
+    most = min(MOST_POINTS, count)
+    return [round(i * (count - 1) / max(1, most - 1)) for i in range(most)]
+
+
+def _thin(value: float) -> float | None:
+    return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
 def allocations(runs: Iterable[ReportedRun]) -> list[Allocation]:

@@ -22,7 +22,6 @@ from madbench.analysis.figures.style import (
     SMALLEST,
     TITLES,
     LabelStyle,
-    NothingToDrawError,
     add_legend,
     add_texts,
     label_styles,
@@ -33,6 +32,7 @@ from madbench.analysis.figures.style import (
     style,
     texts_height,
 )
+from madbench.analysis.frames import NothingToDrawError
 from madbench.analysis.loss_curves import run_losses
 from madbench.analysis.noise import Sample, half_width, pooled_spread
 from madbench.analysis.scores import MAD_AVERAGE, with_average

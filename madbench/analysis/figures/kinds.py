@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -18,65 +18,15 @@ from madbench.analysis.figures.effects import effects_figure, effects_frame
 from madbench.analysis.figures.learning import learning_figure, learning_frame
 from madbench.analysis.figures.loss_curves import loss_curve_figure
 from madbench.analysis.figures.mad import mad_figure, mad_frame
-from madbench.analysis.figures.style import LabelStyle, NothingToDrawError, label_styles
+from madbench.analysis.figures.material import Material
+from madbench.analysis.frames import NothingToDrawError
 from madbench.analysis.loss_curves import loss_curves, run_losses
-from madbench.analysis.scores import collect, scores
-from madbench.experiment import Experiment, accuracy_meaning, protocol_sentences
+from madbench.analysis.scores import collect
+from madbench.experiment import Experiment, protocol_sentences
 from madbench.jobs import Job
-from madbench.runs import Run, Store
+from madbench.runs import Store
 from madbench.tasks import make_setting
 from madbench.tasks.chance import chance
-
-
-@dataclass(frozen=True)
-class Material:
-    """What figures are made of: runs of one protocol of either half, or of both."""
-
-    store: Store
-    experiment: Experiment | None = None
-    """The MAD half."""
-    language_runs: list[Run] = field(default_factory=list)
-    """The language models, with their curves."""
-    language_sentences: list[str] = field(default_factory=list)
-    """What those share."""
-    why_no_mad: str = "there are no runs of MAD tasks"
-
-    @property
-    def labels(self) -> list[str]:
-        """All labels, in the order of their styles."""
-        jobs = [*(self.experiment.jobs if self.experiment else ()), *(run.job for run in self.language_runs)]
-        return list(dict.fromkeys(job.label for job in jobs))
-
-    @property
-    def styles(self) -> dict[str, LabelStyle]:
-        """One style a label, the same in every figure."""
-        return label_styles(self.labels)
-
-    @functools.cached_property
-    def collected(self) -> pd.DataFrame:
-        return collect(self.mad.jobs, self.store)
-
-    @functools.cached_property
-    def cells(self) -> pd.DataFrame:
-        return scores(self.collected)
-
-    @property
-    def mad(self) -> Experiment:
-        """The MAD half; raises ``NothingToDrawError`` without one."""
-        if self.experiment is None:
-            raise NothingToDrawError(self.why_no_mad)
-        return self.experiment
-
-    @property
-    def mad_sentences(self) -> list[str]:
-        if self.experiment is None:
-            return []
-        meaning = accuracy_meaning(self.experiment.fidelity)
-        return [f"{meaning[:1].upper()}{meaning[1:]}.", *protocol_sentences(self.experiment, self.collected)]
-
-    @property
-    def both_sentences(self) -> str:
-        return " ".join([*self.mad_sentences, *self.language_sentences])
 
 
 @dataclass(frozen=True)

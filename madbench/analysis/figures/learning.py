@@ -16,7 +16,6 @@ from madbench.analysis.figures.marks import add_bands, add_lines, add_marks
 from madbench.analysis.figures.style import (
     TITLES,
     LabelStyle,
-    NothingToDrawError,
     add_legend,
     add_texts,
     label_handles,
@@ -28,6 +27,7 @@ from madbench.analysis.figures.style import (
     style,
     texts_height,
 )
+from madbench.analysis.frames import NothingToDrawError
 from madbench.analysis.scores import chosen_runs
 from madbench.runs import Run
 

@@ -16,13 +16,13 @@ from matplotlib.ticker import EngFormatter
 from madbench.analysis.figures.marks import add_bands, add_lines, add_marks
 from madbench.analysis.figures.style import (
     LabelStyle,
-    NothingToDrawError,
     add_texts,
     label_styles,
     new_figure,
     settle,
     style,
 )
+from madbench.analysis.frames import NothingToDrawError
 from madbench.language_jobs import LAST_EVALUATIONS, loss_l5
 
 XAxis = Literal["step", "tokens", "seconds"]

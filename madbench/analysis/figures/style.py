@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from madbench.analysis.scores import MAD_AVERAGE
-from madbench.errors import ConfigError
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")  # Okabe and Ito's, no yellow
 DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)), (0, (9, 1.5)))
@@ -55,10 +54,6 @@ _STYLE = {
 }
 _POINTS_A_CHARACTER = 4.5  # of the notes, on average
 _LINE = 0.135  # inches, of the notes
-
-
-class NothingToDrawError(ConfigError):
-    """There are no data for a kind of figure; the message says what is missing."""
 
 
 @dataclass(frozen=True)
