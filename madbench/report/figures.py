@@ -61,8 +61,10 @@ def page_figures(material: Material, records: Mapping[str, Run]) -> tuple[list[P
         if kept["key"] == key:
             figures = [PageFigure(one["name"], one["caption"], Markup(one["svg"])) for one in kept["figures"]]
             return figures, dict(kept["reasons"])
-    done = _in_processes(material, min(available_cores(), len(CAPTIONS)))
-    drawn = {name: done[name] if name in done else _draw(name, material) for name in CAPTIONS}
+    from madbench.analysis.figures.kinds import KINDS  # not where all is kept: drawing takes a second to import
+
+    done = _in_processes(list(KINDS), material, min(available_cores(), len(KINDS)))
+    drawn = {name: done[name] if name in done else _draw(name, material) for name in KINDS}
     figures = [PageFigure(name, CAPTIONS[name], Markup(text)) for name, (text, _) in drawn.items() if text]
     reasons = {CAPTIONS[name]: reason for name, (text, reason) in drawn.items() if not text}
     content = json.dumps({"key": key, "figures": [asdict(figure) for figure in figures], "reasons": reasons})
@@ -84,23 +86,21 @@ def _draw(name: str, material: Material) -> tuple[str, str]:
         return "", str(error)
 
 
-def _in_processes(material: Material, workers: int) -> dict[str, tuple[str, str]]:
-    """What ``workers`` processes draw, by name.
+def _in_processes(names: list[str], material: Material, workers: int) -> dict[str, tuple[str, str]]:
+    """What ``workers`` processes draw of the kinds ``names``.
 
     A kind that fails there is left out, so that it fails again in this process, with its own traceback. Nothing at all
     is drawn where processes cannot share the memory of this one, or where a single one would do it.
     """
     if workers == 1 or sys.platform != "linux":
         return {}
-    from madbench.analysis.figures.kinds import KINDS  # once, for all processes
-
     if material.experiment:
-        _ = material.cells  # likewise
+        _ = material.cells  # once, for all processes
     drawn = {}
     with warnings.catch_warnings():  # of threads in this process: none of them holds what drawing needs
         warnings.simplefilter("ignore", DeprecationWarning)
         pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _start_worker, (material,))
-        tasks = {name: pool.submit(_draw_in_worker, name) for name in reversed(KINDS)}  # the slowest kind first
+        tasks = {name: pool.submit(_draw_in_worker, name) for name in reversed(names)}  # the slowest kind first
     try:
         for name, task in tasks.items():
             with suppress(Exception):

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from madbench.analysis.figures import kinds as all_kinds
+from madbench.analysis.figures.kinds import KINDS
 from madbench.report import figures
 from madbench.report.figures import page_figures
 from madbench.runs import Store
@@ -21,18 +23,18 @@ def draw(store, gather, tmp_path, monkeypatch):
         shutil.copytree(store.root, root, ignore=shutil.ignore_patterns("figures.json"))
         stored = gather(Store.open(root))
         monkeypatch.setattr(figures, "available_cores", lambda: cores)
-        monkeypatch.setattr(figures, "KINDS", kinds)
+        monkeypatch.setattr(all_kinds, "KINDS", kinds)
         return page_figures(stored.material, stored.records)
 
     return call
 
 
 def replaced(name, draw):
-    return type(figures.KINDS[name])(figures.KINDS[name].frame, draw, name, ())
+    return type(KINDS[name])(KINDS[name].frame, draw, name, ())
 
 
 def test_processes_draw_the_same_figures_as_one(draw):
-    kinds = {name: figures.KINDS[name] for name in ("mad", "loss", "budget", "difficulty")}
+    kinds = {name: KINDS[name] for name in ("mad", "loss", "budget", "difficulty")}
     serial, parallel = draw(1, **kinds), draw(2, **kinds)
     assert serial == parallel
     drawn, reasons = parallel
@@ -52,7 +54,7 @@ def test_what_goes_wrong_with_a_figure_is_raised(draw, cores):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="draws in one process")
 def test_a_figure_whose_process_was_killed_is_drawn_all_the_same(draw):
-    here, loss = os.getpid(), figures.KINDS["loss"].draw
+    here, loss = os.getpid(), KINDS["loss"].draw
 
     def end(frame, styles):
         if os.getpid() != here:
