@@ -57,16 +57,14 @@ def report(
     from datetime import UTC, datetime
 
     from madbench.cli.text import quantity
-    from madbench.collector import no_collector
     from madbench.files import explain_os_errors, write_atomically
     from madbench.report.build import render
     from madbench.report.content import page_of
 
     selection = Selection.of(words, profile, tasks, fidelity, budget, protocol, results)
     command = shlex.join(["madbench", *sys.argv[1:]])
-    with no_collector():
-        page = page_of(stored_of(selection), command, datetime.now(UTC))
-        content = render(page)
+    page = page_of(stored_of(selection), command, datetime.now(UTC))
+    content = render(page)
     path = output or results / "report.html"
     with explain_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)

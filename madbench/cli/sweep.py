@@ -2,11 +2,8 @@ from __future__ import annotations
 
 import enum
 import json
-import re
-import shlex
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,7 +15,6 @@ from madbench.cli.executors import (
     GpusPerJobOption,
     MemoryOption,
     PartitionOption,
-    Placement,
     SbatchOption,
     SharedOption,
     WallTimeOption,
@@ -33,26 +29,13 @@ from madbench.cli.options import (
     JsonOption,
     ResultsOption,
     TrackOption,
-    labels_and_overrides,
     parse_seeds,
     parse_trackers,
     split_list,
 )
-from madbench.cli.tables import PLAIN, Format, print_format, print_text_table
+from madbench.cli.sweep_words import axes_of, baseline_of, gpus_of, replaced_keys, seconds_of, source_of
+from madbench.cli.tables import PLAIN, Format, print_format
 from madbench.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from madbench.jobs import JobBase
-    from madbench.runs import Store
-    from madbench.sweep_experiment import Sweep
-    from madbench.sweeps.executor import Policy
-
-MOST_FAILURES = 20
-"""Failures that are listed; the JSON has all."""
-
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 class Mode(str, enum.Enum):
@@ -179,6 +162,7 @@ def sweep(
     """
     from rich.console import Console
 
+    from madbench.cli.sweep_execution import train_and_show
     from madbench.sweep_experiment import prepare_sweep
     from madbench.sweeps.executor import Policy
     from madbench.sweeps.grid import load_grid
@@ -189,8 +173,8 @@ def sweep(
     if retry and force:
         raise ConfigError("--retry has no effect with --force, which trains every job again")
     most = 1 if fail_fast else max_failures
-    policy = Policy(redo=force, retry=retry, max_failures=most, time_limit=time_limit and _seconds_of(time_limit))
-    gpus = devices and _gpus_of(devices, device)
+    policy = Policy(redo=force, retry=retry, max_failures=most, time_limit=time_limit and seconds_of(time_limit))
+    gpus = devices and gpus_of(devices, device)
     if gpus and executor is not ExecutorName.local:
         raise ConfigError(f"--devices {devices}: has no effect with --executor {executor.value}; use --gpus-per-job")
     placement = place(
@@ -211,20 +195,20 @@ def sweep(
     trackers = parse_trackers(track)
     given = {
         "mode": mode and mode.value,
-        "baseline": baseline and _baseline_of(baseline),
+        "baseline": baseline and baseline_of(baseline),
         "profile": profile,
         "tasks": split_list(tasks),
         "seeds": seeds and parse_seeds(seeds),
         "fidelity": fidelity and fidelity.value,
         "budget": budget and budget.value,
-        "vary": _axes_of(vary or []),
+        "vary": axes_of(vary or []),
     }
-    source, overrides = _source_of(words)
+    source, overrides = source_of(words)
     changes = {key: value for key, value in {**given, "set": overrides}.items() if value}
     console = Console(stderr=True)
     if isinstance(source, Path):
-        for replaced in _replaced(source, changes):
-            console.print(replaced, **PLAIN)
+        for sentence in replaced_keys(source, changes):
+            console.print(sentence, **PLAIN)
     grid = load_grid(source, changes)
     with console.status("planning"):
         made = prepare_sweep(
@@ -240,174 +224,7 @@ def sweep(
         plan = sweep_plan(made, slots or (gpus and len(gpus)), policy, console)
         print(json.dumps(plan, indent=2)) if format is Format.json else print_sweep_plan(made, plan)
     else:
-        _train(made, policy, placement, gpus, format, console, trackers)
-
-
-def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
-    """The grid's file or the labels, and the settings that all rows share."""
-    from madbench.sweeps.grid import is_grid_file, settings_of
-
-    files = [word for word in words if is_grid_file(word) and "=" not in word]
-    labels, overrides = labels_and_overrides([word for word in words if word not in files])
-    if len(files) > 1:
-        raise ConfigError(f"{files[1]}: give one grid; {files[0]} is one already")
-    if files and labels:
-        raise ConfigError(f"{labels[0]!r} has no effect: the labels are those of {files[0]}")
-    return (Path(files[0]) if files else labels), settings_of(overrides)
-
-
-def _axes_of(vary: list[str]) -> dict[str, Any]:
-    from madbench.sweeps.grid import settings_of
-
-    for word in vary:
-        key, equals, values = word.partition("=")
-        if not (key and equals and values.strip()):
-            raise ConfigError(f"--vary {word!r}: expected KEY=V1,V2,... such as model.mix_rank=4,8")
-    return settings_of([f"{key}=[{values}]" for key, _, values in (word.partition("=") for word in vary)])
-
-
-def _baseline_of(text: str) -> dict[str, Any]:
-    from madbench.sweeps.grid import settings_of
-
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise ConfigError(f"--baseline {text!r}: {error}") from None
-    labels, overrides = labels_and_overrides(words)
-    if len(labels) > 1 or not words:
-        raise ConfigError(f"--baseline {text!r}: expected one label, settings KEY=VALUE, or both")
-    return {"label": labels[0], **settings_of(overrides)} if labels else settings_of(overrides)
-
-
-def _seconds_of(text: str) -> float:
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([smh])", text.strip())
-    if not found:
-        raise ConfigError(f"--time-limit {text!r}: expected a number and its unit, such as 90s, 30m or 2h")
-    return float(found[1]) * _SECONDS[found[2]]
-
-
-def _gpus_of(text: str, device: str) -> list[str]:
-    from madbench.devices import resolve_device
-
-    gpus = [word.strip() for word in text.split(",")]
-    if not all(re.fullmatch("[0-9]{1,4}", gpu) for gpu in gpus) or len(set(gpus)) < len(gpus):
-        raise ConfigError(f"--devices {text!r}: expected numbers of GPUs, each once, such as 0,1")
-    if device not in ("auto", "cuda"):
-        raise ConfigError(f"--devices {text}: has no effect with --device {device}")
-    for gpu in gpus:
-        resolve_device(f"cuda:{gpu}")
-    return gpus
-
-
-def _replaced(path: Path, changes: dict[str, Any]) -> list[str]:
-    """A sentence for every key of the file that the command line replaces."""
-    from madbench.config import read_yaml
-
-    def differing(of_file: Any, given: dict[str, Any], prefix: str) -> list[str]:
-        return [
-            f"{path}: {prefix}{key} {json.dumps(value)} instead of {json.dumps(of_file[key], default=str)}"
-            for key, value in given.items()
-            if isinstance(of_file, dict) and key in of_file and of_file[key] != value
-        ]
-
-    mapping = read_yaml(path)
-    plain = {key: value for key, value in changes.items() if key not in ("set", "vary")}
-    nested = [differing(mapping.get(key), changes.get(key, {}), f"{key}: ") for key in ("set", "vary")]
-    return [*differing(mapping, plain, ""), *nested[0], *nested[1]]
-
-
-def _train(
-    sweep: Sweep,
-    policy: Policy,
-    placement: Placement,
-    gpus: list[str] | None,
-    format: Format,
-    console: Console,
-    trackers: list[str],
-) -> None:
-    from madbench.cli.observation import observed
-    from madbench.cli.text import count_of_jobs
-    from madbench.sweeps.failure import reason
-
-    failed: dict[str, str | None] = {}
-
-    try:
-        with observed(sweep.jobs, sweep.title, sweep.results, console, trackers) as (show, _):
-
-            def on_event(event: dict[str, Any]) -> None:
-                show(event)
-                if event["event"] == "failed":
-                    failed[event["job"].id] = reason(event["record"])
-                elif event["event"] == "skipped" and event["reason"] == "failed":
-                    failed[event["job"].id] = None
-
-            how = {"slots": placement.slots, "executor": placement.executor, "devices": gpus}
-            summary = sweep.execute(on_event, policy=policy, **how)
-    except KeyboardInterrupt:
-        rest = (
-            "what was not done again keeps its earlier result" if policy.redo else "the same command goes on from here"
-        )
-        console.print(f"stopped; finished runs are in {sweep.results}, {rest}", **PLAIN)
-        raise
-    tables = sweep.tabulate()
-    failures = _failures(sweep, failed)
-    if format is Format.json:
-        content = [{"caption": table.caption, "cells": table.records()} for table in tables]
-        of_mad = content.pop(0) if tables and tables[0].shown != "loss_l5" else {}
-        language = {"language_model": content[0]} if content else {}
-        print(json.dumps(of_mad | language | {"failed": failures, "left": summary.left}, indent=2))
-    else:
-        for i, table in enumerate(tables):
-            if i:
-                print()
-            print_text_table(table, format)
-    if tables:
-        console.print(f"runs: {sweep.results}/runs    the same command shows this again", **PLAIN)
-    if summary.busy:
-        console.print(f"{count_of_jobs(summary.busy)} left to another process; run this again when it is done")
-    if summary.left:
-        most = f"after {count_of_jobs(policy.max_failures)} had failed"
-        console.print(f"{count_of_jobs(summary.left)} not started {most}; the same command goes on with them")
-    if failures:
-        console.print(f"{len(failures)} of {len(sweep.jobs)} jobs failed:")
-        for failure in failures[:MOST_FAILURES]:
-            where = f"{failure['row']} {failure['task']} seed {failure['seed']}"
-            console.print(f"  {where}: {failure['reason']}", **PLAIN)
-        if len(failures) > MOST_FAILURES:
-            console.print(f"  and {len(failures) - MOST_FAILURES:,} more; --json has them all")
-        console.print(f"to try them again: {_again()}", **PLAIN)
-        raise typer.Exit(1)
-
-
-def _failures(sweep: Sweep, failed: dict[str, str | None]) -> list[dict[str, Any]]:
-    """The failed jobs in the order of the rows, with the last line of the error, from the store where it is not known."""
-    from madbench.runs import Store
-
-    store = Store.open(sweep.results, create=False)
-    found: dict[str, dict[str, Any]] = {}
-    for row in [*sweep.mad, *sweep.language]:
-        for job in row.jobs:
-            if job.id in failed and job.id not in found:
-                why = failed[job.id] or _stored_reason(store, job)
-                found[job.id] = {"row": row.row.name, "label": job.label, "task": job.task, "seed": job.seed}
-                found[job.id] |= {"id": job.id, "reason": why}
-    return list(found.values())
-
-
-def _stored_reason(store: Store, job: JobBase) -> str:
-    from madbench.errors import StoreError
-    from madbench.sweeps.failure import reason
-
-    try:
-        return reason(store.read(job.id).record)
-    except StoreError as problem:
-        return str(problem)
-
-
-def _again() -> str:
-    """The command that was given, with --retry."""
-    words = [word for word in sys.argv[1:] if word not in ("--force", "--retry")]
-    return shlex.join(["madbench", *words, "--retry"])
+        train_and_show(made, policy, placement, gpus, format, console, trackers)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from madbench.cli.text import count_of_jobs
 from madbench.cli.plan import job_states, mad_cells
 from madbench.cli.tables import PLAIN, plain_table, print_whole
-from madbench.cli.text import duration, quantity
+from madbench.cli.text import count_of_jobs, duration, quantity
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -17,6 +17,7 @@ from madbench.analysis.language_table import language_table
 from madbench.analysis.loss_curves import run_losses
 from madbench.analysis.scores import chosen_runs
 from madbench.analysis.tables import ablation_table
+from madbench.collector import no_collector
 from madbench.experiment import caption
 from madbench.jobs import JobBase
 from madbench.language_jobs import LanguageJob
@@ -56,6 +57,8 @@ def page_of(stored: Stored, command: str, written: datetime) -> Page:
     claims = findings_table(findings(cells, losses, None, *_options(stored)), sentences)
     runs = _reported(stored, chosen)
     figures, not_drawn = page_figures(material, stored.records)
+    with no_collector():
+        data = _data(stored, runs, factors)
     return Page(
         lead=lead(stored),
         tiles=tiles(runs),
@@ -65,7 +68,7 @@ def page_of(stored: Stored, command: str, written: datetime) -> Page:
         tables=tables,
         factors=attribution_page_table(factors) if factors.effects else None,
         budget=budget_page_table(allocations(runs)),
-        data=_data(stored, runs, factors),
+        data=data,
         command=command,
         figures=figures,
         claims=page_claims(claims, TITLES),

@@ -1,7 +1,8 @@
 """The figures of the page, those for which there is something to draw.
 
-Drawing takes most of the time of a report, so the figures are kept in ``<results>/index/figures.json`` and taken from
-there as long as nothing that they show has changed. The file can be deleted at any time.
+Drawing takes most of the time of a report, so it is done in several processes, and the figures are kept in
+``<results>/index/figures.json`` and taken from there as long as nothing that they show has changed. The file can be
+deleted at any time.
 """
 
 from __future__ import annotations
@@ -9,7 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import marshal
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import warnings
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -20,6 +28,7 @@ from markupsafe import Markup
 import madbench.analysis
 from madbench.analysis.figures.material import Material
 from madbench.analysis.frames import NothingToDrawError
+from madbench.devices import available_cores
 from madbench.errors import StoreError
 from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import Record
@@ -53,23 +62,70 @@ def page_figures(material: Material, records: Mapping[str, Record]) -> tuple[lis
         if kept["key"] == key:
             figures = [PageFigure(one["name"], one["caption"], Markup(one["svg"])) for one in kept["figures"]]
             return figures, dict(kept["reasons"])
-    from madbench.analysis.figures.files import svg
-    from madbench.analysis.figures.kinds import KINDS
+    from madbench.analysis.figures.kinds import KINDS  # not where all is kept: drawing takes a second to import
 
-    figures, reasons = [], {}
-    for name, kind in KINDS.items():
-        try:
-            frame = kind.frame(material)
-            drawn = svg(kind.draw(frame, styles=material.styles), f"figure-{name}")
-        except NothingToDrawError as error:
-            reasons[CAPTIONS[name]] = str(error)
-        else:
-            figures.append(PageFigure(name, CAPTIONS[name], Markup(drawn)))
+    done = _in_processes(list(KINDS), material, min(available_cores(), len(KINDS)))
+    drawn = {name: done[name] if name in done else _draw(name, material) for name in KINDS}
+    figures = [PageFigure(name, CAPTIONS[name], Markup(text)) for name, (text, _) in drawn.items() if text]
+    reasons = {CAPTIONS[name]: reason for name, (text, reason) in drawn.items() if not text}
     content = json.dumps({"key": key, "figures": [asdict(figure) for figure in figures], "reasons": reasons})
     with suppress(StoreError), explain_os_errors(path.parent):  # a store that is read-only or full keeps none
         path.parent.mkdir(exist_ok=True)
         write_atomically(path, content.encode())
     return figures, reasons
+
+
+def _draw(name: str, material: Material) -> tuple[str, str]:
+    """The SVG of one kind; or nothing, and why."""
+    from madbench.analysis.figures.files import svg
+    from madbench.analysis.figures.kinds import KINDS
+
+    kind = KINDS[name]
+    try:
+        return svg(kind.draw(kind.frame(material), styles=material.styles), f"figure-{name}"), ""
+    except NothingToDrawError as error:
+        return "", str(error)
+
+
+def _in_processes(names: list[str], material: Material, workers: int) -> dict[str, tuple[str, str]]:
+    """What ``workers`` processes draw of the kinds ``names``.
+
+    A kind that fails there is left out, so that it fails again in this process, with its own traceback. Nothing at all
+    is drawn where processes cannot share the memory of this one, or where a single one would do it.
+    """
+    if workers == 1 or sys.platform != "linux":
+        return {}
+    if material.experiment:
+        _ = material.cells  # once, for all processes
+    drawn = {}
+    with warnings.catch_warnings():  # of threads in this process: none of them holds what drawing needs
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _start_worker, (material,))
+        tasks = {name: pool.submit(_draw_in_worker, name) for name in reversed(names)}  # the slowest kind first
+    try:
+        for name, task in tasks.items():
+            with suppress(Exception):
+                drawn[name] = task.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return drawn
+
+
+def _start_worker(material: Material) -> None:
+    global _material
+    _material = material
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C goes to the whole group; a worker ends without a traceback
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Ends a worker whose parent was killed; it would wait for work for ever."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def _draw_in_worker(name: str) -> tuple[str, str]:
+    return _draw(name, _material)
 
 
 def _key(material: Material, records: Mapping[str, Record]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from madbench.cli.sweep_words import gpus_of
 from madbench.jobs import Record
 from madbench.runs import Store
 from madbench.sweeps import local
@@ -222,3 +223,10 @@ def is_locked(file: Path) -> bool:
         return f":{file.stat().st_ino} " in Path("/proc/locks").read_text()
     except FileNotFoundError:
         return False
+
+
+def test_gpus_are_counted_within_those_that_the_process_sees(monkeypatch):
+    monkeypatch.setattr("madbench.devices.resolve_device", lambda device: device)
+    assert gpus_of("0,1", "auto") == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,MIG-5")
+    assert gpus_of("1", "cuda") == ["MIG-5"]

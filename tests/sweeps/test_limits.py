@@ -6,31 +6,16 @@ import functools
 import importlib
 import os
 import time
-from pathlib import Path
 
 import pytest
 
 from madbench.errors import ConfigError, TrainingError
 from madbench.jobs import Record
-from madbench.runs import Store
 from madbench.sweeps import local
 from madbench.sweeps.distributed import train_distributed
 from madbench.sweeps.executor import Policy, Summary
 from madbench.sweeps.failure import failure_text, reason
 from madbench.sweeps.local import run_jobs
-
-HERE = Path(__file__).parent
-
-
-@pytest.fixture
-def fake(monkeypatch):
-    monkeypatch.syspath_prepend(str(HERE))
-    return importlib.import_module("fake_sweep")
-
-
-@pytest.fixture
-def store(tmp_path) -> Store:
-    return Store.open(tmp_path / "results")
 
 
 def test_a_job_over_its_time_limit_fails_keeps_its_checkpoint_and_finishes_when_tried_again(fake, store):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib
 import os
 import random
 import signal
@@ -21,18 +20,6 @@ from madbench.sweeps.executor import Policy, Summary
 from madbench.sweeps.local import run_jobs
 
 HERE = Path(__file__).parent
-
-
-@pytest.fixture
-def fake(monkeypatch):
-    """The module of the fake training run, importable by worker processes too."""
-    monkeypatch.syspath_prepend(str(HERE))
-    return importlib.import_module("fake_sweep")
-
-
-@pytest.fixture
-def store(tmp_path) -> Store:
-    return Store.open(tmp_path / "results")
 
 
 def results(store: Store) -> dict[int, Record]:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import subprocess
@@ -37,17 +36,6 @@ def cluster():
         del os.environ["PYTHONPATH"]
     else:
         os.environ["PYTHONPATH"] = path
-
-
-@pytest.fixture
-def fake(monkeypatch):
-    monkeypatch.syspath_prepend(str(HERE))
-    return importlib.import_module("fake_sweep")
-
-
-@pytest.fixture
-def store(tmp_path) -> Store:
-    return Store.open(tmp_path / "results")
 
 
 def results(store):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import os
 from collections import deque
 from contextlib import contextmanager
@@ -16,19 +15,6 @@ from madbench.sweeps import remote, remote_worker
 from madbench.sweeps.executor import Policy, Summary
 from madbench.sweeps.remote import ATTEMPTS, run_remotely
 from madbench.sweeps.remote_worker import Assignment, at_most_every, work
-
-HERE = Path(__file__).parent
-
-
-@pytest.fixture
-def fake(monkeypatch):
-    monkeypatch.syspath_prepend(str(HERE))
-    return importlib.import_module("fake_sweep")
-
-
-@pytest.fixture
-def store(tmp_path) -> Store:
-    return Store.open(tmp_path / "results")
 
 
 class Desk:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from madbench.errors import StoreError, TrainingError
-from madbench.runs import Store
 from madbench.sweeps import slurm_executor as module
 from madbench.sweeps.executor import Policy, Summary
 from madbench.sweeps.slurm_executor import NOTE, SlurmBackend, slurm_executor
@@ -50,11 +49,6 @@ def slurm(monkeypatch, tmp_path):
             os.killpg(int(pid.read_text()), signal.SIGKILL)
         except OSError:
             pass
-
-
-@pytest.fixture
-def store(tmp_path) -> Store:
-    return Store.open(tmp_path / "results")
 
 
 def results(store):

@@ -7,15 +7,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter
-from matplotlib.transforms import Bbox
 
 from madbench.analysis.attribution_table import LOSS
+from madbench.analysis.figures.marks import add_lines, add_marks
 from madbench.analysis.figures.style import (
     GREY,
     SMALLEST,
@@ -33,6 +34,7 @@ from madbench.analysis.figures.style import (
 )
 from madbench.analysis.frames import NothingToDrawError
 from madbench.analysis.loss_curves import run_losses
+from madbench.analysis.noise import Sample, half_width, pooled_spread
 from madbench.analysis.scores import MAD_AVERAGE, with_average
 from madbench.analysis.statistics import mean_interval
 from madbench.runs import Run
@@ -46,7 +48,7 @@ TYPES |= dict.fromkeys(("budget_ratio", "mixer_parameters", "mean", "low", "high
 _COSTS = {"budget_ratio": "budget: mixer parameters over softmax attention's", "mixer_parameters": "mixer parameters"}
 _FEW = 12  # labels of which every one has its interval drawn
 _STEPS = (7, 14, 22, 32, 44, 58, 74, 92, 112, 134, 160)  # pt, from a point to its name
-_DIRECTIONS = (
+_DIRECTIONS = (  # to the right, left, above and below, then between
     (1, 0),
     (-1, 0),
     (0, 1),
@@ -60,6 +62,7 @@ _DIRECTIONS = (
     (-1, 0.4),
     (-1, -0.4),
 )
+_PLACES = np.array([(step * dx, step * dy) for step in _STEPS for dx, dy in _DIRECTIONS])  # (P, 2), nearest first
 _FRONT = (0, (4, 2))
 _SIDES = {1: "left", -1: "right", 0: "center"}
 
@@ -103,16 +106,28 @@ def budget_frame(values: pd.DataFrame, protocol: str) -> pd.DataFrame:
         protocol: sentences about what the runs share.
 
     Columns: protocol, quantity, label, budget_ratio, mixer_parameters, mean (NaN where a seed has no value), low, high
-    (ends of the 95% interval over seeds), n.
+    (ends of the 95% interval over seeds, of losses with the spread pooled over the labels as in
+    :mod:`madbench.analysis.cells`), n.
     """
     rows = []
+    pooled = pooled_spread(_samples(values[values.quantity == LOSS]))
     for (quantity, label), seeds in values.groupby(["quantity", "label"], sort=False):
         is_whole = seeds.value.notna().all()
         interval = mean_interval(seeds.value.to_numpy(float)) if is_whole else (math.nan,) * 3
+        if quantity == LOSS and len(seeds) > 1:
+            half = half_width(pooled[0], len(seeds), pooled[1])
+            interval = interval[0], interval[0] - half, interval[0] + half
         numbers = dict(zip(("mean", "low", "high"), interval)) | {"n": len(seeds) if is_whole else 0}
         costs = seeds[["budget_ratio", "mixer_parameters"]].astype(float).mean().to_dict()
         rows.append({"protocol": protocol, "quantity": quantity, "label": label} | costs | numbers)
     return pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
+
+
+def _samples(values: pd.DataFrame) -> list[Sample]:
+    """One a label that has a value of each of its seeds, of which there are two or more."""
+    of_labels = values.groupby("label").value.agg(mean="mean", spread="std", seeds="size", known="count")
+    whole = of_labels[(of_labels.seeds == of_labels.known) & (of_labels.seeds > 1)]
+    return [Sample(one.mean, one.spread, one.seeds) for one in whole.itertuples()]
 
 
 def pareto_front(costs: Mapping[str, float], values: Mapping[str, float]) -> list[str]:
@@ -172,13 +187,12 @@ def budget_figure(
 
 def _draw(axes: Axes, frame: pd.DataFrame, x: Cost, styles: Mapping[str, LabelStyle], is_crowded: bool) -> None:
     """Points, intervals and front of one quantity."""
-    for one in frame.itertuples():
-        look, cost = styles[one.label], getattr(one, x)
-        if one.n > 1:
-            axes.plot(
-                [cost, cost], [one.low, one.high], color=look.color, linewidth=1, alpha=0.35 if is_crowded else 0.8
-            )
-        axes.plot([cost], [one.mean], linestyle="", zorder=3, **look.mark(one.n == 1))
+    repeated = [one for one in frame.itertuples() if not math.isnan(one.low)]
+    bars = [[(getattr(one, x), one.low), (getattr(one, x), one.high)] for one in repeated]
+    faint = {"linewidth": 1, "alpha": 0.35 if is_crowded else 0.8}
+    add_lines(axes, bars, [{"color": styles[one.label].color} | faint for one in repeated])
+    looks = [styles[label].mark(n == 1) for label, n in zip(frame.label, frame.n)]
+    add_marks(axes, frame[[x, "mean"]].to_numpy(), looks, zorder=3)
     cheapest, dearest = frame[x].min(), frame[x].max()
     span = max(dearest - cheapest, 0.1 * dearest)
     axes.set_xlim(cheapest - 0.25 * span, dearest + 0.25 * span)
@@ -187,8 +201,8 @@ def _draw(axes: Axes, frame: pd.DataFrame, x: Cost, styles: Mapping[str, LabelSt
     if not is_crowded:  # intervals as far as they leave the means apart
         low, high = max(low - spread, min(low, frame.low.min())), min(high + spread, max(high, frame.high.max()))
     axes.set_ylim(low - 0.12 * spread, high + 0.12 * spread)
-    for start, end in itertools.pairwise(_stairs(axes, frame, x)):
-        axes.plot(*zip(start, end), color=GREY, linewidth=1, linestyle=_FRONT, zorder=1)
+    steps = list(itertools.pairwise(_stairs(axes, frame, x)))
+    add_lines(axes, steps, [{"color": GREY, "linewidth": 1, "linestyle": _FRONT}] * len(steps), zorder=1)
 
 
 def _stairs(axes: Axes, frame: pd.DataFrame, x: Cost) -> list[tuple[float, float]]:
@@ -207,58 +221,63 @@ def _name(axes: Axes, frame: pd.DataFrame, x: Cost, is_crowded: bool) -> None:
 
     Each goes to the nearest free one of a fixed set of places around its point, from the top down.
     """
+    figure = axes.get_figure()
+    scale = figure.dpi / 72
     to_pixels = axes.transData.transform
-    scale = axes.figure.dpi / 72
-    points = {one.label: to_pixels((getattr(one, x), one.mean)) for one in frame.itertuples()}
-    taken = [Bbox([point, point]).padded(3.5 * scale) for point in points.values()]
+    points = dict(zip(frame.label, to_pixels(frame[[x, "mean"]].to_numpy())))
     lines = list(itertools.pairwise(_stairs(axes, frame, x)))
     if not is_crowded:
-        lines += [((getattr(one, x), one.low), (getattr(one, x), one.high)) for one in frame.itertuples() if one.n > 1]
-    taken += [Bbox.union([Bbox([to_pixels(end)] * 2) for end in ends]).padded(scale) for ends in lines]
+        costs = frame[x]
+        bars = zip(zip(costs, frame.low), zip(costs, frame.high))
+        lines += [bar for bar in bars if not math.isnan(bar[0][1])]
+    ends = to_pixels(np.reshape(lines, (-1, 2))).reshape(-1, 2, 2)
+    taken = [(*point - 3.5 * scale, *point + 3.5 * scale) for point in points.values()]
+    taken += [(*pair.min(axis=0) - scale, *pair.max(axis=0) + scale) for pair in ends]
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    probe = axes.text(0, 0, "", fontsize=SMALLEST)
+    to_data = axes.transData.inverted().transform
     for label in sorted(points, key=lambda label: (-points[label][1], label)):
-        line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
-        at = {"xy": axes.transData.inverted().transform(points[label]), "xytext": (0, 0), "textcoords": "offset points"}
-        text = axes.annotate(label, **at, fontsize=SMALLEST, va="center", zorder=4, arrowprops=line)
-        size = Text.get_window_extent(text).size
-        place, box = _free_place(points[label], size, scale, axes.bbox, taken)
-        text.set(position=place, ha=_SIDES[_sign(place[0])])
-        text.arrow_patch.set_visible(math.hypot(*place) > 2 * _STEPS[0])
+        probe.set_text(label)
+        size = probe.get_window_extent(renderer).size
+        place, box = _free_place(points[label], size, scale, axes.bbox.extents, taken)
         taken.append(box)
+        is_far = math.hypot(*place) > 2 * _STEPS[0]
+        line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3} if is_far else None
+        at = {"xy": to_data(points[label]), "xytext": place, "textcoords": "offset points", "arrowprops": line}
+        axes.annotate(label, **at, fontsize=SMALLEST, ha=_SIDES[_sign(place[0])], va="center", zorder=4)
+    probe.remove()
+
+
+Box = Sequence[float]
+"""Left, bottom, right, top in pixels."""
 
 
 def _free_place(
-    point: Sequence[float], size: Sequence[float], scale: float, inside: Bbox, taken: Sequence[Bbox]
-) -> tuple[tuple[float, float], Bbox]:
-    """The first free place in points from ``point``, or the least covered one, and the box there, in pixels."""
-    best = math.inf, (0.0, 0.0), inside
-    for step, (dx, dy) in itertools.product(_STEPS, _DIRECTIONS):
-        place = (dx * step, dy * step)
-        left = point[0] + place[0] * scale - size[0] * (1 - _sign(dx)) / 2
-        bottom = point[1] + place[1] * scale - size[1] / 2
-        box = Bbox.from_bounds(left, bottom, *size).padded(scale)
-        is_outside = not (inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1)
-        covered = sum(_overlap(box, other) for other in taken) + 1e9 * is_outside
-        if covered < best[0]:
-            best = covered, place, box
-        if not covered:
-            break
-    return best[1:]
+    point: Sequence[float], size: Sequence[float], scale: float, inside: Box, taken: Sequence[Box]
+) -> tuple[tuple[float, float], Box]:
+    """The first free place in points from ``point``, or the least covered one, and the box there."""
+    middle = np.asarray(point) + scale * _PLACES
+    left = middle[:, 0] - size[0] * (1 - np.sign(_PLACES[:, 0])) / 2
+    bottom = middle[:, 1] - size[1] / 2
+    boxes = np.column_stack([left, bottom, left + size[0], bottom + size[1]]) + scale * np.array([-1, -1, 1, 1])
+    others = np.asarray(taken)
+    shared = np.minimum(boxes[:, None, 2:], others[:, 2:]) - np.maximum(boxes[:, None, :2], others[:, :2])  # (P, N, 2)
+    covered = shared.clip(0).prod(axis=2).sum(axis=1)
+    is_outside = (boxes[:, :2] < inside[:2]).any(axis=1) | (boxes[:, 2:] > inside[2:]).any(axis=1)
+    best = int(np.argmin(covered + 1e9 * is_outside))
+    return tuple(_PLACES[best].tolist()), boxes[best]
 
 
 def _sign(number: float) -> int:
     return (number > 0) - (number < 0)
 
 
-def _overlap(one: Bbox, other: Bbox) -> float:
-    """Square pixels that two boxes share."""
-    common = Bbox.intersection(one, other)
-    return 0.0 if common is None else common.width * common.height
-
-
 def _notes(frame: pd.DataFrame, x: Cost) -> list[str]:
     notes = [*frame.protocol.unique(), seeds_text(frame.n)]
-    if (frame.n > 1).any():
-        notes.append("Bars: 95% intervals of the mean, Student's t over seeds.")
+    with_bars = set(frame[frame.low.notna()].quantity.unique())
+    if with_bars:
+        pooled = "; of L5 with the spread pooled over the labels" if LOSS in with_bars else ""
+        notes.append(f"Bars: 95% intervals of the mean, Student's t over seeds{pooled}.")
     if (frame.n == 1).any():
         notes.append("Hollow: a single seed, without an interval.")
     is_several = frame.quantity.nunique() > 1

@@ -8,11 +8,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from madbench.analysis.figures.marks import add_lines, add_marks
 from madbench.analysis.figures.style import (
     GREY,
     TITLES,
@@ -83,11 +85,10 @@ def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
 
 def difficulty_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | None = None) -> Figure:
     """The figure of a :func:`difficulty_frame` that is not empty."""
-    labels = list(dict.fromkeys(frame.label))
+    labels = list(frame.label.unique())
     styles = styles or label_styles(labels)
-    variables = {
-        task: _in_order(frame[frame.task == task].variable.unique()) for task in TITLES if task in set(frame.task)
-    }
+    tasks = [task for task in TITLES if task in set(frame.task.unique())]
+    variables = {task: _in_order(frame[frame.task == task].variable.unique()) for task in tasks}
     columns = max(map(len, variables.values()))
     notes = _notes(frame, len(labels))
     fits_inside = 0.185 * len(labels) < _HIGH * len(_first_lines(variables, columns))
@@ -128,16 +129,17 @@ def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], has
     if (limits < 99.95).any():
         axes.plot(limits.index, limits, color=GREY, linewidth=1, linestyle=(0, (6, 2)))
     values = sorted(frame.value.unique())
-    for label, of_label in frame.groupby("label", sort=False):
-        look = styles[label]
-        if has_intervals:
-            for one in of_label[of_label.n > 1].itertuples():
-                axes.plot([one.value] * 2, [one.low, one.high], color=look.color, linewidth=1, alpha=0.6)
-        line = of_label.set_index("value").accuracy.reindex(values)  # with a gap where there is no result
-        axes.plot(values, line, clip_on=False, **look.line | {"linewidth": 1.4})
-        for is_single, points in of_label.groupby(of_label.n == 1):
-            mark = look.mark(bool(is_single)) | {"markersize": 4.5}
-            axes.plot(points.value, points.accuracy, linestyle="", clip_on=False, **mark)
+    labels = list(frame.label.unique())
+    colors = [styles[label].color for label in frame.label]
+    if has_intervals:
+        bars = [[(one.value, one.low), (one.value, one.high)] for one in frame.itertuples()]
+        add_lines(axes, bars, [{"color": color, "linewidth": 1, "alpha": 0.6} for color in colors])
+    table = frame.pivot(index="value", columns="label", values="accuracy")[labels]  # NaN where there is no result
+    lines = [np.column_stack([values, of_label]) for of_label in table.to_numpy().T]
+    add_lines(axes, lines, [styles[label].line | {"linewidth": 1.4} for label in labels], clip_on=False)
+    looks = [styles[label].mark(n == 1) | {"markersize": 4.5} for label, n in zip(frame.label, frame.n)]
+    add_marks(axes, frame[["value", "accuracy"]].to_numpy(), looks, clip_on=False)
+    axes.autoscale_view()
     if all(value >= 1 for value in values) and values[-1] >= 4 * values[0]:
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())

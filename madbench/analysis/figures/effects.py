@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,6 +12,7 @@ from matplotlib.lines import Line2D
 
 from madbench.analysis.attribution import LEVEL
 from madbench.analysis.attribution_table import LOSS, AttributionTable
+from madbench.analysis.figures.marks import add_lines, add_marks, add_rows
 from madbench.analysis.figures.style import (
     COLORS,
     GREY,
@@ -82,8 +84,7 @@ def effects_figure(frame: pd.DataFrame) -> Figure:
             axes.set_xlim(-limit, limit)
             if interactions:
                 axes.axhline(len(factors) - 0.25, color=GREY, linewidth=0.8)
-        drawn[0].set_yticks([*places.values()], [*places])
-        drawn[0].set_ylim(max(places.values()) + 0.6, -0.6)
+        add_rows(drawn, columns, places)
         add_texts(figure, "What each factor is worth", notes)
         add_legend(figure, _handles(frame), free, is_below=True)
         return settle(figure)
@@ -92,28 +93,31 @@ def effects_figure(frame: pd.DataFrame) -> Figure:
 def _draw(axes: Axes, frame: pd.DataFrame, places: dict[str, float], limit: float) -> None:
     """One quantity; an interval that goes beyond ``limit`` ends in an arrow there."""
     axes.axvline(0, color="black", linewidth=0.8)
-    for i, place in enumerate(places.values()):
-        if i % 2 == 0:
-            axes.axhspan(place - 0.5, place + 0.5, color="#f2f2f2", linewidth=0, zorder=0)
-    for one in frame.itertuples():
-        place = places[one.row]
-        if one.kind == "pair":
-            axes.plot([one.difference], [place + 0.3], "o", color=_PAIR, markersize=3, mew=0, alpha=0.8)
+    pairs = frame[frame.kind == "pair"]
+    points = [(x, places[row] + 0.3) for row, x in zip(pairs.row, pairs.difference)]
+    add_marks(axes, points, [{"color": _PAIR, "marker": "o", "markersize": 3}] * len(points), edge=0, alpha=0.8)
+    estimates = list(frame[frame.kind != "pair"].itertuples())
+    lines, line_looks, arrows, arrow_looks = [], [], [], []
+    for one in estimates:
+        if math.isnan(one.low):
             continue
-        has_interval = not math.isnan(one.low)
-        color = _CLAIMED if one.p_holm <= LEVEL else GREY
-        if has_interval:
-            axes.plot([max(one.low, -limit), min(one.high, limit)], [place, place], color=color, linewidth=1.6)
-            for end, marker in ((one.low, "<"), (one.high, ">")):
-                if abs(end) > limit:
-                    axes.plot([math.copysign(limit, end)], [place], marker, color=color, markersize=5, clip_on=False)
-        axes.plot([one.difference], [place], **_look(one.p_holm <= LEVEL, has_interval))
+        place, color = places[one.row], _CLAIMED if one.p_holm <= LEVEL else GREY
+        lines.append([(max(one.low, -limit), place), (min(one.high, limit), place)])
+        line_looks.append({"color": color, "linewidth": 1.6})
+        for end, marker in ((one.low, "<"), (one.high, ">")):
+            if abs(end) > limit:
+                arrows.append((math.copysign(limit, end), place))
+                arrow_looks.append({"color": color, "marker": marker, "markersize": 5})
+    add_lines(axes, lines, line_looks)
+    add_marks(axes, arrows, arrow_looks, clip_on=False)
+    looks = [_look(one.p_holm <= LEVEL, not math.isnan(one.low)) for one in estimates]
+    add_marks(axes, [(one.difference, places[one.row]) for one in estimates], looks)
 
 
-def _look(is_claimed: bool, has_interval: bool) -> dict[str, object]:
+def _look(is_claimed: bool, has_interval: bool) -> dict[str, Any]:
     """The marker of an estimate: filled where an effect may be claimed, a cross where it has no interval."""
     if not has_interval:
-        return {"marker": "x", "color": GREY, "markersize": 5, "linestyle": ""}
+        return {"marker": "x", "color": GREY, "markersize": 5}
     color = _CLAIMED if is_claimed else GREY
     return {"marker": "s", "color": color, "markersize": 6, "markerfacecolor": color if is_claimed else "white"}
 
@@ -137,7 +141,7 @@ def _handles(frame: pd.DataFrame) -> list[Line2D]:
         ("no interval", estimates.low.isna().any(), (False, False)),
     ):
         if is_there:
-            line = {"linewidth": 1.6, "linestyle": "-"} if look[1] else {}
+            line = {"linewidth": 1.6} if look[1] else {"linestyle": ""}
             handles.append(Line2D([], [], **_look(*look) | line, label=texts))
     handles.append(Line2D([], [], color=_PAIR, marker="o", markersize=3, ls="", mew=0, label="a pair of labels"))
     return handles

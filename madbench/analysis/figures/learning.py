@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
+from madbench.analysis.figures.marks import add_bands, add_lines, add_marks
 from madbench.analysis.figures.style import (
     TITLES,
     LabelStyle,
@@ -67,7 +69,8 @@ def learning_frame(collected: pd.DataFrame, read: Callable[[str], Run], protocol
             split = next((split for split in _ACCURACIES if f"{split}_loss" in row), None)
             if split is None:
                 continue
-            numbers = {"accuracy": 100 * row[f"{split}_{_ACCURACIES[split]}"], "loss": row[f"{split}_loss"], "train_loss": row["train_loss"]}
+            accuracy = 100 * row[f"{split}_{_ACCURACIES[split]}"]
+            numbers = {"accuracy": accuracy, "loss": row[f"{split}_loss"], "train_loss": row["train_loss"]}
             rows.append(base | {"split": split, "epoch": row["epoch"], "step": row["step"]} | numbers)
     return pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
 
@@ -83,9 +86,9 @@ def learning_figure(
     frame = frame.replace([math.inf, -math.inf], math.nan).dropna(subset=y)
     if frame.empty:
         raise NothingToDrawError("no run was evaluated even once: there is no curve to draw")
-    labels = list(dict.fromkeys(frame.label))
+    labels = list(frame.label.unique())
     styles = styles or label_styles(labels)
-    tasks = [task for task in TITLES if task in set(frame.task)]
+    tasks = [task for task in TITLES if task in set(frame.task.unique())]
     notes = _notes(frame, y, len(labels))
     columns = min(3, len(tasks))
     lines = -(-len(tasks) // columns)
@@ -95,10 +98,7 @@ def learning_figure(
         figure = new_figure("learning", width, height)
         drawn, free = panels(figure, len(tasks), columns, sharey=y == "accuracy")
         for axes, task in zip(drawn, tasks):
-            of_task = frame[frame.task == task]
-            for label in labels:
-                of_label = of_task[of_task.label == label]
-                _draw(axes, [run for _, run in of_label.groupby("seed")], y, styles[label], len(labels) <= _MOST_BANDS)
+            _draw(axes, frame[frame.task == task], y, styles, len(labels) <= _MOST_BANDS)
             axes.set_title(TITLES[task])
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             axes.set_xlim(left=0)
@@ -115,21 +115,32 @@ def learning_figure(
         return settle(figure)
 
 
-def _draw(axes: Axes, runs: list[pd.DataFrame], y: Quantity, look: LabelStyle, has_band: bool) -> None:
-    """One label."""
-    finished = [run.set_index("step")[y] for run in runs if (run.status == "finished").all()]
-    for run in runs:
-        if (run.status != "finished").any():
-            axes.plot(run.step, run[y], color=look.color, linewidth=0.8)
-            axes.plot(run.step.iloc[-1:], run[y].iloc[-1:], "x", color=look.color)
-    if not finished:
-        return
-    values = pd.concat(finished, axis=1).sort_index().ffill()
-    if len(finished) > 1 and has_band:
-        low, high = values.min(axis=1), values.max(axis=1)
-        axes.fill_between(values.index, low, high, color=look.color, alpha=0.15, linewidth=0)
-    means = values.mean(axis=1)
-    axes.plot(means.index, means, **look.line | look.mark(len(finished) == 1), markevery=[-1], clip_on=False)
+def _draw(axes: Axes, frame: pd.DataFrame, y: Quantity, styles: Mapping[str, LabelStyle], has_bands: bool) -> None:
+    """One task."""
+    is_finished = frame.status == "finished"
+    diverged = [run for _, run in frame[~is_finished].groupby(["label", "seed"], sort=False)]
+    colors = [styles[run.label.iloc[0]].color for run in diverged]
+    curves = [run[["step", y]].to_numpy(float) for run in diverged]
+    add_lines(axes, curves, [{"color": color, "linewidth": 0.8} for color in colors])
+    crosses = [{"color": color, "marker": "x", "markersize": 6} for color in colors]
+    add_marks(axes, [curve[-1] for curve in curves], crosses)
+
+    finished = frame[is_finished]
+    labels = list(finished.label.unique())
+    table = finished.pivot(index="step", columns=["label", "seed"], values=y)
+    lines, ends, bands, banded = [], [], [], []
+    for label in labels:
+        values = table[label].dropna(how="all").ffill()
+        steps, seeds = values.index.to_numpy(float), values.to_numpy()
+        lines.append(np.column_stack([steps, np.nanmean(seeds, axis=1)]))
+        ends.append(styles[label].mark(seeds.shape[1] == 1))
+        if seeds.shape[1] > 1 and has_bands:
+            bands.append(np.column_stack([steps, np.nanmin(seeds, axis=1), np.nanmax(seeds, axis=1)]))
+            banded.append(styles[label].color)
+    add_bands(axes, bands, banded)
+    add_lines(axes, lines, [styles[label].line for label in labels], clip_on=False)
+    add_marks(axes, [line[-1] for line in lines], ends, clip_on=False)
+    axes.autoscale_view()
 
 
 def _notes(frame: pd.DataFrame, y: Quantity, labels: int) -> list[str]:

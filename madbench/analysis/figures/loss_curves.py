@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
+from madbench.analysis.figures.marks import add_bands, add_lines, add_marks
 from madbench.analysis.figures.style import (
     LabelStyle,
     add_texts,
@@ -44,19 +46,18 @@ def loss_curve_figure(
     evaluated = numbers.dropna(subset=["evaluation", "train_loss", "validation_loss"])
     if evaluated.empty:
         raise NothingToDrawError("no run was evaluated even once: there is no curve to draw")
-    runs = {
-        label: [evaluated[evaluated.id == run_id] for run_id in of_label.id.unique()]
-        for label, of_label in curves.groupby("label", sort=False)
-    }
+    ids = curves.drop_duplicates("id").groupby("label", sort=False).id.agg(list)
+    of_run = dict(list(evaluated.groupby("id")))
+    runs = {label: [of_run.get(run_id, evaluated.iloc[:0]) for run_id in of_label] for label, of_label in ids.items()}
     losses = {label: _mean_l5(of_label) for label, of_label in runs.items()}
     styles = styles or label_styles(runs)
     by_loss = sorted(runs, key=losses.__getitem__)
     with style():
         figure = new_figure("loss", 10, max(4.6, 1.8 + 0.2 * len(runs)))
         left, right = figure.subplots(1, 2, sharex=True, sharey=True)
-        for label in reversed(by_loss):
-            _draw(left, runs[label], x, "train_loss", LAST_EVALUATIONS, styles[label].line)
-            _draw(right, runs[label], x, "validation_loss", 1, styles[label].line)
+        drawn = {label: runs[label] for label in reversed(by_loss)}
+        _draw(left, drawn, x, "train_loss", LAST_EVALUATIONS, styles)
+        _draw(right, drawn, x, "validation_loss", 1, styles)
         if log_x:
             left.set_xscale("log")
         else:
@@ -82,32 +83,48 @@ def loss_curve_figure(
         return settle(figure)
 
 
-def _draw(axes: Axes, runs: list[pd.DataFrame], x: XAxis, loss: str, window: int, line: dict[str, Any]) -> None:
-    """One label: as it is thin, the mean of ``window`` evaluations thick, the range of its seeds as a band."""
-    thin = {"color": line["color"], "linewidth": 0.7, "alpha": 0.5}
-    finished = []
-    for run in runs:
-        if _is_finished(run):
-            finished.append(run.set_index("evaluation"))
-        else:
-            axes.plot(run[x], run[loss], **thin)
-            axes.plot(run[x].iloc[-1:], run[loss].iloc[-1:], "x", color=line["color"])
-    if not finished:
-        return
-    times = pd.concat([run[x] for run in finished], axis=1).mean(axis=1)
-    raw = pd.concat([run[loss] for run in finished], axis=1)
-    if len(raw) <= window:
-        window = 1
-    smooth = raw.rolling(window, center=True).mean()
-    if window > 1:
-        axes.plot(times, raw.mean(axis=1), **thin)
-    if len(finished) > 1:
-        axes.fill_between(times, smooth.min(axis=1), smooth.max(axis=1), color=line["color"], alpha=0.15, linewidth=0)
-    axes.plot(times, smooth.mean(axis=1), **line)
+def _draw(
+    axes: Axes,
+    runs: Mapping[str, list[pd.DataFrame]],
+    x: XAxis,
+    loss: str,
+    window: int,
+    styles: Mapping[str, LabelStyle],
+) -> None:
+    """A label as it is thin, the mean of ``window`` evaluations thick, the range of its seeds as a band."""
+    lines, looks, bands, banded, crosses, crossed = [], [], [], [], [], []
+    for label, of_label in runs.items():
+        color = styles[label].color
+        thin = {"color": color, "linewidth": 0.7, "alpha": 0.5}
+        for run in of_label:
+            if not _is_finished(run) and len(run):
+                lines.append(run[[x, loss]].to_numpy(float))
+                looks.append(thin)
+                crosses.append(lines[-1][-1])
+                crossed.append({"color": color, "marker": "x", "markersize": 6})
+        finished = [run for run in of_label if _is_finished(run)]
+        if not finished:
+            continue
+        table = pd.concat(finished).pivot(index="evaluation", columns="id", values=[x, loss])
+        times, raw = table[x].mean(axis=1).to_numpy(), table[loss]
+        width = window if len(raw) > window else 1
+        smooth = raw.rolling(width, center=True).mean() if width > 1 else raw
+        if width > 1:
+            lines.append(np.column_stack([times, raw.mean(axis=1)]))
+            looks.append(thin)
+        lines.append(np.column_stack([times, smooth.mean(axis=1)]))
+        looks.append(styles[label].line)
+        if len(finished) > 1:
+            bands.append(np.column_stack([times, smooth.min(axis=1), smooth.max(axis=1)]))
+            banded.append(color)
+    add_bands(axes, bands, banded)
+    add_lines(axes, lines, looks)
+    add_marks(axes, crosses, crossed)
+    axes.autoscale_view()
 
 
 def _is_finished(run: pd.DataFrame) -> bool:
-    return (run.status == "finished").any()
+    return len(run) > 0 and run.status.iloc[0] == "finished"
 
 
 def _y_limits(evaluated: pd.DataFrame) -> tuple[float, float]:

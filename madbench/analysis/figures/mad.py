@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from madbench.analysis.figures.marks import add_lines, add_marks, add_rows
 from madbench.analysis.figures.style import (
     GREY,
     SMALLEST,
@@ -37,7 +38,7 @@ TYPES |= dict.fromkeys(("seed", "accuracy", "low", "high"), float) | {"n": int, 
 
 _FEW = 12  # labels of which the panels fit in two rows
 _REFERENCES = {"ceiling": {"linestyle": (0, (6, 2))}, "chance": {"linestyle": (0, (1, 1.5))}}
-_PUBLISHED = {"marker": "D", "markersize": 4.5, "markerfacecolor": "none", "markeredgecolor": GREY, "linestyle": ""}
+_PUBLISHED = {"marker": "D", "markersize": 4.5, "markerfacecolor": "none", "color": GREY}
 
 
 def mad_frame(
@@ -107,8 +108,7 @@ def mad_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | None = No
         for axes in drawn[(lines - 1) * columns :]:
             axes.set_xlabel("accuracy, %")
         drawn[0].set(xlim=(-5, 105), xticks=[0, 25, 50, 75, 100])
-        drawn[0].set_yticks(range(len(labels)), labels)
-        drawn[0].set_ylim(len(labels) - 0.4, -0.6)
+        add_rows(drawn, columns, {label: i for i, label in enumerate(labels)})
         add_texts(figure, "MAD: accuracy by task and label", notes)
         add_legend(figure, _handles(frame), free, is_below=True)
         return settle(figure)
@@ -118,28 +118,33 @@ def _draw(axes: Axes, frame: pd.DataFrame, labels: Sequence[str], styles: Mappin
     """One task."""
     for mark, of_mark in frame[frame.label == ""].groupby("mark"):
         axes.axvline(of_mark.accuracy.iloc[0], color=GREY, linewidth=1, **_REFERENCES[mark])
-    marks = dict(list(frame.groupby(["label", "mark"]).accuracy))
-    nothing = pd.Series(dtype=float)
-    means = {mean.label: mean for mean in frame[frame.mark == "mean"].itertuples()}
-    for i, label in enumerate(labels):
-        if i % 2 == 0:
-            axes.axhspan(i - 0.5, i + 0.5, color="#f2f2f2", linewidth=0, zorder=0)
-        mean = means[label]
-        seeds, published = (marks.get((label, mark), nothing) for mark in ("seed", "published"))
-        color = styles[label].color
-        if mean.n > 1 or mean.state:
-            axes.plot(seeds, [i + 0.32] * len(seeds), "o", color=color, markersize=3, alpha=0.6, mew=0)
-        if not math.isnan(mean.low):
-            axes.plot([max(mean.low, -5), min(mean.high, 105)], [i, i], color=color, linewidth=1.6)
+    places = {label: i for i, label in enumerate(labels)}
+    of_mark = dict(list(frame[frame.label != ""].groupby("mark")))
+    means = list(of_mark["mean"].itertuples())
+    shows_seeds = {mean.label for mean in means if mean.n > 1 or mean.state}
+    seeds = of_mark.get("seed", frame.iloc[:0])
+    seeds = seeds[seeds.label.isin(shows_seeds)]
+    seed_looks = [{"color": styles[label].color, "marker": "o", "markersize": 3} for label in seeds.label]
+    add_marks(axes, [(x, places[label] + 0.32) for label, x in zip(seeds.label, seeds.accuracy)], seed_looks, 0, 0.6)
+    with_interval = [mean for mean in means if not math.isnan(mean.low)]
+    rows = [places[mean.label] for mean in with_interval]
+    bars = [[(max(mean.low, -5), y), (min(mean.high, 105), y)] for mean, y in zip(with_interval, rows)]
+    add_lines(axes, bars, [{"color": styles[mean.label].color, "linewidth": 1.6} for mean in with_interval])
+    known = [mean for mean in means if not mean.state]
+    mean_looks = [styles[mean.label].mark(mean.n == 1) for mean in known]
+    add_marks(axes, [(mean.accuracy, places[mean.label]) for mean in known], mean_looks)
+    published = of_mark.get("published", frame.iloc[:0])
+    published_at = dict(zip(published.label, published.accuracy))
+    points = [(x, places[label] - 0.26) for label, x in published_at.items()]
+    add_marks(axes, points, [_PUBLISHED] * len(points))
+    for mean in means:
         if not mean.state:
-            axes.plot([mean.accuracy], [i], linestyle="", **styles[label].mark(mean.n == 1))
-        else:
-            place = max((22, 50, 78), key=lambda place: min([abs(place - x) for x in published], default=place < 30))
-            behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
-            look = {"size": SMALLEST, "color": GREY, "style": "italic", "bbox": behind}
-            axes.text(place, i, mean.state, ha="center", va="center", **look)
-        if len(published):
-            axes.plot(published, [i - 0.26], **_PUBLISHED)
+            continue
+        x = published_at.get(mean.label)
+        place = max((22, 50, 78), key=lambda place: place < 30 if x is None else abs(place - x))
+        behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
+        look = {"size": SMALLEST, "color": GREY, "style": "italic", "bbox": behind}
+        axes.text(place, places[mean.label], mean.state, ha="center", va="center", **look)
 
 
 def _handles(frame: pd.DataFrame) -> list[Line2D]:
@@ -156,7 +161,7 @@ def _handles(frame: pd.DataFrame) -> list[Line2D]:
             Line2D([], [], **black, markersize=6, markerfacecolor="white", linestyle="", label="single seed")
         )
     if "published" in marks:
-        handles.append(Line2D([], [], **_PUBLISHED, label="published"))
+        handles.append(Line2D([], [], **_PUBLISHED, linestyle="", label="published"))
     for name, line in _REFERENCES.items():
         if name in marks:
             handles.append(Line2D([], [], color=GREY, linewidth=1, **line, label=name))

@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -161,7 +162,7 @@ def add_legend(figure: Figure, handles: Sequence[Line2D], free: Sequence[Axes] =
     look = {"handlelength": 3.4, "borderaxespad": 0.4, "ncols": min(columns, len(handles))}
     legend = figure.legend(handles=handles, loc=corner, bbox_to_anchor=anchor, **look)
     legend.set_in_layout(False)
-    extent = legend.get_window_extent()
+    extent = legend.get_window_extent(FigureCanvasAgg(figure).get_renderer())
     inches = {"below": extent.height / figure.dpi} if is_below else {"right": extent.width / figure.dpi}
     _reserve(figure, **{side: 0.08 + size for side, size in inches.items()})
 
@@ -169,7 +170,7 @@ def add_legend(figure: Figure, handles: Sequence[Line2D], free: Sequence[Axes] =
 def settle(figure: Figure) -> Figure:
     """``figure`` with everything in its final place; the last step in making one."""
     figure.get_layout_engine().execute(figure)
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)  # "none" would keep a place holder, for which savefig draws twice
     return figure
 
 

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import pandas as pd
 import pytest
+from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.colors import same_color
+from matplotlib.markers import MarkerStyle
 
 
 @pytest.fixture
@@ -24,11 +28,37 @@ def cells():
 
 @pytest.fixture
 def points():
-    """``points(axes, size)``: the places of all markers of that size in the axes, in the order of drawing."""
+    """``points(axes, size, ...)``: places of the markers of that size, marker and face, each shape in order of drawing."""
 
-    def call(axes, size):
-        lines = [line for line in axes.lines if line.get_marker() != "None" and line.get_markersize() == size]
-        return [(float(x), float(y)) for line in lines for x, y in zip(line.get_xdata(), line.get_ydata())]
+    def call(axes, size, marker=None, face=None):
+        shape = marker and MarkerStyle(marker)
+        outline = marker and shape.get_path().transformed(shape.get_transform()).vertices.tolist()
+        found = []
+        for drawn in axes.collections:
+            if not isinstance(drawn, PathCollection) or drawn.get_sizes().tolist() != [size**2]:
+                continue
+            if marker and drawn.get_paths()[0].vertices.tolist() != outline:
+                continue
+            faces = itertools.cycle(drawn.get_facecolors() if len(drawn.get_facecolors()) else [None])
+            for (x, y), color in zip(drawn.get_offsets().tolist(), faces):
+                if face is None or same_color(color, face):
+                    found.append((x, y))
+        return found
+
+    return call
+
+
+@pytest.fixture
+def lines():
+    """``lines(axes, width)``: x and y of the lines of that width, all without one, in the order of drawing."""
+
+    def call(axes, width=None):
+        found = []
+        for drawn in axes.collections:
+            if isinstance(drawn, LineCollection) and drawn.get_transform() is axes.transData:
+                paths = [path.vertices.T.tolist() for path in drawn.get_paths()]
+                found += [tuple(path) for path, w in zip(paths, drawn.get_linewidths()) if width in (None, w)]
+        return found
 
     return call
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from madbench.analysis.cells import Cell, Column, with_noise
 from madbench.analysis.figures.budget import (
     TYPES,
     budget_figure,
@@ -43,8 +45,7 @@ def synthetic(labels, seed=0):
 def test_means_are_drawn_against_their_cost(frame, points):
     (axes,) = budget_figure(frame).axes
     assert points(axes, 6) == [(1.0, 31.0), (1.36, 50.5), (1.0, 20.0)]
-    hollow = [line.get_xydata().tolist() for line in axes.lines if line.get_markerfacecolor() == "white"]
-    assert hollow == [[[1.0, 20.0]]]
+    assert points(axes, 6, face="white") == [(1.0, 20.0)]
     assert sorted(text.get_text() for text in axes.texts) == ["G", "R-12!", "S"]
 
 
@@ -73,13 +74,37 @@ def test_a_label_with_a_diverged_or_no_whole_seed_has_no_mean(cells, words):
         budget_figure(frame[frame.label != "S"])
 
 
-def test_losses_of_language_models_are_better_where_they_are_lower(language_run):
+def test_losses_of_language_models_are_better_where_they_are_lower(language_run, lines):
     runs = [language_run("S", [3.0, 2.0]), language_run("R", [3.0, 1.0], details={"budget_ratio": 1.2})]
     frame = budget_frame(language_values(runs), "p")
     assert dict(zip(frame.label, frame["mean"])) == {"S": 2.5, "R": 2.0} and set(frame.quantity) == {"loss_l5"}
     (axes,) = budget_figure(frame).axes
-    front = [tuple(line.get_ydata()) for line in axes.lines if line.get_zorder() == 1]
-    assert (2.5, 2.5) in front and (2.5, 2.0) in front
+    front = [heights for _, heights in lines(axes, 1)]
+    assert [2.5, 2.5] in front and [2.5, 2.0] in front
+
+
+def test_losses_have_the_intervals_of_the_table(language_run, words):
+    seeds = {"S": [3.0, 3.1], "R": [2.0, 2.3], "G": [2.5], "S-c": [2.9, 3.0, 3.4], "R-c": [2.0, math.nan]}
+    values = [
+        {"quantity": quantity, "label": label, "seed": seed, "value": value, "budget_ratio": 1.0, "mixer_parameters": 9}
+        for quantity in ("mad_average", "loss_l5")
+        for label, of_label in seeds.items()
+        for seed, value in enumerate(of_label)
+    ]
+    frame = budget_frame(pd.DataFrame(values), "p")
+    of_table = {
+        label: {"l5": Cell(np.mean(xs), np.std(xs, ddof=1) if len(xs) > 1 else math.nan, len(xs), len(xs), len(xs))}
+        for label, xs in seeds.items()
+    }
+    table = with_noise([Column("l5", "L5", 3, "lower", is_pooled=True)], of_table, ())
+    losses = frame[frame.quantity == "loss_l5"].set_index("label")
+    half_widths = {label: row["l5"].half_width for label, row in table.items()}
+    assert dict((losses.high - losses["mean"]).items()) == pytest.approx(half_widths, nan_ok=True)
+    own = frame[frame.quantity == "mad_average"].set_index("label")
+    assert half_widths["S"] == half_widths["R"] < (own.high - own["mean"])["S"] < (own.high - own["mean"])["R"]
+    assert "over seeds; of L5 with the spread pooled over the labels." in words(budget_figure(frame))
+    alone = budget_frame(pd.DataFrame(values[: len(values) // 2]), "p")
+    assert "pooled" not in words(budget_figure(alone))
 
 
 @settings(max_examples=50, deadline=None)
@@ -96,7 +121,7 @@ def test_the_front_holds_just_what_nothing_dominates(points):
     assert [points[label] for label in front] == sorted(best)
 
 
-def test_33_names_cover_no_other_name_and_no_point():
+def test_33_names_cover_no_other_name_and_no_point(points):
     figure = budget_figure(synthetic(expand(["@table1"])))
     (axes,) = figure.axes
     figure.draw_without_rendering()
@@ -104,8 +129,7 @@ def test_33_names_cover_no_other_name_and_no_point():
     assert len(boxes) == 33
     for one, other in itertools.combinations(boxes, 2):
         assert not one.overlaps(other)
-    marks = [line for line in axes.lines if line.get_markersize() == 6 and line.get_marker() != "None"]
-    places = [axes.transData.transform((line.get_xdata()[0], line.get_ydata()[0])) for line in marks]
+    places = axes.transData.transform(points(axes, 6))
     assert not any(box.contains(*place) for box in boxes for place in places)
     assert all(axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 for box in boxes)
 

@@ -44,13 +44,13 @@ def test_one_changed_variable_is_a_panel_with_the_baseline(collected, points):
     assert [list(line.get_ydata()) for line in ceiling] == [[90.0, 90.0]]
 
 
-def test_a_line_has_a_gap_where_a_result_is_missing(collected):
+def test_a_line_has_a_gap_where_a_result_is_missing(collected, lines):
     rows = [({"seq_len": n}, label, [0.5]) for n in (64, 128) for label in ("S", "R")]
     table = collected([({}, "S", [0.5]), ({}, "R", [0.5]), *rows, ({"seq_len": 256}, "S", [0.5])])
     table.loc[(table.label == "R") & table.setting.str.contains("64"), "status"] = "diverged"
     (axes,) = difficulty_figure(difficulty_frame(table, "p")).axes
-    lines = [list(line.get_ydata()) for line in axes.lines if line.get_linewidth() == 1.4]
-    assert lines[0] == [50.0] * 4 and np.isnan(lines[1]).tolist() == [False, True, False, True]
+    (_, first), (_, second) = lines(axes, 1.4)
+    assert first == [50.0] * 4 and np.isnan(second).tolist() == [False, True, False, True]
 
 
 def test_seeds_with_jobs_to_do_and_diverged_settings_are_left_out(collected):

@@ -24,19 +24,19 @@ def test_effects_and_their_pairs_are_rows(frame, points):
     assert set(zip(pairs.given, pairs.without)) == {("S-c", "S"), ("R-c", "R")}
 
 
-def test_only_what_may_be_claimed_is_filled(frame, words):
+def test_only_what_may_be_claimed_is_filled(frame, points, words):
     (axes,) = effects_figure(frame).axes
-    faces = [line.get_markerfacecolor() != "white" for line in axes.lines if line.get_marker() == "s"]
-    effects = frame[frame.kind == "effect"]
-    assert faces == (effects.p_holm <= 0.05).tolist() and any(faces)
+    effects = frame[frame.kind == "effect"].reset_index(drop=True)
+    is_filled = [(x, y) not in points(axes, 6, "s", "white") for x, y in points(axes, 6, "s")]
+    assert is_filled == (effects.p_holm <= 0.05).tolist() and any(is_filled)
     assert "Filled: p of at most 0.05 after Holm" in words(effects_figure(frame))
 
 
-def test_one_pair_of_one_seed_is_a_cross_without_interval(cells, words):
+def test_one_pair_of_one_seed_is_a_cross_without_interval(cells, points, lines, words):
     single = effects_frame(attribution_table(cells({("S", "compression"): [1.0], ("S-c", "compression"): [5.0]})), "p")
     figure = effects_figure(single)
     (axes,) = figure.axes
-    assert [list(line.get_xdata()) for line in axes.lines if line.get_marker() == "x"] == [[4.0]]
+    assert points(axes, 5, "x") == [(4.0, 0.0)] and not lines(axes)
     assert "Bars" not in words(figure) and "Filled" not in words(figure)
 
 
@@ -51,12 +51,12 @@ def test_interactions_beyond_the_noise_are_below_a_line(cells, words):
     assert "a x b, below the line" in words(figure)
 
 
-def test_an_interval_beyond_the_axis_ends_in_arrows(frame):
+def test_an_interval_beyond_the_axis_ends_in_arrows(frame, points, lines):
     frame.loc[frame.kind == "effect", ["low", "high"]] = [-1000.0, 1000.0]
     (axes,) = effects_figure(frame).axes
     limit = axes.get_xlim()[1]
-    arrows = [line for line in axes.lines if line.get_marker() in ("<", ">")]
-    assert limit < 100 and sorted(line.get_xdata()[0] for line in arrows) == [-limit, -limit, limit, limit]
+    assert limit < 100 and lines(axes, 1.6) == [([-limit, limit], [place, place]) for place in (0, 1)]
+    assert points(axes, 5, "<") == [(-limit, 0), (-limit, 1)] and points(axes, 5, ">") == [(limit, 0), (limit, 1)]
 
 
 def test_losses_have_an_axis_of_their_own(cells):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.collections import PolyCollection
 
 from madbench.analysis.figures.learning import TYPES, learning_figure, learning_frame
 from madbench.analysis.frames import read_frame, write_frame
@@ -34,11 +35,7 @@ def stored():
     return call
 
 
-def lines(axes):
-    return [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines]
-
-
-def test_the_chosen_run_of_the_first_setting_is_drawn(stored):
+def test_the_chosen_run_of_the_first_setting_is_drawn(stored, points, lines):
     frame = learning_frame(
         *stored(
             [
@@ -53,7 +50,7 @@ def test_the_chosen_run_of_the_first_setting_is_drawn(stored):
     assert frame.id.tolist() == ["b", "b"] and frame.accuracy.tolist() == [10.0, 50.0]
     (axes,) = learning_figure(frame).axes
     assert lines(axes) == [([10, 20], [10.0, 50.0])]
-    assert axes.lines[0].get_markerfacecolor() == "white"  # a single seed
+    assert points(axes, 6) == points(axes, 6, face="white") == [(20.0, 50.0)]  # a single seed
     (axes,) = learning_figure(frame, "loss").axes
     assert lines(axes) == [([10, 20], [2.0, 1.0])] and axes.get_ylabel() == "loss, nats per target"
 
@@ -64,25 +61,25 @@ def test_rows_without_an_evaluation_are_skipped(stored):
     assert learning_frame(collected, read, "p").step.tolist() == [10, 20]
 
 
-def test_seeds_are_a_mean_and_a_band_and_one_that_stopped_keeps_its_value(stored, words):
+def test_seeds_are_a_mean_and_a_band_and_one_that_stopped_keeps_its_value(stored, points, lines, words):
     frame = learning_frame(
         *stored([("a", "S", 0, "{}", 1, "finished", [0.2, 1.0]), ("b", "S", 1, "{}", 1, "finished", [0.1, 0.2, 0.4])]), "p"
     )
     figure = learning_figure(frame)
     (axes,) = figure.axes
     assert lines(axes) == [([10, 20, 30], pytest.approx([15.0, 60.0, 70.0]))]
-    (band,) = axes.collections
+    assert points(axes, 6, face="white") == [] and points(axes, 6) == [(30.0, pytest.approx(70.0))]
+    (band,) = (drawn for drawn in axes.collections if isinstance(drawn, PolyCollection))
     assert (band.get_paths()[0].vertices[:, 1].min(), band.get_paths()[0].vertices[:, 1].max()) == (10.0, 100.0)
     assert "keeps its last value" in words(figure) and "n = 2 seeds." in words(figure)
 
 
-def test_a_seed_of_which_no_run_finished_ends_in_a_cross(stored, words):
+def test_a_seed_of_which_no_run_finished_ends_in_a_cross(stored, points, lines, words):
     rows = [("a", "S", 0, "{}", 1, "finished", [0.2, 0.4]), ("b", "S", 1, "{}", 1, "diverged", [0.3])]
     frame = learning_frame(*stored(rows), "p")
     figure = learning_figure(frame)
     (axes,) = figure.axes
-    crosses = [line for line in axes.lines if line.get_marker() == "x"]
-    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in crosses] == [([10], [30.0])]
+    assert points(axes, 6, "x") == [(10.0, 30.0)]
     assert ([10, 20], [20.0, 40.0]) in lines(axes) and "Cross: diverged." in words(figure)
 
 

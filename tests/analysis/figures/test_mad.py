@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.lines import TICKLEFT
 from scipy import stats
 
 from madbench.analysis.figures.mad import mad_figure, mad_frame
@@ -12,7 +15,7 @@ from madbench.tasks import TASK_NAMES
 NAN = float("nan")
 
 
-def test_a_row_has_the_mean_its_interval_and_every_seed(cells, points):
+def test_a_row_has_the_mean_its_interval_and_every_seed(cells, points, lines):
     seeds = {("S", "memorization"): [20.0, 26.0, 35.0], ("R-c", "memorization"): [50.0, 52.0, 54.0]}
     frame = mad_frame(cells(seeds), "p")
     (axes,) = mad_figure(frame).axes
@@ -20,17 +23,16 @@ def test_a_row_has_the_mean_its_interval_and_every_seed(cells, points):
     assert [x for x, _ in points(axes, 3)] == [value for of_label in seeds.values() for value in of_label]
     assert points(axes, 6) == [(27.0, 0.0), (52.0, 1.0)]
     half = stats.t.ppf(0.975, 2) * 2 / math.sqrt(3)
-    interval = [line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_linewidth() == 1.6][-1]
-    assert list(interval.get_xdata()) == pytest.approx([52 - half, 52 + half])
+    assert lines(axes, 1.6)[-1] == (pytest.approx([52 - half, 52 + half]), [1, 1])
 
 
-def test_a_single_seed_is_hollow_and_has_no_interval(cells, words):
+def test_a_single_seed_is_hollow_and_has_no_interval(cells, points, lines, words):
     frame = mad_frame(cells({("S", "memorization"): [20.0], ("R", "memorization"): [20.0, None]}), "p")
     means = frame[frame.mark == "mean"]
     assert means.n.tolist() == [1, 1] and means.low.isna().all()
     figure = mad_figure(frame)
     (axes,) = figure.axes
-    assert [line.get_markerfacecolor() for line in axes.lines] == ["white", "white"]
+    assert points(axes, 6) == points(axes, 6, face="white") == [(20.0, 0.0), (20.0, 1.0)] and not lines(axes)
     assert "Hollow: a single seed" in words(figure) and "Bars" not in words(figure) and "n = 1 seed." in words(figure)
 
 
@@ -70,7 +72,20 @@ def test_references_are_drawn_where_they_are_known(cells, words):
     assert {line.get_xdata()[0] for line in axes.lines if list(line.get_ydata()) == [0, 1]} == {90.0, 6.25}
 
 
-def test_a_label_keeps_its_style_among_others(cells):
+def test_a_label_keeps_its_style_among_others(cells, points):
     looks = label_styles(["S", "R", "G"])
-    (axes,) = mad_figure(mad_frame(cells({("G", "compression"): [20.0]}), "p"), looks).axes
-    assert [line.get_color() for line in axes.lines] == [looks["G"].color]
+    (axes,) = mad_figure(mad_frame(cells({("G", "compression"): [20.0, 22.0]}), "p"), looks).axes
+    assert points(axes, 6, looks["G"].marker, looks["G"].color) == points(axes, 6) == [(21.0, 0.0)]
+
+
+def test_a_panel_beside_the_first_has_the_same_rows(cells):
+    table = cells({(label, task): [20.0] for label in ("S", "R", "G") for task in TASK_NAMES[:2]})
+    first, second = mad_figure(mad_frame(table, "p")).axes
+    shades, grid = (
+        [np.unique(path.vertices[:, 1]).mean() for path in drawn.get_paths()]
+        for drawn in second.collections
+        if isinstance(drawn, PolyCollection | LineCollection)
+    )
+    (ticks,) = (line for line in second.lines if line.get_marker() == TICKLEFT)
+    assert list(first.get_yticks()) == grid == list(ticks.get_ydata()) == [0, 1, 2] and shades == [0, 2]
+    assert first.get_ylim() == second.get_ylim() == (2.6, -0.6) and not second.yaxis.get_visible()
