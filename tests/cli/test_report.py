@@ -3,12 +3,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 import webbrowser
 
 import pytest
 
 from madbench.cli import report
 from madbench.jobs import Record
+from madbench.run_index import RunIndex
 from madbench.runs import Store
 from madbench.sweeps.plan import plan
 from madbench.sweeps.profile import load_profile
@@ -47,6 +50,20 @@ def test_it_writes_one_file_and_says_what_is_missing(fill, store, invoke, tiny):
     assert "missing: One seed, which has no interval and claims nothing: S, S-c." in output.stdout
     assert embedded(path)["count"] == 4
     assert [entry.name for entry in os.scandir(store.root) if entry.is_file() and "report" in entry.name] == [path.name]
+
+
+def test_the_folders_of_runs_are_looked_up_once(fill, invoke, tiny, monkeypatch):
+    fill("S", "S-c")
+    calls = []
+    look_up = RunIndex.look_up
+    monkeypatch.setattr(RunIndex, "look_up", lambda *given: calls.append(given) or look_up(*given))
+    assert not invoke(report, "-p", tiny).exception
+    assert len(calls) == 1
+
+
+def test_nothing_that_draws_is_imported_where_the_figures_are_kept():
+    script = "import madbench.report.content, sys; print([name for name in sys.modules if name.startswith('matplotlib')])"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "[]\n"
 
 
 def test_labels_and_the_file_can_be_chosen(fill, invoke, tiny, tmp_path):
