@@ -141,7 +141,7 @@ class Job(JobBase):
         """This job with another label and seed; of many copies the ids cost little."""
         job = Job(label, self.task, self.setting, self.model, self.training, seed, self.fidelity, self.counting)
         start, middle, end = self._text_around
-        vars(job)["id"] = _digest(f"{start}{_CANONICAL.encode(label)}{middle}{_CANONICAL.encode(seed)}{end}")
+        vars(job)["id"] = _digest(f"{start}{_scalar_text(label)}{middle}{_scalar_text(seed)}{end}")
         return job
 
     @functools.cached_property
@@ -159,6 +159,11 @@ def content_id(mapping: dict[str, Any]) -> str:
 
 def _canonical_text(mapping: dict[str, Any]) -> str:
     return _CANONICAL.encode({"schema": SCHEMA, **mapping})
+
+
+@functools.lru_cache(typed=True)
+def _scalar_text(value: str | int) -> str:
+    return _CANONICAL.encode(value)
 
 
 def _digest(text: str) -> str:

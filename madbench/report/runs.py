@@ -89,12 +89,11 @@ def thinned_curves(runs: Sequence[ReportedRun]) -> dict[int, dict[str, list[floa
     return {i: curve for i, curve in curves.items() if curve}
 
 
-def _spread(columns: dict[str, list[Any]], prefix: str, mappings: Sequence[dict[str, Any]]) -> None:
+def _spread(columns: dict[str, list[Any]], prefix: str, mappings: Sequence[Mapping[str, Any]]) -> None:
     """A column for every key of ``mappings``; None where one does not have it."""
-    nothing = dict.fromkeys(itertools.chain.from_iterable(mappings))
-    for name, values in zip(nothing, zip(*((nothing | mapping).values() for mapping in mappings))):
+    for name in dict.fromkeys(itertools.chain.from_iterable(mappings)):
         if prefix or name != "id":  # which a job caches
-            columns[prefix + name] = list(values)
+            columns[prefix + name] = [mapping.get(name) for mapping in mappings]
 
 
 def _column(values: list[Any]) -> dict[str, Any]:
