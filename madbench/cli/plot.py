@@ -82,6 +82,8 @@ def plot(
       madbench plot learning S-c R-cg-q-12o -t in_context_recall --y loss
       madbench plot budget --cost mixer_parameters --output slides
     """
+    from rich.console import Console
+
     from madbench.analysis.figures.files import save_figure
     from madbench.analysis.figures.kinds import KINDS
     from madbench.analysis.frames import NothingToDrawError, write_frame
@@ -96,23 +98,26 @@ def plot(
             choices[kind] = {name: value.value}
     halves = {half for kind in kinds for half in KINDS[kind].halves}
     tasks = _tasks(kinds, halves, tasks, protocol)
-    material = _material(halves, Selection.of(rest, profile, tasks, fidelity, budget, protocol, results))
-    styles = material.styles
+    console = Console(stderr=True)
+    with console.status("reading the runs"):
+        material = _material(halves, Selection.of(rest, profile, tasks, fidelity, budget, protocol, results))
+        styles = material.styles
     reasons = {}
     for kind in kinds:
+        stem = (output or results / "plots") / KINDS[kind].file
+        path = stem.with_name(f"{stem.name}.csv")
         try:
-            frame = KINDS[kind].frame(material)
-            figure = KINDS[kind].draw(frame, styles=styles, **choices.get(kind, {}))
+            with console.status(f"drawing {kind}"):  # nothing may be printed within: it would go to stderr
+                frame = KINDS[kind].frame(material)
+                figure = KINDS[kind].draw(frame, styles=styles, **choices.get(kind, {}))
+                write_frame(frame, path)
+                written = [path, *save_figure(figure, stem)]
         except NothingToDrawError as error:
             if asked:
                 raise StoreError(f"{results}: {kind}: {error}") from error
             reasons[kind] = str(error)
-            continue
-        stem = (output or results / "plots") / KINDS[kind].file
-        path = stem.with_name(f"{stem.name}.csv")
-        write_frame(frame, path)
-        for written in (path, *save_figure(figure, stem)):
-            print(written)
+        else:
+            print(*written, sep="\n")
     for kind, reason in reasons.items():
         print(f"left out: {kind}: {reason}", file=sys.stderr)
     if len(reasons) == len(kinds):

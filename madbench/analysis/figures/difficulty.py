@@ -14,9 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from madbench.analysis.figures.marks import add_lines, add_marks
+from madbench.analysis.figures.marks import add_lines, add_marks, unname_ticks
 from madbench.analysis.figures.style import (
     GREY,
+    PERCENTS,
     TITLES,
     LabelStyle,
     add_legend,
@@ -62,7 +63,7 @@ def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
     """
     chosen = setting_scores(collected)
     whole = chosen[chosen.done == chosen.expected]
-    labels = list(collected.label.unique())
+    places = {label: i for i, label in enumerate(collected.label.unique())}
     settings = {text: json.loads(text) for text in chosen.setting.unique()}
     rows: list[dict[str, Any]] = []
     for task in (name for name in TASK_NAMES if name in set(chosen.task)):
@@ -71,11 +72,14 @@ def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
         changes = {text: _change(settings[text], baseline) for text in of_task.setting.unique()}
         for variable in dict.fromkeys(name for change in changes.values() if len(change) == 1 for name in change):
             values = {text: settings[text][variable] for text, change in changes.items() if set(change) <= {variable}}
-            found = of_task[of_task.setting.isin(values)].groupby(["label", "setting"], sort=False)
-            for (label, text), seeds in sorted(found, key=lambda one: (labels.index(one[0][0]), values[one[0][1]])):
-                if seeds.accuracy.notna().all():
-                    numbers = dict(zip(("accuracy", "low", "high"), mean_interval(seeds.accuracy.to_numpy())))
-                    numbers |= {"ceiling": seeds.ceiling.mean(), "n": len(seeds)}
+            found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+            for one in of_task[of_task.setting.isin(values)].itertuples():
+                found.setdefault((one.label, one.setting), []).append((one.accuracy, one.ceiling))
+            for label, text in sorted(found, key=lambda key: (places[key[0]], values[key[1]])):
+                accuracies, ceilings = np.transpose(found[label, text])
+                if not np.isnan(accuracies).any():
+                    numbers = dict(zip(("accuracy", "low", "high"), mean_interval(accuracies)))
+                    numbers |= {"ceiling": ceilings.mean(), "n": len(accuracies)}
                     base = {"protocol": protocol, "task": task, "variable": variable, "value": values[text]}
                     rows.append(base | {"label": label} | numbers)
     frame = pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
@@ -105,9 +109,11 @@ def difficulty_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | No
                 drawn = frame[(frame.task == task) & (frame.variable == variable)]
                 _draw(axes, drawn, styles, len(labels) <= _FEW)
                 axes.set_xlabel(_NAMES.get(variable, variable))
+            for axes in line[1 : len(of_task)]:
+                unname_ticks(axes, PERCENTS)
             for axes in line[len(of_task) :]:
                 axes.set_axis_off()
-        grid[0, 0].set(ylim=(-3, 103), yticks=[0, 25, 50, 75, 100])
+        grid[0, 0].set(ylim=(-3, 103), yticks=PERCENTS)
         add_texts(figure, "MAD: accuracy against difficulty", notes)
         handles = label_handles(styles, labels)
         if fits_inside:

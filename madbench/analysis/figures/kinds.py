@@ -45,9 +45,9 @@ class Kind:
 
 def _mad(material: Material) -> pd.DataFrame:
     made = material.mad
-    settings = {(job.task, json.dumps(job.setting, sort_keys=True)) for job in made.jobs}
+    settings = material.collected[["task", "setting"]].drop_duplicates()
     chances: dict[str, list[float]] = {}
-    for task, setting in sorted(settings):
+    for task, setting in sorted(zip(settings.task, settings.setting)):
         made_setting = make_setting(task, json.loads(setting), f"setting of {task}")
         chances.setdefault(task, []).append(100 * chance(task, made_setting))
     means = {task: sum(of_task) / len(of_task) for task, of_task in chances.items()}
@@ -90,9 +90,9 @@ def _budget(material: Material) -> pd.DataFrame:
     parts = []
     if material.experiment:
         first = material.collected[material.collected.status == "finished"].drop_duplicates(["label", "task"])
-        keys = zip(first.label, first.task)
-        read = (material.store.read(run_id).record.details.get("mixer_parameters", float("nan")) for run_id in first.id)
-        parts.append(mad_values(material.cells, dict(zip(keys, read))))
+        details = {run_id: record.details for run_id, record in material.store.records(first.id).items()}
+        counts = [details.get(run_id, {}).get("mixer_parameters", float("nan")) for run_id in first.id]
+        parts.append(mad_values(material.cells, dict(zip(zip(first.label, first.task), counts))))
     if material.language_runs:
         parts.append(language_values(material.language_runs))
     frame = budget_frame(pd.concat(parts, ignore_index=True), material.both_sentences)

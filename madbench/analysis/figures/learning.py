@@ -12,8 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from madbench.analysis.figures.marks import add_bands, add_lines, add_marks
+from madbench.analysis.figures.marks import add_bands, add_lines, add_marks, unname_ticks
 from madbench.analysis.figures.style import (
+    PERCENTS,
     TITLES,
     LabelStyle,
     add_legend,
@@ -105,7 +106,9 @@ def learning_figure(
             if y == "loss":
                 axes.set_ylim(bottom=0)
         if y == "accuracy":
-            drawn[0].set(ylim=(-3, 103), yticks=[0, 25, 50, 75, 100])
+            drawn[0].set(ylim=(-3, 103), yticks=PERCENTS)
+            for axes in (axes for i, axes in enumerate(drawn) if i % columns):
+                unname_ticks(axes, PERCENTS)
         for axes in drawn[::columns]:
             axes.set_ylabel(_AXES[y])
         for axes in drawn[(lines - 1) * columns :]:

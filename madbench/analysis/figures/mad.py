@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 from madbench.analysis.figures.marks import add_lines, add_marks, add_rows
 from madbench.analysis.figures.style import (
     GREY,
+    PERCENTS,
     SMALLEST,
     TITLES,
     LabelStyle,
@@ -72,7 +73,7 @@ def mad_frame(
         begun_labels = set(cells[is_begun].label)
         for label in cells.label.unique():
             seeds = of_labels.get(label, of_task.iloc[:0])
-            finished = seeds.dropna(subset="accuracy")
+            finished = seeds[seeds.accuracy.notna()]
             state = _state(len(seeds), len(seeds) - len(finished), label in begun_labels)
             mean, low, high = (math.nan,) * 3 if state else mean_interval(finished.accuracy.to_numpy())
             base = {"task": task, "label": label}
@@ -107,7 +108,7 @@ def mad_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | None = No
             axes.set_title(TITLES[task], fontweight="bold" if task == MAD_AVERAGE else "normal")
         for axes in drawn[(lines - 1) * columns :]:
             axes.set_xlabel("accuracy, %")
-        drawn[0].set(xlim=(-5, 105), xticks=[0, 25, 50, 75, 100])
+        drawn[0].set(xlim=(-5, 105), xticks=PERCENTS)
         add_rows(drawn, columns, {label: i for i, label in enumerate(labels)})
         add_texts(figure, "MAD: accuracy by task and label", notes)
         add_legend(figure, _handles(frame), free, is_below=True)

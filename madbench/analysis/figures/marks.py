@@ -82,29 +82,29 @@ def add_bands(axes: Axes, bands: Sequence[np.ndarray], colors: Sequence[str]) ->
 
 
 def add_rows(drawn: Sequence[Axes], columns: int, places: Mapping[str, float]) -> None:
-    """The rows of ``drawn``, panels in lines of ``columns`` with a common y axis: names, grid, every second one shaded.
-
-    Only the first panel of a line has matplotlib's own ticks, a row a tick of five artists.
-    """
+    """The rows of ``drawn``, panels in lines of ``columns`` with a common y axis: names, grid, every second one shaded."""
     heights = [*places.values()]
     shades = [[(0, y - 0.5), (1, y - 0.5), (1, y + 0.5), (0, y + 0.5)] for y in heights[::2]]
-    grid = to_rgba(rcParams["grid.color"], rcParams["grid.alpha"]), rcParams["grid.linewidth"]
-    tick = {"marker": TICKLEFT, "markersize": rcParams["ytick.major.size"], "mew": rcParams["ytick.major.width"]}
     for i, axes in enumerate(drawn):
-        beside = {"transform": axes.get_yaxis_transform()}
-        artists: list[Collection] = [PolyCollection(shades, facecolors="#f2f2f2", linewidths=0, zorder=0, **beside)]
+        across = axes.get_yaxis_transform()
+        _place(axes, PolyCollection(shades, facecolors="#f2f2f2", linewidths=0, zorder=0, transform=across))
         if i % columns:
-            lines = [[(0, y), (1, y)] for y in heights]
-            artists.append(LineCollection(lines, colors=grid[0], linewidths=grid[1], zorder=0.5, **beside))
-            ticks = Line2D([0] * len(heights), heights, color="black", linestyle="", clip_on=False, **tick, **beside)
-            ticks.set_in_layout(False)
-            axes.add_artist(ticks)
-            axes.yaxis.set_visible(False)
-        for artist in artists:
-            axes.add_collection(artist, autolim=False)
-            artist.set_in_layout(False)
+            unname_ticks(axes, heights)
     drawn[0].set_yticks(heights, [*places])
     drawn[0].set_ylim(max(heights) + 0.6, -0.6)
+
+
+def unname_ticks(axes: Axes, heights: Sequence[float]) -> None:
+    """A y axis without labels: its grid and its ticks as two artists, of which matplotlib's own have five a tick."""
+    across = axes.get_yaxis_transform()
+    color = to_rgba(rcParams["grid.color"], rcParams["grid.alpha"])
+    grid = [[(0, y), (1, y)] for y in heights]
+    _place(axes, LineCollection(grid, colors=color, linewidths=rcParams["grid.linewidth"], zorder=0.5, transform=across))
+    mark = {"marker": TICKLEFT, "markersize": rcParams["ytick.major.size"], "mew": rcParams["ytick.major.width"]}
+    ticks = Line2D([0] * len(heights), heights, color="black", linestyle="", clip_on=False, transform=across, **mark)
+    ticks.set_in_layout(False)
+    axes.add_artist(ticks)
+    axes.yaxis.set_visible(False)
 
 
 @functools.cache
@@ -115,6 +115,10 @@ def _outline(marker: str) -> Path:
 
 
 def _add(axes: Axes, artist: Collection, points: Points) -> None:
-    axes.add_collection(artist, autolim=False)
-    artist.set_in_layout(False)
+    _place(axes, artist)
     axes.update_datalim(points)
+
+
+def _place(axes: Axes, artist: Collection) -> None:
+    axes.add_collection(artist, autolim=False)
+    artist.set_in_layout(False)  # what is in the axes takes no room beside them

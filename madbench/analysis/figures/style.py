@@ -22,6 +22,9 @@ MARKERS = ("o", "s", "^", "D", "v")
 GREY = "#595959"  # of what is beside the point: references, notes, what is missing
 SMALLEST = 8  # pt, of any text
 
+PERCENTS = (0, 25, 50, 75, 100)
+"""Ticks of an accuracy."""
+
 TITLES = {
     "compression": "compression",
     "fuzzy_in_context_recall": "fuzzy recall",
@@ -168,8 +171,13 @@ def add_legend(figure: Figure, handles: Sequence[Line2D], free: Sequence[Axes] =
 
 
 def settle(figure: Figure) -> Figure:
-    """``figure`` with everything in its final place; the last step in making one."""
+    """``figure`` with everything in its final place; the last step in making one.
+
+    The solver's last digits differ from call to call, and with them would the names of clip paths in an SVG.
+    """
     figure.get_layout_engine().execute(figure)
+    for axes in figure.axes:
+        axes.set_position([round(number, 9) for number in axes.get_position().bounds])
     figure.set_layout_engine(None)  # "none" would keep a place holder, for which savefig draws twice
     return figure
 
