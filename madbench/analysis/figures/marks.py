@@ -74,11 +74,12 @@ def add_lines(axes: Axes, lines: Sequence[Points], looks: Sequence[Mapping[str, 
 
 def add_bands(axes: Axes, bands: Sequence[np.ndarray], colors: Sequence[str]) -> None:
     """Bands of x, low and high (n, 3), below the lines."""
+    if not bands:
+        return
     finite = [band[np.isfinite(band).all(axis=1)] for band in bands]
     outlines = [np.concatenate([band[:, [0, 1]], band[::-1][:, [0, 2]]]) for band in finite]
-    if outlines:
-        faces = [to_rgba(color, 0.15) for color in colors]
-        _add(axes, PolyCollection(outlines, facecolors=faces, linewidths=0, zorder=1), np.concatenate(outlines))
+    faces = [to_rgba(color, 0.15) for color in colors]
+    _add(axes, PolyCollection(outlines, facecolors=faces, linewidths=0, zorder=1), np.concatenate(outlines))
 
 
 def add_rows(drawn: Sequence[Axes], columns: int, places: Mapping[str, float]) -> None:
@@ -97,9 +98,9 @@ def add_rows(drawn: Sequence[Axes], columns: int, places: Mapping[str, float]) -
 def unname_ticks(axes: Axes, heights: Sequence[float]) -> None:
     """A y axis without labels: its grid and its ticks as two artists, of which matplotlib's own have five a tick."""
     across = axes.get_yaxis_transform()
-    color = to_rgba(rcParams["grid.color"], rcParams["grid.alpha"])
+    color, width = to_rgba(rcParams["grid.color"], rcParams["grid.alpha"]), rcParams["grid.linewidth"]
     grid = [[(0, y), (1, y)] for y in heights]
-    _place(axes, LineCollection(grid, colors=color, linewidths=rcParams["grid.linewidth"], zorder=0.5, transform=across))
+    _place(axes, LineCollection(grid, colors=color, linewidths=width, zorder=0.5, transform=across))
     mark = {"marker": TICKLEFT, "markersize": rcParams["ytick.major.size"], "mew": rcParams["ytick.major.width"]}
     ticks = Line2D([0] * len(heights), heights, color="black", linestyle="", clip_on=False, transform=across, **mark)
     ticks.set_in_layout(False)

@@ -83,6 +83,12 @@ def test_a_seed_of_which_no_run_finished_ends_in_a_cross(stored, points, lines, 
     assert ([10, 20], [20.0, 40.0]) in lines(axes) and "Cross: diverged." in words(figure)
 
 
+def test_a_task_of_which_no_run_finished_is_crosses_alone(stored, points, lines):
+    frame = learning_frame(*stored([("a", "S", 0, "{}", 1, "diverged", [0.3, 0.1]), ("b", "R", 0, "{}", 1, "diverged", [])]), "p")
+    (axes,) = learning_figure(frame).axes
+    assert points(axes, 6, "x") == points(axes, 6) == [(20.0, 10.0)] and lines(axes) == [([10, 20], [30.0, 10.0])]
+
+
 def test_the_published_fidelity_is_evaluated_on_test_data(stored, words):
     frame = learning_frame(*stored([("a", "S", 0, "{}", 1, "finished", [0.2])], "test", "batch_macro_accuracy"), "p")
     assert frame.accuracy.tolist() == [20.0]

@@ -4,12 +4,14 @@ import itertools
 import re
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
 from madbench.analysis.figures import style
 from madbench.analysis.figures.files import svg
 from madbench.analysis.figures.mad import mad_figure, mad_frame
+from madbench.analysis.figures.marks import add_bands, add_lines, add_marks
 from madbench.analysis.frames import read_frame, write_frame
 from madbench.errors import ConfigError
 from madbench.labels import expand
@@ -65,3 +67,17 @@ def test_empty_cells_come_back_as_they_were(cells, tmp_path):
     again = read_frame(tmp_path / "mad.csv", TYPES, "accuracies")
     assert again.equals(frame)
     assert set(again.state) == {"", "diverged"}
+
+
+def test_marks_lines_and_bands_may_be_none_or_not_finite():
+    with style.style():
+        axes = style.new_figure("bare", 2, 2).subplots()
+        add_marks(axes, [], [])
+        add_lines(axes, [], [])
+        add_bands(axes, [], [])
+        assert not axes.collections
+        nowhere = np.full((2, 3), np.nan)
+        add_bands(axes, [nowhere, np.array([[0.0, 1.0, 2.0], [3.0, 1.0, 4.0]])], ["black", "black"])
+        axes.autoscale_view()
+    assert axes.dataLim.extents.tolist() == [0.0, 1.0, 3.0, 4.0]
+    assert "<path" in svg(style.settle(axes.get_figure()))
