@@ -203,6 +203,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_script_trains_once_and_again_only_by_force(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).resolve().parents[1]), "OMP_NUM_THREADS": "1"}
