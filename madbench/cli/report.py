@@ -69,7 +69,7 @@ def report(
     with explain_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
-    print(f"{path}: {quantity(len(content))}B, {page.data['count']:,} jobs")
+    print(f"{path}: {quantity(len(content))}B, {page.count:,} jobs")
     for one in page.missing:
         print(f"missing: {one.text}")
         if one.command:

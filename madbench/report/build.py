@@ -41,8 +41,10 @@ class Page:
     tables: list[PageTable]
     factors: PageTable | None
     budget: PageTable
-    data: dict[str, Any]
-    """What the script needs of the runs; JSON has all of it."""
+    count: int
+    """Jobs."""
+    data: dict[str, str]
+    """What the script needs, as JSON texts from :func:`embedded_json`, by name."""
     command: str
     """The command that writes the page again."""
     written: str
@@ -60,8 +62,9 @@ def render(page: Page) -> bytes:
     script = (_FOLDER / "script.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     content = {name: getattr(page, name) for name in page.__dataclass_fields__}
+    data = ",".join(f"{embedded_json(name)}:{text}" for name, text in page.data.items())
     html = environment.get_template("template.html.j2").render(
-        **content | {"data": Markup(embedded_json(page.data))},
+        **content | {"data": Markup(f"{{{data}}}")},
         title=f"madbench report: {page.lead}",
         heading="madbench report",
         sections=_sections(page),

@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from madbench.analysis.attribution_table import AttributionTable, attribution_table, estimate_text
@@ -18,15 +19,17 @@ from madbench.analysis.loss_curves import run_losses
 from madbench.analysis.scores import chosen_runs
 from madbench.analysis.tables import ablation_table
 from madbench.collector import no_collector
+from madbench.devices import available_cores
 from madbench.experiment import caption
 from madbench.jobs import JobBase
 from madbench.language_jobs import LanguageJob
-from madbench.report.build import Page
+from madbench.report.build import Page, embedded_json
 from madbench.report.commands import job_words, language_words, protocol_words
 from madbench.report.facts import TITLES, Stored, facts, lead, tiles
-from madbench.report.figures import page_figures
+from madbench.report.figures import PageFigures
 from madbench.report.findings import page_claims
 from madbench.report.missing import Missing, missing_of_language, missing_of_mad
+from madbench.report.processes import in_processes
 from madbench.report.runs import ReportedRun, allocations, explanations, run_columns, thinned_curves
 from madbench.report.tables import (
     PageTable,
@@ -41,33 +44,38 @@ from madbench.tasks.protocol import load_task
 def page_of(stored: Stored, command: str, written: datetime) -> Page:
     """The report of what is ``stored``."""
     material, experiment, language = stored.material, stored.experiment, stored.language
-    tables: list[PageTable] = []
-    cells = losses = None
-    chosen: set[str] = set()
-    if experiment is not None:
-        cells, collected = material.cells, material.collected
-        chosen = set(chosen_runs(collected).id)
-        tables.append(mad_page_table(ablation_table(cells, experiment.tasks, caption(experiment, collected))))
-    if language:
-        losses = run_losses(language, ())
-        labels = [label for label in stored.labels if label in set(losses.label)]
-        tables.append(language_page_table(language_table(language, labels)))
-    sentences = [material.both_sentences]
-    factors = attribution_table(cells, losses, sentences)
-    claims = findings_table(findings(cells, losses, None, *_options(stored)), sentences)
+    cells = material.cells if experiment else None
+    chosen = set(chosen_runs(material.collected).id) if experiment else set()
     runs = _reported(stored, chosen)
-    figures, not_drawn = page_figures(material, stored.records)
-    with no_collector():
-        data = _data(stored, runs, factors)
+    drawing = PageFigures(material, stored.records)
+    of_runs = {"runs": lambda: _columns(runs), "curves": lambda: _curves(runs, stored.folder)}
+    with in_processes({**of_runs, **drawing.tasks}, available_cores()) as result:
+        tables: list[PageTable] = []
+        losses = None
+        if experiment:
+            table = ablation_table(cells, experiment.tasks, caption(experiment, material.collected))
+            tables.append(mad_page_table(table))
+        if language:
+            losses = run_losses(language, ())
+            labels = [label for label in stored.labels if label in set(losses.label)]
+            tables.append(language_page_table(language_table(language, labels)))
+        sentences = [material.both_sentences]
+        factors = attribution_table(cells, losses, sentences)
+        claims = findings_table(findings(cells, losses, None, *_options(stored)), sentences)
+        head, budget = facts(stored, runs), budget_page_table(allocations(runs))
+        data = {name: embedded_json(value) for name, value in _data(stored, runs, factors).items()}
+        figures, not_drawn = drawing.collect(result)
+        data |= {name: result(name) for name in of_runs}
     return Page(
         lead=lead(stored),
         tiles=tiles(runs),
-        facts=facts(stored, runs),
+        facts=head,
         missing=_missing(stored, not_drawn),
         bad_runs=[run for run in runs if run.record and run.record.status != "finished"],
         tables=tables,
         factors=attribution_page_table(factors) if factors.effects else None,
-        budget=budget_page_table(allocations(runs)),
+        budget=budget,
+        count=len(runs),
         data=data,
         command=command,
         figures=figures,
@@ -97,8 +105,7 @@ def _reported(stored: Stored, chosen: set[str]) -> list[ReportedRun]:
                 words[key] = job_words(stored.experiment, job)
             record = stored.records.get(job.id)
             is_chosen = job.id in chosen
-            curve = _curve(stored, job.id) if record and is_chosen else b""
-            runs.append(ReportedRun(job.id, job, record, is_chosen, curve, words[key]))
+            runs.append(ReportedRun(job.id, job, record, is_chosen, is_chosen, words[key]))
     if stored.language:
         protocol = only_protocol(stored.language)
         again = language_words(stored.language[0], str(stored.store.root))
@@ -107,30 +114,31 @@ def _reported(stored: Stored, chosen: set[str]) -> list[ReportedRun]:
         failed = [run for run in others if run.record.status == "failed" and protocol.of(run.job) == protocol]
         for run in [*stored.language, *failed]:
             is_chosen = run.job.id in done and run.record.status == "finished"
-            runs.append(ReportedRun(run.job.id, run.job, run.record, is_chosen, _curve(stored, run.job.id), again))
+            runs.append(ReportedRun(run.job.id, run.job, run.record, is_chosen, True, again))
     return runs
 
 
-def _curve(stored: Stored, run_id: str) -> bytes:
-    try:
-        with open(f"{stored.store.root}/runs/{run_id}/curve.csv", "rb") as file:
-            return file.read()
-    except OSError:  # a run that is being replaced has none for a moment
-        return b""
+def _columns(runs: Sequence[ReportedRun]) -> str:
+    with no_collector():
+        return embedded_json(run_columns(runs))
+
+
+def _curves(runs: Sequence[ReportedRun], folder: Path) -> str:
+    with no_collector():
+        return embedded_json(thinned_curves(runs, folder))
 
 
 def _data(stored: Stored, runs: Sequence[ReportedRun], factors: AttributionTable) -> dict[str, Any]:
+    """What the script needs besides the columns and the curves of the runs."""
     texts, of_run = _settings(runs)
     return {
         "count": len(runs),
-        "runs": run_columns(runs),
-        "curves": thinned_curves(runs),
         "titles": TITLES,
         "settings": texts,
         "settingOf": of_run,
         "explanations": explanations(dict.fromkeys(run.job.label for run in runs)),
         "effects": _effects(factors),
-        "folder": str(stored.store.root / "runs"),
+        "folder": str(stored.folder),
     }
 
 

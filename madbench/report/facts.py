@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from madbench.analysis.attribution_table import LOSS
@@ -55,6 +56,11 @@ class Stored:
     @property
     def store(self) -> Store:
         return self.material.store
+
+    @property
+    def folder(self) -> Path:
+        """That of the runs."""
+        return self.store.root / "runs"
 
 
 def lead(stored: Stored) -> str:
@@ -139,7 +145,7 @@ def _dates(stored: Stored, runs: Sequence[ReportedRun]) -> str:
     for run in runs:
         if run.record is not None:
             with suppress(OSError):
-                times.append(os.stat(f"{stored.store.root}/runs/{run.id}/record.json").st_mtime)
+                times.append(os.stat(f"{stored.folder}/{run.id}/record.json").st_mtime)
     if not times:
         return ""
     first, last = (f"{datetime.fromtimestamp(time):%Y-%m-%d}" for time in (min(times), max(times)))

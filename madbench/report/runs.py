@@ -13,7 +13,10 @@ import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from madbench.jobs import JobBase, Record
 from madbench.labels import Variant, explain, parse
@@ -43,8 +46,8 @@ class ReportedRun:
     """None where nothing is stored."""
     is_chosen: bool
     """Whether the table's number comes from it."""
-    curve: bytes
-    """Content of its ``curve.csv``, empty where the page does not show it."""
+    has_curve: bool
+    """Whether the page shows its curve."""
     words: list[str]
     """What ``madbench run LABEL``, or ``madbench lm LABEL``, needs beyond the seed to make it again."""
 
@@ -79,21 +82,35 @@ def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Any]:
     return {name: _column(values) for name, values in columns.items()}
 
 
-def thinned_curves(runs: Sequence[ReportedRun]) -> dict[int, dict[str, list[float | None]]]:
-    """The curves to show, by the place of the run."""
+def thinned_curves(runs: Sequence[ReportedRun], folder: Path) -> dict[int, dict[str, list[float | None]]]:
+    """The curves to show, by the place of the run; their files are in a folder a run of ``folder``."""
     curves = {
-        i: thinned(run.curve, _SERIES[getattr(run.job, "fidelity", "language_model")])
+        i: thinned(_content(f"{folder}/{run.id}/curve.csv"), _SERIES[getattr(run.job, "fidelity", "language_model")])
         for i, run in enumerate(runs)
-        if run.curve
+        if run.has_curve
     }
     return {i: curve for i, curve in curves.items() if curve}
 
 
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:  # a run that is being replaced has none for a moment
+        return b""
+
+
 def _spread(columns: dict[str, list[Any]], prefix: str, mappings: Sequence[Mapping[str, Any]]) -> None:
     """A column for every key of ``mappings``; None where one does not have it."""
-    for name in dict.fromkeys(itertools.chain.from_iterable(mappings)):
-        if prefix or name != "id":  # which a job caches
-            columns[prefix + name] = [mapping.get(name) for mapping in mappings]
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for i, mapping in enumerate(mappings):
+        alike.setdefault(tuple(mapping), []).append(i)
+    for names, places in alike.items():
+        for name, values in zip(names, zip(*(mappings[i].values() for i in places))):
+            if prefix or name != "id":  # which a job caches
+                column = columns.setdefault(prefix + name, [None] * len(mappings))
+                for i, value in zip(places, values):
+                    column[i] = value
 
 
 def _column(values: list[Any]) -> dict[str, Any]:
@@ -110,8 +127,10 @@ def _column(values: list[Any]) -> dict[str, Any]:
         return {"all": distinct[0]}
     if len(distinct) > len(values) / 2:
         return {"each": [distinct[place] for place in index]}
-    lengths = [[place, len(list(of_it))] for place, of_it in itertools.groupby(index)]
-    return {"values": distinct} | ({"lengths": lengths} if 4 * len(lengths) < len(index) else {"index": index})
+    starts = [0, *(np.flatnonzero(np.diff(index)) + 1).tolist(), len(index)]
+    if 4 * (len(starts) - 1) < len(index):
+        return {"values": distinct, "lengths": [[index[start], end - start] for start, end in itertools.pairwise(starts)]}
+    return {"values": distinct, "index": index}
 
 
 def _distinct(values: list[Any]) -> tuple[list[Any], list[int]]:

@@ -22,7 +22,7 @@ TWO = ("compression", "in_context_recall")
 @pytest.fixture
 def store(tmp_path, monkeypatch) -> Store:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("madbench.report.content.page_figures", lambda *_: ([], {}))
+    monkeypatch.setattr("madbench.report.figures.CAPTIONS", {})
     return Store.open(tmp_path / "results")
 
 

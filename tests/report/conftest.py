@@ -36,7 +36,7 @@ tasks:
   in_context_recall: {{setting: {{{SIZES}}}, learning_rates: [1.0e-3]}}
 """
 WRITTEN = datetime(2026, 1, 2, tzinfo=UTC)
-FIGURES = "madbench.report.content.page_figures"
+FIGURES = "madbench.report.figures.CAPTIONS"
 LABELS = ("S", "S-c", "R-c")
 TASKS = ("compression", "in_context_recall")
 ERROR = "</script><script>document.title='gone'</script> & <b>out of memory</b>"
@@ -197,7 +197,7 @@ def page_file(store, gather) -> Path:
 def page(store, gather) -> Page:
     """The page without its figures."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FIGURES, lambda *_: ([], {}))
+        patch.setattr(FIGURES, {})
         return page_of(gather(store), "madbench report", WRITTEN)
 
 
@@ -209,7 +209,7 @@ def parsed(page) -> Parsed:
 @pytest.fixture
 def read_page(gather, monkeypatch):
     """``read_page(store, *labels)``: the page parsed, without its figures."""
-    monkeypatch.setattr(FIGURES, lambda *_: ([], {}))
+    monkeypatch.setattr(FIGURES, {})
 
     def call(store: Store, *labels: str, **choices) -> Parsed:
         return Parsed(render(page_of(gather(store, *labels, **choices), "madbench report", WRITTEN)))

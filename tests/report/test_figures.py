@@ -10,7 +10,8 @@ import pytest
 from madbench.analysis.figures import kinds as all_kinds
 from madbench.analysis.figures.kinds import KINDS
 from madbench.report import figures
-from madbench.report.figures import page_figures
+from madbench.report.figures import CAPTIONS, PageFigures
+from madbench.report.processes import in_processes
 from madbench.runs import Store
 
 
@@ -22,9 +23,13 @@ def draw(store, gather, tmp_path, monkeypatch):
         root = tmp_path / f"{cores}"
         shutil.copytree(store.root, root, ignore=shutil.ignore_patterns("figures.json"))
         stored = gather(Store.open(root))
-        monkeypatch.setattr(figures, "available_cores", lambda: cores)
         monkeypatch.setattr(all_kinds, "KINDS", kinds)
-        return page_figures(stored.material, stored.records)
+        monkeypatch.setattr(figures, "CAPTIONS", {name: CAPTIONS[name] for name in kinds})
+        drawing = PageFigures(stored.material, stored.records)
+        with in_processes(drawing.tasks, cores) as result:
+            drawn = drawing.collect(result)
+        assert PageFigures(stored.material, stored.records).tasks == {}, "they are kept"
+        return drawn
 
     return call
 
@@ -42,6 +47,10 @@ def test_processes_draw_the_same_figures_as_one(draw):
     assert list(reasons) == ["Accuracy against difficulty"]
     ids = [name for figure in drawn for name in re.findall(r'\bid="([^"]*)"', figure.svg)]
     assert len(ids) == len(set(ids)) > 100
+
+
+def test_every_kind_of_figure_has_a_caption():
+    assert list(CAPTIONS) == list(KINDS)
 
 
 @pytest.mark.parametrize("cores", [1, 2])

@@ -24,13 +24,13 @@ def field(columns, name, i):
 def reported(seed: int, **details) -> ReportedRun:
     record = Record("finished", {"accuracy": seed / 3, "flag": float(seed % 2)}, [], details)
     job = Job("S", "compression", {"seq_len": 16}, seed=seed)
-    return ReportedRun(job.id, job, record, True, b"", ["-t", "compression"])
+    return ReportedRun(job.id, job, record, True, True, ["-t", "compression"])
 
 
 def test_a_column_keeps_every_value_in_its_place():
     runs = [reported(seed, **({"odd": {"is": True}} if seed % 2 else {}), same="x") for seed in range(9)]
     other = Job("S-c", "compression", {"seq_len": 16})
-    runs.append(ReportedRun(other.id, other, None, False, b"", []))
+    runs.append(ReportedRun(other.id, other, None, False, False, []))
     columns = run_columns(runs)
     assert columns["fidelity"] == {"all": "corrected"}
     assert "each" in columns["id"] and "index" in columns["details.odd"] and "lengths" in columns["label"]
