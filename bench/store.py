@@ -197,20 +197,12 @@ from madbench.runs import Store
 jobs = prepare(["@table1"], profile="full", device="cpu").jobs[:10000]
 print(len(Store.open(sys.argv[1], create=False).missing(jobs)), "of", len(jobs), "missing")
 """
-REPORT_DATA = """
+DRAW_ANEW = """
 import sys
 from pathlib import Path
-from madbench.analysis.loss_curves import loss_curves
-from madbench.analysis.scores import collect, scores, setting_scores
-from madbench.analysis.language_runs import language_runs
-from madbench.cli.options import Counting, Fidelity
-from madbench.cli.selection import Selection
-results = Path(sys.argv[1])
-selection = Selection.of([], "full", None, Fidelity.corrected, Counting.strict, None, results)
-store = selection.store
-collected = collect(selection.experiment().jobs, store)
-print(len(scores(collected)), len(setting_scores(collected)))
-print(len(loss_curves([store.read(run.job.id) for run in language_runs(store)])))
+from madbench.cli import main
+Path(sys.argv[sys.argv.index("--results") + 1], "index", "figures.json").unlink(missing_ok=True)
+main()
 """
 
 
@@ -218,11 +210,13 @@ def commands(folder: Path, empty: Path) -> dict[str, list[str]]:
     """The processes to time, by name."""
     madbench = [sys.executable, "-m", "madbench"]
     stored = ["--results", str(folder)]
+    report = ["report", "--profile", "full", *stored, "--output", str(empty / "report.html")]
     return {
         "table": [*madbench, "table", "--profile", "full", *stored],
         "attribute": [*madbench, "attribute", "--profile", "full", *stored],
         "ls runs": [*madbench, "ls", "runs", *stored],
-        "data of a report": [sys.executable, "-c", REPORT_DATA, str(folder)],
+        "report": [*madbench, *report],
+        "report, figures drawn": [sys.executable, "-c", DRAW_ANEW, *report],
         "missing of 10,000": [sys.executable, "-c", FIND_MISSING, str(folder)],
         "run --dry-run, 13,068 jobs": [
             *madbench, "run", *LABELS, "--profile", "full", "--device", "cpu", "--dry-run", "--results", str(empty)

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from madbench.config import from_mapping
 from madbench.errors import ConfigError
@@ -97,6 +97,28 @@ class JobBase:
         """16 hexadecimal digits, the same on every machine."""
         return content_id({name: getattr(self, name) for name in self.__dataclass_fields__})
 
+    def copy(self, label: str, seed: int, id: str = "") -> Self:
+        """This job with another label and seed, and so with another id, which is worked out unless it is known.
+
+        Many copies of one job cost little.
+        """
+        job = object.__new__(type(self))  # nothing that the constructor checks has changed
+        if not id:
+            start, middle, end = self._text_around
+            id = _digest(f"{start}{_scalar_text(label)}{middle}{_scalar_text(seed)}{end}")
+        vars(job).update(self._fields, label=label, seed=seed, id=id)
+        return job
+
+    @functools.cached_property
+    def _fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    @functools.cached_property
+    def _text_around(self) -> list[str]:
+        """The text that is hashed, before, between and after label and seed."""
+        gap = os.urandom(16).hex()
+        return _canonical_text(self._fields | {"label": gap, "seed": gap}).split(f'"{gap}"')
+
     def derived_seed(self, stream: Literal["init", "data", "order"]) -> int:
         """A 63-bit seed for one source of randomness; streams of one job seed are independent of each other."""
         digest = hashlib.sha256(f"{stream}:{self.seed}".encode()).digest()
@@ -137,19 +159,9 @@ class Job(JobBase):
     counting: Counting = "strict"
     """What the parameter budget counts."""
 
-    def copy(self, label: str, seed: int) -> Job:
-        """This job with another label and seed; of many copies the ids cost little."""
-        job = Job(label, self.task, self.setting, self.model, self.training, seed, self.fidelity, self.counting)
-        start, middle, end = self._text_around
-        vars(job)["id"] = _digest(f"{start}{_scalar_text(label)}{middle}{_scalar_text(seed)}{end}")
-        return job
 
-    @functools.cached_property
-    def _text_around(self) -> list[str]:
-        """The text that is hashed, before, between and after label and seed."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        gap = os.urandom(16).hex()
-        return _canonical_text(fields | {"label": gap, "seed": gap}).split(f'"{gap}"')
+NAMELESS = {"label": "", "seed": 0}
+"""In place of what :meth:`JobBase.copy` changes."""
 
 
 def content_id(mapping: dict[str, Any]) -> str:

@@ -8,18 +8,20 @@ the row does not have. ``record.json`` ends with a checksum of all three files.
 from __future__ import annotations
 
 import csv
+import functools
 import hashlib
 import io
 import json
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors
-from madbench.jobs import SCHEMA, Job, JobBase, Record, Status, content_id
+from madbench.jobs import NAMELESS, SCHEMA, Job, JobBase, Record, Status, content_id
 from madbench.language_jobs import TASK, LanguageJob
 
 NAMES = ("job.json", "record.json", "curve.csv")
@@ -78,11 +80,16 @@ class RunFiles:
             raise DamagedRunError(f"{folder}: unknown status {record.get('status')!r}")
         return cls(folder, job, record, curve_file)
 
+    def _job(self) -> JobBase:
+        if type(self.job.get("label")) is str and type(self.job.get("seed")) is int:
+            with suppress(ConfigError):  # which is to name this file
+                return _nameless(json.dumps(self.job | NAMELESS)).copy(self.job["label"], self.job["seed"], self.folder.name)
+        return _from_dict(self.job, f"{self.folder}/job.json")
+
     def decode(self, with_curve: bool = True) -> tuple[JobBase, Record]:
         """The values. Without ``with_curve`` the record's curve is empty. Raises ``DamagedRunError``."""
         try:
-            kind = LanguageJob if self.job.get("task") == TASK else Job
-            job = kind.from_dict(self.job, str(self.folder / "job.json"))
+            job = self._job()
             metrics = {k: float(v) if v in _NON_FINITE else v for k, v in self.record["metrics"].items()}
             curve = _decode_curve(self.curve) if with_curve else []
             return job, Record(**{**self.record, "metrics": metrics, "curve": curve})
@@ -90,6 +97,16 @@ class RunFiles:
             raise DamagedRunError(str(error)) from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DamagedRunError(f"{self.folder}: not a record: {error}") from error
+
+
+@functools.lru_cache(maxsize=4096)
+def _nameless(text: str) -> JobBase:
+    """What many jobs have in common: the one that ``text``, its JSON, would be without a label and with seed 0."""
+    return _from_dict(json.loads(text), "job.json")
+
+
+def _from_dict(job: dict[str, Any], where: str) -> JobBase:
+    return (LanguageJob if job.get("task") == TASK else Job).from_dict(job, where)
 
 
 def _bytes(path: str) -> bytes:

@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -27,18 +27,21 @@ import madbench
 from madbench.collector import no_collector
 from madbench.errors import ConfigError, StoreError
 from madbench.files import lock_folder, write_atomically
-from madbench.jobs import SCHEMA, Job, JobBase, Record
+from madbench.jobs import NAMELESS, SCHEMA, Job, JobBase, Record
 from madbench.language_jobs import TASK, LanguageJob
 from madbench.run_format import NAMES
 
-FORMAT = 1  # of the index file
-
+FORMAT = 2  # of the index file
 
 WORTH_INDEXING = 200
 """Runs from which on looking them up here, or writing an index that knows them, costs less than reading them."""
 
 Found = tuple[JobBase, Record] | StoreError | None
 """What is in a run's folder, or why it cannot be read; None where the folder is gone by now."""
+
+
+Track = Callable[[Sequence[str]], Iterable[str]]
+"""What shows progress while it is iterated over, as ``rich.progress.track`` does."""
 
 
 class Entry(NamedTuple):
@@ -56,8 +59,13 @@ class RunIndex:
         self.runs = root / "runs"
         self.path = root / "index" / "runs.jsonl"
 
-    def look_up(self, names: Sequence[str], read: Callable[[str], Found]) -> Iterator[tuple[str, Found]]:
-        """The ``names`` of folders with what ``read`` gives of each, which is called where the index does not hold."""
+    def look_up(
+        self, names: Sequence[str], read: Callable[[str], Found], track: Track = iter
+    ) -> Iterator[tuple[str, Found]]:
+        """The ``names`` of folders with what ``read`` gives of each, which is called where the index does not hold.
+
+        Where that is for many, they are read one after the other as ``track`` gives them.
+        """
         if len(names) < WORTH_INDEXING:
             yield from ((name, read(name)) for name in names)
             return
@@ -67,7 +75,9 @@ class RunIndex:
         found: dict[str, Found] = {}
         if len(names) - len(known) >= WORTH_INDEXING:
             unknown = {name: signatures[name] for name in names if name not in known}
-            found = self._add(unknown, read, entries)
+            found = self._add(unknown, read, track, entries)
+            if not found:  # it could not be kept
+                found = {name: read(name) for name in track(list(unknown))}
         for name in names:
             if name in known:
                 yield name, entries[name][1:]
@@ -78,7 +88,11 @@ class RunIndex:
         return signature(f"{self.runs}/{name}")
 
     def _add(
-        self, signatures: Mapping[str, str], read: Callable[[str], Found], entries: Mapping[str, Entry]
+        self,
+        signatures: Mapping[str, str],
+        read: Callable[[str], Found],
+        track: Track,
+        entries: Mapping[str, Entry],
     ) -> dict[str, Found]:
         """What ``read`` gives of each folder in ``signatures``; the file then has these runs as well as ``entries``.
 
@@ -91,7 +105,8 @@ class RunIndex:
                 leftover.unlink()
             tick = present_tick(self.path.parent)
             added = {}
-            for name, signature in signatures.items():
+            for name in track(list(signatures)):
+                signature = signatures[name]
                 found[name] = run = read(name)
                 is_settled = signature and tick not in signature and self._signature(name) == signature
                 if isinstance(run, tuple) and is_settled:
@@ -155,13 +170,15 @@ def _load(path: str, *identity: int) -> Mapping[str, Entry]:
 
 
 def encode(entries: Mapping[str, Entry]) -> bytes:
-    """Two lines: what the second must be like, and the entries."""
-    shapes, shared = _Numbered(), _Numbered()
+    """Two lines: what the second must be like, and the entries, which are by the ids of their jobs."""
+    jobs, shapes, shared = _Numbered(), _Numbered(), _Numbered()
     runs = {}
     for name, (signature, job, record) in entries.items():
-        rows = [_pack(mapping, shapes, shared) for mapping in (job.to_dict(), record.metrics, record.details)]
-        runs[name] = [signature, record.status, record.error, *rows]
-    body = json.dumps({"shapes": list(shapes.values), "shared": list(shared.values), "runs": runs}).encode()
+        like = jobs.number(job.to_dict() | NAMELESS)
+        rows = [_pack(mapping, shapes, shared) for mapping in (record.metrics, record.details)]
+        runs[name] = [signature, like, job.label, job.seed, record.status, record.error, *rows]
+    content = {"jobs": jobs.values, "shapes": shapes.values, "shared": shared.values, "runs": runs}
+    body = json.dumps(content).encode()
     return json.dumps(_header(body)).encode() + b"\n" + body
 
 
@@ -172,10 +189,22 @@ def decode(content: bytes) -> dict[str, Entry]:
         if json.loads(head) != _header(body):
             return {}
         index = json.loads(body)
-        unpack = _Unpacking(index["shapes"], index["shared"])
+        jobs = [_job(mapping) for mapping in index["jobs"]]
+        shapes, shared = index["shapes"], index["shared"]
+
+        def unpack(row: list[Any]) -> dict[str, Any]:
+            names, places = shapes[row[0]]
+            for place in places:
+                row[place] = shared[row[place]]
+            return dict(zip(names, row[1:]))
+
         return {
-            name: Entry(signature, unpack.job(job), Record(status, unpack(metrics), [], unpack(details), error))
-            for name, (signature, status, error, job, metrics, details) in index["runs"].items()
+            name: Entry(
+                signature,
+                jobs[like].copy(label, seed, id=name),
+                Record(status, unpack(metrics), [], unpack(details), error),
+            )
+            for name, (signature, like, label, seed, status, error, metrics, details) in index["runs"].items()
         }
     except (AttributeError, ConfigError, LookupError, RecursionError, TypeError, ValueError):
         return {}
@@ -207,29 +236,11 @@ def _pack(mapping: Mapping[str, Any], shapes: _Numbered, shared: _Numbered) -> l
     return [shape, *(shared.number(value) if one else value for value, one in zip(mapping.values(), is_shared))]
 
 
-class _Unpacking:
-    """The way back from :func:`_pack`."""
-
-    def __init__(self, shapes: list[Any], shared: list[Any]):
-        self.shapes = shapes
-        self.shared = shared
-        self.configs: dict[int, Any] = {}
-
-    def __call__(self, row: list[Any]) -> dict[str, Any]:
-        names, places = self.shapes[row[0]]
-        for place in places:
-            row[place] = self.shared[row[place]]
-        return dict(zip(names, row[1:]))
-
-    def job(self, row: list[Any]) -> JobBase:
-        values = self(row)
-        kind = LanguageJob if values["task"] == TASK else Job
-        for name, config in _CONFIGS[kind].items():
-            number = id(values[name])  # the value is one of ``shared`` and lives as long as this object
-            if number not in self.configs:
-                self.configs[number] = config(**values[name])
-            values[name] = self.configs[number]
-        return kind(**values)
+def _job(mapping: dict[str, Any]) -> JobBase:
+    """The job that :meth:`JobBase.to_dict` made ``mapping`` of."""
+    kind = LanguageJob if mapping["task"] == TASK else Job
+    configs = {name: config(**mapping[name]) for name, config in _CONFIGS[kind].items()}
+    return kind(**mapping | configs)
 
 
 _CONFIGS = {

@@ -25,7 +25,7 @@ from madbench.errors import StoreError
 from madbench.files import explain_os_errors, lock_folder, remove, sync_folder, write_atomically
 from madbench.jobs import JobBase, Record, Status
 from madbench.run_format import DamagedRunError, RunFiles, encode
-from madbench.run_index import Found, RunIndex
+from madbench.run_index import Found, RunIndex, Track
 
 KEEP = "keep"  # a work folder's files for the run's own folder
 
@@ -55,6 +55,8 @@ class Store:
         self.root = Path(root)
         self.problems: list[str] = []
         """Why :meth:`runs` skipped a folder, one line each, since it last began."""
+        self.track: Track = iter
+        """Shows progress while many folders are read."""
         self._claimed: set[str] = set()
 
     @classmethod
@@ -200,7 +202,7 @@ class Store:
 
     def _without_curves(self, names: Sequence[str]) -> Iterator[tuple[str, Found]]:
         """The names with what there is, from the index as far as that holds."""
-        return RunIndex(self.root).look_up(names, lambda name: self._try(name, with_curve=False))
+        return RunIndex(self.root).look_up(names, lambda name: self._try(name, with_curve=False), self.track)
 
     def _read(self, job_id: str, with_curve: bool) -> Run:
         files = self._files(job_id)

@@ -180,8 +180,7 @@ language_jobs = st.builds(
     st.builds(GPTConfig, st.sampled_from([16, 32]), seq_len=st.just(16)),
     st.builds(LanguageTraining, steps=st.just(60), tokens_per_step=st.just(64), eval_every=st.just(10)),
 )
-entries = st.dictionaries(
-    st.text("0123456789abcdef", min_size=1),
+entries = st.lists(
     st.builds(
         run_index.Entry,
         st.text(max_size=5),
@@ -189,7 +188,7 @@ entries = st.dictionaries(
         st.builds(Record, st.sampled_from(["finished", "failed"]), st.dictionaries(st.text(), numbers), st.just([]), details),
     ),
     max_size=5,
-)
+).map(lambda entries: {entry.job.id: entry for entry in entries})
 
 
 @settings(max_examples=30, deadline=None)

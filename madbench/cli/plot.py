@@ -99,9 +99,8 @@ def plot(
     halves = {half for kind in kinds for half in KINDS[kind].halves}
     tasks = _tasks(kinds, halves, tasks, protocol)
     console = Console(stderr=True)
-    with console.status("reading the runs"):
-        material = _material(halves, Selection.of(rest, profile, tasks, fidelity, budget, protocol, results))
-        styles = material.styles
+    material = _material(halves, Selection.of(rest, profile, tasks, fidelity, budget, protocol, results))
+    styles = material.styles
     reasons = {}
     for kind in kinds:
         stem = (output or results / "plots") / KINDS[kind].file

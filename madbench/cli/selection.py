@@ -85,9 +85,9 @@ class Selection:
 
     @functools.cached_property
     def store(self) -> Snapshot:
-        from madbench.runs import Snapshot
+        from madbench.cli.stored_runs import opened
 
-        return Snapshot.open(self.results, create=False)
+        return opened(self.results)
 
     def language(self, nothing: str, is_enough: Callable[[set[str]], bool] = bool) -> tuple[list[Run], list[str]]:
         """The language-model runs, with their curves, of the one protocol whose labels are enough, and its sentence.

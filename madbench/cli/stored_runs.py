@@ -14,16 +14,27 @@ if TYPE_CHECKING:
 
     from madbench.analysis.language_runs import LanguageProtocol
     from madbench.jobs import JobBase
-    from madbench.runs import Run, Store
+    from madbench.runs import Run, Snapshot, Store
+
+
+def opened(results: Path) -> Snapshot:
+    """The store for reading, with a bar while many runs are read that its index does not know yet."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from madbench.runs import Snapshot
+
+    console = Console(stderr=True)
+    store = Snapshot.open(results, create=False)
+    store.track = lambda names: track(names, "reading runs", console=console, transient=True, disable=not console.is_terminal)
+    return store
 
 
 def stored_runs(results: Path | None) -> tuple[Store | None, list[Run]]:
     """The readable runs, by label and task. The default folder may not be there yet; one that was named has to be."""
-    from madbench.runs import Store
-
     if results is None and not (RESULTS / "runs").exists():
         return None, []
-    store = Store.open(results or RESULTS, create=False)
+    store = opened(results or RESULTS)
     runs = sorted(store.runs(with_curves=False), key=lambda run: (run.job.label, run.job.task, run.job.seed))
     return store, runs
 

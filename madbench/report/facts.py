@@ -141,11 +141,11 @@ def _commit(found: Mapping[str, Any]) -> str:
 
 def _dates(stored: Stored, runs: Sequence[ReportedRun]) -> str:
     """First and last day on which a file of the runs was written."""
-    times = []
+    times, folder = [], str(stored.folder)
     for run in runs:
         if run.record is not None:
             with suppress(OSError):
-                times.append(os.stat(f"{stored.folder}/{run.id}/record.json").st_mtime)
+                times.append(os.stat(f"{folder}/{run.id}/record.json").st_mtime)
     if not times:
         return ""
     first, last = (f"{datetime.fromtimestamp(time):%Y-%m-%d}" for time in (min(times), max(times)))

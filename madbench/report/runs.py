@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from madbench.jobs import JobBase, Record
+from madbench.jobs import Job, JobBase, Record
 from madbench.labels import Variant, explain, parse
 from madbench.language_jobs import LanguageJob
 
 _SCALARS = {str, int, float, bool}
+_OF_JOBS = {*Job.__dataclass_fields__, *LanguageJob.__dataclass_fields__}
 
 MOST_POINTS = 24
 """Points of a curve that the page keeps."""
@@ -102,21 +103,20 @@ def _content(path: str) -> bytes:
 
 def _spread(columns: dict[str, list[Any]], prefix: str, mappings: Sequence[Mapping[str, Any]]) -> None:
     """A column for every key of ``mappings``; None where one does not have it."""
-    alike: dict[tuple[str, ...], list[int]] = {}
-    for i, mapping in enumerate(mappings):
-        alike.setdefault(tuple(mapping), []).append(i)
-    for names, places in alike.items():
-        for name, values in zip(names, zip(*(mappings[i].values() for i in places))):
-            if prefix or name != "id":  # which a job caches
-                column = columns.setdefault(prefix + name, [None] * len(mappings))
-                for i, value in zip(places, values):
-                    column[i] = value
+    keys = dict.fromkeys(itertools.chain.from_iterable(dict.fromkeys(map(tuple, mappings))))
+    found: dict[str, list[Any]] = {key: [] for key in keys if prefix or key in _OF_JOBS}  # not what a job caches
+    for keys, alike in itertools.groupby(mappings, tuple):
+        rows = [mapping.values() for mapping in alike]
+        values = dict(zip(keys, zip(*rows)))
+        for key, column in found.items():
+            column += values.get(key) or [None] * len(rows)
+    columns |= {prefix + key: column for key, column in found.items()}
 
 
 def _column(values: list[Any]) -> dict[str, Any]:
     kinds = {*map(type, values)} - {type(None)}
     if kinds <= {float} and len({*values}) > len(values) / 2:
-        return {"each": [value if value is None else _short(value) for value in values]}
+        return {"each": _short_each(values)}
     if len(kinds) == 1 and kinds <= _SCALARS:
         places = {value: place for place, value in enumerate(dict.fromkeys(values))}
         distinct = list(map(plain, places))
@@ -145,6 +145,16 @@ def _distinct(values: list[Any]) -> tuple[list[Any], list[int]]:
         if place == len(distinct):
             distinct.append(plain(value))
     return distinct, [place_of[identity] for identity in identities]
+
+
+def _short_each(values: Sequence[float | None]) -> list[float | str | None]:
+    """:func:`_short` of many values, None of None."""
+    numbers = np.array(values, dtype=float)
+    with np.errstate(all="ignore"):
+        scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.abs(numbers))))
+        rounded = np.where(numbers == 0, 0.0, np.rint(numbers * scale) / scale)
+    shorts = zip(rounded.tolist(), values)
+    return [short if math.isfinite(short) else value if value is None else _short(value) for short, value in shorts]
 
 
 def _short(value: float) -> float | str:

@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from madbench.jobs import Job, Record
 from madbench.report.runs import MOST_POINTS, ReportedRun, explanations, run_columns, thinned
@@ -81,3 +83,14 @@ def test_labels_are_explained_letter_by_letter():
 def test_a_label_of_another_family_has_no_letters(monkeypatch):
     monkeypatch.setattr("madbench.report.runs.parse", lambda label: Path(label))
     assert explanations(["num:7"]) == {"num:7": []}
+
+
+@given(st.lists(st.floats(width=64) | st.none(), min_size=3, unique=True))
+def test_numbers_of_a_column_have_six_digits(values):
+    found = run_columns([reported(i, x=value) for i, value in enumerate(values)])
+    for i, value in enumerate(values):
+        short = field(found, "details.x", i)
+        if value is None or not math.isfinite(value):
+            assert short == (value if value is None else str(value))
+        else:
+            assert short == pytest.approx(value, rel=1e-5)

@@ -30,11 +30,11 @@ def find_weights(name: str, results: Path) -> Path:
     """
     if Path(name).is_file():
         return Path(name)
+    from madbench.cli.stored_runs import opened
     from madbench.labels import parse
     from madbench.language_jobs import LanguageJob
-    from madbench.runs import Store
 
-    store = Store.open(results, create=False)
+    store = opened(results)
     stored = list(store.runs(with_curves=False, kind=LanguageJob))
     found = [run for run in stored if run.job.id.startswith(name)]
     if not found:

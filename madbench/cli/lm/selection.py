@@ -49,9 +49,9 @@ def select_runs(
     """
     from madbench.analysis.language_runs import LanguageProtocol, corpus_of, language_runs, protocol_list
     from madbench.cli.selection import in_grammar_order
+    from madbench.cli.stored_runs import opened
     from madbench.errors import ConfigError, StoreError
     from madbench.labels import expand
-    from madbench.runs import Store
     from madbench.sweeps.preset import load_preset
 
     named, overrides = labels_and_overrides(words or [])
@@ -71,7 +71,7 @@ def select_runs(
     if budget is not None:
         tests.append(lambda run: run.job.counting == budget.value)
 
-    store = Store.open(results, create=False)
+    store = opened(results)
     stored = language_runs(store)
     for problem in store.problems:
         print(f"warning: {problem}", file=sys.stderr)
