@@ -204,7 +204,7 @@ def interval_texts(counts: pd.Series, low: pd.Series, whose: str = "") -> list[s
     if low.notna().any():
         texts.append(f"Bars: 95% intervals of the mean, Student's t over seeds{whose}.")
     if ((counts > 1) & low.isna()).any():
-        texts.append("Filled without a bar: seeds that agree, so that Student's t has nothing to go by.")
+        texts.append("Seeds that agree exactly have no bar, as Student's t has nothing to go by.")
     if (counts == 1).any():
         texts.append("Hollow: a single seed, without an interval.")
     return texts

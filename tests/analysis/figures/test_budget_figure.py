@@ -79,7 +79,7 @@ def test_seeds_that_agree_have_no_interval_and_are_no_single_seed(cells, points,
     figure = budget_figure(budget_frame(mad_values(table, {}), "p"))
     (axes,) = figure.axes
     assert points(axes, 6) == [(1.0, 100.0), (1.0, 90.0)] and points(axes, 6, face="white") == [(1.0, 90.0)]
-    assert "Filled without a bar: seeds that agree" in words(figure) and "Bars" not in words(figure)
+    assert "Seeds that agree exactly have no bar" in words(figure) and "Bars" not in words(figure)
 
 
 def test_losses_of_language_models_are_better_where_they_are_lower(language_run, lines):

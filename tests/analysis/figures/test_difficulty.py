@@ -65,7 +65,7 @@ def test_seeds_that_agree_have_no_interval_and_are_no_single_seed(collected, poi
     assert frame.low.isna().tolist() == [True, True, False]
     figure = difficulty_figure(frame)
     assert len(points(figure.axes[0], 4.5)) == 3 and not points(figure.axes[0], 4.5, face="white")
-    assert "Bars: 95% intervals" in words(figure) and "Filled without a bar: seeds that agree" in words(figure)
+    assert "Bars: 95% intervals" in words(figure) and "Seeds that agree exactly have no bar" in words(figure)
     assert "single seed" not in words(figure)
 
 

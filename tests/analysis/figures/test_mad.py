@@ -42,7 +42,7 @@ def test_seeds_that_agree_have_no_interval_and_are_no_single_seed(cells, points,
     figure = mad_figure(frame)
     (axes,) = figure.axes
     assert points(axes, 6) == [(100.0, 0.0)] and not points(axes, 6, face="white") and not lines(axes, 1.6)
-    assert "n = 3 seeds. Filled without a bar: seeds that agree" in words(figure)
+    assert "n = 3 seeds. Seeds that agree exactly have no bar" in words(figure)
     assert not {"Bars", "Hollow", "single"} & set(re.findall(r"\w+", words(figure)))
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["mean", "one seed each"]
