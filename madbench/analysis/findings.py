@@ -38,6 +38,7 @@ from madbench.analysis.claims import CLAIMS, Claim
 from madbench.analysis.contrasts import Pair
 from madbench.analysis.scores import MAD_AVERAGE
 from madbench.analysis.statistics import LEVEL, holm, students_t
+from madbench.seeds import seed_list
 from madbench.tasks import TASK_NAMES
 
 Verdict = Literal["supported", "contradicted", "not enough data"]
@@ -292,18 +293,3 @@ def _command(labels: Sequence[str], seeds: Sequence[int], quantity: str, options
     if quantity in TASK_NAMES:
         words += ["-t", quantity]
     return " ".join([*words, *[options] * bool(options)])
-
-
-def seed_list(seeds: Collection[int]) -> str:
-    """As ``--seeds`` takes them.
-
-    >>> seed_list([0, 1, 2, 5])
-    '0-2,5'
-    """
-    parts: list[list[int]] = []
-    for seed in sorted(seeds):
-        if parts and seed == parts[-1][-1] + 1:
-            parts[-1].append(seed)
-        else:
-            parts.append([seed])
-    return ",".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)

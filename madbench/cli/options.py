@@ -98,13 +98,6 @@ def parse_trackers(values: list[str] | None) -> list[str]:
     return names
 
 
-def parse_seeds(text: str) -> list[int]:
-    """``"0,1,2"`` or ``"0-4"`` -> seeds."""
-    from madbench.sweeps.grid import parse_seeds
-
-    return parse_seeds(text, "--seeds")
-
-
 def labels_and_overrides(words: list[str]) -> tuple[list[str], list[str]]:
     """Splits ``LABEL... key.path=value...``: a word with '=' is an override of the profile."""
     for word in words:
