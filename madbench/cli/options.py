@@ -30,6 +30,10 @@ LABELS_HELP = (
     "neighbours)."
 )
 
+StoredWordsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="LABEL|KEY=VALUE", help=LABELS_HELP + " All labels in the store by default."),
+]
 ProfileOption = Annotated[
     str, typer.Option("--profile", "-p", help="quick, full, or a YAML file like those in tasks/profiles.")
 ]
