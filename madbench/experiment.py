@@ -12,6 +12,7 @@ from madbench.errors import ConfigError, TrainingError, did_you_mean
 from madbench.jobs import Counting, Fidelity, Job, Precision
 from madbench.labels import expand
 from madbench.runs import Store
+from madbench.seeds import check_seeds
 from madbench.sweeps.executor import Executor, OnEvent, Policy, Summary, Train, ignore_event
 from madbench.sweeps.plan import plan
 from madbench.sweeps.profile import Profile, load_profile
@@ -133,15 +134,6 @@ def prepare(
     return Experiment(
         canonical, loaded, str(profile), overrides, jobs, tasks, fidelity, counting, precision, device, Path(results)
     )
-
-
-def check_seeds(seeds: Sequence[int] | int) -> tuple[int, ...]:
-    """The seeds, of which there may be one alone; raises ``ConfigError`` for anything but whole numbers from 0."""
-    seeds = (seeds,) if isinstance(seeds, int) else tuple(seeds)
-    for seed in seeds:
-        if type(seed) is not int or seed < 0:
-            raise ConfigError(f"seeds: expected whole numbers of at least 0, got {seed!r}")
-    return seeds
 
 
 def check_choice(name: str, value: str, allowed: Any) -> None:

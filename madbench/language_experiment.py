@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.errors import ConfigError, TrainingError
-from madbench.experiment import check_choice, check_seeds
+from madbench.experiment import check_choice
 from madbench.jobs import Counting, Precision
 from madbench.labels import expand, parse
 from madbench.language_jobs import LanguageJob
 from madbench.runs import Store
+from madbench.seeds import check_seeds
 from madbench.sweeps.executor import Executor, OnEvent, Policy, Summary, ignore_event
 from madbench.sweeps.plan import check_budget
 from madbench.sweeps.preset import Preset, load_preset

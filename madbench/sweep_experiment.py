@@ -5,30 +5,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from madbench.budget import solve
 from madbench.errors import ConfigError, TrainingError
 from madbench.experiment import Experiment, prepare
 from madbench.jobs import JobBase
-from madbench.labels import Variant, parse
 from madbench.language_experiment import LanguageExperiment, prepare_language
-from madbench.language_jobs import TASK, LanguageJob
+from madbench.language_jobs import TASK
 from madbench.runs import Store
+from madbench.sweeps.equal_rows import notes_on_equal_rows
 from madbench.sweeps.executor import Executor, OnEvent, Policy, Summary, ignore_event
-from madbench.sweeps.grid import (
-    LANGUAGE_MODEL,
-    LANGUAGE_MODELS,
-    Grid,
-    Row,
-    errors_named,
-    is_grid_file,
-    load_grid,
-)
+from madbench.sweeps.grid import Grid, Row, errors_named, is_grid_file, load_grid
+from madbench.sweeps.overrides import LANGUAGE_MODEL, LANGUAGE_MODELS
 from madbench.sweeps.preset import load_preset
 from madbench.sweeps.profile import load_profile
 
@@ -178,7 +169,7 @@ def prepare_sweep(
         mad_rows = _rows_of_half(grid, False, mad, dict.fromkeys(halves, "")) if mad_tasks != [] else []
         presets = {changes: preset for changes, (_, preset) in halves.items() if preset}
         language_rows = _rows_of_half(grid, True, language, presets)
-        notes = [note for half in (mad_rows, language_rows) for note in _without_effect(half)]
+        notes = [note for half in (mad_rows, language_rows) for note in notes_on_equal_rows(half)]
         if grid.tasks is None and not presets and load_profile(grid.profile).language_model:
             notes.append(
                 "no language model: its preset needs a corpus, --corpus FOLDER; see madbench lm prepare --help"
@@ -240,56 +231,6 @@ def _rows_of_half(
     ]
 
 
-_OF_THE_MIXER = ("model.mix_rank", "model.rank_multiple", "model.rope")
-"""Settings that a label may not use, or that the budget may overrule."""
-
-
-def _without_effect(rows: list[RowOf]) -> list[str]:
-    """A sentence where rows train the same model; raises ``ConfigError`` for a change that changes no row at all."""
-    by_jobs: dict[frozenset[str], str] = {}
-    for row in rows:
-        other = by_jobs.setdefault(frozenset(job.id for job in row.jobs), row.row.name)
-        if other != row.row.name:
-            raise ConfigError(f"the rows {other!r} and {row.row.name!r} train the same jobs; leave one out")
-    built = {row.row: _built(row) for row in rows}
-    for key in dict.fromkeys(change.partition("=")[0] for row in rows for change in row.row.changes):
-        groups: dict[tuple, set] = {}
-        sizes: Counter[tuple] = Counter()
-        for row, what in built.items():
-            rest = (row.label, *(change for change in row.changes if not change.startswith(f"{key}=")))
-            groups.setdefault(rest, set()).add(what)
-            sizes[rest] += 1
-        compared = [group for rest, group in groups.items() if sizes[rest] > 1]
-        if compared and all(len(group) == 1 for group in compared):
-            raise ConfigError(
-                f"{key} has no effect on any row: each label gets the same mixer for all its values; madbench budget"
-                " LABEL shows which"
-            )
-    same: dict[tuple, list[str]] = {}
-    for row, what in built.items():
-        same.setdefault(what, []).append(row.name)
-    doubled = [" = ".join(names) for names in same.values() if len(names) > 1]
-    if not doubled:
-        return []
-    more = f" and {len(doubled) - 3} more" if len(doubled) > 3 else ""
-    return [
-        f"rows that train the same model, as the label or its budget leaves no choice: {'; '.join(doubled[:3])}{more}"
-    ]
-
-
-def _built(row: RowOf) -> tuple:
-    """What the row trains: rows with an equal one differ in settings that their label does not use."""
-    variant = parse(row.row.label)
-    if not isinstance(variant, Variant):
-        return (row.row,)
-    model = row.jobs[0].model
-    rest = [change for change in row.row.changes if not change.removeprefix(LANGUAGE_MODEL).startswith(_OF_THE_MIXER)]
-    lengths = {model.seq_len if isinstance(job, LanguageJob) else job.setting["seq_len"] for job in row.jobs}
-    size = (model.mix_rank, model.rank_multiple)
-    ranks = {n: solve(variant, model.d_model, model.n_head, n, row.jobs[0].counting, *size).ranks for n in lengths}
-    return (row.row.label, *rest, frozenset(ranks.items()), model.rope if variant.rope else "")
-
-
 def sweep(
     grid: str | Path | Sequence[str],
     *,
@@ -306,7 +247,6 @@ def sweep(
     Args:
         grid: a YAML file, or labels and sets of labels.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
-        is_remote: whether the device is that of the machines of an executor, ``cpu`` or ``cuda``.
         results: folder of the run store.
         corpus: of the language model; its preset's own by default.
         slots: jobs at a time.

@@ -30,12 +30,11 @@ from typing import TypeVar
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtr
 
 from madbench.analysis.contrasts import Contrast, Pair, Square, find_pairs, find_squares
-from madbench.analysis.statistics import holm
+from madbench.analysis.statistics import LEVEL, holm, students_t
 
-LEVEL = 0.05  # of the Holm-adjusted p-value at which an effect or interaction is claimed; intervals are of 95%
 PRIOR_FREEDOM = 4
 """Degrees of freedom that the other contrasts lend to the variance of one, as four more pairs of its own would."""
 
@@ -195,7 +194,7 @@ def _estimate(mean: float, variance: float, freedom: float, seeds: int) -> Estim
     if not freedom:
         return Estimate(mean, math.nan, math.nan, math.nan, seeds)
     error = math.sqrt(variance)
-    half = error * float(stdtrit(freedom, 1 - LEVEL / 2))
+    half = error * students_t(freedom)
     p = 2 * float(stdtr(freedom, -abs(mean) / error)) if error else float(mean == 0)
     return Estimate(mean, mean - half, mean + half, p, seeds)
 

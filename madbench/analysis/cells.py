@@ -13,8 +13,9 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from madbench.analysis.noise import LEVEL, Sample, half_width, may_be_best, pooled_spread
+from madbench.analysis.noise import Sample, may_be_best, pooled_spread
 from madbench.analysis.rendering import BEST, WITHIN_NOISE
+from madbench.analysis.statistics import LEVEL, half_width
 from madbench.errors import ConfigError, did_you_mean
 
 MOST_BUDGET = 1.01

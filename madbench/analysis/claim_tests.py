@@ -28,12 +28,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr
 
-from madbench.analysis.attribution import LEVEL, PRIOR_FREEDOM
+from madbench.analysis.attribution import PRIOR_FREEDOM
 from madbench.analysis.attribution_table import LOSS
 from madbench.analysis.claims import Claim
 from madbench.analysis.contrasts import Pair
 from madbench.analysis.language_table import published_losses
 from madbench.analysis.scores import MAD_AVERAGE, published_scores
+from madbench.analysis.statistics import LEVEL
 
 MARGIN_SHARE = 0.25
 """Of the published gain of sequence mixing: what a "no difference" may hide."""

@@ -10,12 +10,11 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.rendering import TextTable
-from madbench.analysis.statistics import bootstrap_interval, holm, sign_flip_p, smallest_p
+from madbench.analysis.statistics import LEVEL, bootstrap_interval, holm, sign_flip_p, smallest_p
 from madbench.analysis.tables import HEADINGS
 
 ALL_TASKS = "all_tasks"
 LOSSES = ("loss_l5", "validation_loss")
-LEVEL = 0.05  # of the Holm-adjusted p-value at which a difference is claimed
 
 _HEADINGS = HEADINGS | {ALL_TASKS: "All tasks", "loss_l5": "L5 loss", "validation_loss": "Val loss"}
 

@@ -19,9 +19,7 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
-from madbench.analysis.attribution import LEVEL
 from madbench.analysis.attribution_table import LOSS, measured_values
 from madbench.analysis.claim_tests import (
     MOST_SEEDS,
@@ -39,7 +37,8 @@ from madbench.analysis.claim_tests import (
 from madbench.analysis.claims import CLAIMS, Claim
 from madbench.analysis.contrasts import Pair
 from madbench.analysis.scores import MAD_AVERAGE
-from madbench.analysis.statistics import holm
+from madbench.analysis.statistics import LEVEL, holm, students_t
+from madbench.seeds import seed_list
 from madbench.tasks import TASK_NAMES
 
 Verdict = Literal["supported", "contradicted", "not enough data"]
@@ -240,7 +239,7 @@ def _finding(
         cases = of_it.cases
         labels = tuple(dict.fromkeys(label for case in cases for label in labels_of(claim, case)))
         ours = line + float(of_it.gains[test.k].mean()) * (-1 if claim.expects == "no gain" else 1)
-        half = test.error * float(stdtrit(test.freedom, 1 - LEVEL / 2)) if test.freedom else math.nan
+        half = test.error * students_t(test.freedom) if test.freedom else math.nan
         counts = np.isin(stored.seeds, of_it.seeds)
         means = {label: float(stored.rows[label][counts].mean()) for label in labels}
         pairs = {pair: means[pair[0]] - means[pair[1]] for pair in (claim.pairs[case] for case in cases)}
@@ -294,18 +293,3 @@ def _command(labels: Sequence[str], seeds: Sequence[int], quantity: str, options
     if quantity in TASK_NAMES:
         words += ["-t", quantity]
     return " ".join([*words, *[options] * bool(options)])
-
-
-def seed_list(seeds: Collection[int]) -> str:
-    """As ``--seeds`` takes them.
-
-    >>> seed_list([0, 1, 2, 5])
-    '0-2,5'
-    """
-    parts: list[list[int]] = []
-    for seed in sorted(seeds):
-        if parts and seed == parts[-1][-1] + 1:
-            parts[-1].append(seed)
-        else:
-            parts.append([seed])
-    return ",".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)

@@ -1,4 +1,4 @@
-"""What the seeds allow to be said: intervals of means, which labels may be the best, which differ beyond the noise."""
+"""What the seeds allow to be said of several labels: which may be the best, which differ beyond the noise."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtr
 
-LEVEL = 0.05  # 1 - confidence of the intervals, and of every claim about a column
+from madbench.analysis.statistics import LEVEL, students_t
 
 
 class Sample(NamedTuple):
@@ -19,13 +19,6 @@ class Sample(NamedTuple):
     spread: float
     """Standard deviation (n - 1)."""
     n: int
-
-
-def half_width(spread: float, n: int, freedom: int) -> float:
-    """Half of Student's 95% interval of a mean of ``n`` values: t s / sqrt(n). NaN where nothing is known of s."""
-    if freedom < 1 or n < 1 or not spread > 0:
-        return math.nan
-    return float(stdtrit(freedom, 1 - LEVEL / 2)) * spread / math.sqrt(n)
 
 
 def pooled_spread(samples: Sequence[Sample]) -> tuple[float, int]:
@@ -83,7 +76,7 @@ def least_difference(values: Mapping[str, Sequence[float]]) -> float | None:
     spread, freedom = pooled_spread([Sample(statistics.mean(xs), spreads[key], len(xs)) for key, xs in values.items()])
     if freedom == 0:
         return None
-    return float(stdtrit(freedom, 1 - LEVEL / 2)) * spread * math.sqrt(2 / min(map(len, values.values())))
+    return students_t(freedom) * spread * math.sqrt(2 / min(map(len, values.values())))
 
 
 def not_told_apart(means: Mapping[str, float], difference: float) -> list[list[str]]:

@@ -8,13 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import stdtrit
 
+LEVEL = 0.05
+"""Adjusted p-value at which a claim is made; 1 - confidence of every interval."""
+
 RESAMPLES = 9999
 
 _BATCH_VALUES = 2_000_000  # resampled values in memory at a time
+_ROUNDING = 1e-9  # more than the standard deviation that equal values get, of percent or nats
 
 
 def bootstrap_interval(
-    values: np.ndarray, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+    values: np.ndarray, level: float = 1 - LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
     """Expanded percentile bootstrap interval of the mean of ``values`` (n,), independent of each other; in their units.
 
@@ -89,15 +93,32 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-def mean_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float, float]:
-    """The mean of ``values`` and the ends of its Student's t interval, NaN, NaN for fewer than two.
+def students_t(freedom: float) -> float:
+    """How many standard errors the 95% interval of Student's t reaches to either side.
+
+    >>> round(students_t(2), 3)
+    4.303
+    """
+    return float(stdtrit(freedom, 1 - LEVEL / 2))
+
+
+def half_width(spread: float, n: int, freedom: float) -> float:
+    """Half of Student's 95% interval of a mean of ``n`` values: t s / sqrt(n). NaN where nothing is known of s.
+
+    Nothing is known where the spread is 0 either: seeds that happen to agree do not make a mean infinitely sure.
+    """
+    if freedom < 1 or n < 1 or not spread > _ROUNDING:
+        return math.nan
+    return students_t(freedom) * spread / math.sqrt(n)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean of ``values`` and the ends of its 95% interval (:func:`half_width`), NaN, NaN where there is none.
 
     >>> [round(number, 3) for number in mean_interval([1.0, 2.0, 3.0])]
     [2.0, -0.484, 4.484]
     """
     n = len(values)
     mean = float(np.mean(values)) if n else math.nan
-    if n < 2:
-        return mean, math.nan, math.nan
-    half = float(-stdtrit(n - 1, (1 - level) / 2) * np.std(values, ddof=1) / math.sqrt(n))
+    half = half_width(float(np.std(values, ddof=1)), n, n - 1) if n > 1 else math.nan
     return mean, mean - half, mean + half

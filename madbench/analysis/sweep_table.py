@@ -17,7 +17,7 @@ from madbench.analysis.scores import MAD_AVERAGE, collect, scores, with_average
 from madbench.analysis.tables import HEADINGS, ablation_table
 from madbench.language_jobs import TASK
 from madbench.runs import Run, Store
-from madbench.sweeps.grid import LANGUAGE_MODEL, settings_of
+from madbench.sweeps.overrides import LANGUAGE_MODEL, settings_of
 
 if TYPE_CHECKING:
     from madbench.sweep_experiment import RowOf, Sweep

@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from madbench.cli.options import (
-    LABELS_HELP,
     RESULTS,
     Counting,
     CountingOption,
@@ -16,16 +15,14 @@ from madbench.cli.options import (
     ProfileOption,
     ResultsOption,
     StoredTasksOption,
+    StoredWordsArgument,
 )
 from madbench.cli.selection import Selection
-from madbench.cli.tables import Format, print_format, print_text_table
+from madbench.cli.tables import Format, FormatOption, print_format, print_text_table
 
 
 def attribute(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="LABEL|KEY=VALUE", help=LABELS_HELP + " All labels in the store by default."),
-    ] = None,
+    words: StoredWordsArgument = None,
     pairs: Annotated[bool, typer.Option("--pairs", help="Show every pair of labels below its factor.")] = False,
     profile: ProfileOption = "quick",
     tasks: StoredTasksOption = None,
@@ -33,7 +30,7 @@ def attribute(
     budget: CountingOption = Counting.strict,
     protocol: LanguageProtocolOption = None,
     results: ResultsOption = RESULTS,
-    format: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.terminal,
+    format: FormatOption = Format.terminal,
     as_json: JsonOption = False,
 ) -> None:
     """Say what each factor of the labels is worth: convolution, gates, RoPE, rank, mixing, layout, base, budget.

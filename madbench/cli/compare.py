@@ -19,7 +19,7 @@ from madbench.cli.options import (
     StoredTasksOption,
 )
 from madbench.cli.selection import Selection
-from madbench.cli.tables import Format, print_format, print_text_table
+from madbench.cli.tables import Format, FormatOption, print_format, print_text_table
 
 
 def compare(
@@ -36,7 +36,7 @@ def compare(
     budget: CountingOption = Counting.strict,
     protocol: LanguageProtocolOption = None,
     results: ResultsOption = RESULTS,
-    format: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.terminal,
+    format: FormatOption = Format.terminal,
     as_json: JsonOption = False,
 ) -> None:
     """Compare labels on the runs they share: mean difference, interval, p-value, and what may be claimed.

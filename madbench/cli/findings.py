@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from madbench.cli.options import (
-    LABELS_HELP,
     RESULTS,
     Counting,
     CountingOption,
@@ -19,9 +18,10 @@ from madbench.cli.options import (
     ProfileOption,
     ResultsOption,
     StoredTasksOption,
+    StoredWordsArgument,
 )
 from madbench.cli.selection import Selection
-from madbench.cli.tables import Format, print_format, print_text_table
+from madbench.cli.tables import Format, FormatOption, print_format, print_text_table
 
 if TYPE_CHECKING:
     from madbench.analysis.findings import Finding
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 
 
 def findings(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="LABEL|KEY=VALUE", help=LABELS_HELP + " All labels in the store by default."),
-    ] = None,
+    words: StoredWordsArgument = None,
     explain: Annotated[
         str | None,
         typer.Option("--explain", metavar="NAME", help="All about one claim, such as lag; all for every claim."),
@@ -43,7 +40,7 @@ def findings(
     budget: CountingOption = Counting.strict,
     protocol: LanguageProtocolOption = None,
     results: ResultsOption = RESULTS,
-    format: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.terminal,
+    format: FormatOption = Format.terminal,
     as_json: JsonOption = False,
 ) -> None:
     """Hold the claims of the HyperMLP paper against the stored runs: supported, contradicted, not enough data.

@@ -30,6 +30,10 @@ LABELS_HELP = (
     "neighbours)."
 )
 
+StoredWordsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="LABEL|KEY=VALUE", help=LABELS_HELP + " All labels in the store by default."),
+]
 ProfileOption = Annotated[
     str, typer.Option("--profile", "-p", help="quick, full, or a YAML file like those in tasks/profiles.")
 ]
@@ -96,13 +100,6 @@ def parse_trackers(values: list[str] | None) -> list[str]:
     if values and not names:
         raise ConfigError(f"--track {','.join(values)!r}: no tracker named; expected one of: {', '.join(NAMES)}")
     return names
-
-
-def parse_seeds(text: str) -> list[int]:
-    """``"0,1,2"`` or ``"0-4"`` -> seeds."""
-    from madbench.sweeps.grid import parse_seeds
-
-    return parse_seeds(text, "--seeds")
 
 
 def labels_and_overrides(words: list[str]) -> tuple[list[str], list[str]]:

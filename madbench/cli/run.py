@@ -19,10 +19,10 @@ from madbench.cli.options import (
     ResultsOption,
     TrackOption,
     labels_and_overrides,
-    parse_seeds,
     parse_trackers,
     split_list,
 )
+from madbench.seeds import parse_seeds
 
 if TYPE_CHECKING:
     from rich.console import Console

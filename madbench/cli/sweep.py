@@ -29,13 +29,13 @@ from madbench.cli.options import (
     JsonOption,
     ResultsOption,
     TrackOption,
-    parse_seeds,
     parse_trackers,
     split_list,
 )
 from madbench.cli.sweep_words import axes_of, baseline_of, gpus_of, replaced_keys, seconds_of, source_of
 from madbench.cli.tables import PLAIN, Format, print_format
 from madbench.errors import ConfigError
+from madbench.seeds import parse_seeds
 
 
 class Mode(str, enum.Enum):

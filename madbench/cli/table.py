@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from madbench.cli.options import (
-    LABELS_HELP,
     RESULTS,
     Counting,
     CountingOption,
@@ -16,16 +15,14 @@ from madbench.cli.options import (
     ProfileOption,
     ResultsOption,
     StoredTasksOption,
+    StoredWordsArgument,
 )
 from madbench.cli.selection import Selection, in_grammar_order
-from madbench.cli.tables import Format, print_format, print_text_table
+from madbench.cli.tables import Format, FormatOption, print_format, print_text_table
 
 
 def table(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="LABEL|KEY=VALUE", help=LABELS_HELP + " All labels in the store by default."),
-    ] = None,
+    words: StoredWordsArgument = None,
     profile: ProfileOption = "quick",
     tasks: StoredTasksOption = None,
     fidelity: FidelityOption = Fidelity.corrected,
@@ -39,7 +36,7 @@ def table(
         ),
     ] = "label",
     results: ResultsOption = RESULTS,
-    format: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.terminal,
+    format: FormatOption = Format.terminal,
     as_json: JsonOption = False,
 ) -> None:
     """Tabulate what the store holds: means over seeds with 95% intervals, and which labels may be the best.

@@ -7,7 +7,9 @@ import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from madbench.errors import ConfigError
 
@@ -31,6 +33,9 @@ class Format(str, enum.Enum):
     csv = "csv"
     html = "html"
     json = "json"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", "-f", help="How to print it.")]
 
 
 def print_format(format: Format, as_json: bool) -> Format:

@@ -19,16 +19,12 @@ from madbench.config import from_mapping, read_yaml
 from madbench.errors import ConfigError, LabelError, MadbenchError, did_you_mean
 from madbench.jobs import Counting, Fidelity
 from madbench.labels import expand, parse
-
-LANGUAGE_MODEL = "language_model."
-"""How an override of the language model's preset begins."""
-LANGUAGE_MODELS = (LANGUAGE_MODEL, "language_model=")
-"""How an override that does not concern the MAD tasks begins."""
+from madbench.seeds import parse_seeds
+from madbench.sweeps.overrides import LANGUAGE_MODELS, key_of, override_of
 
 Mode = Literal["product", "one_at_a_time", "list"]
 
 MOST_ROWS = 10_000
-MOST_SEEDS = 1000
 
 _ONE_A_TABLE = ("profile", "fidelity", "budget")
 
@@ -164,7 +160,7 @@ def _expand(grid: GridFile, where: str) -> Grid:
         rows = _one_at_a_time(grid, axes)
     else:
         rows = _product(grid, axes)
-    keys = list(dict.fromkeys(_key(change) for row in rows for change in row.changes))
+    keys = list(dict.fromkeys(key_of(change) for row in rows for change in row.changes))
     for key in keys:
         if key in fixed:
             raise ConfigError(f"{key!r} is both set and given in a row; only one can hold")
@@ -173,7 +169,7 @@ def _expand(grid: GridFile, where: str) -> Grid:
         Row(row.label, *(tuple(c for c in some if c not in common) for some in (row.changes, row.shown)))
         for row in rows
     ]
-    shared = set(map(_key, common))
+    shared = set(map(key_of, common))
     return Grid(
         tuple(rows),
         grid.tasks or None,
@@ -238,7 +234,7 @@ def _listed(grid: GridFile) -> list[Row]:
         if key in rows:
             raise ConfigError(f"rows[{i}]: {row.name} appears twice")
         rows[key] = row
-    wanted, given = _baseline(grid, dict.fromkeys(_key(c) for row in rows.values() for c in row.changes))
+    wanted, given = _baseline(grid, dict.fromkeys(key_of(c) for row in rows.values() for c in row.changes))
     return _with_first(list(rows.values()), wanted, given)
 
 
@@ -279,7 +275,7 @@ def _axes(grid: GridFile) -> dict[str, list[str]]:
         _check_key(key, "vary")
         if not isinstance(values, (list, tuple)) or not values:
             raise ConfigError(f"vary: {key}: expected a list of values, such as {key}: [1, 2]")
-        axes[key] = [_override(key, value, "vary") for value in values]
+        axes[key] = [override_of(key, value, "vary") for value in values]
         for change in axes[key]:
             if axes[key].count(change) > 1:
                 raise ConfigError(f"vary: {change} appears twice")
@@ -290,7 +286,7 @@ def _fixed(settings: Mapping[str, Any], where: str) -> dict[str, str]:
     """The override of each of ``settings``, by key."""
     for key in settings:
         _check_key(key, where)
-    return {key: _override(key, value, where) for key, value in settings.items()}
+    return {key: override_of(key, value, where) for key, value in settings.items()}
 
 
 def _check_key(key: str, where: str) -> None:
@@ -303,21 +299,6 @@ def _check_key(key: str, where: str) -> None:
         raise ConfigError(f"{where}: {key!r} is no key of a setting, such as model.mix_rank")
 
 
-def _key(change: str) -> str:
-    return change.partition("=")[0]
-
-
-def _override(key: str, value: Any, where: str) -> str:
-    """``KEY=VALUE``, the value in YAML on one line."""
-    import yaml
-
-    if isinstance(value, Mapping):
-        inner = f"{key}.{next(iter(value), 'KEY')}"
-        raise ConfigError(f"{where}: {key}: expected a value, got a mapping; write {inner}: ...")
-    text = yaml.safe_dump(value, default_flow_style=True, width=math.inf, allow_unicode=True)
-    return f"{key}={text.removesuffix('...' + chr(10)).strip()}"
-
-
 def _seeds(given: Any) -> tuple[int, ...]:
     if isinstance(given, str):
         return tuple(parse_seeds(given, "seeds"))
@@ -328,35 +309,3 @@ def _seeds(given: Any) -> tuple[int, ...]:
         if seeds.count(seed) > 1:
             raise ConfigError(f"seeds: {seed} appears twice")
     return seeds
-
-
-def parse_seeds(text: str, where: str = "--seeds") -> list[int]:
-    """``"0,1,2"`` or ``"0-4"`` -> seeds."""
-    seeds: list[int] = []
-    for part in text.split(","):
-        numbers = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", part.strip())
-        if not numbers:
-            raise ConfigError(f"{where} {text!r}: expected whole numbers such as 0,1,2 or 0-4")
-        first, last = int(numbers[1]), int(numbers[2] or numbers[1])
-        if last - first >= MOST_SEEDS:
-            raise ConfigError(f"{where} {text!r}: {last - first + 1:,} seeds; at most {MOST_SEEDS:,} are allowed")
-        seeds += range(first, last + 1)
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError(f"{where} {text!r}: give each seed once, at least one")
-    return seeds
-
-
-def settings_of(overrides: Sequence[str]) -> dict[str, Any]:
-    """``["model.mix_rank=4"]`` -> the mapping under ``set``; raises ``ConfigError`` for a key given twice."""
-    import yaml
-
-    settings: dict[str, Any] = {}
-    for override in overrides:
-        key, _, text = override.partition("=")
-        if key in settings:
-            raise ConfigError(f"override {key!r} is given twice; only one value can hold")
-        try:
-            settings[key] = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date such as 2024-13-45
-            raise ConfigError(f"override {override[:99]!r}: {text[:99]!r} is not a value") from None
-    return settings

@@ -11,7 +11,7 @@ from scipy import stats
 from madbench.analysis.attribution_table import LOSS
 from madbench.analysis.claim_tests import labels_of, margin, published_gains
 from madbench.analysis.claims import CLAIMS
-from madbench.analysis.findings import Finding, findings, seed_list
+from madbench.analysis.findings import Finding, findings
 from madbench.analysis.scores import MAD_AVERAGE
 from madbench.tasks import TASK_NAMES
 
@@ -169,10 +169,6 @@ def test_the_command_asks_for_the_seeds_that_would_decide():
     assert lag.verdict == "not enough data" and 3 < len(lag.seeds) < 20
     assert lag.command == f"madbench run R-12o! R-12! --seeds 0-{len(lag.seeds) - 1}"
     assert f"{len(lag.seeds)} seeds like these 3 would decide" in lag.reason
-
-
-def test_seed_lists():
-    assert seed_list([3, 0, 1, 7]) == "0-1,3,7"
 
 
 def simulated(rng: np.random.Generator, seeds: int, spread: float, means):

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from madbench.analysis.noise import Sample, half_width, least_difference, may_be_best, not_told_apart, pooled_spread
+from madbench.analysis.noise import Sample, least_difference, may_be_best, not_told_apart, pooled_spread
+from madbench.analysis.statistics import half_width
 
 
 def test_the_least_difference_of_two_pairs_is_students():
@@ -131,7 +132,3 @@ def test_a_noisy_best_does_not_save_a_label_that_another_beats():
 def test_seeds_that_agree_do_not_tell_apart_what_the_digits_do_not():
     of_column = {"a": Sample(100.0, 0.0, 3), "b": Sample(99.96, 0.0, 3), "c": Sample(98.0, 0.0, 3)}
     assert may_be_best(of_column, True, 0.1) == ["a", "b"]
-
-
-def test_one_value_and_values_without_spread_have_no_interval():
-    assert all(math.isnan(x) for x in (half_width(math.nan, 1, 0), half_width(0.0, 3, 2)))

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from madbench.analysis.statistics import bootstrap_interval, holm, sign_flip_p, smallest_p
+from madbench.analysis.statistics import (
+    bootstrap_interval,
+    half_width,
+    holm,
+    mean_interval,
+    sign_flip_p,
+    smallest_p,
+)
 
 
 def test_an_interval_covers_the_true_mean_about_as_often_as_it_says():
@@ -69,3 +76,18 @@ def test_holm_does_not_count_what_is_not_a_number():
     assert np.isnan(adjusted).tolist() == [True, False, True, False]
     assert adjusted[1::2] == pytest.approx([0.04, 0.04])
     assert holm([]) == [] and math.isnan(holm([math.nan])[0])
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_the_interval_of_a_mean_is_students(n):
+    values = np.random.default_rng(n).normal(50, 9, n)
+    expected = (values.mean(), *stats.t.interval(0.95, n - 1, values.mean(), stats.sem(values)))
+    assert mean_interval(values) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("values", [[], [7.0], [0.0, 0.0], [100.0] * 3, [100 * 0.1] * 3, [100 * 0.7] * 7])
+def test_seeds_that_agree_give_no_interval_as_one_seed_gives_none(values):
+    mean, *ends = mean_interval(values)
+    assert np.isnan(ends).all() and mean == pytest.approx(values[0] if values else math.nan, nan_ok=True)
+    spread = np.std(values, ddof=1) if len(values) > 1 else math.nan
+    assert math.isnan(half_width(spread, len(values), len(values) - 1))

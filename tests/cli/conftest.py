@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,10 @@ from typer.testing import CliRunner
 import madbench
 import madbench.cli
 from madbench.errors import MadbenchError
+from madbench.jobs import Record
+from madbench.runs import Run, Store
+from madbench.sweeps.plan import plan
+from madbench.sweeps.profile import load_profile
 
 SIZES = "seq_len: 16, num_train_examples: 64, num_validation_examples: 32, num_test_examples: 32"
 PROFILE = f"""\
@@ -44,6 +49,45 @@ def tiny(tmp_path_factory) -> str:
     path = tmp_path_factory.mktemp("profiles") / "tiny.yaml"
     path.write_text(PROFILE)
     return str(path)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch) -> Store:
+    """An empty one, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return Store.open(tmp_path / "results")
+
+
+@pytest.fixture
+def fill(store, tiny) -> Callable[..., None]:
+    """Stores runs of one accuracy on two tasks, without training them; ``setting`` changes those of the profile."""
+
+    def call(
+        labels: str | list[str], accuracy: float = 0.5, seeds=(0,), *, profile=tiny, overrides=(), setting=(), **choices
+    ) -> None:
+        labels = [labels] if isinstance(labels, str) else labels
+        choices = {"tasks": ("compression", "in_context_recall"), "seeds": seeds} | choices
+        metrics = {"accuracy": accuracy, "selection_accuracy": 0.5, "ceiling": 1.0}
+        curve = [{"epoch": 1, "step": 4, "train_loss": 1.0, "validation_loss": 1.0}]
+        curve[0] |= {"validation_token_accuracy": accuracy, "validation_batch_macro_accuracy": accuracy}
+        details = {"budget_ratio": 0.99, "mixer_parameters": 1000, "device": "an abacus"}
+        for job in plan(labels, load_profile(profile, overrides), **choices):
+            job = replace(job, setting=job.setting | dict(setting))
+            store.finish(job, Record("finished", metrics, curve, details))
+
+    return call
+
+
+@pytest.fixture
+def fill_language(store, language_run) -> Callable[..., Run]:
+    """Stores a run of the fixture ``language_run`` and gives it back."""
+
+    def call(*arguments, **choices) -> Run:
+        run = language_run(*arguments, **choices)
+        store.finish(run.job, run.record)
+        return run
+
+    return call
 
 
 @pytest.fixture

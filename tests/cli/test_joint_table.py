@@ -8,7 +8,6 @@ import pytest
 
 from madbench.cli import table
 from madbench.jobs import Record
-from madbench.runs import Store
 from madbench.sweeps.plan import plan
 from madbench.sweeps.profile import load_profile
 
@@ -16,23 +15,14 @@ TASK = "compression"
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch) -> Store:
-    monkeypatch.chdir(tmp_path)
-    return Store.open(tmp_path / "results")
-
-
-@pytest.fixture
-def fill(store, tiny, language_run):
+def fill_both(fill, fill_language):
     """Stores runs of a MAD task with these accuracies, and of the language model with these losses, a seed each."""
 
     def call(label: str, accuracies=(), losses=(), **job) -> None:
         for seed, accuracy in enumerate(accuracies):
-            (planned,) = plan([label], load_profile(tiny), tasks=[TASK], seeds=[seed])
-            metrics = {"accuracy": accuracy, "selection_accuracy": accuracy, "ceiling": 1.0}
-            store.finish(planned, Record("finished", metrics, details={"budget_ratio": 0.99, "device": "an abacus"}))
+            fill(label, accuracy, [seed], tasks=[TASK])
         for seed, loss in enumerate(losses):
-            run = language_run(label, [loss], seed=seed, **job)
-            store.finish(run.job, run.record)
+            fill_language(label, [loss], seed=seed, **job)
 
     return call
 
@@ -52,11 +42,11 @@ def shown(invoke, tiny):
 BOTH = ("-t", f"{TASK},language_model")
 
 
-def test_both_halves_are_side_by_side_each_with_its_own_marks_budget_and_n(fill, shown):
-    fill("S", [0.5, 0.501, 0.502], [2.0, 2.01])
-    fill("R-c", [0.3, 0.301, 0.302], [1.0, 1.01])
-    fill("G", [0.9], [])
-    fill("G-cg-q-12o", [], [3.0])
+def test_both_halves_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_both, shown):
+    fill_both("S", [0.5, 0.501, 0.502], [2.0, 2.01])
+    fill_both("R-c", [0.3, 0.301, 0.302], [1.0, 1.01])
+    fill_both("G", [0.9], [])
+    fill_both("G-cg-q-12o", [], [3.0])
     output = shown(*BOTH, whole=True).stdout
     lines = [line.split() for line in output.split("\n\n")[0].splitlines()]
     assert " ".join(lines[0]) == "Label Compr. Budget n L5 to 1.4 to 1.3 to 1.2 to 1.1 LM budget LM n"
@@ -79,23 +69,23 @@ def test_both_halves_are_side_by_side_each_with_its_own_marks_budget_and_n(fill,
     assert caption.count("Bold: ") == 1
 
 
-def test_the_language_model_comes_along_unless_other_tasks_are_asked_for(fill, shown, invoke):
-    fill("S", [0.5], [2.0])
+def test_the_language_model_comes_along_unless_other_tasks_are_asked_for(fill_both, shown, invoke):
+    fill_both("S", [0.5], [2.0])
     assert "L5" in shown(whole=True).stdout and "L5" not in shown("-t", TASK, whole=True).stdout
     alone = invoke(table, "-t", "language_model")
     assert "Compr." not in alone.stdout and alone.stdout.split()[:2] == ["Label", "L5"]
 
 
-def test_a_store_without_language_models_shows_the_tasks(fill, shown, refuse, tiny):
-    fill("S", [0.5])
+def test_a_store_without_language_models_shows_the_tasks(fill_both, shown, refuse, tiny):
+    fill_both("S", [0.5])
     assert shown("-t", TASK, whole=True).stdout.split()[:4] == ["Label", "Compr.", "Budget", "n"]
     assert "L5" not in shown(whole=True).stdout
     assert refuse(table, *BOTH, "--profile", tiny) == "results: no language-model run is as asked"
 
 
-def test_language_models_of_several_protocols_are_never_mixed(fill, shown, refuse, tiny):
-    fill("S", [0.5], [2.0])
-    fill("S", [], [3.0], vocab_size=384)
+def test_language_models_of_several_protocols_are_never_mixed(fill_both, shown, refuse, tiny):
+    fill_both("S", [0.5], [2.0])
+    fill_both("S", [], [3.0], vocab_size=384)
     result = shown(whole=True)
     assert "L5" not in result.stdout and "warning: language models are left out; choose a protocol" in result.stderr
     message = refuse(table, *BOTH, "--profile", tiny)
@@ -113,28 +103,28 @@ def test_language_models_of_several_protocols_are_never_mixed(fill, shown, refus
         ("n", ["R-c", "S", "G"]),
     ],
 )
-def test_rows_are_sorted_by_a_column_of_either_half(fill, shown, key, order):
-    fill("S", [0.5], [2.0])
-    fill("R-c", [0.6, 0.7], [3.0])
-    fill("G", [], [1.0])
+def test_rows_are_sorted_by_a_column_of_either_half(fill_both, shown, key, order):
+    fill_both("S", [0.5], [2.0])
+    fill_both("R-c", [0.6, 0.7], [3.0])
+    fill_both("G", [], [1.0])
     assert [row[0] for row in shown(*BOTH, "--sort", key) if row[0] != "published"] == order
 
 
-def test_an_unknown_column_is_an_error_that_names_the_nearest(fill, refuse, tiny):
-    fill("S", [0.5], [2.0])
+def test_an_unknown_column_is_an_error_that_names_the_nearest(fill_both, refuse, tiny):
+    fill_both("S", [0.5], [2.0])
     assert refuse(table, *BOTH, "--profile", tiny, "--sort", "loss_15") == (
         "--sort 'loss_15': no such column; did you mean 'loss_l5'?"
     )
 
 
-def test_labels_choose_and_order_the_rows_of_both_halves(fill, shown):
+def test_labels_choose_and_order_the_rows_of_both_halves(fill_both, shown):
     for label in ("S", "R", "R-c"):
-        fill(label, [0.5], [2.0])
+        fill_both(label, [0.5], [2.0])
     assert [row[0] for row in shown("R-c", "S", *BOTH)] == ["R-c", "published", "S", "published"]
 
 
-def test_every_format_holds_both_halves(fill, shown):
-    fill("S", [0.5, 0.6], [2.0, 2.1])
+def test_every_format_holds_both_halves(fill_both, shown):
+    fill_both("S", [0.5, 0.6], [2.0, 2.1])
     names = ("markdown", "latex", "html", "csv", "json")
     outputs = {name: shown(*BOTH, "-f", name, whole=True).stdout for name in names}
     assert "| S | 55.0 ±63.5 | 0.990 | 2 | 2.050 ±0.635 |" in outputs["markdown"]
@@ -149,27 +139,26 @@ def test_every_format_holds_both_halves(fill, shown):
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_narrow_terminals_cut_nothing(fill, shown, columns):
+def test_narrow_terminals_cut_nothing(fill_both, shown, columns):
     for label in ("S-p", "G-pcg-12o!"):
-        fill(label, [0.5, 0.501], [2.0, 2.1])
+        fill_both(label, [0.5, 0.501], [2.0, 2.1])
     output = shown(whole=True, columns=columns).stdout
     assert max(map(len, output.splitlines())) <= columns and "…" not in output
     assert {"50.0", "50.1", "2.050"} & set(output.split()) and "0.990" in output
 
 
-def test_on_a_narrow_terminal_the_halves_are_below_each_other_both_sorted(fill, shown):
-    fill("S", [0.5, 0.501], [2.0, 2.1])
-    fill("R-c", [0.6, 0.601], [3.0, 3.1])
+def test_on_a_narrow_terminal_the_halves_are_below_each_other_both_sorted(fill_both, shown):
+    fill_both("S", [0.5, 0.501], [2.0, 2.1])
+    fill_both("R-c", [0.6, 0.601], [3.0, 3.1])
     output = shown("--sort", TASK, whole=True, columns=100).stdout
     of_tasks, of_language = output.split("L5")[:2]
     for half in (of_tasks, of_language):
         assert 0 < half.index("R-c ") < half.index("S ")
 
 
-def test_a_diverged_language_model_and_a_failed_job_are_said(fill, store, shown, language_run, tiny):
-    fill("S", [0.5], [2.0])
-    run = language_run("S", [2.0], seed=1, status="diverged")
-    store.finish(run.job, run.record)
+def test_a_diverged_language_model_and_a_failed_job_are_said(fill_both, fill_language, store, shown, tiny):
+    fill_both("S", [0.5], [2.0])
+    fill_language("S", [2.0], seed=1, status="diverged")
     (planned,) = plan(["S"], load_profile(tiny), tasks=["in_context_recall"])
     store.finish(planned, Record("failed", {}, [], {}, "out of memory"))
     caption = " ".join(shown(whole=True).stdout.split())

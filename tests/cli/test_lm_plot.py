@@ -3,20 +3,6 @@ from __future__ import annotations
 import pytest
 
 from madbench.cli.lm import plot
-from madbench.runs import Store
-
-
-@pytest.fixture
-def fill(tmp_path, monkeypatch, language_run):
-    """Stores a run below ``tmp_path``, which becomes the working folder."""
-    monkeypatch.chdir(tmp_path)
-    store = Store.open("results")
-
-    def call(*arguments, **choices):
-        run = language_run(*arguments, **choices)
-        store.finish(run.job, run.record)
-
-    return call
 
 
 @pytest.fixture
@@ -46,10 +32,10 @@ def no_drawing(monkeypatch):
     return asked
 
 
-def test_a_plot_is_redrawn_from_its_csv_alone(fill, drawn, tmp_path):
+def test_a_plot_is_redrawn_from_its_csv_alone(fill_language, drawn, tmp_path):
     for seed in (0, 1):
-        fill("S", [3.0, 2.0 + seed / 7], seed=seed)
-    fill("R-c", [3.0, 1.9])
+        fill_language("S", [3.0, 2.0 + seed / 7], seed=seed)
+    fill_language("R-c", [3.0, 1.9])
     stem = "results/plots/loss_curves"
     assert drawn() == [f"{stem}.csv", f"{stem}.png", f"{stem}.pdf"]
     (tmp_path / "results" / "runs").rename(tmp_path / "gone")
@@ -58,9 +44,9 @@ def test_a_plot_is_redrawn_from_its_csv_alone(fill, drawn, tmp_path):
         assert (tmp_path / f"again.{ending}").read_bytes() == (tmp_path / f"{stem}.{ending}").read_bytes()
 
 
-def test_labels_and_axis_are_those_asked_for(fill, drawn, no_drawing, tmp_path):
+def test_labels_and_axis_are_those_asked_for(fill_language, drawn, no_drawing, tmp_path):
     for label in ("R-c", "S", "R"):
-        fill(label)
+        fill_language(label)
     drawn()
     assert drawn("R-c", "S", "--x", "seconds", "--log-x", "--out", "slides/two.v2") == [
         "slides/two.v2.csv", "slides/two.v2.png",
@@ -71,18 +57,18 @@ def test_labels_and_axis_are_those_asked_for(fill, drawn, no_drawing, tmp_path):
     ]  # fmt: skip
 
 
-def test_protocols_are_never_drawn_together(fill, drawn, refuse, no_drawing, tmp_path):
-    fill("S")
-    fill("R", counting="published")
+def test_protocols_are_never_drawn_together(fill_language, drawn, refuse, no_drawing, tmp_path):
+    fill_language("S")
+    fill_language("R", counting="published")
     assert "2 protocols" in refuse(plot)
     assert not (tmp_path / "results" / "plots").exists()
     drawn("--budget", "published")
     assert no_drawing == [(["R"], "tokens", False)]
 
 
-def test_times_of_different_devices_are_not_drawn_together(fill, drawn, refuse, no_drawing):
-    fill("S")
-    fill("R", details={"device": "an abacus"})
+def test_times_of_different_devices_are_not_drawn_together(fill_language, drawn, refuse, no_drawing):
+    fill_language("S")
+    fill_language("R", details={"device": "an abacus"})
     assert refuse(plot, "--x", "seconds") == (
         "--x seconds: the runs differ in device, so their times cannot be compared; use --x tokens"
     )
@@ -90,8 +76,8 @@ def test_times_of_different_devices_are_not_drawn_together(fill, drawn, refuse, 
     assert len(no_drawing) == 1
 
 
-def test_a_choice_among_runs_has_no_effect_on_a_csv(fill, drawn, refuse, no_drawing):
-    fill("S")
+def test_a_choice_among_runs_has_no_effect_on_a_csv(fill_language, drawn, refuse, no_drawing):
+    fill_language("S")
     drawn()
     source = ("--from", "results/plots/loss_curves.csv")
     for words in (["--results", "results"], ["--preset", "tiny"], ["--corpus", "x"], ["--protocol", "x"]):
@@ -100,13 +86,13 @@ def test_a_choice_among_runs_has_no_effect_on_a_csv(fill, drawn, refuse, no_draw
     assert refuse(plot, *source, "S-p").endswith("loss_curves.csv: holds no curve of 'S-p'; expected one of: S")
 
 
-def test_a_file_that_is_no_csv_of_curves_is_named(fill, refuse, tmp_path):
+def test_a_file_that_is_no_csv_of_curves_is_named(fill_language, refuse, tmp_path):
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     assert refuse(plot, "--from", "other.csv") == "other.csv: no loss curves: without column 'protocol'"
     assert refuse(plot, "--from", "none.csv") == "none.csv: cannot be read: No such file or directory"
 
 
-def test_a_folder_that_cannot_be_written_is_named(fill, refuse, tmp_path):
-    fill("S")
+def test_a_folder_that_cannot_be_written_is_named(fill_language, refuse, tmp_path):
+    fill_language("S")
     (tmp_path / "taken").write_text("")
     assert refuse(plot, "--out", "taken/curves").startswith("taken: a file is where a folder should be")

@@ -9,28 +9,19 @@ import pytest
 
 from madbench.cli.lm import table
 from madbench.jobs import Record
-from madbench.runs import Store
 from madbench.sweeps.plan import plan
 from madbench.sweeps.preset import load_preset
 from madbench.sweeps.profile import load_profile
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch) -> Store:
-    monkeypatch.chdir(tmp_path)
-    return Store.open(tmp_path / "results")
-
-
-@pytest.fixture
-def fill(store, language_run):
+def fill(fill_language):
     """Stores a run of the tiny preset, changed by ``overrides``; gives it back."""
 
     def call(label="S", train=(3.0, 2.5, 2.0), *, overrides=(), preset="tiny", precision="float32", **choices):
         loaded = load_preset(preset, overrides)
         sizes = {"model": loaded.model, "training": loaded.training_config(precision)}
-        run = language_run(label, train, **sizes | choices)
-        store.finish(run.job, run.record)
-        return run
+        return fill_language(label, train, **sizes | choices)
 
     return call
 
@@ -127,7 +118,7 @@ def test_a_store_without_language_models_says_how_to_make_some(store, refuse):
     assert refuse(table, "--results", "nowhere") == "nowhere: there is no such results folder"
 
 
-def test_a_failed_run_is_no_result(fill, store, language_run, shown):
+def test_a_failed_run_is_no_result(fill, store, shown):
     run = fill("S")
     store.finish(replace(run.job, label="R"), Record("failed", {}, [], {}, "out of memory"))
     assert [row[0] for row in shown()] == ["S"]

@@ -6,19 +6,8 @@ import sys
 
 import pytest
 
-from madbench.cli.options import labels_and_overrides, parse_seeds, split_list
+from madbench.cli.options import labels_and_overrides, split_list
 from madbench.errors import ConfigError
-
-
-@pytest.mark.parametrize(("text", "seeds"), [("0", [0]), ("0,1, 2", [0, 1, 2]), ("3-5,9", [3, 4, 5, 9])])
-def test_seeds_are_numbers_and_ranges(text, seeds):
-    assert parse_seeds(text) == seeds
-
-
-@pytest.mark.parametrize("text", ["", "a", "-1", "1.5", "0-", "0,,1", "1_0", "\u0663", "2-1", "0,0", "0-1000000000000"])
-def test_what_is_no_list_of_seeds_is_refused(text):
-    with pytest.raises(ConfigError, match="--seeds"):
-        parse_seeds(text)
 
 
 def test_tasks_that_name_none_are_refused():

@@ -8,34 +8,8 @@ from madbench.analysis.figures import files, kinds
 from madbench.analysis.figures.difficulty import TYPES
 from madbench.analysis.frames import read_frame
 from madbench.cli import plot
-from madbench.jobs import Record
-from madbench.runs import Store
-from madbench.sweeps.plan import plan
-from madbench.sweeps.profile import load_profile
 
 TWO = ("compression", "in_context_recall")
-
-
-@pytest.fixture
-def store(tmp_path, monkeypatch) -> Store:
-    monkeypatch.chdir(tmp_path)
-    return Store.open(tmp_path / "results")
-
-
-@pytest.fixture
-def fill(store, tiny):
-    """Stores runs of two tasks with an accuracy, without training them; ``setting`` changes theirs."""
-
-    def call(label: str, accuracy: float, seeds=(0,), setting=(), **choices) -> None:
-        for job in plan([label], load_profile(tiny), **{"tasks": TWO, "seeds": seeds} | choices):
-            job = replace(job, setting=job.setting | dict(setting))
-            curve = [{"epoch": 1, "step": 4, "train_loss": 1.0, "validation_loss": 1.0}]
-            curve[0] |= {"validation_token_accuracy": accuracy, "validation_batch_macro_accuracy": accuracy}
-            metrics = {"accuracy": accuracy + job.seed / 100, "selection_accuracy": 0.5, "ceiling": 1.0}
-            details = {"budget_ratio": 0.99, "mixer_parameters": 1000, "device": "a slide rule"}
-            store.finish(job, Record("finished", metrics, curve, details))
-
-    return call
 
 
 @pytest.fixture
@@ -81,7 +55,7 @@ def test_the_files_are_what_is_said_and_the_same_again(fill, invoke, tiny, tmp_p
     frame = read_frame(tmp_path / "slides" / "mad.csv", {"mark": str, "accuracy": float, "protocol": str}, "accuracies")
     assert frame[frame.mark == "mean"].accuracy.tolist() == [10.0]
     protocol = frame.protocol[0]
-    assert all(part in protocol for part in ("Fidelity corrected", "counting strict", "Trained on a slide rule"))
+    assert all(part in protocol for part in ("Fidelity corrected", "counting strict", "Trained on an abacus"))
 
 
 def test_a_kind_that_is_asked_for_must_have_data(fill, refuse, tiny):
@@ -108,12 +82,11 @@ def test_settings_of_a_sweep_are_difficulties(fill, drawn, tmp_path):
     ]  # fmt: skip
 
 
-def test_a_label_has_one_style_in_all_figures(fill, drawn, language_run, store, monkeypatch):
+def test_a_label_has_one_style_in_all_figures(fill, fill_language, drawn, monkeypatch):
     for label in ("S", "S-c"):
         fill(label, 0.5)
     for label in ("S-c", "R"):
-        run = language_run(label, [3.0, 2.0])
-        store.finish(run.job, run.record)
+        fill_language(label)
     given = []
     for name, kind in kinds.KINDS.items():
         draw = lambda frame, styles, kind=kind: given.append(styles) or kind.draw(frame, styles=styles)
@@ -152,18 +125,16 @@ def test_what_has_no_effect_is_refused(fill, refuse, words, message):
     assert message in refuse(plot, *words)
 
 
-def test_language_models_that_were_never_evaluated_spoil_no_other_figure(fill, drawn, language_run, store):
+def test_language_models_that_were_never_evaluated_spoil_no_other_figure(fill, fill_language, drawn):
     fill("S", 0.5)
-    run = language_run("S", [], status="diverged")
-    store.finish(run.job, run.record)
+    fill_language("S", [], status="diverged")
     assert list(drawn()) == ["mad", "learning", "budget"]
     assert "left out: loss: no run was evaluated even once" in drawn.stderr
 
 
-def test_language_models_alone_are_enough(store, drawn, language_run):
+def test_language_models_alone_are_enough(fill_language, drawn):
     for label in ("S", "S-c"):
-        run = language_run(label, [3.0, 2.0])
-        store.finish(run.job, run.record)
+        fill_language(label)
     assert list(drawn()) == ["loss", "effects", "budget"]
     assert "left out: mad: no runs of MAD tasks yet; madbench run G-cg-q-12o makes some" in drawn.stderr
 

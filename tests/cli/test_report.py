@@ -10,31 +10,14 @@ import webbrowser
 import pytest
 
 from madbench.cli import report
-from madbench.jobs import Record
 from madbench.run_index import RunIndex
-from madbench.runs import Store
-from madbench.sweeps.plan import plan
-from madbench.sweeps.profile import load_profile
 
 TWO = ("compression", "in_context_recall")
 
 
-@pytest.fixture
-def store(tmp_path, monkeypatch) -> Store:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def without_figures(monkeypatch):
     monkeypatch.setattr("madbench.report.figures.CAPTIONS", {})
-    return Store.open(tmp_path / "results")
-
-
-@pytest.fixture
-def fill(store, tiny):
-    """Stores runs of two tasks without training them."""
-
-    def call(*labels: str, **choices) -> None:
-        for job in plan(labels, load_profile(tiny), **{"tasks": TWO} | choices):
-            store.finish(job, Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}))
-
-    return call
 
 
 def embedded(path) -> dict:
@@ -42,7 +25,7 @@ def embedded(path) -> dict:
 
 
 def test_it_writes_one_file_and_says_what_is_missing(fill, store, invoke, tiny):
-    fill("S", "S-c")
+    fill(["S", "S-c"])
     output = invoke(report, "-p", tiny, "-t", ",".join(TWO))
     path = store.root / "report.html"
     assert not output.exception, output.exception
@@ -53,7 +36,7 @@ def test_it_writes_one_file_and_says_what_is_missing(fill, store, invoke, tiny):
 
 
 def test_the_folders_of_runs_are_looked_up_once(fill, invoke, tiny, monkeypatch):
-    fill("S", "S-c")
+    fill(["S", "S-c"])
     calls = []
     look_up = RunIndex.look_up
     monkeypatch.setattr(RunIndex, "look_up", lambda *given: calls.append(given) or look_up(*given))
@@ -67,7 +50,7 @@ def test_nothing_that_draws_is_imported_where_the_figures_are_kept():
 
 
 def test_labels_and_the_file_can_be_chosen(fill, invoke, tiny, tmp_path):
-    fill("S", "S-c")
+    fill(["S", "S-c"])
     path = tmp_path / "new" / "folder" / "a.html"
     output = invoke(report, "S-c", "-p", tiny, "-t", "compression", "-o", path)
     assert not output.exception, output.exception
@@ -83,9 +66,8 @@ def test_open_shows_it_or_says_where_it_is(fill, invoke, tiny, monkeypatch, tmp_
     assert f"no browser found; open {shown[0]}" in output.stderr
 
 
-def test_language_models_need_no_runs_of_mad_tasks(store, language_run, invoke):
-    run = language_run("S", [2.0])
-    store.finish(run.job, run.record)
+def test_language_models_need_no_runs_of_mad_tasks(fill_language, invoke):
+    fill_language("S")
     output = invoke(report)
     assert not output.exception, output.exception
     assert "No runs on the MAD tasks" in output.stdout

@@ -8,28 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import madbench
-from madbench.jobs import Record
-from madbench.runs import Store
-from madbench.sweeps.plan import plan
-from madbench.sweeps.profile import load_profile
 
 TWO = ("compression", "in_context_recall")
-
-
-@pytest.fixture
-def fill(tmp_path):
-    """Stores runs of the given accuracy, without training them."""
-
-    def call(profile: str, labels: list[str], accuracy: float = 0.5, overrides=(), **choices) -> None:
-        store = Store.open(tmp_path / "results")
-        for job in plan(labels, load_profile(profile, overrides), **{"tasks": TWO} | choices):
-            metrics = {"accuracy": accuracy, "selection_accuracy": accuracy, "ceiling": 1.0}
-            store.finish(job, Record("finished", metrics, details={"budget_ratio": 0.99, "device": "a slide rule"}))
-
-    return call
 
 
 def rows(stdout: str) -> list[list[str]]:
@@ -39,8 +20,8 @@ def rows(stdout: str) -> list[list[str]]:
 
 
 def test_the_store_is_tabulated_in_the_order_of_the_grammar_with_published_rows(main, fill, tiny):
-    fill(tiny, ["R-c", "S"])
-    fill(tiny, ["S"], accuracy=0.7, seeds=[1])
+    fill(["R-c", "S"])
+    fill("S", 0.7, [1])
     shown = main("table", "--profile", tiny, "-t", ",".join(TWO))
     assert (shown.code, shown.stderr) == (0, "")
     assert rows(shown.stdout) == [
@@ -51,21 +32,21 @@ def test_the_store_is_tabulated_in_the_order_of_the_grammar_with_published_rows(
     ]
     caption = " ".join(shown.stdout.split())
     assert "±: half of the 95% interval of the mean, Student's t over the seeds of the cell." in caption
-    assert "Trained on a slide rule." in caption
+    assert "Trained on an abacus." in caption
     assert f"Profile {tiny}: d_model 16, 2 blocks, 2 heads, float32." in caption
 
 
 def test_only_the_labels_asked_for_are_shown(main, fill, tiny):
-    fill(tiny, ["S", "R", "R-c"])
+    fill(["S", "R", "R-c"])
     shown = main("table", "R", "S", "--profile", tiny, "-t", "compression")
     assert [row[0] for row in rows(shown.stdout)] == ["R", "published", "S", "published"]
 
 
 def test_protocols_are_never_mixed(main, fill, tiny):
-    fill(tiny, ["S"], accuracy=0.1)
-    fill(tiny, ["S"], accuracy=0.2, fidelity="published")
-    fill(tiny, ["S"], accuracy=0.3, counting="published")
-    fill(tiny, ["S"], accuracy=0.4, overrides=["training.epochs=3"])
+    fill("S", 0.1)
+    fill("S", 0.2, fidelity="published")
+    fill("S", 0.3, counting="published")
+    fill("S", 0.4, overrides=["training.epochs=3"])
     for number, *options in [
         ["10.0"],
         ["20.0", "--fidelity", "published"],
@@ -77,8 +58,8 @@ def test_protocols_are_never_mixed(main, fill, tiny):
 
 
 def test_a_label_of_another_protocol_that_does_not_fit_this_one_does_no_harm(main, fill, tiny):
-    fill(tiny, ["S"])
-    fill(tiny, ["G-q-12"], counting="published", overrides=["model.d_model=8"])
+    fill("S")
+    fill("G-q-12", counting="published", overrides=["model.d_model=8"])
     assert rows(main("table", "model.d_model=16", "--profile", tiny, "-t", "compression").stdout)[0][0] == "S"
     shown = main("table", "model.d_model=8", "--budget", "published", "--profile", tiny, "-t", "compression")
     assert [row[0] for row in rows(shown.stdout)] == ["G-q-12"]
@@ -87,10 +68,10 @@ def test_a_label_of_another_protocol_that_does_not_fit_this_one_does_no_harm(mai
 def test_runs_in_two_precisions_have_to_be_told_apart(main, fill, tiny, tmp_path):
     profile = tmp_path / "auto.yaml"
     profile.write_text(Path(tiny).read_text().replace("precision: float32", "precision: auto"))
-    fill(str(profile), ["S"], accuracy=0.1, precision="float32")
+    fill("S", 0.1, profile=str(profile), precision="float32")
     words = ("table", "--profile", profile, "-t", "compression")
     assert rows(main(*words).stdout)[0] == ["S", "10.0†", "0.990", "1"]
-    fill(str(profile), ["S"], accuracy=0.2, precision="bfloat16")
+    fill("S", 0.2, profile=str(profile), precision="bfloat16")
     refused = main(*words)
     assert (refused.code, refused.stdout) == (2, "")
     assert "runs in float32 and in bfloat16; add precision=float32 or precision=bfloat16" in refused.stderr
@@ -98,13 +79,12 @@ def test_runs_in_two_precisions_have_to_be_told_apart(main, fill, tiny, tmp_path
     assert rows(main(*words, "precision=bfloat16").stdout)[0] == ["S", "20.0†", "0.990", "1"]
 
 
-def test_an_empty_store_and_one_without_matching_runs_are_errors(main, fill, tiny, tmp_path):
-    missing = main("table")
-    assert missing.code == 2 and missing.stderr == "results: there is no such results folder\n"
-    Store.open(tmp_path / "results")
+def test_an_empty_store_and_one_without_matching_runs_are_errors(main, fill, tiny):
+    missing = main("table", "--results", "nowhere")
+    assert missing.code == 2 and missing.stderr == "nowhere: there is no such results folder\n"
     empty = main("table")
     assert empty.code == 2 and empty.stderr == "results: no runs of MAD tasks yet; madbench run G-cg-q-12o makes some\n"
-    fill(tiny, ["S"])
+    fill("S")
     for options in (["--profile", "quick"], ["R", "--profile", tiny], ["--profile", tiny, "--budget", "published"]):
         refused = main("table", *options)
         assert (refused.code, refused.stdout) == (2, "")
@@ -112,7 +92,7 @@ def test_an_empty_store_and_one_without_matching_runs_are_errors(main, fill, tin
 
 
 def test_every_format_says_the_same(main, fill, tiny):
-    fill(tiny, ["S", "R-12o!"])
+    fill(["S", "R-12o!"])
     words = ("table", "--profile", tiny, "-t", ",".join(TWO), "--format")
     markdown, latex, table, lines, page = (main(*words, name) for name in ("markdown", "latex", "json", "csv", "html"))
     assert {shown.code for shown in (markdown, latex, table, lines, page)} == {0}
@@ -129,7 +109,7 @@ def test_every_format_says_the_same(main, fill, tiny):
 
 
 def test_an_incomplete_cell_says_how_much_of_it_is_there(main, fill, tiny):
-    fill(tiny, ["S"], overrides=["learning_rates=[1e-3]"])
+    fill("S", overrides=["learning_rates=[1e-3]"])
     overrides = ["learning_rates=[1e-3, 2e-3]"]
     shown = main("table", *overrides, "--profile", tiny, "-t", "compression")
     assert rows(shown.stdout)[0] == ["S", "50.0†", "(1/2)", "0.990", "1"]
@@ -137,14 +117,14 @@ def test_an_incomplete_cell_says_how_much_of_it_is_there(main, fill, tiny):
 
 
 def test_json_is_the_format_json(main, fill, tiny):
-    fill(tiny, ["S"])
+    fill("S")
     assert main("table", "-p", tiny, "--json").stdout == main("table", "-p", tiny, "--format", "json").stdout
     refused = main("table", "-p", tiny, "--json", "--format", "csv")
     assert refused.code == 2 and "--json has no effect with --format csv" in refused.stderr
 
 
 def test_a_damaged_run_is_named_and_the_others_are_tabulated(main, fill, tiny, tmp_path):
-    fill(tiny, ["S"])
+    fill("S")
     folder = sorted((tmp_path / "results" / "runs").iterdir())[0]
     (folder / "curve.csv").unlink()
     shown = main("table", "-p", tiny)
@@ -153,8 +133,8 @@ def test_a_damaged_run_is_named_and_the_others_are_tabulated(main, fill, tiny, t
 
 
 def test_output_without_the_characters_of_a_table_shows_a_question_mark(fill, tiny, tmp_path):
-    fill(tiny, ["S"], seeds=[0])
-    fill(tiny, ["S"], seeds=[1], accuracy=0.6)
+    fill("S")
+    fill("S", 0.6, [1])
     checkout = str(Path(madbench.__file__).resolve().parents[1])
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": checkout}
     command = [sys.executable, "-m", "madbench", "table", "-p", tiny, "--format", "markdown"]
@@ -164,8 +144,8 @@ def test_output_without_the_characters_of_a_table_shows_a_question_mark(fill, ti
 
 def test_a_stored_label_that_does_not_fit_every_task_hides_no_other(main, fill, tiny):
     longer = "tasks.in_context_recall.setting.seq_len=512"
-    fill(tiny, ["S"], overrides=[longer])
-    fill(tiny, ["R-q-12"], overrides=[longer], tasks=["compression"])
+    fill("S", overrides=[longer])
+    fill("R-q-12", overrides=[longer], tasks=["compression"])
     shown = main("table", "-p", tiny, longer, "-t", ",".join(TWO))
     assert shown.code == 0 and [row[0] for row in rows(shown.stdout)] == ["S", "published"]
     assert shown.stderr.startswith("warning: R-q-12 is left out; in_context_recall at seq_len 512: R-q-12 does not fit")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.cli.options import labels_and_overrides, parse_seeds
+from madbench.cli.options import labels_and_overrides
 from madbench.experiment import Experiment, prepare
 from madbench.language_jobs import LanguageJob
 from madbench.report.commands import job_words, language_words, run_command, seed_list
+from madbench.seeds import parse_seeds
 from madbench.sweeps.preset import load_preset
 
 NAMES = {"--profile": "profile", "--fidelity": "fidelity", "--budget": "counting", "--results": "results"}

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, LabelError
-from madbench.sweeps.grid import Grid, GridFile, Row, expand_grid, load_grid, parse_seeds, settings_of
+from madbench.sweeps.grid import Grid, GridFile, Row, expand_grid, load_grid
+from madbench.sweeps.overrides import settings_of
 
 RANKS = ["model.mix_rank=4", "model.mix_rank=8"]
 EPOCHS = ["training.epochs=8", "training.epochs=20"]
@@ -227,8 +228,8 @@ def test_changes_stand_beside_the_files_keys_and_instead_of_the_same_ones(tmp_pa
     assert len(made.rows) == 6 and made.where == str(tmp_path / "grid.yaml")
 
 
-def test_seeds_name_where_they_come_from():
-    assert parse_seeds("0,2-4") == [0, 2, 3, 4]
+def test_seeds_may_be_text_or_a_list():
+    assert grid(labels=["S"], seeds="0,2-4").seeds == (0, 2, 3, 4)
     with pytest.raises(ConfigError, match="^seeds '2-1'"):
-        parse_seeds("2-1", "seeds")
+        grid(labels=["S"], seeds="2-1")
     assert grid(labels=["S"], seeds=[2, 0]).seeds == (2, 0)

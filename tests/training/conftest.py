@@ -1,12 +1,14 @@
-"""Jobs that train in a fraction of a second, and a run of them."""
+"""Jobs that train in a fraction of a second, and runs of them."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
+from pathlib import Path
 
 import pytest
 
-from madbench.jobs import Job, ModelConfig, TrainingConfig
+from madbench.jobs import Job, ModelConfig, StopTraining, TrainingConfig
 from madbench.tasks import make_setting
 
 SIZES = dict(num_train_examples=56, num_validation_examples=24, num_test_examples=24)
@@ -38,3 +40,59 @@ def train(tmp_path):
     from madbench.training.loop import train_job
 
     return lambda job, report=lambda progress: None: train_job(job, tmp_path, report)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """The module of the tiny corpus and its jobs, which other processes use too."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    return importlib.import_module("tiny_language")
+
+
+@pytest.fixture
+def corpus(tiny, tmp_path):
+    return tiny.make_corpus(tmp_path / "corpus")
+
+
+@pytest.fixture
+def train_language(corpus, tmp_path):
+    """``train_language(job, report, **how)`` in a folder that all calls share.
+
+    ``train_language.work`` is that folder, ``train_language.weights()`` what the last run left there.
+    """
+    from madbench.training.language_loop import train_language_job
+    from madbench.training.weights import load_model
+
+    work = tmp_path / "work"
+    work.mkdir()
+
+    def train(job, report=lambda progress: None, **how):
+        return train_language_job(job, work, report, **{"corpus": corpus} | how)
+
+    train.work = work
+    train.weights = lambda: load_model(work / "keep" / "weights.safetensors")[0].state_dict()
+    return train
+
+
+@pytest.fixture(scope="session")
+def untimed():
+    """``untimed(curve)``: the rows of a language model's curve without what depends on the clock."""
+    timings = {"seconds", "tokens_per_second", "memory_bytes"}
+    return lambda curve: [{name: value for name, value in row.items() if name not in timings} for row in curve]
+
+
+@pytest.fixture(scope="session")
+def stop_at():
+    """``stop_at(*steps)``: a report that raises ``StopTraining`` at these steps, once each."""
+
+    class StopAt:
+        def __init__(self, *steps):
+            self.steps, self.seen = list(steps), []
+
+        def __call__(self, progress):
+            self.seen.append(progress["step"])
+            if progress["step"] in self.steps:
+                self.steps.remove(progress["step"])
+                raise StopTraining
+
+    return StopAt

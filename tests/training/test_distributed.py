@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
@@ -25,17 +24,6 @@ from madbench.training.weights import load_model
 
 HERE = Path(__file__).parent
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    monkeypatch.syspath_prepend(str(HERE))
-    return importlib.import_module("tiny_language")
-
-
-@pytest.fixture
-def corpus(tiny, tmp_path):
-    return tiny.make_corpus(tmp_path / "corpus")
 
 
 @contextmanager

@@ -1,52 +1,27 @@
-"""A language-model run against the recipe written out by hand; interruptions, divergence, records and refusals."""
+"""A language-model run against the recipe written out by hand; divergence, records and refusals."""
 
 from __future__ import annotations
 
 import dataclasses
-import errno
 import functools
-import importlib
-import io
 import itertools
 import math
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from madbench import files
-from madbench.errors import ConfigError, StoreError, TrainingError
-from madbench.jobs import StopTraining
+from madbench.errors import ConfigError, TrainingError
 from madbench.language_jobs import LanguageTraining
 from madbench.runs import Store
 from madbench.text.batches import evaluation_starts, training_starts
 from madbench.text.prepare import prepare
-from madbench.training import language_loop, language_state
-from madbench.training.checkpoints import NAME
+from madbench.training import language_loop
 from madbench.training.language_evaluation import Evaluation
 from madbench.training.language_model import build_gpt
 from madbench.training.weights import load_model
 
-HERE = Path(__file__).parent
 WEIGHTS = "keep/weights.safetensors"
-TIMINGS = {"seconds", "tokens_per_second", "memory_bytes"}
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    """The module of the tiny corpus and jobs, which other processes use too."""
-    monkeypatch.syspath_prepend(str(HERE))
-    return importlib.import_module("tiny_language")
-
-
-@pytest.fixture
-def corpus(tiny, tmp_path):
-    return tiny.make_corpus(tmp_path / "corpus")
 
 
 @pytest.fixture
@@ -55,57 +30,8 @@ def job(tiny, corpus):
 
 
 @pytest.fixture
-def train(corpus, tmp_path):
-    """``train(job, report, **how)`` in a folder that all calls share; ``train.work`` is that folder."""
-    work = tmp_path / "work"
-    work.mkdir()
-
-    def train(job, report=lambda progress: None, **how):
-        return language_loop.train_language_job(job, work, report, **{"corpus": corpus} | how)
-
-    train.work = work
-    return train
-
-
-class StopAt:
-    """Raises ``StopTraining`` at the given steps, once each."""
-
-    def __init__(self, *steps):
-        self.steps, self.seen = list(steps), []
-
-    def __call__(self, progress):
-        self.seen.append(progress["step"])
-        if progress["step"] in self.steps:
-            self.steps.remove(progress["step"])
-            raise StopTraining
-
-
-@pytest.fixture
-def every_step(monkeypatch):
-    """Reports come at every step."""
-    monkeypatch.setattr(language_loop, "REPORT_SECONDS", -1)
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """A clock that stands still unless a test moves it: ``clock[0]`` is the time in seconds."""
-    now = [0.0]
-    monkeypatch.setattr(language_state.time, "monotonic", lambda: now[0])
-    return now
-
-
-def untimed(curve):
-    return [{name: value for name, value in row.items() if name not in TIMINGS} for row in curve]
-
-
-def weights_in(work):
-    return load_model(work / WEIGHTS)[0].state_dict()
-
-
-def assert_same_weights(first, second, **tolerance):
-    assert first.keys() == second.keys()
-    for name in first:
-        torch.testing.assert_close(first[name], second[name], **tolerance or {"rtol": 0, "atol": 0})
+def train(train_language):
+    return train_language
 
 
 def window_rows(corpus, split, starts, seq_len):
@@ -167,7 +93,7 @@ def test_two_steps_are_the_recipe_written_out_by_hand(label, positions, tiny, co
                 if p.ndim >= 2 and not name.endswith(".p"):
                     p.mul_(1 - rate * 0.3)
                 p.sub_(rate * mean / (square.sqrt() + 1e-8))
-    assert_same_weights(weights_in(train.work), model.state_dict(), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(train.weights(), model.state_dict(), rtol=1e-3, atol=1e-5)
 
 
 def test_the_rate_warms_up_and_then_follows_a_cosine():
@@ -221,19 +147,19 @@ def test_ids_without_text_have_no_bits_per_byte(tiny, train, tmp_path):
     assert not any("bits_per_byte" in name for name in [*record.metrics, *record.curve[-1]])
 
 
-def test_micro_batches_change_the_result_by_rounding_only(tiny, corpus, train):
+def test_micro_batches_change_the_result_by_rounding_only(tiny, corpus, train, untimed):
     job = tiny.make_job(corpus, steps=5)
     whole = train(job)
-    expected = weights_in(train.work)
+    expected = train.weights()
     for micro_batch in (1, 3):
         record = train(job, micro_batch=micro_batch)
         assert record.details["micro_batch"] == micro_batch
         for row, other in zip(untimed(record.curve), untimed(whole.curve), strict=True):
             assert row == pytest.approx(other, rel=1e-5)
-        assert_same_weights(weights_in(train.work), expected, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(train.weights(), expected, rtol=1e-3, atol=1e-5)
 
 
-def test_a_run_is_a_function_of_its_job(job, train):
+def test_a_run_is_a_function_of_its_job(job, train, untimed):
     first, second, other = train(job), train(job), train(dataclasses.replace(job, seed=1))
     assert first.metrics == second.metrics and untimed(first.curve) == untimed(second.curve)
     assert untimed(other.curve) != untimed(first.curve)
@@ -242,7 +168,7 @@ def test_a_run_is_a_function_of_its_job(job, train):
 def test_a_run_trains_in_bfloat16_and_keeps_float32_weights(tiny, corpus, train):
     record = train(tiny.make_job(corpus, steps=2, eval_every=2, precision="bfloat16"))
     assert record.status == "finished"
-    assert {tensor.dtype for tensor in weights_in(train.work).values()} == {torch.float32}
+    assert {tensor.dtype for tensor in train.weights().values()} == {torch.float32}
 
 
 @pytest.mark.slow
@@ -252,76 +178,6 @@ def test_a_compiled_run_gives_the_same_losses(tiny, corpus, train):
     plain, compiled = train(job), train(job, compile=True)
     assert compiled.details["compiled"] and not plain.details["compiled"]
     assert compiled.metrics == pytest.approx(plain.metrics, rel=1e-3)
-
-
-@pytest.mark.parametrize("label", ["R-cg-q-12o", "S"])
-def test_a_resumed_run_ends_with_the_same_numbers_bit_for_bit(label, tiny, corpus, train, every_step):
-    job = tiny.make_job(corpus, label)
-    expected = train(job)
-    weights = weights_in(train.work)
-    assert not (train.work / NAME).exists()
-    report = StopAt(1, 5, 7, 8, 20)  # the first step, an evaluation, two in a row, the last step
-    record = None
-    while record is None:
-        try:
-            record = train(job, report)
-        except StopTraining:
-            continue
-    assert report.steps == [] and report.seen == list(range(1, 21))
-    assert record.metrics == expected.metrics and untimed(record.curve) == untimed(expected.curve)
-    assert_same_weights(weights_in(train.work), weights)
-
-
-def test_ten_steps_and_a_kill_and_ten_steps_are_twenty_steps(job, train, tmp_path, every_step):
-    expected = train(job)
-    weights = weights_in(train.work)
-    command = [sys.executable, str(HERE / "tiny_language.py"), str(tmp_path / "corpus"), str(train.work), "10"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    killed = subprocess.run(command, check=False, env=environment, capture_output=True, timeout=120)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    report = StopAt()
-    record = train(job, report)
-    assert report.seen == list(range(11, 21))
-    assert untimed(record.curve) == untimed(expected.curve)
-    assert_same_weights(weights_in(train.work), weights)
-
-
-def test_seconds_are_those_of_training_and_add_up_over_interruptions(job, train, monkeypatch, clock, every_step):
-    losses, save, accumulate = Evaluation.losses, language_loop.save_checkpoint, language_loop.backward
-
-    def taking(seconds, function):
-        def slowly(*arguments, **named):
-            clock[0] += seconds
-            return function(*arguments, **named)
-
-        return slowly
-
-    monkeypatch.setattr(Evaluation, "losses", taking(1000, losses))
-    monkeypatch.setattr(language_loop, "save_checkpoint", taking(70, save))
-    monkeypatch.setattr(language_loop, "backward", taking(2, accumulate))
-    with pytest.raises(StopTraining):
-        train(job, StopAt(7))
-    record = train(job)
-    assert [row["seconds"] for row in record.curve] == [2 * row["step"] for row in record.curve]
-    assert {row["tokens_per_second"] for row in record.curve} == {64.0}
-    assert (record.details["seconds"], record.details["tokens_per_second"]) == (40, 64)
-
-
-def test_writing_checkpoints_takes_a_twentieth_of_the_time_at_most(tiny, corpus, train, monkeypatch, clock):
-    saves, accumulate = [], language_loop.backward
-
-    def slow_save(work, job, model, optimizer, state, seconds):
-        saves.append(state.step)
-        clock[0] += 3
-
-    def slow_step(*arguments):
-        clock[0] += 4
-        return accumulate(*arguments)
-
-    monkeypatch.setattr(language_loop, "save_checkpoint", slow_save)
-    monkeypatch.setattr(language_loop, "backward", slow_step)
-    train(tiny.make_job(corpus, steps=40))
-    assert saves == [4, 20, 36]  # after more than 15 seconds, then after more than 60 each time
 
 
 def test_a_huge_learning_rate_ends_diverged_with_a_curve_and_no_metrics_or_weights(tiny, corpus, train):
@@ -340,7 +196,8 @@ def test_a_validation_loss_that_is_not_finite_ends_diverged(job, train, monkeypa
     assert record.status == "diverged" and record.curve[-1]["step"] == 5
 
 
-def test_reports_carry_the_last_known_loss_and_speed(job, train, every_step, monkeypatch):
+def test_reports_carry_the_last_known_loss_and_speed(job, train, monkeypatch):
+    monkeypatch.setattr(language_loop, "REPORT_SECONDS", -1)
     monkeypatch.setattr(language_loop, "ROWS_PER_EVALUATION", 2)
     reports = []
     record = train(job, reports.append)
@@ -419,48 +276,6 @@ def test_processes_that_do_not_divide_a_step_are_refused(job, train, monkeypatch
     monkeypatch.setattr(language_loop, "world_size", lambda: 3)
     with pytest.raises(ConfigError, match="3 processes cannot share the 8 windows of a step"):
         train(job)
-
-
-def test_the_checkpoint_of_another_job_is_refused(job, train, every_step):
-    with pytest.raises(StopTraining):
-        train(job, StopAt(2))
-    other = dataclasses.replace(job, seed=1)
-    with pytest.raises(TrainingError, match=f"belongs to job {job.id}, not to {other.id}"):
-        train(other)
-
-
-def test_a_damaged_checkpoint_is_refused(job, train, every_step):
-    with pytest.raises(StopTraining):
-        train(job, StopAt(2))
-    content = (train.work / NAME).read_bytes()
-    (train.work / NAME).write_bytes(content[: len(content) // 2])
-    with pytest.raises(TrainingError, match="cannot be used.*delete it"):
-        train(job)
-
-
-def test_a_checkpoint_holds_the_job_beside_the_weights(job, train, every_step):
-    with pytest.raises(StopTraining):
-        train(job, StopAt(2))
-    assert load_model(train.work / NAME)[1] == job
-
-
-class FullDisk(io.FileIO):
-    def write(self, content):
-        if self.tell() + len(content) > 10_000:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return super().write(content)
-
-
-def test_a_full_disk_keeps_the_earlier_checkpoint_and_says_so(job, train, every_step, monkeypatch):
-    with pytest.raises(StopTraining):
-        train(job, StopAt(2))
-    before = (train.work / NAME).read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "open", FullDisk, raising=False)
-        with pytest.raises(StoreError, match=f"{NAME}: no space left"):
-            train(job, StopAt(4))
-    assert (train.work / NAME).read_bytes() == before
-    assert [path.name for path in train.work.iterdir()] == [NAME]
 
 
 def test_a_picklable_train_function_can_be_bound_for_worker_processes(corpus):

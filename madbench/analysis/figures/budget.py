@@ -24,6 +24,7 @@ from madbench.analysis.figures.style import (
     LabelStyle,
     add_legend,
     add_texts,
+    interval_texts,
     label_styles,
     new_figure,
     panels,
@@ -34,9 +35,9 @@ from madbench.analysis.figures.style import (
 )
 from madbench.analysis.frames import NothingToDrawError
 from madbench.analysis.loss_curves import run_losses
-from madbench.analysis.noise import Sample, half_width, pooled_spread
+from madbench.analysis.noise import Sample, pooled_spread
 from madbench.analysis.scores import MAD_AVERAGE, with_average
-from madbench.analysis.statistics import mean_interval
+from madbench.analysis.statistics import half_width, mean_interval
 from madbench.runs import Run
 
 Cost = Literal["budget_ratio", "mixer_parameters"]
@@ -273,13 +274,8 @@ def _sign(number: float) -> int:
 
 
 def _notes(frame: pd.DataFrame, x: Cost) -> list[str]:
-    notes = [*frame.protocol.unique(), seeds_text(frame.n)]
-    with_bars = set(frame[frame.low.notna()].quantity.unique())
-    if with_bars:
-        pooled = "; of L5 with the spread pooled over the labels" if LOSS in with_bars else ""
-        notes.append(f"Bars: 95% intervals of the mean, Student's t over seeds{pooled}.")
-    if (frame.n == 1).any():
-        notes.append("Hollow: a single seed, without an interval.")
+    pooled = "; of L5 with the spread pooled over the labels" if LOSS in set(frame[frame.low.notna()].quantity) else ""
+    notes = [*frame.protocol.unique(), seeds_text(frame.n), *interval_texts(frame.n, frame.low, pooled)]
     is_several = frame.quantity.nunique() > 1
     for what, is_so in (("diverged or unfinished", frame["mean"].isna()), ("of unknown cost", frame[x].isna())):
         names = [

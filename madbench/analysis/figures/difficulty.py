@@ -22,6 +22,7 @@ from madbench.analysis.figures.style import (
     LabelStyle,
     add_legend,
     add_texts,
+    interval_texts,
     label_handles,
     label_styles,
     new_figure,
@@ -153,15 +154,13 @@ def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], has
 
 
 def _notes(frame: pd.DataFrame, labels: int) -> list[str]:
+    told = frame if labels <= _FEW else frame[frame.n == 1]
     notes = [
         *frame.protocol.unique(),
         "One variable changed at a time, the others as in the profile.",
         seeds_text(frame.n),
+        *interval_texts(told.n, told.low),
     ]
-    if (frame.n > 1).any() and labels <= _FEW:
-        notes.append("Bars: 95% intervals of the mean, Student's t over seeds.")
-    if (frame.n == 1).any():
-        notes.append("Hollow: a single seed, without an interval.")
     if (frame.ceiling < 99.95).any():
         notes.append("Dashed grey: the ceiling, the share of the targets that can be known.")
     return [note for note in notes if note]

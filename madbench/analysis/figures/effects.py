@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from madbench.analysis.attribution import LEVEL
 from madbench.analysis.attribution_table import LOSS, AttributionTable
 from madbench.analysis.figures.marks import add_lines, add_marks, add_rows
 from madbench.analysis.figures.style import (
@@ -26,6 +25,7 @@ from madbench.analysis.figures.style import (
     texts_height,
 )
 from madbench.analysis.scores import MAD_AVERAGE
+from madbench.analysis.statistics import LEVEL
 
 TYPES = dict.fromkeys(("protocol", "kind", "row", "quantity", "given", "without"), str)
 TYPES |= {"pairs": int, "seeds": int} | dict.fromkeys(("difference", "low", "high", "p_holm"), float)

@@ -21,6 +21,7 @@ from madbench.analysis.figures.style import (
     LabelStyle,
     add_legend,
     add_texts,
+    interval_texts,
     label_styles,
     new_figure,
     panels,
@@ -155,7 +156,10 @@ def _handles(frame: pd.DataFrame) -> list[Line2D]:
     black = {"color": "black", "marker": "o"}
     handles = []
     if (means.n > 1).any():
-        handles.append(Line2D([], [], **black, markersize=6, linewidth=1.6, label="mean, 95% interval"))
+        if means.low.notna().any():
+            handles.append(Line2D([], [], **black, markersize=6, linewidth=1.6, label="mean, 95% interval"))
+        else:
+            handles.append(Line2D([], [], **black, markersize=6, linestyle="", label="mean"))
         handles.append(Line2D([], [], **black, markersize=3, alpha=0.6, linestyle="", label="one seed each"))
     if (means.n == 1).any():
         handles.append(
@@ -171,11 +175,8 @@ def _handles(frame: pd.DataFrame) -> list[Line2D]:
 
 def _notes(frame: pd.DataFrame) -> list[str]:
     means = frame[frame.mark == "mean"]
-    notes = [*frame.protocol.unique(), seeds_text(means.n)]
-    if (means.n > 1).any():
-        notes.append("Bars: 95% intervals of the mean, Student's t over seeds.")
-    if ((means.n == 1) & (means.state == "")).any():
-        notes.append("Hollow: a single seed, without an interval.")
+    drawn = means[means.state == ""]
+    notes = [*frame.protocol.unique(), seeds_text(means.n), *interval_texts(drawn.n, drawn.low)]
     if "ceiling" in set(frame.mark):
         notes.append("Ceiling: share of the targets that can be known.")
     if "chance" in set(frame.mark):

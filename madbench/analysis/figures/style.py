@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -189,3 +190,21 @@ def seeds_text(counts: Iterable[int]) -> str:
         return ""
     n = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"n = {n} seed{'s' * (counts[-1] > 1)}."
+
+
+def interval_texts(counts: pd.Series, low: pd.Series, whose: str = "") -> list[str]:
+    """What bars and hollow marks are, and why a mean of several seeds has no bar.
+
+    Args:
+        counts: seeds of each mean drawn.
+        low: lower end of its interval, NaN where it has none.
+        whose: ``; of L5 with the spread pooled``, said of the interval.
+    """
+    texts = []
+    if low.notna().any():
+        texts.append(f"Bars: 95% intervals of the mean, Student's t over seeds{whose}.")
+    if ((counts > 1) & low.isna()).any():
+        texts.append("Seeds that agree exactly have no bar, as Student's t has nothing to go by.")
+    if (counts == 1).any():
+        texts.append("Hollow: a single seed, without an interval.")
+    return texts

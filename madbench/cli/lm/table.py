@@ -13,7 +13,7 @@ from madbench.cli.lm.selection import (
     select_runs,
 )
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption
-from madbench.cli.tables import Format, print_format, print_text_table
+from madbench.cli.tables import Format, FormatOption, print_format, print_text_table
 from madbench.errors import ConfigError
 
 
@@ -28,7 +28,7 @@ def table(
         typer.Option(help="Losses x of the columns 'to x', such as 2.0,1.9; chosen from the curves by default."),
     ] = None,
     results: ResultsOption = RESULTS,
-    format: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.terminal,
+    format: FormatOption = Format.terminal,
     as_json: JsonOption = False,
 ) -> None:
     """Tabulate stored language-model runs: L5, validation loss, steps to thresholds, loss at equal time.

@@ -17,9 +17,9 @@ from madbench.cli.options import (
     TokenizerOption,
     TrackOption,
     labels_and_overrides,
-    parse_seeds,
     parse_trackers,
 )
+from madbench.seeds import parse_seeds
 
 if TYPE_CHECKING:
     from madbench.language_experiment import LanguageExperiment

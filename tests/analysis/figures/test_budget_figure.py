@@ -74,6 +74,14 @@ def test_a_label_with_a_diverged_or_no_whole_seed_has_no_mean(cells, words):
         budget_figure(frame[frame.label != "S"])
 
 
+def test_seeds_that_agree_have_no_interval_and_are_no_single_seed(cells, points, words):
+    table = cells({("S", "compression"): [100.0, 100.0], ("R", "compression"): [90.0]})
+    figure = budget_figure(budget_frame(mad_values(table, {}), "p"))
+    (axes,) = figure.axes
+    assert points(axes, 6) == [(1.0, 100.0), (1.0, 90.0)] and points(axes, 6, face="white") == [(1.0, 90.0)]
+    assert "Seeds that agree exactly have no bar" in words(figure) and "Bars" not in words(figure)
+
+
 def test_losses_of_language_models_are_better_where_they_are_lower(language_run, lines):
     runs = [language_run("S", [3.0, 2.0]), language_run("R", [3.0, 1.0], details={"budget_ratio": 1.2})]
     frame = budget_frame(language_values(runs), "p")

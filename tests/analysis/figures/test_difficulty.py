@@ -59,6 +59,16 @@ def test_seeds_with_jobs_to_do_and_diverged_settings_are_left_out(collected):
     assert list(zip(frame.value, frame.n)) == [(32.0, 1), (128.0, 1)]
 
 
+def test_seeds_that_agree_have_no_interval_and_are_no_single_seed(collected, points, words):
+    rows = [({}, "S", [1.0, 1.0]), ({"seq_len": 64}, "S", [0.5, 0.5]), ({"seq_len": 128}, "S", [0.3, 0.4])]
+    frame = difficulty_frame(collected(rows), "p")
+    assert frame.low.isna().tolist() == [True, True, False]
+    figure = difficulty_figure(frame)
+    assert len(points(figure.axes[0], 4.5)) == 3 and not points(figure.axes[0], 4.5, face="white")
+    assert "Bars: 95% intervals" in words(figure) and "Seeds that agree exactly have no bar" in words(figure)
+    assert "single seed" not in words(figure)
+
+
 def test_without_a_varied_setting_the_frame_is_empty(collected):
     assert difficulty_frame(collected([({}, "S", [0.5]), ({}, "R", [0.5])]), "p").empty
     assert difficulty_frame(collected([({}, "S", [0.5]), ({"seq_len": 64}, "S", [None])]), "p").empty

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -34,6 +35,17 @@ def test_a_single_seed_is_hollow_and_has_no_interval(cells, points, lines, words
     (axes,) = figure.axes
     assert points(axes, 6) == points(axes, 6, face="white") == [(20.0, 0.0), (20.0, 1.0)] and not lines(axes)
     assert "Hollow: a single seed" in words(figure) and "Bars" not in words(figure) and "n = 1 seed." in words(figure)
+
+
+def test_seeds_that_agree_have_no_interval_and_are_no_single_seed(cells, points, lines, words):
+    frame = mad_frame(cells({("S", "memorization"): [100.0] * 3}), "p")
+    figure = mad_figure(frame)
+    (axes,) = figure.axes
+    assert points(axes, 6) == [(100.0, 0.0)] and not points(axes, 6, face="white") and not lines(axes, 1.6)
+    assert "n = 3 seeds. Seeds that agree exactly have no bar" in words(figure)
+    assert not {"Bars", "Hollow", "single"} & set(re.findall(r"\w+", words(figure)))
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["mean", "one seed each"]
 
 
 def test_what_has_no_mean_says_why(cells, words):

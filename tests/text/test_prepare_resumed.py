@@ -1,0 +1,207 @@
+"""A preparation that is interrupted, killed or out of disk goes on to the same files, or says what to do."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import madbench
+from madbench.errors import ConfigError, MadbenchError, StoreError
+from madbench.text.corpus import open_corpus
+from madbench.text.prepare import prepare
+
+SHARE = 0.2  # fifty documents are enough for validation by whole documents
+
+
+def bins(folder) -> list[bytes]:
+    return [(folder / f"{split}.bin").read_bytes() for split in ("train", "val")]
+
+
+@pytest.mark.parametrize(("workers", "stops"), [(1, (1, 5, 3, 12)), (2, (9,))])
+def test_interrupted_at_any_batch_the_same_call_goes_on_from_there(whole, words, tmp_path, workers, stops):
+    class Interrupt(BaseException):
+        pass
+
+    batches = 0
+    for stop in stops:
+        calls = []
+
+        def interrupt(progress, calls=calls, stop=stop):
+            calls.append(progress)
+            if len(calls) == stop:
+                raise Interrupt
+
+        with pytest.raises(Interrupt):
+            prepare(words, tmp_path / "corpus", validation=SHARE, workers=workers, on_progress=interrupt)
+        batches += stop
+    rest = []
+    corpus = prepare(words, tmp_path / "corpus", validation=SHARE, workers=workers, on_progress=rest.append)
+    assert bins(corpus.folder) == bins(whole.folder)
+    assert corpus.manifest.sources == whole.manifest.sources
+    assert corpus.digest == whole.digest
+    if workers == 1:
+        once = []
+        prepare(words, tmp_path / "once", validation=SHARE, on_progress=once.append)
+        assert batches + len(rest) == len(once)
+    assert sorted(path.name for path in corpus.folder.iterdir()) == ["lock", "manifest.json", "train.bin", "val.bin"]
+
+
+KILLED = """
+import os, signal, sys
+from madbench.text import prepare as module
+module.BATCH_CHARACTERS, module.SAVE_SECONDS = 2000, 0
+calls = []
+def kill(progress):
+    calls.append(progress)
+    if len(calls) == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+module.prepare(sys.argv[3:], sys.argv[2], validation=0.2, on_progress=kill)
+"""
+
+
+def test_killed_the_same_call_goes_on_from_the_last_save(whole, words, tmp_path):
+    folder = tmp_path / "corpus"
+    environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1])}
+    command = [sys.executable, "-c", KILLED, "7", str(folder), *words]
+    assert subprocess.run(command, check=False, env=environment).returncode == -signal.SIGKILL
+    with open(folder / "partial" / "train.bin", "ab") as file:
+        file.write(b"ids that no state counts")
+    with pytest.raises(StoreError, match="not finished; the madbench lm prepare command"):
+        open_corpus(folder)
+    rest, once = [], []
+    assert bins(prepare(words, folder, validation=SHARE, on_progress=rest.append).folder) == bins(whole.folder)
+    prepare(words, tmp_path / "once", validation=SHARE, on_progress=once.append)
+    assert len(rest) == len(once) - 6  # the seventh batch was reported, and not yet saved
+
+
+ORPHANED = """
+import multiprocessing, os, signal, sys
+from madbench.text import prepare as module
+module.BATCH_CHARACTERS = 2000
+def kill(progress):
+    with open("pids", "w") as file:
+        print(*(child.pid for child in multiprocessing.active_children()), file=file)
+    os.kill(os.getpid(), signal.SIGKILL)
+if __name__ == "__main__":
+    module.prepare(sys.argv[2:], sys.argv[1], validation=0.2, workers=2, on_progress=kill)
+"""
+
+
+def test_workers_end_with_a_killed_parent(words, tmp_path):
+    def is_alive(pid: str) -> bool:
+        stat = Path("/proc", pid, "stat")
+        return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+    environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1])}
+    command = [sys.executable, "-c", ORPHANED, str(tmp_path / "corpus"), *words]
+    subprocess.run(command, check=False, env=environment, cwd=tmp_path)
+    pids = (tmp_path / "pids").read_text().split()
+    assert len(pids) == 2
+    deadline = time.monotonic() + 30
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_full_disk_keeps_what_is_done(whole, words, tmp_path, monkeypatch):
+    room, pwrite = 30_000, os.pwrite
+
+    def write(descriptor, data, offset):
+        nonlocal room
+        if room == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = pwrite(descriptor, data[:room], offset)
+        room -= written
+        return written
+
+    monkeypatch.setattr(os, "pwrite", write)
+    with pytest.raises(StoreError, match=r"partial/(train|val).bin: no space left"):
+        prepare(words, tmp_path / "corpus", validation=SHARE)
+    state = json.loads((tmp_path / "corpus" / "partial" / "progress.json").read_bytes())
+    assert 0 < sum(state["counts"]["tokens"].values()) <= 15_000
+    room = 1 << 30
+    assert bins(prepare(words, tmp_path / "corpus", validation=SHARE).folder) == bins(whole.folder)
+
+
+def test_a_disk_too_full_for_the_state_keeps_the_state_before(whole, words, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fill_the_disk(progress):
+        if progress.tokens > 5000:
+            patch.setattr(os, "pwrite", fail)
+            patch.setattr(os, "fsync", fail)
+
+    with monkeypatch.context() as patch, pytest.raises(StoreError, match=r"partial/(train|val).bin: no space left"):
+        prepare(words, tmp_path / "corpus", validation=SHARE, on_progress=fill_the_disk)
+    assert bins(prepare(words, tmp_path / "corpus", validation=SHARE).folder) == bins(whole.folder)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_damaged_shard_is_named_and_mended_without_reading_the_others_again(whole, words, tmp_path, workers):
+    good = Path(words[2]).read_bytes()
+    Path(words[2]).write_bytes(good[:-300] + b"}")
+    with pytest.raises(ConfigError, match=r"2.jsonl:\d+: not valid JSON"):
+        prepare(words, tmp_path / "corpus", validation=SHARE, workers=workers)
+    state = json.loads((tmp_path / "corpus" / "partial" / "progress.json").read_bytes())
+    assert [source["name"] for source in state["ended"]] == words[:2]
+    Path(words[2]).write_bytes(good)
+    rest = []
+    corpus = prepare(words, tmp_path / "corpus", validation=SHARE, workers=workers, on_progress=rest.append)
+    assert rest[0].done > sum(Path(word).stat().st_size for word in words[:2])
+    assert bins(corpus.folder) == bins(whole.folder)
+
+
+def test_an_unfinished_corpus_of_another_request_is_dropped_by_force_alone(whole, words, tmp_path):
+    def stop(progress):
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "corpus"
+    with pytest.raises(KeyboardInterrupt):
+        prepare(words, folder, validation=0.5, on_progress=stop)
+    with pytest.raises(ConfigError, match=r"unfinished corpus of another request \(validation 0.5 then, 0.2 now\)"):
+        prepare(words, folder, validation=SHARE)
+    assert bins(prepare(words, folder, validation=SHARE, force=True).folder) == bins(whole.folder)
+
+
+@pytest.mark.parametrize("damage", ["{", '{"recipe": 1}'])
+def test_a_damaged_state_is_dropped_by_force_alone(whole, words, tmp_path, damage):
+    folder = tmp_path / "corpus"
+    (folder / "partial").mkdir(parents=True)
+    (folder / "partial" / "progress.json").write_text(damage)
+    with pytest.raises(StoreError, match=r"progress.json.*--force starts afresh"):
+        prepare(words, folder, validation=SHARE)
+    assert bins(prepare(words, folder, validation=SHARE, force=True).folder) == bins(whole.folder)
+
+
+@pytest.mark.parametrize("moves", range(3))
+def test_killed_while_the_files_move_up_the_next_call_finishes(whole, words, monkeypatch, moves):
+    done, replace = 0, os.replace
+
+    def kill(source, target):
+        nonlocal done
+        if Path(target).parent == whole.folder:
+            done += 1
+            if done > moves:
+                raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", kill)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(words, whole.folder, validation=0.5, force=True)
+    with pytest.raises(MadbenchError):
+        open_corpus(whole.folder)
+    reads = []
+    corpus = prepare(words, whole.folder, validation=0.5, on_progress=reads.append)
+    assert reads == []
+    assert corpus.manifest.recipe.validation == 0.5
+    assert not (whole.folder / "partial").exists()
