@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from madbench.cli.options import (
-    LABELS_HELP,
     RESULTS,
     Counting,
     CountingOption,
@@ -16,6 +15,7 @@ from madbench.cli.options import (
     ProfileOption,
     ResultsOption,
     StoredTasksOption,
+    StoredWordsArgument,
 )
 from madbench.cli.selection import Selection, in_grammar_order
 
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="LABEL|KEY=VALUE", help=LABELS_HELP + " All labels in the store by default."),
-    ] = None,
+    words: StoredWordsArgument = None,
     profile: ProfileOption = "quick",
     tasks: StoredTasksOption = None,
     fidelity: FidelityOption = Fidelity.corrected,
@@ -52,9 +49,12 @@ def report(
       madbench report @table1 --profile full -o table1.html
       madbench report -t language_model
     """
+    import functools
     import shlex
     import sys
     from datetime import UTC, datetime
+
+    from rich.console import Console
 
     from madbench.cli.text import quantity
     from madbench.files import explain_os_errors, write_atomically
@@ -63,7 +63,9 @@ def report(
 
     selection = Selection.of(words, profile, tasks, fidelity, budget, protocol, results)
     command = shlex.join(["madbench", *sys.argv[1:]])
-    page = page_of(stored_of(selection), command, datetime.now(UTC))
+    screen = Console(stderr=True)
+    waiting = functools.partial(screen.status, "making the tables and figures")
+    page = page_of(stored_of(selection), command, datetime.now(UTC), waiting)
     content = render(page)
     path = output or results / "report.html"
     with explain_os_errors(path.parent):

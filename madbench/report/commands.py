@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from madbench.analysis.language_runs import LanguageProtocol, corpus_of
 from madbench.experiment import Experiment
 from madbench.jobs import Job
 from madbench.language_jobs import LanguageJob
 from madbench.runs import Run
+from madbench.seeds import seed_list
 from madbench.sweeps.preset import Preset, load_preset, preset_names
 from madbench.tasks.protocol import load_task
 
@@ -17,7 +18,7 @@ RESULTS = "results"  # the folder that a command needs no option for
 
 
 def run_command(
-    experiment: Experiment, labels: Sequence[str], seeds: Iterable[int], tasks: Sequence[str] | None = None
+    experiment: Experiment, labels: Sequence[str], seeds: Collection[int], tasks: Sequence[str] | None = None
 ) -> list[str]:
     """``madbench run`` of these labels and seeds on the MAD tasks of ``experiment``, or on ``tasks``, as it trains them."""
     words = ["madbench", "run", *labels, "--seeds", seed_list(seeds), "-t", ",".join(tasks or experiment.tasks)]
@@ -73,14 +74,6 @@ def _changes(job: LanguageJob, preset: Preset) -> list[str]:
         for name, value in vars(ours).items()
         if value != getattr(theirs, name)
     ]
-
-
-def seed_list(seeds: Iterable[int]) -> str:
-    """``0-2`` for neighbours, else ``0,2,5``."""
-    seeds = sorted(seeds)
-    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
-        return f"{seeds[0]}-{seeds[-1]}"
-    return ",".join(map(str, seeds))
 
 
 def _precision(experiment: Experiment) -> list[str]:

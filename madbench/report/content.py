@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -41,15 +42,17 @@ from madbench.report.tables import (
 from madbench.tasks.protocol import load_task
 
 
-def page_of(stored: Stored, command: str, written: datetime) -> Page:
-    """The report of what is ``stored``."""
+def page_of(
+    stored: Stored, command: str, written: datetime, waiting: Callable[[], AbstractContextManager] = nullcontext
+) -> Page:
+    """The report of what is ``stored``; ``waiting`` shows that it is being made, once all processes have begun."""
     material, experiment, language = stored.material, stored.experiment, stored.language
     cells = material.cells if experiment else None
     chosen = set(chosen_runs(material.collected).id) if experiment else set()
     runs = _reported(stored, chosen)
     drawing = PageFigures(material, stored.records)
     of_runs = {"runs": lambda: _columns(runs), "curves": lambda: _curves(runs, stored.folder)}
-    with in_processes({**of_runs, **drawing.tasks}, available_cores()) as result:
+    with in_processes({**of_runs, **drawing.tasks}, available_cores()) as result, waiting():
         tables: list[PageTable] = []
         losses = None
         if experiment:

@@ -19,9 +19,9 @@ from madbench.analysis.tables import HEADINGS
 from madbench.experiment import Experiment
 from madbench.jobs import Record
 from madbench.language_jobs import TASK as LANGUAGE_MODEL
-from madbench.report.commands import seed_list
 from madbench.report.runs import ReportedRun
 from madbench.runs import Run, Store
+from madbench.seeds import seed_list
 
 TITLES = {
     MAD_AVERAGE: "MAD average",

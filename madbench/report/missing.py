@@ -10,8 +10,9 @@ import pandas as pd
 
 from madbench.experiment import Experiment
 from madbench.jobs import Record
-from madbench.report.commands import run_command, seed_list
+from madbench.report.commands import run_command
 from madbench.runs import Run
+from madbench.seeds import seed_list
 
 MOST_NAMED = 8  # labels in one sentence
 

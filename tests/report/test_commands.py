@@ -7,7 +7,7 @@ import pytest
 from madbench.cli.options import labels_and_overrides
 from madbench.experiment import Experiment, prepare
 from madbench.language_jobs import LanguageJob
-from madbench.report.commands import job_words, language_words, run_command, seed_list
+from madbench.report.commands import job_words, language_words, run_command
 from madbench.seeds import parse_seeds
 from madbench.sweeps.preset import load_preset
 
@@ -73,6 +73,3 @@ def test_a_protocol_far_from_every_preset_is_spelled_out(language_run):
     assert (again.model, again.training_config("float32")) == (run.job.model, run.job.training)
     assert words[-2:] == ["--results", "here"]
 
-
-def test_neighbouring_seeds_are_a_range():
-    assert [seed_list(seeds) for seeds in ([2, 0, 1], [0, 1], [0, 2, 5], [7])] == ["0-2", "0,1", "0,2,5", "7"]

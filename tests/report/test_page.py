@@ -72,7 +72,7 @@ def test_what_was_asked_and_what_it_ran_on_is_said(parsed):
 
 def test_what_is_missing_is_said_with_the_command_that_gives_it(parsed):
     assert "2 of 18 jobs on the MAD tasks have no result, 1 of them failed: R-c." in parsed.text
-    assert "madbench run R-c --seeds 0,1 -t in_context_recall --profile" in parsed.text
+    assert "madbench run R-c --seeds 0-1 -t in_context_recall --profile" in parsed.text
     assert "No language model: R-c." in parsed.text
     assert "madbench lm R-c model.d_model=16" in parsed.text
 
