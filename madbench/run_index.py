@@ -15,6 +15,7 @@ import functools
 import gc
 import hashlib
 import json
+import marshal
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -220,10 +221,10 @@ class _Numbered:
 
     def __init__(self):
         self.values: list[Any] = []
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[bytes, int] = {}
 
     def number(self, value: Any) -> int:
-        number = self._numbers.setdefault(json.dumps(value), len(self.values))
+        number = self._numbers.setdefault(marshal.dumps(value, 2), len(self.values))  # a version of equal bytes for equals
         if number == len(self.values):
             self.values.append(value)
         return number
