@@ -10,11 +10,10 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.attribution import Effect, Estimate, Interaction, attribute
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.analysis.rendering import TextTable
-from madbench.analysis.scores import MAD_AVERAGE, with_average
+from madbench.analysis.scores import with_average
 from madbench.analysis.tables import HEADINGS
-
-LOSS = "loss_l5"
 
 _HEADINGS = HEADINGS | {LOSS: "L5 loss"}
 

@@ -29,11 +29,11 @@ import numpy as np
 from scipy.special import stdtr
 
 from madbench.analysis.attribution import PRIOR_FREEDOM
-from madbench.analysis.attribution_table import LOSS
 from madbench.analysis.claims import Claim
 from madbench.analysis.contrasts import Pair
 from madbench.analysis.language_table import published_losses
-from madbench.analysis.scores import MAD_AVERAGE, published_scores
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
+from madbench.analysis.scores import published_scores
 from madbench.analysis.statistics import LEVEL
 
 MARGIN_SHARE = 0.25

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from madbench.analysis.attribution_table import LOSS
 from madbench.analysis.contrasts import Pair
-from madbench.analysis.scores import MAD_AVERAGE
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 
 Expectation = Literal["gain", "no loss", "no gain"]
 """The first label of a pair is better; not worse by the margin; not better by the margin."""

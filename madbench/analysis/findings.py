@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from madbench.analysis.attribution_table import LOSS, measured_values
+from madbench.analysis.attribution_table import measured_values
 from madbench.analysis.claim_tests import (
     MOST_SEEDS,
     ClaimTest,
@@ -36,7 +36,7 @@ from madbench.analysis.claim_tests import (
 )
 from madbench.analysis.claims import CLAIMS, Claim
 from madbench.analysis.contrasts import Pair
-from madbench.analysis.scores import MAD_AVERAGE
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.analysis.statistics import LEVEL, holm, students_t
 from madbench.seeds import seed_list
 from madbench.tasks import TASK_NAMES

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from madbench.analysis.attribution_table import LOSS
 from madbench.analysis.claim_tests import MARGIN_SHARE, MOST_SEEDS, margin, published_gain
 from madbench.analysis.claims import PREDICTIONS
 from madbench.analysis.findings import Finding, digits, p_text
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.analysis.rendering import TextTable
-from madbench.analysis.scores import MAD_AVERAGE
 from madbench.analysis.tables import HEADINGS
 from madbench.seeds import seed_list
 

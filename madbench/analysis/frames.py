@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from madbench.errors import ConfigError
 from madbench.files import explain_os_errors, write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class NothingToDrawError(ConfigError):
@@ -27,6 +29,8 @@ def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame
 
     Raises ``ConfigError`` where the file is none that :func:`write_frame` wrote, calling it ``what``.
     """
+    import pandas as pd
+
     try:
         frame = pd.read_csv(path, dtype=str, encoding="utf-8", keep_default_na=False)
         missing = [name for name in types if name not in frame]

@@ -15,12 +15,11 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
+from madbench.analysis.quantities import MAD_AVERAGE
 from madbench.jobs import Job, Record
 from madbench.resources import PUBLISHED
 from madbench.runs import Store
 from madbench.tasks import TASK_NAMES
-
-MAD_AVERAGE = "mad_average"
 
 _METRICS = ("accuracy", "selection_accuracy", "ceiling")
 _SETTING = ("label", "task", "setting", "seed")

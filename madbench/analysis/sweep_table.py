@@ -12,8 +12,9 @@ import pandas as pd
 from madbench.analysis.language_runs import by_protocol
 from madbench.analysis.language_table import LanguageTable, language_table
 from madbench.analysis.loss_curves import PAPER_THRESHOLDS, evaluations, run_losses, thresholds_above
+from madbench.analysis.quantities import MAD_AVERAGE
 from madbench.analysis.rendering import PUBLISHED, TextTable
-from madbench.analysis.scores import MAD_AVERAGE, collect, scores, with_average
+from madbench.analysis.scores import collect, scores, with_average
 from madbench.analysis.tables import HEADINGS, ablation_table
 from madbench.language_jobs import TASK
 from madbench.runs import Run, Store

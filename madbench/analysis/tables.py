@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.cells import Cell, Column, is_over_budget, legend, sorted_labels, with_noise
+from madbench.analysis.quantities import MAD_AVERAGE
 from madbench.analysis.rendering import PUBLISHED, TextTable
-from madbench.analysis.scores import MAD_AVERAGE, published_scores, with_average
+from madbench.analysis.scores import published_scores, with_average
 from madbench.tasks import TASK_NAMES
 
 HEADINGS = {

@@ -56,12 +56,13 @@ def findings(
       madbench findings --profile full --format markdown
       madbench findings -t language_model --format json
     """
-    from madbench.analysis.attribution_table import LOSS, measured_values
+    from madbench.analysis.attribution_table import measured_values
     from madbench.analysis.findings import findings
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.language_runs import LanguageProtocol
     from madbench.analysis.loss_curves import run_losses
-    from madbench.analysis.scores import MAD_AVERAGE, scores
+    from madbench.analysis.quantities import LOSS, MAD_AVERAGE
+    from madbench.analysis.scores import scores
     from madbench.errors import StoreError
     from madbench.sweeps.profile import load_profile
     from madbench.tasks.registry import TASK_NAMES, check_task

@@ -97,7 +97,8 @@ def ls(
 
 
 def _label_rows(specs: list[str]) -> list[dict[str, Any]]:
-    from madbench.analysis.scores import MAD_AVERAGE, published_scores
+    from madbench.analysis.quantities import MAD_AVERAGE
+    from madbench.analysis.scores import published_scores
     from madbench.labels import Variant, expand, explain, parse
 
     rows = []

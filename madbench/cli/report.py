@@ -58,15 +58,14 @@ def report(
 
     from madbench.cli.text import quantity
     from madbench.files import explain_os_errors, write_atomically
-    from madbench.report.build import render
-    from madbench.report.content import page_of
+    from madbench.report.page import page_of
 
     selection = Selection.of(words, profile, tasks, fidelity, budget, protocol, results)
     command = shlex.join(["madbench", *sys.argv[1:]])
     screen = Console(stderr=True)
     waiting = functools.partial(screen.status, "making the tables and figures")
     page = page_of(stored_of(selection), command, datetime.now(UTC), waiting)
-    content = render(page)
+    content = page.render()
     path = output or results / "report.html"
     with explain_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import madbench
+from madbench.report.embedding import embedded_json
 from madbench.report.figures import PageFigure
 from madbench.report.findings import PageClaim, counts
 from madbench.report.missing import Missing
@@ -21,8 +20,6 @@ from madbench.report.runs import ReportedRun
 from madbench.report.tables import PageTable
 
 _FOLDER = Path(__file__).parent
-_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-"""Characters that could end a ``<script>`` element, or a line of one, by their JSON escapes."""
 
 
 @dataclass(frozen=True)
@@ -53,36 +50,27 @@ class Page:
     claims: list[PageClaim] = field(default_factory=list)
     findings_note: str = ""
 
-
-def render(page: Page) -> bytes:
-    """The HTML of ``page``: one file that needs no other and no network."""
-    environment = Environment(
-        loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    script = (_FOLDER / "script.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    content = {name: getattr(page, name) for name in page.__dataclass_fields__}
-    data = ",".join(f"{embedded_json(name)}:{text}" for name, text in page.data.items())
-    html = environment.get_template("template.html.j2").render(
-        **content | {"data": Markup(f"{{{data}}}")},
-        title=f"madbench report: {page.lead}",
-        heading="madbench report",
-        sections=_sections(page),
-        verdicts=counts(page.claims),
-        style=Markup((_FOLDER / "style.css").read_text(encoding="utf-8")),
-        script=Markup(script),
-        script_hash=f"sha256-{digest}",
-        version=madbench.__version__,
-    )
-    return html.encode()
-
-
-def embedded_json(value: Any) -> str:
-    """JSON that may stand in a ``<script>`` element, whatever text is in it."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    for character, escape in _UNSAFE.items():
-        text = text.replace(character, escape)
-    return text
+    def render(self) -> bytes:
+        """The HTML: one file that needs no other and no network."""
+        environment = Environment(
+            loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        )
+        script = (_FOLDER / "script.js").read_text(encoding="utf-8")
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        data = ",".join(f"{embedded_json(name)}:{text}" for name, text in self.data.items())
+        html = environment.get_template("template.html.j2").render(
+            **content | {"data": Markup(f"{{{data}}}")},
+            title=f"madbench report: {self.lead}",
+            heading="madbench report",
+            sections=_sections(self),
+            verdicts=counts(self.claims),
+            style=Markup((_FOLDER / "style.css").read_text(encoding="utf-8")),
+            script=Markup(script),
+            script_hash=f"sha256-{digest}",
+            version=madbench.__version__,
+        )
+        return html.encode()
 
 
 def _sections(page: Page) -> Sequence[tuple[str, str]]:

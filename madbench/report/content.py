@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import shlex
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from madbench.analysis.attribution_table import AttributionTable, attribution_table, estimate_text
 from madbench.analysis.findings import findings
 from madbench.analysis.findings_table import findings_table
-from madbench.analysis.language_runs import only_protocol
 from madbench.analysis.language_table import language_table
 from madbench.analysis.loss_curves import run_losses
 from madbench.analysis.scores import chosen_runs
 from madbench.analysis.tables import ablation_table
-from madbench.collector import no_collector
 from madbench.devices import available_cores
 from madbench.experiment import caption
 from madbench.jobs import JobBase
-from madbench.language_jobs import LanguageJob
-from madbench.report.build import Page, embedded_json
-from madbench.report.commands import job_words, language_words, protocol_words
-from madbench.report.facts import TITLES, Stored, facts, lead, tiles
+from madbench.report.build import Page
+from madbench.report.commands import language_words, protocol_words
+from madbench.report.embedding import embedded_json
+from madbench.report.facts import TITLES, Stored, lead
 from madbench.report.figures import PageFigures
 from madbench.report.findings import page_claims
 from madbench.report.missing import Missing, missing_of_language, missing_of_mad
+from madbench.report.of_runs import OfRuns, of_chosen
 from madbench.report.processes import in_processes
-from madbench.report.runs import ReportedRun, allocations, explanations, run_columns, thinned_curves
 from madbench.report.tables import (
     PageTable,
     attribution_page_table,
@@ -39,20 +35,22 @@ from madbench.report.tables import (
     language_page_table,
     mad_page_table,
 )
-from madbench.tasks.protocol import load_task
 
 
-def page_of(
-    stored: Stored, command: str, written: datetime, waiting: Callable[[], AbstractContextManager] = nullcontext
+def compose(
+    stored: Stored,
+    runs: Callable[[], OfRuns],
+    command: str,
+    written: datetime,
+    waiting: Callable[[], AbstractContextManager],
 ) -> Page:
-    """The report of what is ``stored``; ``waiting`` shows that it is being made, once all processes have begun."""
+    """The report of what is ``stored``; ``runs`` gives the part that :func:`of_runs` makes, once it is there."""
     material, experiment, language = stored.material, stored.experiment, stored.language
     cells = material.cells if experiment else None
     chosen = set(chosen_runs(material.collected).id) if experiment else set()
-    runs = _reported(stored, chosen)
     drawing = PageFigures(material, stored.records)
-    of_runs = {"runs": lambda: _columns(runs), "curves": lambda: _curves(runs, stored.folder)}
-    with in_processes({**of_runs, **drawing.tasks}, available_cores()) as result, waiting():
+    tasks = {"chosen": functools.partial(of_chosen, stored, chosen)} | drawing.tasks
+    with in_processes(tasks, available_cores()) as result, waiting():
         tables: list[PageTable] = []
         losses = None
         if experiment:
@@ -65,21 +63,19 @@ def page_of(
         sentences = [material.both_sentences]
         factors = attribution_table(cells, losses, sentences)
         claims = findings_table(findings(cells, losses, None, *_options(stored)), sentences)
-        head, budget = facts(stored, runs), budget_page_table(allocations(runs))
-        data = {name: embedded_json(value) for name, value in _data(stored, runs, factors).items()}
         figures, not_drawn = drawing.collect(result)
-        data |= {name: result(name) for name in of_runs}
+        of_chosen_runs, of_all = result("chosen"), runs()
     return Page(
         lead=lead(stored),
-        tiles=tiles(runs),
-        facts=head,
+        tiles=of_all.tiles,
+        facts=of_all.facts,
         missing=_missing(stored, not_drawn),
-        bad_runs=[run for run in runs if run.record and run.record.status != "finished"],
+        bad_runs=of_all.bad_runs,
         tables=tables,
         factors=attribution_page_table(factors) if factors.effects else None,
-        budget=budget,
-        count=len(runs),
-        data=data,
+        budget=budget_page_table(of_all.allocations),
+        count=of_all.count,
+        data=of_all.data | of_chosen_runs | {"effects": embedded_json(_effects(factors))},
         command=command,
         figures=figures,
         claims=page_claims(claims, TITLES),
@@ -95,77 +91,6 @@ def _options(stored: Stored) -> tuple[str, str]:
         shlex.join(protocol_words(made)) if made else "",
         shlex.join(language_words(language[0], str(stored.store.root))) if language else "",
     )
-
-
-def _reported(stored: Stored, chosen: set[str]) -> list[ReportedRun]:
-    """Every job of the report: those of the MAD half whether they are stored or not, then the language models."""
-    runs = []
-    words: dict[tuple[int, Any], list[str]] = {}
-    if stored.experiment is not None:
-        for job in stored.experiment.jobs:
-            key = (id(job.setting), job.training)
-            if key not in words:
-                words[key] = job_words(stored.experiment, job)
-            record = stored.records.get(job.id)
-            is_chosen = job.id in chosen
-            runs.append(ReportedRun(job.id, job, record, is_chosen, is_chosen, words[key]))
-    if stored.language:
-        protocol = only_protocol(stored.language)
-        again = language_words(stored.language[0], str(stored.store.root))
-        done = {run.job.id for run in stored.language}
-        others = stored.store.runs(with_curves=False, kind=LanguageJob)
-        failed = [run for run in others if run.record.status == "failed" and protocol.of(run.job) == protocol]
-        for run in [*stored.language, *failed]:
-            is_chosen = run.job.id in done and run.record.status == "finished"
-            runs.append(ReportedRun(run.job.id, run.job, run.record, is_chosen, True, again))
-    return runs
-
-
-def _columns(runs: Sequence[ReportedRun]) -> str:
-    with no_collector():
-        return embedded_json(run_columns(runs))
-
-
-def _curves(runs: Sequence[ReportedRun], folder: Path) -> str:
-    with no_collector():
-        return embedded_json(thinned_curves(runs, folder))
-
-
-def _data(stored: Stored, runs: Sequence[ReportedRun], factors: AttributionTable) -> dict[str, Any]:
-    """What the script needs besides the columns and the curves of the runs."""
-    texts, of_run = _settings(runs)
-    return {
-        "count": len(runs),
-        "titles": TITLES,
-        "settings": texts,
-        "settingOf": of_run,
-        "explanations": explanations(dict.fromkeys(run.job.label for run in runs)),
-        "effects": _effects(factors),
-        "folder": str(stored.folder),
-    }
-
-
-def _settings(runs: Sequence[ReportedRun]) -> tuple[list[str], list[int]]:
-    """The settings in words, and which of them is each run's: what a setting changes in its task's baseline."""
-    indices: dict[tuple[str, str], int] = {}
-    settings: list[tuple[str, Mapping[str, Any]]] = []
-    of_run = []
-    keys: dict[int, tuple[str, str]] = {}
-    for run in runs:
-        setting = getattr(run.job, "setting", {})
-        key = keys.setdefault(id(setting), (run.job.task, repr(setting)))
-        if key not in indices:
-            indices[key] = len(settings)
-            settings.append((run.job.task, setting))
-        of_run.append(indices[key])
-    counts = Counter(task for task, _ in settings)
-    return [_changes(task, setting) if counts[task] > 1 else "the only one" for task, setting in settings], of_run
-
-
-def _changes(task: str, setting: Mapping[str, Any]) -> str:
-    baseline = dataclasses.asdict(load_task(task).baseline)
-    changes = [f"{name} {value}" for name, value in setting.items() if value != baseline[name]]
-    return ", ".join(changes) or "baseline"
 
 
 def _effects(factors: AttributionTable) -> dict[str, dict[str, Any]]:

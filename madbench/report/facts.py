@@ -11,23 +11,22 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from madbench.analysis.attribution_table import LOSS
 from madbench.analysis.figures.material import Material
 from madbench.analysis.language_runs import describe, only_protocol
-from madbench.analysis.scores import MAD_AVERAGE
-from madbench.analysis.tables import HEADINGS
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.experiment import Experiment
 from madbench.jobs import Record
 from madbench.language_jobs import TASK as LANGUAGE_MODEL
 from madbench.report.runs import ReportedRun
 from madbench.runs import Run, Store
 from madbench.seeds import seed_list
+from madbench.tasks import TASK_NAMES
 
 TITLES = {
     MAD_AVERAGE: "MAD average",
     LANGUAGE_MODEL: "language model",
     LOSS: "L5 loss of the language model",
-} | {task: task.replace("_", " ") for task in HEADINGS if task != MAD_AVERAGE}
+} | {task: task.replace("_", " ") for task in TASK_NAMES}
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,7 @@ def facts(stored: Stored, runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
     found = []
     if made := stored.experiment:
         model = made.profile.model
+        trainings = {id(job.training): job.training for job in made.jobs}.values()
         comparable = "" if made.profile.comparable_with_paper else ", not comparable with the paper"
         changes = f" with {', '.join(made.overrides)}" if made.overrides else ""
         found += [
@@ -101,8 +101,8 @@ def facts(stored: Stored, runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
             ("Budget counting", made.counting),
             ("Model", f"d_model {model.d_model}, {model.n_layer} blocks, {model.n_head} heads, {made.precision}"),
             ("MAD tasks", ", ".join(TITLES[task] for task in made.tasks)),
-            ("Learning rates", _values(run.job.training.learning_rate for run in runs if hasattr(run.job, "setting"))),
-            ("Weight decays", _values(run.job.training.weight_decay for run in runs if hasattr(run.job, "setting"))),
+            ("Learning rates", _values(training.learning_rate for training in trainings)),
+            ("Weight decays", _values(training.weight_decay for training in trainings)),
         ]
     if stored.language:
         found.append(("Language model", describe(only_protocol(stored.language), stored.language[0])))

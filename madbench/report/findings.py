@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from madbench.analysis.attribution_table import LOSS
 from madbench.analysis.findings import Finding
 from madbench.analysis.findings_table import FindingsTable
+from madbench.analysis.quantities import LOSS
 from madbench.language_jobs import TASK as LANGUAGE_MODEL
 from madbench.report.tables import Cell, runs_link
 

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ _OF_JOBS = {*Job.__dataclass_fields__, *LanguageJob.__dataclass_fields__}
 MOST_POINTS = 24
 """Points of a curve that the page keeps."""
 DIGITS = 6
+CURVE_DIGITS = 4
 
 _SERIES = {
     "corrected": ("train_loss", "validation_token_accuracy"),
@@ -37,18 +38,13 @@ _SERIES = {
 """Columns of a curve that the page draws, by fidelity."""
 
 
-@dataclass(frozen=True)
-class ReportedRun:
+class ReportedRun(NamedTuple):
     """A job of the report and what is stored of it."""
 
     id: str
     job: JobBase
     record: Record | None
     """None where nothing is stored."""
-    is_chosen: bool
-    """Whether the table's number comes from it."""
-    has_curve: bool
-    """Whether the page shows its curve."""
     words: list[str]
     """What ``madbench run LABEL``, or ``madbench lm LABEL``, needs beyond the seed to make it again."""
 
@@ -73,24 +69,27 @@ def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Any]:
     columns: dict[str, list[Any]] = {
         "id": [run.id for run in runs],
         "words": [run.words for run in runs],
-        "chosen": [run.is_chosen for run in runs],
         "status": [run.record.status if run.record else "missing" for run in runs],
         "error": [run.record.error or None if run.record else None for run in runs],
     }
     _spread(columns, "", [vars(run.job) for run in runs])
     _spread(columns, "metrics.", [run.record.metrics if run.record else {} for run in runs])
     _spread(columns, "details.", [run.record.details if run.record else {} for run in runs])
-    return {name: _column(values) for name, values in columns.items()}
+    return {name: column(values) for name, values in columns.items()}
 
 
-def thinned_curves(runs: Sequence[ReportedRun], folder: Path) -> dict[int, dict[str, list[float | None]]]:
-    """The curves to show, by the place of the run; their files are in a folder a run of ``folder``."""
-    curves = {
-        i: thinned(_content(f"{folder}/{run.id}/curve.csv"), _SERIES[getattr(run.job, "fidelity", "language_model")])
-        for i, run in enumerate(runs)
-        if run.has_curve
-    }
-    return {i: curve for i, curve in curves.items() if curve}
+def thinned_curves(jobs: Mapping[int, JobBase], folder: Path) -> dict[int, dict[str, list[float | None]]]:
+    """Their curves, as far as they have any; the files are in a folder a run of ``folder``."""
+    curves = {}
+    for i, job in jobs.items():
+        names = _SERIES[getattr(job, "fidelity", "language_model")]
+        if curve := thinned(_content(f"{folder}/{job.id}/curve.csv"), names):
+            curves[i] = curve
+    series = [values for curve in curves.values() for name, values in curve.items() if name != "step"]
+    rounded = iter(_rounded(list(itertools.chain.from_iterable(series)), CURVE_DIGITS).tolist())
+    for values in series:
+        values[:] = [x if math.isfinite(x) else None for x in itertools.islice(rounded, len(values))]
+    return curves
 
 
 def _content(path: str) -> bytes:
@@ -113,7 +112,8 @@ def _spread(columns: dict[str, list[Any]], prefix: str, mappings: Sequence[Mappi
     columns |= {prefix + key: column for key, column in found.items()}
 
 
-def _column(values: list[Any]) -> dict[str, Any]:
+def column(values: list[Any]) -> dict[str, Any]:
+    """The values of a field, one a run, as the page holds them."""
     kinds = {*map(type, values)} - {type(None)}
     if kinds <= {float} and len({*values}) > len(values) / 2:
         return {"each": _short_each(values)}
@@ -149,12 +149,16 @@ def _distinct(values: list[Any]) -> tuple[list[Any], list[int]]:
 
 def _short_each(values: Sequence[float | None]) -> list[float | str | None]:
     """:func:`_short` of many values, None of None."""
+    shorts = zip(_rounded(values, DIGITS).tolist(), values)
+    return [short if math.isfinite(short) else value if value is None else _short(value) for short, value in shorts]
+
+
+def _rounded(values: Sequence[float | None], digits: int) -> np.ndarray:
+    """``values`` of so many significant digits; NaN of None and where the scale is out of range."""
     numbers = np.array(values, dtype=float)
     with np.errstate(all="ignore"):
-        scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.abs(numbers))))
-        rounded = np.where(numbers == 0, 0.0, np.rint(numbers * scale) / scale)
-    shorts = zip(rounded.tolist(), values)
-    return [short if math.isfinite(short) else value if value is None else _short(value) for short, value in shorts]
+        scale = 10.0 ** (digits - 1 - np.floor(np.log10(np.abs(numbers))))
+        return np.where(numbers == 0, 0.0, np.rint(numbers * scale) / scale)
 
 
 def _short(value: float) -> float | str:
@@ -174,10 +178,10 @@ def plain(value: Any) -> Any:
     return {key: plain(item) for key, item in vars(value).items()}
 
 
-def thinned(content: bytes, names: Sequence[str]) -> dict[str, list[float | None]]:
+def thinned(content: bytes, names: Sequence[str]) -> dict[str, list[float]]:
     """``step`` and ``names`` of a ``curve.csv``: evenly spread rows that have all of them, the first and the last too.
 
-    Only these rows are read as numbers; None is a value that is not finite. Empty where the file has no such row.
+    Only these rows are read as numbers. Empty where the file has no such row.
     """
     heading, *lines = content.decode(errors="replace").splitlines() or [""]
     columns = heading.split(",")
@@ -199,7 +203,7 @@ def thinned(content: bytes, names: Sequence[str]) -> dict[str, list[float | None
         return {}
     steps, *series = zip(*kept)
     try:
-        thin = {name: [_thin(float(cell)) for cell in cells] for name, cells in zip(names, series)}
+        thin = {name: [*map(float, cells)] for name, cells in zip(names, series)}
         return {"step": [int(float(step)) for step in steps]} | thin
     except (OverflowError, ValueError):  # edited by hand since it was stored
         return {}
@@ -210,10 +214,6 @@ def _spread_places(count: int) -> list[int]:
     """Places of at most :data:`MOST_POINTS` of ``count`` things, evenly spread, the first and the last among them."""
     most = min(MOST_POINTS, count)
     return [round(i * (count - 1) / max(1, most - 1)) for i in range(most)]
-
-
-def _thin(value: float) -> float | None:
-    return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
 def allocations(runs: Iterable[ReportedRun]) -> list[Allocation]:

@@ -92,6 +92,7 @@ let data = null;
 function readData() {
   if (data === null) {
     data = JSON.parse(document.getElementById("data").textContent);
+    data.runs.chosen = data.chosen;
     for (const column of Object.values(data.runs)) {
       if ("lengths" in column) {
         column.index = column.lengths.flatMap(([index, length]) => Array(length).fill(index));

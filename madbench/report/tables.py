@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from madbench.analysis.attribution_table import LOSS, AttributionTable
+from madbench.analysis.attribution_table import AttributionTable
 from madbench.analysis.language_table import LanguageTable
+from madbench.analysis.quantities import LOSS
 from madbench.analysis.rendering import PUBLISHED, TextTable
 from madbench.analysis.tables import AblationTable
 from madbench.language_jobs import TASK as LANGUAGE_MODEL

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from madbench.analysis.attribution_table import attribution_table
-from madbench.analysis.scores import MAD_AVERAGE
+from madbench.analysis.quantities import MAD_AVERAGE
 from madbench.tasks import TASK_NAMES
 
 CELL = {"task": "compression", "ceiling": 100.0, "done": 2, "expected": 2, "diverged": 0, "budget_ratio": 1.0}

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.analysis.attribution_table import LOSS
 from madbench.analysis.claim_tests import published_gain, published_gains
 from madbench.analysis.claims import CLAIMS
-from madbench.analysis.scores import MAD_AVERAGE
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.labels import diff, parse
 from madbench.tasks import TASK_NAMES
 

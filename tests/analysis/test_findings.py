@@ -8,11 +8,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from madbench.analysis.attribution_table import LOSS
 from madbench.analysis.claim_tests import labels_of, margin, published_gains
 from madbench.analysis.claims import CLAIMS
 from madbench.analysis.findings import Finding, findings
-from madbench.analysis.scores import MAD_AVERAGE
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.tasks import TASK_NAMES
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}

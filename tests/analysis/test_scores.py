@@ -7,7 +7,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from madbench.analysis.scores import MAD_AVERAGE, collect, published_scores, scores, setting_scores, with_average
+from madbench.analysis.quantities import MAD_AVERAGE
+from madbench.analysis.scores import collect, published_scores, scores, setting_scores, with_average
 from madbench.jobs import Job, Record, TrainingConfig
 from madbench.resources import PUBLISHED
 from madbench.runs import Store

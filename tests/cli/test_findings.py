@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from madbench.analysis.scores import MAD_AVERAGE
+from madbench.analysis.quantities import MAD_AVERAGE
 from madbench.cli import findings
 from madbench.tasks import TASK_NAMES
 

@@ -49,6 +49,11 @@ def test_nothing_that_draws_is_imported_where_the_figures_are_kept():
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "[]\n"
 
 
+def test_pandas_is_imported_beside_the_runs():
+    script = "import madbench.cli.report, madbench.report.page, sys; print('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "False\n"
+
+
 def test_labels_and_the_file_can_be_chosen(fill, invoke, tiny, tmp_path):
     fill(["S", "S-c"])
     path = tmp_path / "new" / "folder" / "a.html"

@@ -14,9 +14,9 @@ from madbench.cli.options import Counting, Fidelity
 from madbench.cli.report import stored_of
 from madbench.cli.selection import Selection
 from madbench.jobs import Record
-from madbench.report.build import Page, render
-from madbench.report.content import page_of
+from madbench.report.build import Page
 from madbench.report.facts import Stored
+from madbench.report.page import page_of
 from madbench.runs import Store
 from madbench.sweeps.plan import plan
 from madbench.sweeps.profile import load_profile
@@ -95,6 +95,7 @@ class Parsed(HTMLParser):
     def handle_data(self, text):
         if self._in_data:
             self.data = json.loads(text)
+            self.data["runs"]["chosen"] = self.data["chosen"]
         elif not self._in_script:
             self.text += text
             if self._rows and self._rows[-1] and text.strip():
@@ -189,7 +190,7 @@ def store(tmp_path_factory, fill, fill_language) -> Store:
 def page_file(store, gather) -> Path:
     """The whole page, with its figures, which take some seconds."""
     path = store.root / "report.html"
-    path.write_bytes(render(page_of(gather(store), "madbench report", WRITTEN)))
+    path.write_bytes(page_of(gather(store), "madbench report", WRITTEN).render())
     return path
 
 
@@ -203,7 +204,7 @@ def page(store, gather) -> Page:
 
 @pytest.fixture(scope="session")
 def parsed(page) -> Parsed:
-    return Parsed(render(page))
+    return Parsed(page.render())
 
 
 @pytest.fixture
@@ -212,6 +213,6 @@ def read_page(gather, monkeypatch):
     monkeypatch.setattr(FIGURES, {})
 
     def call(store: Store, *labels: str, **choices) -> Parsed:
-        return Parsed(render(page_of(gather(store, *labels, **choices), "madbench report", WRITTEN)))
+        return Parsed(page_of(gather(store, *labels, **choices), "madbench report", WRITTEN).render())
 
     return call

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madbench.jobs import Job, Record
-from madbench.report.runs import MOST_POINTS, ReportedRun, explanations, run_columns, thinned
+from madbench.report.runs import MOST_POINTS, ReportedRun, explanations, run_columns, thinned, thinned_curves
 
 
 def field(columns, name, i):
@@ -26,13 +26,13 @@ def field(columns, name, i):
 def reported(seed: int, **details) -> ReportedRun:
     record = Record("finished", {"accuracy": seed / 3, "flag": float(seed % 2)}, [], details)
     job = Job("S", "compression", {"seq_len": 16}, seed=seed)
-    return ReportedRun(job.id, job, record, True, True, ["-t", "compression"])
+    return ReportedRun(job.id, job, record, ["-t", "compression"])
 
 
 def test_a_column_keeps_every_value_in_its_place():
     runs = [reported(seed, **({"odd": {"is": True}} if seed % 2 else {}), same="x") for seed in range(9)]
     other = Job("S-c", "compression", {"seq_len": 16})
-    runs.append(ReportedRun(other.id, other, None, False, False, []))
+    runs.append(ReportedRun(other.id, other, None, []))
     columns = run_columns(runs)
     assert columns["fidelity"] == {"all": "corrected"}
     assert "each" in columns["id"] and "index" in columns["details.odd"] and "lengths" in columns["label"]
@@ -66,13 +66,13 @@ def test_a_curve_without_what_is_drawn_is_empty(content):
     assert thinned(content.encode(errors="surrogateescape"), ["train_loss"]) == {}
 
 
-def test_rows_that_are_no_evaluation_and_values_that_are_no_number_do_not_mislead():
-    content = b"step,train_loss,validation_loss\n1,2.0,\n2,nan,3.0\n3,1.0,inf\n"
-    assert thinned(content, ["train_loss", "validation_loss"]) == {
-        "step": [2, 3],
-        "train_loss": [None, 1.0],
-        "validation_loss": [3.0, None],
-    }
+def test_rows_that_are_no_evaluation_and_values_that_are_no_number_do_not_mislead(tmp_path):
+    jobs = [Job("S", "compression", {}, seed=seed) for seed in range(3)]
+    (tmp_path / jobs[1].id).mkdir()
+    curve = "step,train_loss,validation_token_accuracy\n1,2.0,\n2,nan,0.300049\n3,1.0,inf\n"
+    (tmp_path / jobs[1].id / "curve.csv").write_text(curve)
+    found = thinned_curves(dict(enumerate(jobs)), tmp_path)
+    assert found == {1: {"step": [2, 3], "train_loss": [None, 1.0], "validation_token_accuracy": [0.3, None]}}
 
 
 def test_labels_are_explained_letter_by_letter():

@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
-from madbench.analysis.attribution_table import LOSS
 from madbench.analysis.figures.marks import add_lines, add_marks
 from madbench.analysis.figures.style import (
     GREY,
@@ -36,7 +35,8 @@ from madbench.analysis.figures.style import (
 from madbench.analysis.frames import NothingToDrawError
 from madbench.analysis.loss_curves import run_losses
 from madbench.analysis.noise import Sample, pooled_spread
-from madbench.analysis.scores import MAD_AVERAGE, with_average
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
+from madbench.analysis.scores import with_average
 from madbench.analysis.statistics import half_width, mean_interval
 from madbench.runs import Run
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from madbench.analysis.attribution_table import LOSS, AttributionTable
+from madbench.analysis.attribution_table import AttributionTable
 from madbench.analysis.figures.marks import add_lines, add_marks, add_rows
 from madbench.analysis.figures.style import (
     COLORS,
@@ -24,7 +24,7 @@ from madbench.analysis.figures.style import (
     style,
     texts_height,
 )
-from madbench.analysis.scores import MAD_AVERAGE
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.analysis.statistics import LEVEL
 
 TYPES = dict.fromkeys(("protocol", "kind", "row", "quantity", "given", "without"), str)

@@ -30,7 +30,8 @@ from madbench.analysis.figures.style import (
     style,
     texts_height,
 )
-from madbench.analysis.scores import MAD_AVERAGE, published_scores, with_average
+from madbench.analysis.quantities import MAD_AVERAGE
+from madbench.analysis.scores import published_scores, with_average
 from madbench.analysis.statistics import mean_interval
 from madbench.tasks import TASK_NAMES
 

@@ -1,4 +1,7 @@
-"""The stored runs that figures are made of; drawing them, which takes matplotlib, is :mod:`kinds`'."""
+"""The stored runs that figures are made of; drawing them, which takes matplotlib, is :mod:`kinds`'.
+
+Nor does it take pandas until runs become frames.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,13 @@ import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
 from madbench.analysis.frames import NothingToDrawError
-from madbench.analysis.scores import collect, scores
 from madbench.experiment import Experiment, accuracy_meaning, protocol_sentences
 from madbench.runs import Run, Store
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from madbench.analysis.figures.style import LabelStyle
 
 
@@ -45,10 +47,14 @@ class Material:
 
     @functools.cached_property
     def collected(self) -> pd.DataFrame:
+        from madbench.analysis.scores import collect
+
         return collect(self.mad.jobs, self.store)
 
     @functools.cached_property
     def cells(self) -> pd.DataFrame:
+        from madbench.analysis.scores import scores
+
         return scores(self.collected)
 
     @property
