@@ -33,7 +33,7 @@ import pandas as pd
 from scipy.special import stdtr
 
 from madbench.analysis.contrasts import Contrast, Pair, Square, find_pairs, find_squares
-from madbench.analysis.statistics import LEVEL, holm, students_t
+from madbench.analysis.statistics import LEVEL, ROUNDING, holm, students_t
 
 PRIOR_FREEDOM = 4
 """Degrees of freedom that the other contrasts lend to the variance of one, as four more pairs of its own would."""
@@ -191,11 +191,11 @@ def _over_seeds(values: np.ndarray) -> Estimate:
 def _estimate(mean: float, variance: float, freedom: float, seeds: int) -> Estimate:
     """Student's t; ``variance`` is that of ``mean``."""
     mean = round(float(mean), 9)  # so that equal numbers differ by nothing
-    if not freedom:
+    error = math.sqrt(variance) if freedom else math.nan
+    if not freedom or (mean and error < ROUNDING):  # seeds that happen to agree do not make a difference infinitely sure
         return Estimate(mean, math.nan, math.nan, math.nan, seeds)
-    error = math.sqrt(variance)
     half = error * students_t(freedom)
-    p = 2 * float(stdtr(freedom, -abs(mean) / error)) if error else float(mean == 0)
+    p = 2 * float(stdtr(freedom, -abs(mean) / error)) if error else 1.0
     return Estimate(mean, mean - half, mean + half, p, seeds)
 
 

@@ -140,7 +140,7 @@ def _sentences(
     shown = [effect.estimate for effect in effects]
     shown += [estimate for effect in effects for estimate in effect.pairs.values() if shows_pairs]
     if any(math.isnan(estimate.low) for estimate in shown):
-        sentences.append("In brackets: one pair of one seed, which claims nothing.")
+        sentences.append("In brackets: one pair of one seed, or of seeds that agree exactly; it claims nothing.")
     sentences.append("*: p of at most 0.05 after Holm over the factors of the column.")
     sentences += _of_interactions(interactions)
     if left_out:

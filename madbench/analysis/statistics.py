@@ -13,8 +13,10 @@ LEVEL = 0.05
 
 RESAMPLES = 9999
 
+ROUNDING = 1e-9
+"""More than the standard deviation that equal values get, of percent or nats."""
+
 _BATCH_VALUES = 2_000_000  # resampled values in memory at a time
-_ROUNDING = 1e-9  # more than the standard deviation that equal values get, of percent or nats
 
 
 def bootstrap_interval(
@@ -107,7 +109,7 @@ def half_width(spread: float, n: int, freedom: float) -> float:
 
     Nothing is known where the spread is 0 either: seeds that happen to agree do not make a mean infinitely sure.
     """
-    if freedom < 1 or n < 1 or not spread > _ROUNDING:
+    if freedom < 1 or n < 1 or not spread > ROUNDING:
         return math.nan
     return students_t(freedom) * spread / math.sqrt(n)
 

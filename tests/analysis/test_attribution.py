@@ -187,3 +187,15 @@ def test_equal_labels_differ_by_nothing_and_missing_values_do_not_count():
     assert (conv.mean, conv.p) == (0.0, 1.0) and not conv.is_significant
     assert by_name(effects)["c"].pairs["S-c", "S"].seeds == 1
     assert attribute(cells(S=[math.nan], S_c=[1.0])) == ([], [])
+
+
+def test_seeds_that_agree_exactly_claim_nothing():
+    cells = pd.DataFrame(
+        {"label": label, "task": "compression", "seed": seed, "value": value}
+        for label, value in {"S": 10.0, "S-c": 20.0, "S-p": 10.0}.items()
+        for seed in range(3)
+    )
+    effects, _ = attribute(cells)
+    conv, rope = (next(one.estimate for one in effects if one.contrast.factor == factor) for factor in ("conv", "rope"))
+    assert conv.mean == 10.0 and math.isnan(conv.low) and not conv.is_significant
+    assert (rope.mean, rope.low, rope.high) == (0.0, 0.0, 0.0) and not rope.is_significant

@@ -51,7 +51,7 @@ def test_a_contrast_is_a_row_with_its_interval_pairs_and_seeds():
 
 def test_a_claim_is_starred():
     values = {f"{base}{rest}": (i, i + 1.0) for i, base in enumerate("SRG") for rest in ("", "-p")}
-    values |= {f"{base}{rest}c": (i + 20.0, i + 20.0) for i, base in enumerate("SRG") for rest in ("-", "-p")}
+    values |= {f"{base}{rest}c": (1.1 * i + 20.0, 1.1 * i + 20.0) for i, base in enumerate("SRG") for rest in ("-", "-p")}
     rows = shown(attribution_table(scored(values)))
     assert rows["conv: c against none"][0].endswith("*") and not rows["rope: p against none"][0].endswith("*")
 
@@ -96,7 +96,7 @@ def test_the_caption_says_what_the_intervals_rest_on():
     assert "speaks of that pair and claims nothing of the factor" in one and "moderated" not in one
     assert "of no two factors are all four combinations" in one
     single = attribution_table(scored({"S": (1.0,), "S-c": (2.0,)})).caption
-    assert "one pair of one seed, which claims nothing" in single
+    assert "one pair of one seed, or of seeds that agree exactly" in single
     none = attribution_table(scored(dict.fromkeys(SQUARE, (1.0, 2.0)))).caption
     assert "moderated" in none and "Interactions of two factors tested: 1; none is larger" in none
 
