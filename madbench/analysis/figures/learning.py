@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -12,21 +13,25 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from madbench.analysis.figures.marks import add_bands, add_lines, add_marks, unname_ticks
+from madbench.analysis.figures.layout import (
+    NUMBERS,
+    Legend,
+    Panels,
+    in_lines,
+    new_figure,
+    set_x_label,
+    set_y_label,
+    widest,
+)
+from madbench.analysis.figures.marks import add_bands, add_lines, add_marks, add_ticks
 from madbench.analysis.figures.style import (
     PERCENTS,
     TITLES,
     LabelStyle,
-    add_legend,
-    add_texts,
-    label_handles,
+    label_entries,
     label_styles,
-    new_figure,
-    panels,
     seeds_text,
-    settle,
     style,
-    texts_height,
 )
 from madbench.analysis.frames import NothingToDrawError
 from madbench.analysis.scores import chosen_runs
@@ -84,66 +89,75 @@ def learning_figure(
     A run that stopped early keeps its last value. A diverged run is a thin line of its own that ends in a cross.
     Raises ``NothingToDrawError`` where no run was evaluated.
     """
-    frame = frame.replace([math.inf, -math.inf], math.nan).dropna(subset=y)
+    frame = frame[np.isfinite(frame[y])]
     if frame.empty:
         raise NothingToDrawError("no run was evaluated even once: there is no curve to draw")
     labels = list(frame.label.unique())
     styles = styles or label_styles(labels)
-    tasks = [task for task in TITLES if task in set(frame.task.unique())]
+    of_task = dict(list(frame.groupby("task")))
+    tasks = [task for task in TITLES if task in of_task]
     notes = _notes(frame, y, len(labels))
     columns = min(3, len(tasks))
-    lines = -(-len(tasks) // columns)
-    width = 1.9 + 2.7 * columns + 1.2 * ((len(labels) - 1) // 24)
-    height = max(lines * 2.3, min(24, len(labels)) * 0.185) + 0.1 + texts_height(notes, width)
+    lines = in_lines(len(tasks), columns)
+    is_accuracy = y == "accuracy"
+    names = widest(map(str, PERCENTS)) if is_accuracy else NUMBERS
+    x_lines = [*[0] * (len(lines) - 1), 1]
+    height = max(1.75, 0.204 * -(-len(labels) // 2) / len(lines))  # for a legend in two columns
     with style():
-        figure = new_figure("learning", width, height)
-        drawn, free = panels(figure, len(tasks), columns, sharey=y == "accuracy")
-        for axes, task in zip(drawn, tasks):
-            _draw(axes, frame[frame.task == task], y, styles, len(labels) <= _MOST_BANDS)
+        panels = Panels(lines, 2.47, height, names, y_lines=1, x_lines=x_lines, is_y_shared=is_accuracy)
+        legend = Legend(label_entries(styles, labels))
+        title = f"MAD: {frame.split.iloc[0]} {y} in training"
+        figure, drawn = new_figure("learning", title, notes, panels, legend)
+        for i, (axes, task) in enumerate(zip(drawn, tasks)):
+            _draw(axes, of_task[task], y, styles, len(labels) <= _MOST_BANDS)
             axes.set_title(TITLES[task])
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             axes.set_xlim(left=0)
-            if y == "loss":
+            is_first = i % columns == 0
+            if is_accuracy:
+                axes.set_ylim(-3, 103)
+                add_ticks(axes, "y", PERCENTS, [*map(str, PERCENTS)] if is_first else ())
+            else:
                 axes.set_ylim(bottom=0)
-        if y == "accuracy":
-            drawn[0].set(ylim=(-3, 103), yticks=PERCENTS)
-            for axes in (axes for i, axes in enumerate(drawn) if i % columns):
-                unname_ticks(axes, PERCENTS)
-        for axes in drawn[::columns]:
-            axes.set_ylabel(_AXES[y])
-        for axes in drawn[(lines - 1) * columns :]:
-            axes.set_xlabel("optimiser steps")
-        add_texts(figure, f"MAD: {frame.split.iloc[0]} {y} in training", notes)
-        add_legend(figure, label_handles(styles, labels), free)
-        return settle(figure)
+            if is_first:
+                set_y_label(axes, _AXES[y], names if is_accuracy else None)
+        for axes in drawn[-lines[-1] :]:
+            set_x_label(axes, "optimiser steps")
+    return figure
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, y: Quantity, styles: Mapping[str, LabelStyle], has_bands: bool) -> None:
     """One task."""
-    is_finished = frame.status == "finished"
-    diverged = [run for _, run in frame[~is_finished].groupby(["label", "seed"], sort=False)]
-    colors = [styles[run.label.iloc[0]].color for run in diverged]
-    curves = [run[["step", y]].to_numpy(float) for run in diverged]
-    add_lines(axes, curves, [{"color": color, "linewidth": 0.8} for color in colors])
+    finished: dict[str, dict[int, dict[int, float]]] = {}  # by label, seed and step
+    diverged: dict[tuple[str, int], list[tuple[int, float]]] = {}
+    for label, seed, status, step, value in zip(*(frame[name].tolist() for name in ("label", "seed", "status", "step", y))):
+        if status == "finished":
+            finished.setdefault(label, {}).setdefault(seed, {})[step] = value
+        else:
+            diverged.setdefault((label, seed), []).append((step, value))
+    colors = [styles[label].color for label, _ in diverged]
+    add_lines(axes, [*diverged.values()], [{"color": color, "linewidth": 0.8} for color in colors])
     crosses = [{"color": color, "marker": "x", "markersize": 6} for color in colors]
-    add_marks(axes, [curve[-1] for curve in curves], crosses)
+    add_marks(axes, [curve[-1] for curve in diverged.values()], crosses)
 
-    finished = frame[is_finished]
-    labels = list(finished.label.unique())
-    table = finished.pivot(index="step", columns=["label", "seed"], values=y)
     lines, ends, bands, banded = [], [], [], []
-    for label in labels:
-        values = table[label].dropna(how="all").ffill()
-        steps, seeds = values.index.to_numpy(float), values.to_numpy()
-        lines.append(np.column_stack([steps, np.nanmean(seeds, axis=1)]))
-        ends.append(styles[label].mark(seeds.shape[1] == 1))
-        if seeds.shape[1] > 1 and has_bands:
-            bands.append(np.column_stack([steps, np.nanmin(seeds, axis=1), np.nanmax(seeds, axis=1)]))
+    for label, seeds in finished.items():
+        steps = sorted({step for values in seeds.values() for step in values})
+        values = np.array([_kept(seeds[seed], steps) for seed in sorted(seeds)])
+        lines.append(np.column_stack([steps, np.nanmean(values, axis=0)]))
+        ends.append(styles[label].mark(len(seeds) == 1))
+        if len(seeds) > 1 and has_bands:
+            bands.append(np.column_stack([steps, np.nanmin(values, axis=0), np.nanmax(values, axis=0)]))
             banded.append(styles[label].color)
     add_bands(axes, bands, banded)
-    add_lines(axes, lines, [styles[label].line for label in labels], clip_on=False)
+    add_lines(axes, lines, [styles[label].line for label in finished], clip_on=False)
     add_marks(axes, [line[-1] for line in lines], ends, clip_on=False)
     axes.autoscale_view()
+
+
+def _kept(values: Mapping[int, float], steps: Sequence[int]) -> list[float]:
+    """At each of ``steps`` the last of ``values`` until then, NaN before the first."""
+    return [*itertools.accumulate(steps, lambda last, step: values.get(step, last), initial=math.nan)][1:]
 
 
 def _notes(frame: pd.DataFrame, y: Quantity, labels: int) -> list[str]:

@@ -64,8 +64,19 @@ def lines():
 
 
 @pytest.fixture
+def ticks():
+    """``ticks(axes, "x")``: places of the tick labels by their text, from one end of the axis."""
+
+    def call(axes, which):
+        is_tick = {"x": lambda text: text.get_va() == "top", "y": lambda text: text.get_ha() == "right"}[which]
+        return {text.get_text(): text.get_position()[which == "y"] for text in axes.texts if is_tick(text)}
+
+    return call
+
+
+@pytest.fixture
 def words():
-    """``words(figure)``: all text in a figure but that of its ticks, joined."""
+    """``words(figure)``: the title, the notes and all text within the panels, joined."""
 
     def call(figure):
         texts = [figure.get_suptitle(), figure.get_supxlabel()]

@@ -64,12 +64,13 @@ def test_without_a_varied_setting_the_frame_is_empty(collected):
     assert difficulty_frame(collected([({}, "S", [0.5]), ({"seq_len": 64}, "S", [None])]), "p").empty
 
 
-def test_a_share_has_a_linear_axis_and_a_length_a_logarithmic_one(collected):
+def test_a_share_has_a_linear_axis_and_a_length_a_logarithmic_one(collected, ticks):
     lengths = [({"seq_len": n, "share": 0.2}, "S", [0.5]) for n in (32, 64, 128)]
     shares = [({"share": share}, "S", [0.5]) for share in (0.4, 0.8)]
     length, share = difficulty_figure(difficulty_frame(collected([*lengths, *shares]), "p")).axes
     assert (length.get_xscale(), share.get_xscale(), share.get_xlabel()) == ("log", "linear", "share")
-    assert [tick.get_text() for tick in length.get_xticklabels()] == ["32", "64", "128"]
+    assert ticks(length, "x") == {"32": 32, "64": 64, "128": 128}
+    assert list(ticks(length, "y")) == ["0", "25", "50", "75", "100"] and not ticks(share, "y")
 
 
 def test_the_csv_holds_what_is_drawn(collected, tmp_path):
