@@ -25,7 +25,7 @@ from madbench.analysis.figures.layout import (
     text_width,
     widest,
 )
-from madbench.analysis.figures.marks import add_lines, add_marks
+from madbench.analysis.figures.marks import add_lines, add_marks, simplify_ticks
 from madbench.analysis.figures.style import (
     GREY,
     SMALLEST,
@@ -113,17 +113,23 @@ def budget_frame(values: pd.DataFrame, protocol: str) -> pd.DataFrame:
     (ends of the 95% interval over seeds, of losses with the spread pooled over the labels as in
     :mod:`madbench.analysis.cells`), n.
     """
-    rows = []
     pooled = pooled_spread(_samples(values[values.quantity == LOSS]))
-    for (quantity, label), seeds in values.groupby(["quantity", "label"], sort=False):
-        is_whole = seeds.value.notna().all()
-        interval = mean_interval(seeds.value.to_numpy(float)) if is_whole else (math.nan,) * 3
+    groups: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    for one in values.itertuples():
+        numbers = one.value, one.budget_ratio, one.mixer_parameters
+        groups.setdefault((one.quantity, one.label), []).append(numbers)
+    rows = []
+    for (quantity, label), seeds in groups.items():
+        of_seeds, *costs = np.array(seeds, float).T
+        is_whole = not np.isnan(of_seeds).any()
+        mean, low, high = mean_interval(of_seeds) if is_whole else (math.nan,) * 3
         if quantity == LOSS and len(seeds) > 1:
             half = half_width(pooled[0], len(seeds), pooled[1])
-            interval = interval[0], interval[0] - half, interval[0] + half
-        numbers = dict(zip(("mean", "low", "high"), interval)) | {"n": len(seeds) if is_whole else 0}
-        costs = seeds[["budget_ratio", "mixer_parameters"]].astype(float).mean().to_dict()
-        rows.append({"protocol": protocol, "quantity": quantity, "label": label} | costs | numbers)
+            low, high = mean - half, mean + half
+        known = [cost[~np.isnan(cost)] for cost in costs]
+        budget_ratio, parameters = (cost.mean() if len(cost) else math.nan for cost in known)
+        n = len(seeds) if is_whole else 0
+        rows.append((protocol, quantity, label, budget_ratio, parameters, mean, low, high, n))
     return pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
 
 
@@ -173,11 +179,13 @@ def budget_figure(
             of_it = frame[frame.quantity == quantity]
             _draw(axes, of_it, x, styles, is_crowded)
             set_x_label(axes, _COSTS[x])
-            set_y_label(axes, "L5, nats per token (less is better)" if quantity == LOSS else "accuracy, %")
+            y_label = "L5, nats per token (less is better)" if quantity == LOSS else "accuracy, %"
+            set_y_label(axes, y_label, simplify_ticks(axes, "y"))
             if len(quantities) > 1 or quantity != MAD_AVERAGE:
                 axes.set_title(TITLES[quantity])
             if x == "mixer_parameters":
                 axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+            simplify_ticks(axes, "x")
             _name(axes, of_it, x, is_crowded)
     return figure
 

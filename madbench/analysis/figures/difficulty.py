@@ -59,15 +59,18 @@ def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
     places = {label: i for i, label in enumerate(collected.label.unique())}
     settings = {text: json.loads(text) for text in chosen.setting.unique()}
     rows: list[dict[str, Any]] = []
-    for task in (name for name in TASK_NAMES if name in set(chosen.task)):
-        of_task = whole[whole.task == task]
-        baseline = settings[collected[collected.task == task].setting.iloc[0]]
-        changes = {text: _change(settings[text], baseline) for text in of_task.setting.unique()}
+    accuracies_of: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = {}
+    for one in whole.itertuples():
+        of_task = accuracies_of.setdefault(one.task, {})
+        of_task.setdefault((one.label, one.setting), []).append((one.accuracy, one.ceiling))
+    baselines = collected.groupby("task").setting.first()
+    for task in (name for name in TASK_NAMES if name in accuracies_of):
+        of_task = accuracies_of[task]
+        baseline = settings[baselines[task]]
+        changes = {text: _change(settings[text], baseline) for text in dict.fromkeys(text for _, text in of_task)}
         for variable in dict.fromkeys(name for change in changes.values() if len(change) == 1 for name in change):
             values = {text: settings[text][variable] for text, change in changes.items() if set(change) <= {variable}}
-            found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-            for one in of_task[of_task.setting.isin(values)].itertuples():
-                found.setdefault((one.label, one.setting), []).append((one.accuracy, one.ceiling))
+            found = {key: of_setting for key, of_setting in of_task.items() if key[1] in values}
             for label, text in sorted(found, key=lambda key: (places[key[0]], values[key[1]])):
                 accuracies, ceilings = np.transpose(found[label, text])
                 if not np.isnan(accuracies).any():
@@ -90,9 +93,9 @@ def difficulty_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | No
     lines = [len(of_task) for of_task in variables.values()]
     notes = _notes(frame, len(labels))
     height = max(1.25, 0.204 * -(-len(labels) // 2) / len(lines) - 0.5)  # for a legend in two columns
-    names = widest(map(str, PERCENTS))
+    percents = [*map(str, PERCENTS)]
     with style():
-        panels = Panels(lines, 1.76, height, names, y_lines=2, has_titles=False)
+        panels = Panels(lines, 1.76, height, widest(percents), y_lines=2, has_titles=False)
         legend = Legend(label_entries(styles, labels))
         figure, drawn = new_figure("difficulty", "MAD: accuracy against difficulty", notes, panels, legend)
         places = iter(drawn)
@@ -102,9 +105,9 @@ def difficulty_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | No
                 set_x_label(axes, _NAMES.get(variable, variable))
                 axes.set_ylim(-3, 103)
                 is_first = variable == of_task[0]
-                add_ticks(axes, "y", PERCENTS, [*map(str, PERCENTS)] if is_first else ())
+                add_ticks(axes, "y", PERCENTS, percents if is_first else ())
                 if is_first:
-                    set_y_label(axes, f"{TITLES[task]}\naccuracy, %", names)
+                    set_y_label(axes, f"{TITLES[task]}\naccuracy, %", percents)
     return figure
 
 
@@ -124,7 +127,7 @@ def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], has
     lines = [[(value, of_label.get(value, math.nan)) for value in values] for of_label in accuracies.values()]
     add_lines(axes, lines, [styles[label].line | {"linewidth": 1.4} for label in accuracies], clip_on=False)
     looks = [styles[one.label].mark(one.n == 1) | {"markersize": 4.5} for one in rows]
-    add_marks(axes, [(one.value, one.accuracy) for one in rows], looks, clip_on=False)
+    add_marks(axes, [(one.value, one.accuracy) for one in rows], looks)
     axes.autoscale_view()
     if all(value >= 1 for value in values) and values[-1] >= 4 * values[0]:
         axes.set_xscale("log")

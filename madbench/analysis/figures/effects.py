@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from madbench.analysis.attribution import LEVEL
 from madbench.analysis.attribution_table import LOSS, AttributionTable
 from madbench.analysis.figures.layout import Legend, Panels, in_lines, new_figure, set_x_label, widest
-from madbench.analysis.figures.marks import add_lines, add_marks, add_rows
+from madbench.analysis.figures.marks import add_lines, add_marks, add_rows, simplify_ticks
 from madbench.analysis.figures.style import (
     COLORS,
     GREY,
@@ -77,6 +77,7 @@ def effects_figure(frame: pd.DataFrame) -> Figure:
             elif axes in drawn[-lines[-1] :]:
                 set_x_label(axes, "percentage points")
             axes.set_xlim(-limit, limit)
+            simplify_ticks(axes, "x")
             if interactions:
                 axes.axhline(len(factors) - 0.25, color=GREY, linewidth=0.8)
         add_rows(drawn, columns, places)
@@ -102,7 +103,7 @@ def _draw(axes: Axes, frame: pd.DataFrame, places: dict[str, float], limit: floa
                 arrows.append((math.copysign(limit, end), place))
                 arrow_looks.append({"color": color, "marker": marker, "markersize": 5})
     add_lines(axes, lines, line_looks)
-    add_marks(axes, arrows, arrow_looks, clip_on=False)
+    add_marks(axes, arrows, arrow_looks)
     looks = [_look(one.p_holm <= LEVEL, not math.isnan(one.low)) for one in estimates]
     add_marks(axes, [(one.difference, places[one.row]) for one in estimates], looks)
 

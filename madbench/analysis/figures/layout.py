@@ -130,17 +130,18 @@ def in_lines(count: int, columns: int) -> list[int]:
 
 def text_width(text: str, size: float = SMALLEST, weight: str = "normal") -> float:
     """Of a text of one line."""
-    return _text_width(text, size, weight)
+    return size * _relative_width(text, weight)
 
 
 def widest(texts: Iterable[str], size: float = SMALLEST) -> float:
     """Of texts of one line."""
-    return max((_text_width(text, size, "normal") for text in texts), default=0.0)
+    return max((text_width(text, size) for text in texts), default=0.0)
 
 
 @functools.lru_cache(4096)
-def _text_width(text: str, size: float, weight: str) -> float:
-    return text_to_path.get_text_width_height_descent(text, FontProperties(size=size, weight=weight), False)[0] / 72
+def _relative_width(text: str, weight: str) -> float:
+    font = FontProperties(size=1, weight=weight)
+    return text_to_path.get_text_width_height_descent(text, font, ismath=False)[0] / 72
 
 
 def new_figure(
@@ -172,6 +173,7 @@ def new_figure(
         for i in range(count):
             x, y = left + i * (panel_width + panels.gap), height - top - end
             drawn.append(figure.add_axes((x / width, y / height, panel_width / width, (end - start) / height)))
+            drawn[-1].patch.set_visible(False)  # the figure is white as well
     x, y = place.left, height - top - place.top
     if legend.title:
         figure.text(x + _LINE + _TO_TEXT, y - _ENTRY / 2, legend.title, transform=figure.dpi_scale_trans, va="center_baseline")
@@ -203,8 +205,8 @@ def _place(legend: Legend, panels: Panels, panel_width: float, width: float, dep
         wider = max(0.0, legend.width(count) + 2 * _EDGE - width)
         return _Place(_EDGE, depth + _SPACE / 2, count, wider, legend.height(count) + _SPACE)
     top = heights[0][0] if panels.has_titles else _SPACE
-    rows = max(1, int((depth - top) / _ENTRY) - bool(legend.title))
-    count = -(-len(legend.entries) // rows)
+    rows = int((depth - top) / _ENTRY) - bool(legend.title)
+    count = max(1, -(-len(legend.entries) // max(1, rows)))
     return _Place(width, top, count, legend.width(count) + _EDGE)
 
 
@@ -214,14 +216,10 @@ def set_x_label(axes: Axes, text: str) -> None:
     axes.xaxis.set_label_coords(0.5, -(_TICK + _TICK_LABEL + 0.02) / _inches(axes.bbox.height, axes))
 
 
-def set_y_label(axes: Axes, text: str, names: float | None = None) -> None:
-    """On the left of tick labels that are ``names`` wide, by default as wide as matplotlib's are now."""
-    if names is None:
-        formatter = axes.yaxis.get_major_formatter()
-        low, high = axes.get_ylim()
-        names = widest(formatter.format_ticks([place for place in axes.get_yticks() if low <= place <= high]))
+def set_y_label(axes: Axes, text: str, texts: Iterable[str]) -> None:
+    """On the left of the tick labels ``texts``."""
     axes.set_ylabel(text)
-    axes.yaxis.set_label_coords(-(_TICK + names + 0.04) / _inches(axes.bbox.width, axes), 0.5)
+    axes.yaxis.set_label_coords(-(_TICK + widest(texts) + 0.04) / _inches(axes.bbox.width, axes), 0.5)
 
 
 def _inches(pixels: float, axes: Axes) -> float:

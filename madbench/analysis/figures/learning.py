@@ -23,7 +23,7 @@ from madbench.analysis.figures.layout import (
     set_y_label,
     widest,
 )
-from madbench.analysis.figures.marks import add_bands, add_lines, add_marks, add_ticks
+from madbench.analysis.figures.marks import add_bands, add_lines, add_marks, add_ticks, simplify_ticks
 from madbench.analysis.figures.style import (
     PERCENTS,
     TITLES,
@@ -66,18 +66,16 @@ def learning_frame(collected: pd.DataFrame, read: Callable[[str], Run], protocol
     chosen = chosen_runs(of_baseline).set_index(keys).id
     diverged = of_baseline[of_baseline.status == "diverged"].drop_duplicates(keys).set_index(keys).id
     in_order = pd.MultiIndex.from_frame(of_baseline[keys].drop_duplicates())
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[Any, ...]] = []
     for (label, task, seed), run_id in chosen.combine_first(diverged).reindex(in_order).dropna().items():
         run = read(run_id)
-        base = {"protocol": protocol, "task": task, "label": label, "seed": seed}
-        base |= {"id": run_id, "status": run.record.status}
+        base = protocol, task, label, seed, run_id, run.record.status
         for row in run.record.curve:
             split = next((split for split in _ACCURACIES if f"{split}_loss" in row), None)
             if split is None:
                 continue
             accuracy = 100 * row[f"{split}_{_ACCURACIES[split]}"]
-            numbers = {"accuracy": accuracy, "loss": row[f"{split}_loss"], "train_loss": row["train_loss"]}
-            rows.append(base | {"split": split, "epoch": row["epoch"], "step": row["step"]} | numbers)
+            rows.append((*base, split, row["epoch"], row["step"], accuracy, row[f"{split}_loss"], row["train_loss"]))
     return pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
 
 
@@ -100,7 +98,8 @@ def learning_figure(
     columns = min(3, len(tasks))
     lines = in_lines(len(tasks), columns)
     is_accuracy = y == "accuracy"
-    names = widest(map(str, PERCENTS)) if is_accuracy else NUMBERS
+    percents = [*map(str, PERCENTS)]
+    names = widest(percents) if is_accuracy else NUMBERS
     x_lines = [*[0] * (len(lines) - 1), 1]
     height = max(1.75, 0.204 * -(-len(labels) // 2) / len(lines))  # for a legend in two columns
     with style():
@@ -113,14 +112,17 @@ def learning_figure(
             axes.set_title(TITLES[task])
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             axes.set_xlim(left=0)
+            simplify_ticks(axes, "x")
             is_first = i % columns == 0
             if is_accuracy:
                 axes.set_ylim(-3, 103)
-                add_ticks(axes, "y", PERCENTS, [*map(str, PERCENTS)] if is_first else ())
+                add_ticks(axes, "y", PERCENTS, percents if is_first else ())
             else:
                 axes.set_ylim(bottom=0)
             if is_first:
-                set_y_label(axes, _AXES[y], names if is_accuracy else None)
+                set_y_label(axes, _AXES[y], percents if is_accuracy else simplify_ticks(axes, "y"))
+            elif not is_accuracy:
+                simplify_ticks(axes, "y")
         for axes in drawn[-lines[-1] :]:
             set_x_label(axes, "optimiser steps")
     return figure
@@ -151,7 +153,7 @@ def _draw(axes: Axes, frame: pd.DataFrame, y: Quantity, styles: Mapping[str, Lab
             banded.append(styles[label].color)
     add_bands(axes, bands, banded)
     add_lines(axes, lines, [styles[label].line for label in finished], clip_on=False)
-    add_marks(axes, [line[-1] for line in lines], ends, clip_on=False)
+    add_marks(axes, [line[-1] for line in lines], ends)
     axes.autoscale_view()
 
 

@@ -14,7 +14,7 @@ from matplotlib.ticker import EngFormatter
 from numpy.lib.stride_tricks import sliding_window_view
 
 from madbench.analysis.figures.layout import NUMBERS, Legend, Panels, new_figure, set_x_label, set_y_label
-from madbench.analysis.figures.marks import add_bands, add_lines, add_marks
+from madbench.analysis.figures.marks import add_bands, add_lines, add_marks, simplify_ticks
 from madbench.analysis.figures.style import LabelStyle, label_styles, style
 from madbench.analysis.frames import NothingToDrawError
 from madbench.language_jobs import LAST_EVALUATIONS, loss_l5
@@ -58,24 +58,30 @@ def loss_curve_figure(
         entries = {_legend_text(label, losses[label], len(runs[label])): styles[label].line for label in by_loss}
         panels = Panels([2], 3.35, max(3.25, 0.204 * len(runs)), NUMBERS, y_lines=1)
         figure, (left, right) = new_figure("loss", "Language model: loss", notes, panels, Legend(entries, "L5"))
-        right.sharex(left)
-        right.sharey(left)
         drawn = {label: runs[label] for label in reversed(by_loss)}
         _draw(left, drawn, 2, LAST_EVALUATIONS, styles)
         _draw(right, drawn, 3, 1, styles)
         if log_x:
             left.set_xscale("log")
-        else:
-            left.set_ylim(*_y_limits(evaluated))
-        left.set_title(f"training batches (thick: mean of {LAST_EVALUATIONS} evaluations)")
-        set_y_label(left, "loss, nats per token")
-        right.set_title("validation")
-        right.tick_params(labelleft=False)
+            right.set_xscale("log")
+        x_limits = _union(left.get_xlim(), right.get_xlim())
+        y_limits = _union(left.get_ylim(), right.get_ylim()) if log_x else _y_limits(evaluated)
         for axes in (left, right):
+            axes.set(xlim=x_limits, ylim=y_limits)
             set_x_label(axes, _X_NAMES[x])
             if x == "tokens":
                 axes.xaxis.set_major_formatter(EngFormatter())
+            simplify_ticks(axes, "x")
+        set_y_label(left, "loss, nats per token", simplify_ticks(left, "y"))
+        simplify_ticks(right, "y", is_named=False)
+        right.tick_params(labelleft=False)
+        left.set_title(f"training batches (thick: mean of {LAST_EVALUATIONS} evaluations)")
+        right.set_title("validation")
     return figure
+
+
+def _union(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return min(*one, *other), max(*one, *other)
 
 
 class _Curve(NamedTuple):
@@ -126,7 +132,7 @@ def _draw(
             banded.append(color)
     add_bands(axes, bands, banded)
     add_lines(axes, lines, looks)
-    add_marks(axes, crosses, crossed)
+    add_marks(axes, crosses, crossed, clip_on=True)
     axes.autoscale_view()
 
 

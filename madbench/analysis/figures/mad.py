@@ -56,28 +56,28 @@ def mad_frame(
     whole = whole[[*cells.columns]] if len(whole) else cells.iloc[:0]
     begun = {*cells[cells.done > 0].task, *whole.task}
     tasks = [task for task in (*TASK_NAMES, MAD_AVERAGE) if task in begun]
+    begun_cells = cells[cells.done > 0]
+    begun_labels = {*zip(begun_cells.task, begun_cells.label), *((MAD_AVERAGE, label) for label in begun_cells.label)}
+    seeds_of: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for one in whole.itertuples():
+        seeds_of.setdefault((one.task, one.label), []).append((float(one.seed), one.accuracy))
+    ceilings = whole.groupby("task").ceiling.mean()
+    labels = cells.label.unique()
     rows: list[dict[str, Any]] = []
     for task in tasks:
-        of_task = whole[whole.task == task]
-        ceiling = math.nan if task == MAD_AVERAGE else of_task.ceiling.mean()
+        ceiling = math.nan if task == MAD_AVERAGE else ceilings.get(task, math.nan)
         for name, value in (("ceiling", ceiling), ("chance", _chance(task, chances))):
             if value < 99.95:
                 rows.append({"task": task, "label": "", "mark": name, "accuracy": value})
-        of_labels = dict(list(of_task.groupby("label")))
-        is_begun = (cells.done > 0) & ((cells.task == task) | (task == MAD_AVERAGE))
-        begun_labels = set(cells[is_begun].label)
-        for label in cells.label.unique():
-            seeds = of_labels.get(label, of_task.iloc[:0])
-            finished = seeds[seeds.accuracy.notna()]
-            state = _state(len(seeds), len(seeds) - len(finished), label in begun_labels)
-            mean, low, high = (math.nan,) * 3 if state else mean_interval(finished.accuracy.to_numpy())
+        for label in labels:
+            seeds = seeds_of.get((task, label), [])
+            finished = [(seed, accuracy) for seed, accuracy in seeds if not math.isnan(accuracy)]
+            state = _state(len(seeds), len(seeds) - len(finished), (task, label) in begun_labels)
+            mean, low, high = (math.nan,) * 3 if state else mean_interval(np.array([value for _, value in finished]))
             base = {"task": task, "label": label}
             interval = {"accuracy": mean, "low": low, "high": high, "n": len(finished)}
             rows.append(base | {"mark": "mean", "state": state} | interval)
-            rows += [
-                base | {"mark": "seed", "seed": float(seed), "accuracy": accuracy}
-                for seed, accuracy in zip(finished.seed, finished.accuracy)
-            ]
+            rows += [base | {"mark": "seed", "seed": seed, "accuracy": accuracy} for seed, accuracy in finished]
             if shows_published and label in published_scores():
                 rows.append(base | {"mark": "published", "accuracy": published_scores()[label][task]})
     frame = pd.DataFrame(rows, columns=list(TYPES)).assign(protocol=protocol)

@@ -6,6 +6,7 @@ They count for the limits of the axes once ``axes.autoscale_view()`` is called.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +18,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import TICKDOWN, TICKLEFT, Line2D
 from matplotlib.markers import MarkerStyle
+from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import NullLocator
 from matplotlib.transforms import IdentityTransform, Transform
@@ -46,7 +48,7 @@ def add_marks(axes: Axes, points: Points, looks: Sequence[Look], **more: Any) ->
         points: places, in order; a later one covers an earlier one of its shape.
         looks: color, marker, markersize and perhaps markerfacecolor, edge (width of the outline in points; 1) and
             alpha, one a point.
-        more: arguments of the artists.
+        more: arguments of the artists; ``clip_on`` where points may be outside of the axes.
     """
     for marks in _marks(points, looks, axes.transData, **more):
         _place(axes, marks)
@@ -60,6 +62,8 @@ def _marks(points: Points, looks: Sequence[Look], transform: Transform, **more: 
         alike.setdefault((look["marker"], look["markersize"]), []).append(i)
     for (marker, size), chosen in alike.items():
         of_kind = [looks[i] for i in chosen]
+        if of_kind.count(of_kind[0]) == len(of_kind):
+            of_kind = of_kind[:1]  # for a single one matplotlib has a shorter way
         outline, is_filled = _shape(marker)
         faces = [to_rgba(look.get("markerfacecolor", look["color"]), look.get("alpha")) for look in of_kind]
         marks = PathCollection(
@@ -71,7 +75,7 @@ def _marks(points: Points, looks: Sequence[Look], transform: Transform, **more: 
             edgecolors=np.array([to_rgba(look["color"], look.get("alpha")) for look in of_kind]),
             linewidths=[look.get("edge", 1.0) for look in of_kind],
             joinstyle="miter",
-            **{"zorder": 2} | more,
+            **{"zorder": 2, "clip_on": False} | more,
         )
         marks.set_transform(IdentityTransform())
         yield marks
@@ -133,35 +137,54 @@ def add_entries(figure: Figure, entries: Mapping[str, Look], corner: tuple[float
 def add_rows(drawn: Sequence[Axes], columns: int, places: Mapping[str, float]) -> None:
     """The rows of ``drawn``, panels in lines of ``columns`` with a common y axis: names, grid, every second one shaded."""
     heights = [*places.values()]
-    shades = [[(0, y - 0.5), (1, y - 0.5), (1, y + 0.5), (0, y + 0.5)] for y in heights[::2]]
+    shades = Path.make_compound_path(*(Path(_corners(y - 0.5, y + 0.5), closed=True) for y in heights[::2]))
     for i, axes in enumerate(drawn):
         across = axes.get_yaxis_transform()
-        _place(axes, PolyCollection(shades, facecolors="#f2f2f2", linewidths=0, zorder=0, transform=across))
-        add_ticks(axes, "y", heights, () if i % columns else [*places])
+        axes.add_artist(PathPatch(shades, facecolor="#f2f2f2", linewidth=0, zorder=0, transform=across))
         axes.set_ylim(max(heights) + 0.6, -0.6)
+        add_ticks(axes, "y", heights, () if i % columns else [*places])
+
+
+def _corners(low: float, high: float) -> list[tuple[float, float]]:
+    return [(0, low), (1, low), (1, high), (0, high), (0, low)]
 
 
 def add_ticks(axes: Axes, which: Literal["x", "y"], places: Sequence[float], texts: Sequence[str] = ()) -> None:
-    """The ticks of an axis with their grid, instead of matplotlib's own, of which each is five artists.
+    """The ticks of an axis and their grid, instead of matplotlib's own, of which each is five artists.
 
-    ``axes.get_xlim()`` has to be final, as places outside are not left out.
+    All of ``places`` must be within the limits of the axis.
     """
     is_x = which == "x"
     axis, across = (axes.xaxis, axes.get_xaxis_transform()) if is_x else (axes.yaxis, axes.get_yaxis_transform())
     axis.set_major_locator(NullLocator())
     axis.set_minor_locator(NullLocator())
-    color, width = to_rgba(rcParams["grid.color"], rcParams["grid.alpha"]), rcParams["grid.linewidth"]
-    grid = [[(place, 0), (place, 1)] if is_x else [(0, place), (1, place)] for place in places]
-    _place(axes, LineCollection(grid, colors=color, linewidths=width, zorder=0.5, transform=across))
+    along = np.repeat(places, 3)
+    ends = np.tile([0, 1, math.nan], len(places))
+    grid = {name: rcParams[f"grid.{name}"] for name in ("color", "alpha", "linewidth")}
+    axes.add_artist(Line2D(*((along, ends) if is_x else (ends, along)), zorder=0.5, transform=across, **grid))
     size, pad = rcParams["xtick.major.size"], rcParams["xtick.major.pad"]
     mark = {"marker": TICKDOWN if is_x else TICKLEFT, "markersize": size, "mew": rcParams["xtick.major.width"]}
-    zeros = [0] * len(places)
+    zeros = np.zeros(len(places))
     at = (places, zeros) if is_x else (zeros, places)
     axes.add_artist(Line2D(*at, color="black", linestyle="", clip_on=False, transform=across, **mark))
     transform, va, ha = (axes.get_xaxis_text1_transform if is_x else axes.get_yaxis_text1_transform)(size + pad)
     for place, text in zip(places, texts):
         at = (place, 0) if is_x else (0, place)
         axes.text(*at, text, transform=transform, va=va, ha=ha, fontsize=SMALLEST)
+
+
+def simplify_ticks(axes: Axes, which: Literal["x", "y"], is_named: bool = True) -> list[str]:
+    """:func:`add_ticks` of what matplotlib chose, within final limits, and their texts.
+
+    Those of a logarithmic axis, and those with a common factor or offset written beside the axis, stay as they are.
+    """
+    axis, limits = (axes.xaxis, axes.get_xlim()) if which == "x" else (axes.yaxis, axes.get_ylim())
+    places = axis.get_majorticklocs()
+    texts = axis.get_major_formatter().format_ticks(places)
+    shown = [(place, text) for place, text in zip(places, texts) if min(limits) <= place <= max(limits)]
+    if axis.get_scale() == "linear" and not axis.get_major_formatter().get_offset():
+        add_ticks(axes, which, [place for place, _ in shown], [text for _, text in shown] if is_named else ())
+    return [text for _, text in shown]
 
 
 @functools.cache

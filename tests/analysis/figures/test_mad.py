@@ -4,12 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.lines import TICKLEFT
 from scipy import stats
 
 from madbench.analysis.figures.mad import mad_figure, mad_frame
-from madbench.analysis.figures.style import label_styles
+from madbench.analysis.figures.style import GREY, label_styles
 from madbench.tasks import TASK_NAMES
 
 NAN = float("nan")
@@ -69,7 +68,8 @@ def test_references_are_drawn_where_they_are_known(cells, words):
     published = frame[frame.mark == "published"]
     assert dict(zip(published.label, published.accuracy)) == {"S": 35.19}
     (axes,) = mad_figure(frame).axes
-    assert {line.get_xdata()[0] for line in axes.lines if line.get_marker() == "None"} == {90.0, 6.25}
+    references = [line for line in axes.lines if line.get_color() == GREY]
+    assert {line.get_xdata()[0] for line in references} == {90.0, 6.25}
 
 
 def test_a_label_keeps_its_style_among_others(cells, points):
@@ -81,11 +81,11 @@ def test_a_label_keeps_its_style_among_others(cells, points):
 def test_a_panel_beside_the_first_has_the_same_rows(cells, ticks):
     table = cells({(label, task): [20.0] for label in ("S", "R", "G") for task in TASK_NAMES[:2]})
     first, second = mad_figure(mad_frame(table, "p")).axes
-    shades, _, grid = (
-        [np.unique(path.vertices[:, 1]).mean() for path in drawn.get_paths()]
-        for drawn in sorted(second.collections, key=lambda drawn: isinstance(drawn, LineCollection))
-        if isinstance(drawn, PolyCollection | LineCollection)
+    (shades,) = (patch.get_path().vertices[:, 1] for patch in second.patches)
+    assert np.unique(shades).tolist() == [-0.5, 0.5, 1.5, 2.5]  # the first and the last row of three
+    marks, grid = (
+        next(line.get_ydata() for line in second.lines if is_so(line))
+        for is_so in (lambda line: line.get_marker() == TICKLEFT, lambda line: set(line.get_xdata()) >= {0.0, 1.0})
     )
-    (marks,) = (line for line in second.lines if line.get_marker() == TICKLEFT)
-    assert grid == list(marks.get_ydata()) == [0, 1, 2] and shades == [0, 2]
+    assert list(marks) == np.unique(grid).tolist() == [0, 1, 2]
     assert first.get_ylim() == second.get_ylim() == (2.6, -0.6) and ticks(first, "y") and not ticks(second, "y")
