@@ -35,6 +35,7 @@ _LABEL_LINE = 0.15
 _NOTE_LINE = 0.135
 _NOTE_CHARACTER = 4.5 / 72  # on average
 _ENTRY = 0.204  # a line of the legend
+_HINTED = 1.04  # letters begin at whole pixels: text is wider than its outlines
 _LINE, _TO_TEXT, _TO_COLUMN = 0.425, 0.1, 0.25  # in the legend
 
 
@@ -130,7 +131,7 @@ def in_lines(count: int, columns: int) -> list[int]:
 
 def text_width(text: str, size: float = SMALLEST, weight: str = "normal") -> float:
     """Of a text of one line."""
-    return size * _relative_width(text, weight)
+    return _HINTED * size * _relative_width(text, weight)
 
 
 def widest(texts: Iterable[str], size: float = SMALLEST) -> float:
