@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from madbench.analysis.figures.layout import Legend, Panels, new_figure, set_x_label, set_y_label, widest
-from madbench.analysis.figures.marks import add_lines, add_marks, add_ticks
+from madbench.analysis.figures.marks import add_line_marks, add_lines, add_ticks
 from madbench.analysis.figures.style import (
     GREY,
     PERCENTS,
@@ -103,7 +103,6 @@ def difficulty_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | No
             for variable, axes in zip(of_task, places):
                 _draw(axes, of_panel[task, variable], styles, len(labels) <= _FEW)
                 set_x_label(axes, _NAMES.get(variable, variable))
-                axes.set_ylim(-3, 103)
                 is_first = variable == of_task[0]
                 add_ticks(axes, "y", PERCENTS, percents if is_first else ())
                 if is_first:
@@ -126,12 +125,16 @@ def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], has
         accuracies.setdefault(one.label, {})[one.value] = one.accuracy
     lines = [[(value, of_label.get(value, math.nan)) for value in values] for of_label in accuracies.values()]
     add_lines(axes, lines, [styles[label].line | {"linewidth": 1.4} for label in accuracies], clip_on=False)
-    looks = [styles[one.label].mark(one.n == 1) | {"markersize": 4.5} for one in rows]
-    add_marks(axes, [(one.value, one.accuracy) for one in rows], looks)
     axes.autoscale_view()
+    axes.set_ylim(-3, 103)
     if all(value >= 1 for value in values) and values[-1] >= 4 * values[0]:
         axes.set_xscale("log")
     add_ticks(axes, "x", values, [*map(_short, values)])
+    points: dict[tuple[str, bool], list[tuple[float, float]]] = {}
+    for one in rows:
+        points.setdefault((one.label, one.n == 1), []).append((one.value, one.accuracy))
+    looks = [styles[label].mark(is_single) | {"markersize": 4.5} for label, is_single in points]
+    add_line_marks(axes, [*points.values()], looks)
 
 
 def _notes(frame: pd.DataFrame, labels: int) -> list[str]:

@@ -81,6 +81,32 @@ def _marks(points: Points, looks: Sequence[Look], transform: Transform, **more: 
         yield marks
 
 
+def add_line_marks(axes: Axes, lines: Sequence[Points], looks: Sequence[Look]) -> None:
+    """A marker at every point of each of ``lines``, those of a line as one outline, the last lines on top.
+
+    For many points: the place of each is found here instead of in drawing, so the limits must be final.
+    """
+    axes.get_xlim(), axes.get_ylim()  # of which the transform would not know
+    figure = axes.get_figure()
+    outlines = []
+    for line, look in zip(lines, looks):
+        outline, _ = _shape(look["marker"])
+        middles = axes.transData.transform(line) / figure.dpi
+        vertices = middles[:, None] + outline.vertices * look["markersize"] / 72
+        outlines.append(Path(vertices.reshape(-1, 2), np.tile(outline.codes, len(middles))))
+    marks = PathCollection(
+        outlines,
+        facecolors=np.array([to_rgba(look["markerfacecolor"]) for look in looks]),
+        edgecolors=np.array([to_rgba(look["color"]) for look in looks]),
+        linewidths=1.0,
+        joinstyle="miter",
+        clip_on=False,
+        zorder=2,
+        transform=figure.dpi_scale_trans,
+    )
+    _place(axes, marks)
+
+
 def add_lines(axes: Axes, lines: Sequence[Points], looks: Sequence[Look], **more: Any) -> None:
     """Each of ``lines`` in its look (color, linewidth, perhaps linestyle and alpha), a later one over an earlier one."""
     if lines:

@@ -39,7 +39,7 @@ def test_one_changed_variable_is_a_panel_with_the_baseline(collected, points):
     )
     vocabulary, length = difficulty_figure(frame).axes
     assert (vocabulary.get_xlabel(), length.get_xlabel()) == ("vocabulary", "length, tokens")
-    assert points(length, 4.5) == [(32.0, pytest.approx(60.0)), (64.0, pytest.approx(40.0))]
+    assert points(length, 4.5) == [pytest.approx((32, 60)), pytest.approx((64, 40))]
     ceiling = [line for line in length.lines if line.get_color() == "#595959"]
     assert [list(line.get_ydata()) for line in ceiling] == [[90.0, 90.0]]
 
