@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from madbench.analysis.figures.layout import Legend, Panels, new_figure, set_x_label, set_y_label, widest
+from madbench.analysis.figures.layout import ENTRY, Legend, Panels, new_figure, set_x_label, set_y_label, widest
 from madbench.analysis.figures.marks import add_line_marks, add_lines, add_ticks
 from madbench.analysis.figures.style import (
     GREY,
@@ -92,7 +92,7 @@ def difficulty_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | No
     variables = {task: _in_order([variable for name, variable in of_panel if name == task]) for task in tasks}
     lines = [len(of_task) for of_task in variables.values()]
     notes = _notes(frame, len(labels))
-    height = max(1.25, 0.204 * -(-len(labels) // 2) / len(lines) - 0.5)  # for a legend in two columns
+    height = max(1.25, ENTRY * -(-len(labels) // 2) / len(lines) - 0.5)  # for a legend in two columns
     percents = [*map(str, PERCENTS)]
     with style():
         panels = Panels(lines, 1.76, height, widest(percents), y_lines=2, has_titles=False)

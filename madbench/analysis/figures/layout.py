@@ -23,6 +23,8 @@ from madbench.analysis.figures.style import GREY, HEADING, LABEL, SMALLEST
 
 NUMBERS = 0.33
 """Width of tick labels that matplotlib chooses."""
+ENTRY = 0.204
+"""Height of an entry of a legend."""
 
 _EDGE = 0.08  # around everything
 _RIGHT = 0.2  # of the last axes, for half of a tick label
@@ -34,7 +36,6 @@ _TICK_LABEL = 0.13
 _LABEL_LINE = 0.15
 _NOTE_LINE = 0.135
 _NOTE_CHARACTER = 4.5 / 72  # on average
-_ENTRY = 0.204  # a line of the legend
 _HINTED = 1.04  # letters begin at whole pixels: text is wider than its outlines
 _LINE, _TO_TEXT, _TO_COLUMN = 0.425, 0.1, 0.25  # in the legend
 
@@ -107,7 +108,7 @@ class Legend:
         return sum(self.widths(count)) - _TO_COLUMN
 
     def height(self, count: int) -> float:
-        return _ENTRY * (-(-len(self.entries) // count) + bool(self.title))
+        return ENTRY * (-(-len(self.entries) // count) + bool(self.title))
 
 
 class _Place(NamedTuple):
@@ -177,11 +178,12 @@ def new_figure(
             drawn[-1].patch.set_visible(False)  # the figure is white as well
     x, y = place.left, height - top - place.top
     if legend.title:
-        figure.text(x + _LINE + _TO_TEXT, y - _ENTRY / 2, legend.title, transform=figure.dpi_scale_trans, va="center_baseline")
-        y -= _ENTRY
+        look = {"transform": figure.dpi_scale_trans, "va": "center_baseline"}
+        figure.text(x + _LINE + _TO_TEXT, y - ENTRY / 2, legend.title, **look)
+        y -= ENTRY
     for texts, column_width in zip(legend.columns(place.columns), legend.widths(place.columns)):
         entries = {text: legend.entries[text] for text in texts}
-        add_entries(figure, entries, (x, y), EntrySizes(_ENTRY, _LINE, _TO_TEXT))
+        add_entries(figure, entries, (x, y), EntrySizes(ENTRY, _LINE, _TO_TEXT))
         x += column_width
     return figure, drawn
 
@@ -206,7 +208,7 @@ def _place(legend: Legend, panels: Panels, panel_width: float, width: float, dep
         wider = max(0.0, legend.width(count) + 2 * _EDGE - width)
         return _Place(_EDGE, depth + _SPACE / 2, count, wider, legend.height(count) + _SPACE)
     top = heights[0][0] if panels.has_titles else _SPACE
-    rows = int((depth - top) / _ENTRY) - bool(legend.title)
+    rows = int((depth - top) / ENTRY) - bool(legend.title)
     count = max(1, -(-len(legend.entries) // max(1, rows)))
     return _Place(width, top, count, legend.width(count) + _EDGE)
 

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from madbench.analysis.figures.layout import (
+    ENTRY,
     NUMBERS,
     Legend,
     Panels,
@@ -44,7 +45,10 @@ TYPES |= dict.fromkeys(("id", "status", "split"), str) | {"epoch": int, "step": 
 TYPES |= dict.fromkeys(("accuracy", "loss", "train_loss"), float)
 """Columns of :func:`learning_frame`."""
 
-_ACCURACIES = {"validation": "token_accuracy", "test": "batch_macro_accuracy"}
+_EVALUATIONS = {  # by split, the names of loss and accuracy in a curve
+    "validation": ("validation_loss", "validation_token_accuracy"),
+    "test": ("test_loss", "test_batch_macro_accuracy"),
+}
 _AXES = {"accuracy": "accuracy, %", "loss": "loss, nats per target"}
 _MOST_BANDS = 8  # labels, beyond which bands hide each other
 
@@ -71,11 +75,11 @@ def learning_frame(collected: pd.DataFrame, read: Callable[[str], Run], protocol
         run = read(run_id)
         base = protocol, task, label, seed, run_id, run.record.status
         for row in run.record.curve:
-            split = next((split for split in _ACCURACIES if f"{split}_loss" in row), None)
-            if split is None:
-                continue
-            accuracy = 100 * row[f"{split}_{_ACCURACIES[split]}"]
-            rows.append((*base, split, row["epoch"], row["step"], accuracy, row[f"{split}_loss"], row["train_loss"]))
+            for split, (loss, accuracy) in _EVALUATIONS.items():
+                if loss in row:
+                    numbers = 100 * row[accuracy], row[loss], row["train_loss"]
+                    rows.append((*base, split, row["epoch"], row["step"], *numbers))
+                    break
     return pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
 
 
@@ -101,7 +105,7 @@ def learning_figure(
     percents = [*map(str, PERCENTS)]
     names = widest(percents) if is_accuracy else NUMBERS
     x_lines = [*[0] * (len(lines) - 1), 1]
-    height = max(1.75, 0.204 * -(-len(labels) // 2) / len(lines))  # for a legend in two columns
+    height = max(1.75, ENTRY * -(-len(labels) // 2) / len(lines))  # for a legend in two columns
     with style():
         panels = Panels(lines, 2.47, height, names, y_lines=1, x_lines=x_lines, is_y_shared=is_accuracy)
         legend = Legend(label_entries(styles, labels))
@@ -114,15 +118,15 @@ def learning_figure(
             axes.set_xlim(left=0)
             simplify_ticks(axes, "x")
             is_first = i % columns == 0
+            texts = percents
             if is_accuracy:
                 axes.set_ylim(-3, 103)
-                add_ticks(axes, "y", PERCENTS, percents if is_first else ())
+                add_ticks(axes, "y", PERCENTS, texts if is_first else ())
             else:
                 axes.set_ylim(bottom=0)
+                texts = simplify_ticks(axes, "y")
             if is_first:
-                set_y_label(axes, _AXES[y], percents if is_accuracy else simplify_ticks(axes, "y"))
-            elif not is_accuracy:
-                simplify_ticks(axes, "y")
+                set_y_label(axes, _AXES[y], texts)
         for axes in drawn[-lines[-1] :]:
             set_x_label(axes, "optimiser steps")
     return figure
@@ -132,7 +136,8 @@ def _draw(axes: Axes, frame: pd.DataFrame, y: Quantity, styles: Mapping[str, Lab
     """One task."""
     finished: dict[str, dict[int, dict[int, float]]] = {}  # by label, seed and step
     diverged: dict[tuple[str, int], list[tuple[int, float]]] = {}
-    for label, seed, status, step, value in zip(*(frame[name].tolist() for name in ("label", "seed", "status", "step", y))):
+    columns = (frame[name].tolist() for name in ("label", "seed", "status", "step", y))
+    for label, seed, status, step, value in zip(*columns):
         if status == "finished":
             finished.setdefault(label, {}).setdefault(seed, {})[step] = value
         else:

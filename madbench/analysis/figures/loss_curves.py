@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from numpy.lib.stride_tricks import sliding_window_view
 
-from madbench.analysis.figures.layout import NUMBERS, Legend, Panels, new_figure, set_x_label, set_y_label
+from madbench.analysis.figures.layout import ENTRY, NUMBERS, Legend, Panels, new_figure, set_x_label, set_y_label
 from madbench.analysis.figures.marks import add_bands, add_lines, add_marks, simplify_ticks
 from madbench.analysis.figures.style import LabelStyle, label_styles, style
 from madbench.analysis.frames import NothingToDrawError
@@ -56,7 +56,7 @@ def loss_curve_figure(
         notes.append("Cross: diverged.")
     with style():
         entries = {_legend_text(label, losses[label], len(runs[label])): styles[label].line for label in by_loss}
-        panels = Panels([2], 3.35, max(3.25, 0.204 * len(runs)), NUMBERS, y_lines=1)
+        panels = Panels([2], 3.35, max(3.25, ENTRY * len(runs)), NUMBERS, y_lines=1)
         figure, (left, right) = new_figure("loss", "Language model: loss", notes, panels, Legend(entries, "L5"))
         drawn = {label: runs[label] for label in reversed(by_loss)}
         _draw(left, drawn, 2, LAST_EVALUATIONS, styles)
@@ -125,6 +125,8 @@ def _draw(
         if width > 1:
             times = times[width // 2 : -(width // 2)]
             raw = sliding_window_view(raw, width, axis=0).mean(axis=2)
+            is_known = np.isfinite(raw).any(axis=1)
+            times, raw = times[is_known], raw[is_known]
             lines.append(np.column_stack([times, np.nanmean(raw, axis=1)]))
             looks.append(styles[label].line)
         if len(finished) > 1:

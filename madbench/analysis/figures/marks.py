@@ -86,7 +86,7 @@ def add_line_marks(axes: Axes, lines: Sequence[Points], looks: Sequence[Look]) -
 
     For many points: the place of each is found here instead of in drawing, so the limits must be final.
     """
-    axes.get_xlim(), axes.get_ylim()  # of which the transform would not know
+    axes.get_xlim(), axes.get_ylim()  # makes autoscaled limits known to the transform
     figure = axes.get_figure()
     outlines = []
     for line, look in zip(lines, looks):

@@ -45,8 +45,6 @@ _STYLE = {
     "font.size": 9,
     "grid.alpha": 0.3,
     "grid.linewidth": 0.6,
-    "legend.fontsize": LABEL,
-    "legend.frameon": False,
     "pdf.fonttype": 42,
     "savefig.dpi": 200,
     "xtick.labelsize": SMALLEST,

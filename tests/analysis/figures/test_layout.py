@@ -39,7 +39,8 @@ def mad(labels, tasks):
         for i, label in enumerate(labels)
         for mark in ("mean", "seed", "published")
     ]
-    rows += [{"task": task, "label": "", "mark": mark, "accuracy": 9.0} for task in tasks for mark in ("ceiling", "chance")]
+    references = {"ceiling": 95.0, "chance": 9.0}
+    rows += [{"task": t, "label": "", "mark": mark, "accuracy": at} for t in tasks for mark, at in references.items()]
     frame = pd.DataFrame(rows).assign(protocol=PROTOCOL, seed=0.0, state="").fillna({"n": 0})
     frame.loc[frame.label == labels[-1], ["n", "state", "accuracy"]] = [0, "1/2 diverged", math.nan]
     return mad_figure(frame)
@@ -84,7 +85,7 @@ def budget(labels, tasks):
     quantities = [MAD_AVERAGE, "loss_l5"] if len(tasks) == 6 else tasks
     rng = np.random.default_rng(0)
     rows = [
-        {"quantity": quantity, "label": label, "budget_ratio": 0.98 + 0.02 * rng.random(), "mean": 2 + rng.random() / 100}
+        {"quantity": quantity, "label": label, "budget_ratio": 1 + rng.random() / 50, "mean": 2 + rng.random() / 100}
         for quantity in quantities
         for label in labels
     ]
@@ -160,7 +161,8 @@ def test_panels_keep_their_size_however_long_their_names_are():
     for names in (0.1, 5.0):
         with style():
             panels = Panels([2, 1], 1.5, 1.0, names)
-            figure, drawn = new_figure("some", "A title", [PROTOCOL], panels, Legend({"x": {"color": "k", "linewidth": 1}}))
+            legend = Legend({"x": {"color": "k", "linewidth": 1}})
+            figure, drawn = new_figure("some", "A title", [PROTOCOL], panels, legend)
         sizes.append([axes.bbox.size / figure.dpi for axes in drawn])
         assert figure.get_figwidth() > names + 2 * 1.5
     assert np.allclose(sizes, [[1.5, 1.0]] * 3)

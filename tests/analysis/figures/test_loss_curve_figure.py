@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import matplotlib
 import pytest
 from matplotlib.collections import PolyCollection
@@ -105,3 +107,11 @@ def test_a_folder_that_cannot_be_made_is_a_store_error(language_run, tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(StoreError, match="taken: a file is where a folder should be"):
         save_figure(loss_curve_figure(loss_curves([language_run("S")])), tmp_path / "taken" / "curves")
+
+
+def test_evaluations_that_are_not_finite_leave_out_the_means_around_them(language_run, lines):
+    gap = [[math.nan if i == missing else loss for i, loss in enumerate(LOSSES)] for missing in (2, 3)]
+    left, _ = loss_curve_figure(loss_curves([language_run("S", losses, seed=i) for i, losses in enumerate(gap)])).axes
+    (_, raw), (middles, smooth) = lines(left)
+    assert raw == LOSSES
+    assert middles == [60] and smooth == pytest.approx([sum(LOSSES[3:]) / 5])
