@@ -10,27 +10,30 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
-from madbench.analysis.figures.marks import add_lines, add_marks
+from madbench.analysis.figures.layout import (
+    NUMBERS,
+    Legend,
+    Panels,
+    in_lines,
+    new_figure,
+    set_x_label,
+    set_y_label,
+    text_width,
+    widest,
+)
+from madbench.analysis.figures.marks import add_lines, add_marks, simplify_ticks
 from madbench.analysis.figures.style import (
     GREY,
     SMALLEST,
     TITLES,
     LabelStyle,
-    add_legend,
-    add_texts,
     interval_texts,
     label_styles,
-    new_figure,
-    panels,
     seeds_text,
-    settle,
     style,
-    texts_height,
 )
 from madbench.analysis.frames import NothingToDrawError
 from madbench.analysis.loss_curves import run_losses
@@ -64,7 +67,8 @@ _DIRECTIONS = (  # to the right, left, above and below, then between
     (-1, -0.4),
 )
 _PLACES = np.array([(step * dx, step * dy) for step in _STEPS for dx, dy in _DIRECTIONS])  # (P, 2), nearest first
-_FRONT = (0, (4, 2))
+_FRONT = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))}
+_FRONT_TEXT = "Pareto front: none is better at this cost or less"
 _SIDES = {1: "left", -1: "right", 0: "center"}
 
 
@@ -110,17 +114,23 @@ def budget_frame(values: pd.DataFrame, protocol: str) -> pd.DataFrame:
     (ends of the 95% interval over seeds, of losses with the spread pooled over the labels as in
     :mod:`madbench.analysis.cells`), n.
     """
-    rows = []
     pooled = pooled_spread(_samples(values[values.quantity == LOSS]))
-    for (quantity, label), seeds in values.groupby(["quantity", "label"], sort=False):
-        is_whole = seeds.value.notna().all()
-        interval = mean_interval(seeds.value.to_numpy(float)) if is_whole else (math.nan,) * 3
+    groups: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    for one in values.itertuples():
+        numbers = one.value, one.budget_ratio, one.mixer_parameters
+        groups.setdefault((one.quantity, one.label), []).append(numbers)
+    rows = []
+    for (quantity, label), seeds in groups.items():
+        of_seeds, *costs = np.array(seeds, float).T
+        is_whole = not np.isnan(of_seeds).any()
+        mean, low, high = mean_interval(of_seeds) if is_whole else (math.nan,) * 3
         if quantity == LOSS and len(seeds) > 1:
             half = half_width(pooled[0], len(seeds), pooled[1])
-            interval = interval[0], interval[0] - half, interval[0] + half
-        numbers = dict(zip(("mean", "low", "high"), interval)) | {"n": len(seeds) if is_whole else 0}
-        costs = seeds[["budget_ratio", "mixer_parameters"]].astype(float).mean().to_dict()
-        rows.append({"protocol": protocol, "quantity": quantity, "label": label} | costs | numbers)
+            low, high = mean - half, mean + half
+        known = [cost[~np.isnan(cost)] for cost in costs]
+        budget_ratio, parameters = (cost.mean() if len(cost) else math.nan for cost in known)
+        n = len(seeds) if is_whole else 0
+        rows.append((protocol, quantity, label, budget_ratio, parameters, mean, low, high, n))
     return pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
 
 
@@ -159,30 +169,25 @@ def budget_figure(
     labels = list(dict.fromkeys(frame.label))
     quantities = [name for name in TITLES if name in set(frame.quantity)]
     columns = min(3, len(quantities))
-    lines = -(-len(quantities) // columns)
     is_crowded = len(labels) > _FEW
-    width = max(5.5, columns * (6.2 if is_crowded else 4.2))
-    height = lines * (6.4 if is_crowded else 3.6) + 0.4 + texts_height(notes, width)
+    size = (5.6, 5.8) if is_crowded else (3.6, 3.0)
     with style():
-        figure = new_figure("budget", width, height)
-        drawn, _ = panels(figure, len(quantities), columns)
+        width = max(size[0], 2 * widest(labels) + 0.8)  # a name fits on either side of the middle
+        panels = Panels(in_lines(len(quantities), columns), width, size[1], NUMBERS, y_lines=1, is_y_shared=False)
+        title = "What the parameters buy" + ": MAD average" * (quantities == [MAD_AVERAGE])
+        figure, drawn = new_figure("budget", title, notes, panels, Legend({_FRONT_TEXT: _FRONT}, is_below=True))
         for axes, quantity in zip(drawn, quantities):
-            _draw(axes, frame[frame.quantity == quantity], x, styles, is_crowded)
-            axes.set(
-                xlabel=_COSTS[x], ylabel="L5, nats per token (less is better)" if quantity == LOSS else "accuracy, %"
-            )
+            of_it = frame[frame.quantity == quantity]
+            _draw(axes, of_it, x, styles, is_crowded)
+            set_x_label(axes, _COSTS[x])
+            y_label = "L5, nats per token (less is better)" if quantity == LOSS else "accuracy, %"
+            set_y_label(axes, y_label, simplify_ticks(axes, "y"))
             if len(quantities) > 1 or quantity != MAD_AVERAGE:
                 axes.set_title(TITLES[quantity])
             if x == "mixer_parameters":
                 axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        add_texts(figure, "What the parameters buy" + ": MAD average" * (quantities == [MAD_AVERAGE]), notes)
-        front = Line2D(
-            [], [], color=GREY, linewidth=1, linestyle=_FRONT, label="Pareto front: none is better at this cost or less"
-        )
-        add_legend(figure, [front], is_below=True)
-        settle(figure)
-        for axes, quantity in zip(drawn, quantities):
-            _name(axes, frame[frame.quantity == quantity], x, is_crowded)
+            simplify_ticks(axes, "x")
+            _name(axes, of_it, x, is_crowded)
     return figure
 
 
@@ -203,7 +208,7 @@ def _draw(axes: Axes, frame: pd.DataFrame, x: Cost, styles: Mapping[str, LabelSt
         low, high = max(low - spread, min(low, frame.low.min())), min(high + spread, max(high, frame.high.max()))
     axes.set_ylim(low - 0.12 * spread, high + 0.12 * spread)
     steps = list(itertools.pairwise(_stairs(axes, frame, x)))
-    add_lines(axes, steps, [{"color": GREY, "linewidth": 1, "linestyle": _FRONT}] * len(steps), zorder=1)
+    add_lines(axes, steps, [_FRONT] * len(steps), zorder=1)
 
 
 def _stairs(axes: Axes, frame: pd.DataFrame, x: Cost) -> list[tuple[float, float]]:
@@ -234,19 +239,15 @@ def _name(axes: Axes, frame: pd.DataFrame, x: Cost, is_crowded: bool) -> None:
     ends = to_pixels(np.reshape(lines, (-1, 2))).reshape(-1, 2, 2)
     taken = [(*point - 3.5 * scale, *point + 3.5 * scale) for point in points.values()]
     taken += [(*pair.min(axis=0) - scale, *pair.max(axis=0) + scale) for pair in ends]
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    probe = axes.text(0, 0, "", fontsize=SMALLEST)
     to_data = axes.transData.inverted().transform
     for label in sorted(points, key=lambda label: (-points[label][1], label)):
-        probe.set_text(label)
-        size = probe.get_window_extent(renderer).size
+        size = figure.dpi * text_width(label), scale * SMALLEST * 1.2
         place, box = _free_place(points[label], size, scale, axes.bbox.extents, taken)
         taken.append(box)
         is_far = math.hypot(*place) > 2 * _STEPS[0]
         line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3} if is_far else None
         at = {"xy": to_data(points[label]), "xytext": place, "textcoords": "offset points", "arrowprops": line}
         axes.annotate(label, **at, fontsize=SMALLEST, ha=_SIDES[_sign(place[0])], va="center", zorder=4)
-    probe.remove()
 
 
 Box = Sequence[float]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -12,24 +11,19 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
-from madbench.analysis.figures.marks import add_lines, add_marks, unname_ticks
+from madbench.analysis.figures.layout import ENTRY, Legend, Panels, new_figure, set_x_label, set_y_label, widest
+from madbench.analysis.figures.marks import add_line_marks, add_lines, add_ticks
 from madbench.analysis.figures.style import (
     GREY,
     PERCENTS,
     TITLES,
     LabelStyle,
-    add_legend,
-    add_texts,
     interval_texts,
-    label_handles,
+    label_entries,
     label_styles,
-    new_figure,
     seeds_text,
-    settle,
     style,
-    texts_height,
 )
 from madbench.analysis.scores import setting_scores
 from madbench.analysis.statistics import mean_interval
@@ -46,7 +40,6 @@ _NAMES = {
     "frac_noise": "share of noise",
     "num_tokens_to_copy": "tokens to copy",
 }
-_HIGH = 1.75  # inches, of a panel
 _FEW = 8  # labels, beyond which their intervals hide each other
 
 
@@ -67,15 +60,18 @@ def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
     places = {label: i for i, label in enumerate(collected.label.unique())}
     settings = {text: json.loads(text) for text in chosen.setting.unique()}
     rows: list[dict[str, Any]] = []
-    for task in (name for name in TASK_NAMES if name in set(chosen.task)):
-        of_task = whole[whole.task == task]
-        baseline = settings[collected[collected.task == task].setting.iloc[0]]
-        changes = {text: _change(settings[text], baseline) for text in of_task.setting.unique()}
+    accuracies_of: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = {}
+    for one in whole.itertuples():
+        of_task = accuracies_of.setdefault(one.task, {})
+        of_task.setdefault((one.label, one.setting), []).append((one.accuracy, one.ceiling))
+    baselines = collected.groupby("task").setting.first()
+    for task in (name for name in TASK_NAMES if name in accuracies_of):
+        of_task = accuracies_of[task]
+        baseline = settings[baselines[task]]
+        changes = {text: _change(settings[text], baseline) for text in dict.fromkeys(text for _, text in of_task)}
         for variable in dict.fromkeys(name for change in changes.values() if len(change) == 1 for name in change):
             values = {text: settings[text][variable] for text, change in changes.items() if set(change) <= {variable}}
-            found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-            for one in of_task[of_task.setting.isin(values)].itertuples():
-                found.setdefault((one.label, one.setting), []).append((one.accuracy, one.ceiling))
+            found = {key: of_setting for key, of_setting in of_task.items() if key[1] in values}
             for label, text in sorted(found, key=lambda key: (places[key[0]], values[key[1]])):
                 accuracies, ceilings = np.transpose(found[label, text])
                 if not np.isnan(accuracies).any():
@@ -92,65 +88,54 @@ def difficulty_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | No
     """The figure of a :func:`difficulty_frame` that is not empty."""
     labels = list(frame.label.unique())
     styles = styles or label_styles(labels)
-    tasks = [task for task in TITLES if task in set(frame.task.unique())]
-    variables = {task: _in_order(frame[frame.task == task].variable.unique()) for task in tasks}
-    columns = max(map(len, variables.values()))
+    of_panel = dict(list(frame.groupby(["task", "variable"])))
+    tasks = [task for task in TITLES if task in {task for task, _ in of_panel}]
+    variables = {task: _in_order([variable for name, variable in of_panel if name == task]) for task in tasks}
+    lines = [len(of_task) for of_task in variables.values()]
     notes = _notes(frame, len(labels))
-    fits_inside = 0.185 * len(labels) < _HIGH * len(_first_lines(variables, columns))
-    width = 0.8 + 1.9 * columns + (0 if fits_inside else 1.6)
-    height = max(_HIGH * len(variables), 0 if fits_inside else min(30, len(labels)) * 0.185) + texts_height(
-        notes, width
-    )
+    height = max(1.25, ENTRY * -(-len(labels) // 2) / len(lines) - 0.5)  # for a legend in two columns
+    percents = [*map(str, PERCENTS)]
     with style():
-        figure = new_figure("difficulty", width, height)
-        grid = figure.subplots(len(variables), columns, squeeze=False, sharey=True)
-        for line, (task, of_task) in zip(grid, variables.items()):
-            line[0].set_ylabel(f"{TITLES[task]}\naccuracy, %")
-            for axes, variable in zip(line, of_task):
-                drawn = frame[(frame.task == task) & (frame.variable == variable)]
-                _draw(axes, drawn, styles, len(labels) <= _FEW)
-                axes.set_xlabel(_NAMES.get(variable, variable))
-            for axes in line[1 : len(of_task)]:
-                unname_ticks(axes, PERCENTS)
-            for axes in line[len(of_task) :]:
-                axes.set_axis_off()
-        grid[0, 0].set(ylim=(-3, 103), yticks=PERCENTS)
-        add_texts(figure, "MAD: accuracy against difficulty", notes)
-        handles = label_handles(styles, labels)
-        if fits_inside:
-            legend = grid[0, -1].legend(handles=handles, loc="upper left", handlelength=3.4, borderaxespad=0)
-            legend.set_in_layout(False)
-        else:
-            add_legend(figure, handles)
-        return settle(figure)
-
-
-def _first_lines(variables: Mapping[str, list[str]], columns: int) -> list[list[str]]:
-    """The variables of the first tasks, as long as the last column stays empty."""
-    return list(itertools.takewhile(lambda of_task: len(of_task) < columns, variables.values()))
+        panels = Panels(lines, 1.76, height, widest(percents), y_lines=2, has_titles=False)
+        legend = Legend(label_entries(styles, labels))
+        figure, drawn = new_figure("difficulty", "MAD: accuracy against difficulty", notes, panels, legend)
+        places = iter(drawn)
+        for task, of_task in variables.items():
+            for variable, axes in zip(of_task, places):
+                _draw(axes, of_panel[task, variable], styles, len(labels) <= _FEW)
+                set_x_label(axes, _NAMES.get(variable, variable))
+                is_first = variable == of_task[0]
+                add_ticks(axes, "y", PERCENTS, percents if is_first else ())
+                if is_first:
+                    set_y_label(axes, f"{TITLES[task]}\naccuracy, %", percents)
+    return figure
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], has_intervals: bool) -> None:
     """One variable of one task."""
-    limits = frame.groupby("value").ceiling.mean()
-    if (limits < 99.95).any():
-        axes.plot(limits.index, limits, color=GREY, linewidth=1, linestyle=(0, (6, 2)))
-    values = sorted(frame.value.unique())
-    labels = list(frame.label.unique())
-    colors = [styles[label].color for label in frame.label]
+    rows = list(frame.itertuples())
+    values = sorted({one.value for one in rows})
+    ceilings = [np.mean([one.ceiling for one in rows if one.value == value]) for value in values]
+    if min(ceilings) < 99.95:
+        axes.plot(values, ceilings, color=GREY, linewidth=1, linestyle=(0, (6, 2)))
     if has_intervals:
-        bars = [[(one.value, one.low), (one.value, one.high)] for one in frame.itertuples()]
-        add_lines(axes, bars, [{"color": color, "linewidth": 1, "alpha": 0.6} for color in colors])
-    table = frame.pivot(index="value", columns="label", values="accuracy")[labels]  # NaN where there is no result
-    lines = [np.column_stack([values, of_label]) for of_label in table.to_numpy().T]
-    add_lines(axes, lines, [styles[label].line | {"linewidth": 1.4} for label in labels], clip_on=False)
-    looks = [styles[label].mark(n == 1) | {"markersize": 4.5} for label, n in zip(frame.label, frame.n)]
-    add_marks(axes, frame[["value", "accuracy"]].to_numpy(), looks, clip_on=False)
+        bars = [[(one.value, one.low), (one.value, one.high)] for one in rows]
+        add_lines(axes, bars, [{"color": styles[one.label].color, "linewidth": 1, "alpha": 0.6} for one in rows])
+    accuracies: dict[str, dict[float, float]] = {}
+    for one in rows:
+        accuracies.setdefault(one.label, {})[one.value] = one.accuracy
+    lines = [[(value, of_label.get(value, math.nan)) for value in values] for of_label in accuracies.values()]
+    add_lines(axes, lines, [styles[label].line | {"linewidth": 1.4} for label in accuracies], clip_on=False)
     axes.autoscale_view()
+    axes.set_ylim(-3, 103)
     if all(value >= 1 for value in values) and values[-1] >= 4 * values[0]:
         axes.set_xscale("log")
-        axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticks(values, [_short(value) for value in values])
+    add_ticks(axes, "x", values, [*map(_short, values)])
+    points: dict[tuple[str, bool], list[tuple[float, float]]] = {}
+    for one in rows:
+        points.setdefault((one.label, one.n == 1), []).append((one.value, one.accuracy))
+    looks = [styles[label].mark(is_single) | {"markersize": 4.5} for label, is_single in points]
+    add_line_marks(axes, [*points.values()], looks)
 
 
 def _notes(frame: pd.DataFrame, labels: int) -> list[str]:

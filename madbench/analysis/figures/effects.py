@@ -8,21 +8,15 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from madbench.analysis.attribution_table import AttributionTable
-from madbench.analysis.figures.marks import add_lines, add_marks, add_rows
+from madbench.analysis.figures.layout import Legend, Panels, in_lines, new_figure, set_x_label, widest
+from madbench.analysis.figures.marks import add_lines, add_marks, add_rows, simplify_ticks
 from madbench.analysis.figures.style import (
     COLORS,
     GREY,
     TITLES,
-    add_legend,
-    add_texts,
-    new_figure,
-    panels,
-    settle,
     style,
-    texts_height,
 )
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.analysis.statistics import LEVEL
@@ -32,7 +26,8 @@ TYPES |= {"pairs": int, "seeds": int} | dict.fromkeys(("difference", "low", "hig
 """Columns of :func:`effects_frame`."""
 
 _FEW = 12  # rows of which the panels fit in two lines
-_CLAIMED, _PAIR = COLORS[0], COLORS[6]
+_CLAIMED = COLORS[0]
+_PAIR = {"color": COLORS[6], "marker": "o", "markersize": 3, "edge": 0, "alpha": 0.8}
 
 
 def effects_frame(table: AttributionTable, protocol: str) -> pd.DataFrame:
@@ -65,12 +60,12 @@ def effects_figure(frame: pd.DataFrame) -> Figure:
     quantities = [name for name in TITLES if name in set(frame.quantity)]
     notes = _notes(frame)
     columns = min(len(quantities), 4) if len(places) <= _FEW else len(quantities)
-    lines = -(-len(quantities) // columns)
-    width = max(6.0, 1.7 + 1.55 * columns)
-    height = 0.75 + lines * (0.65 + 0.24 * (len(places) + bool(interactions) / 2)) + texts_height(notes, width)
+    lines = in_lines(len(quantities), columns)
+    x_lines = [*[0] * (len(lines) - 1), 2 if LOSS in quantities else 1]
     with style():
-        figure = new_figure("effects", width, height)
-        drawn, free = panels(figure, len(quantities), columns, sharey=True)
+        panels = Panels(lines, 1.54, 0.24 * (max(places.values()) + 1.2), widest(places), x_lines=x_lines)
+        legend = Legend(_entries(frame), is_below=True)
+        figure, drawn = new_figure("effects", "What each factor is worth", notes, panels, legend, least_width=6.0)
         reach = _reach(frame[frame.quantity != LOSS])
         for axes, quantity in zip(drawn, quantities):
             of_it = frame[frame.quantity == quantity]
@@ -78,16 +73,15 @@ def effects_figure(frame: pd.DataFrame) -> Figure:
             _draw(axes, of_it, places, limit)
             axes.set_title(TITLES[quantity], fontweight="bold" if quantity in (MAD_AVERAGE, LOSS) else "normal")
             if quantity == LOSS:
-                axes.set_xlabel("nats per token\n(less is better)")
-            elif axes in drawn[(lines - 1) * columns :]:
-                axes.set_xlabel("percentage points")
+                set_x_label(axes, "nats per token\n(less is better)")
+            elif axes in drawn[-lines[-1] :]:
+                set_x_label(axes, "percentage points")
             axes.set_xlim(-limit, limit)
+            simplify_ticks(axes, "x")
             if interactions:
                 axes.axhline(len(factors) - 0.25, color=GREY, linewidth=0.8)
         add_rows(drawn, columns, places)
-        add_texts(figure, "What each factor is worth", notes)
-        add_legend(figure, _handles(frame), free, is_below=True)
-        return settle(figure)
+    return figure
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, places: dict[str, float], limit: float) -> None:
@@ -95,7 +89,7 @@ def _draw(axes: Axes, frame: pd.DataFrame, places: dict[str, float], limit: floa
     axes.axvline(0, color="black", linewidth=0.8)
     pairs = frame[frame.kind == "pair"]
     points = [(x, places[row] + 0.3) for row, x in zip(pairs.row, pairs.difference)]
-    add_marks(axes, points, [{"color": _PAIR, "marker": "o", "markersize": 3}] * len(points), edge=0, alpha=0.8)
+    add_marks(axes, points, [_PAIR] * len(points))
     estimates = list(frame[frame.kind != "pair"].itertuples())
     lines, line_looks, arrows, arrow_looks = [], [], [], []
     for one in estimates:
@@ -109,7 +103,7 @@ def _draw(axes: Axes, frame: pd.DataFrame, places: dict[str, float], limit: floa
                 arrows.append((math.copysign(limit, end), place))
                 arrow_looks.append({"color": color, "marker": marker, "markersize": 5})
     add_lines(axes, lines, line_looks)
-    add_marks(axes, arrows, arrow_looks, clip_on=False)
+    add_marks(axes, arrows, arrow_looks)
     looks = [_look(one.p_holm <= LEVEL, not math.isnan(one.low)) for one in estimates]
     add_marks(axes, [(one.difference, places[one.row]) for one in estimates], looks)
 
@@ -131,20 +125,18 @@ def _reach(frame: pd.DataFrame) -> float:
     return float(1.1 * max(differences, min(2 * differences, 0.0 if math.isnan(ends) else ends)))
 
 
-def _handles(frame: pd.DataFrame) -> list[Line2D]:
+def _entries(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
     estimates = frame[frame.kind != "pair"]
     is_claimed = estimates.p_holm <= LEVEL
-    handles = []
-    for texts, is_there, look in (
+    entries = {}
+    for text, is_there, look in (
         ("differs from 0", is_claimed.any(), (True, True)),
         ("not claimed", (~is_claimed & estimates.low.notna()).any(), (False, True)),
         ("no interval", estimates.low.isna().any(), (False, False)),
     ):
         if is_there:
-            line = {"linewidth": 1.6} if look[1] else {"linestyle": ""}
-            handles.append(Line2D([], [], **_look(*look) | line, label=texts))
-    handles.append(Line2D([], [], color=_PAIR, marker="o", markersize=3, ls="", mew=0, label="a pair of labels"))
-    return handles
+            entries[text] = _look(*look) | ({"linewidth": 1.6} if look[1] else {})
+    return entries | {"a pair of labels": _PAIR}
 
 
 def _notes(frame: pd.DataFrame) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import io
-import re
 from pathlib import Path
 
 import matplotlib
@@ -39,13 +38,11 @@ def svg(figure: Figure, name: str = "") -> str:
     with style(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
     text = content.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r"\s*<defs>\s*<style[^>]*>\*{[^}]*}</style>\s*</defs>", "", text)  # would hold for the whole page
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = re.sub(r'((?:xlink:)?href="#|url\(#)', rf"\1{name}-", text)
+    opening = text[text.index("<svg") + len("<svg") : text.index(">", text.index("<svg"))]
+    drawn = text[text.index('<g id="figure_1">') :]  # without metadata, and styles that would hold for the whole page
+    for before in (' id="', 'href="#', "url(#"):
+        drawn = drawn.replace(before, f"{before}{name}-")
     title, notes = (html.escape(" ".join(part.split())) for part in (figure.get_suptitle(), figure.get_supxlabel()))
     start = f'<svg role="img" aria-labelledby="{name}-title {name}-notes" stroke-linejoin="round" stroke-linecap="butt"'
-    described = f'>\n <title id="{name}-title">{title}</title>\n <desc id="{name}-notes">{notes}</desc>'
-    opening, rest = text.split(">", 1)
-    return start + opening.removeprefix("<svg") + described + rest
+    described = f'<title id="{name}-title">{title}</title>\n <desc id="{name}-notes">{notes}</desc>'
+    return f"{start}{opening}>\n {described}\n {drawn}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -12,21 +13,26 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from madbench.analysis.figures.marks import add_bands, add_lines, add_marks, unname_ticks
+from madbench.analysis.figures.layout import (
+    ENTRY,
+    NUMBERS,
+    Legend,
+    Panels,
+    in_lines,
+    new_figure,
+    set_x_label,
+    set_y_label,
+    widest,
+)
+from madbench.analysis.figures.marks import add_bands, add_lines, add_marks, add_ticks, simplify_ticks
 from madbench.analysis.figures.style import (
     PERCENTS,
     TITLES,
     LabelStyle,
-    add_legend,
-    add_texts,
-    label_handles,
+    label_entries,
     label_styles,
-    new_figure,
-    panels,
     seeds_text,
-    settle,
     style,
-    texts_height,
 )
 from madbench.analysis.frames import NothingToDrawError
 from madbench.analysis.scores import chosen_runs
@@ -39,7 +45,10 @@ TYPES |= dict.fromkeys(("id", "status", "split"), str) | {"epoch": int, "step": 
 TYPES |= dict.fromkeys(("accuracy", "loss", "train_loss"), float)
 """Columns of :func:`learning_frame`."""
 
-_ACCURACIES = {"validation": "token_accuracy", "test": "batch_macro_accuracy"}
+_EVALUATIONS = {  # by split, the names of loss and accuracy in a curve
+    "validation": ("validation_loss", "validation_token_accuracy"),
+    "test": ("test_loss", "test_batch_macro_accuracy"),
+}
 _AXES = {"accuracy": "accuracy, %", "loss": "loss, nats per target"}
 _MOST_BANDS = 8  # labels, beyond which bands hide each other
 
@@ -61,18 +70,16 @@ def learning_frame(collected: pd.DataFrame, read: Callable[[str], Run], protocol
     chosen = chosen_runs(of_baseline).set_index(keys).id
     diverged = of_baseline[of_baseline.status == "diverged"].drop_duplicates(keys).set_index(keys).id
     in_order = pd.MultiIndex.from_frame(of_baseline[keys].drop_duplicates())
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[Any, ...]] = []
     for (label, task, seed), run_id in chosen.combine_first(diverged).reindex(in_order).dropna().items():
         run = read(run_id)
-        base = {"protocol": protocol, "task": task, "label": label, "seed": seed}
-        base |= {"id": run_id, "status": run.record.status}
+        base = protocol, task, label, seed, run_id, run.record.status
         for row in run.record.curve:
-            split = next((split for split in _ACCURACIES if f"{split}_loss" in row), None)
-            if split is None:
-                continue
-            accuracy = 100 * row[f"{split}_{_ACCURACIES[split]}"]
-            numbers = {"accuracy": accuracy, "loss": row[f"{split}_loss"], "train_loss": row["train_loss"]}
-            rows.append(base | {"split": split, "epoch": row["epoch"], "step": row["step"]} | numbers)
+            for split, (loss, accuracy) in _EVALUATIONS.items():
+                if loss in row:
+                    numbers = 100 * row[accuracy], row[loss], row["train_loss"]
+                    rows.append((*base, split, row["epoch"], row["step"], *numbers))
+                    break
     return pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
 
 
@@ -84,66 +91,80 @@ def learning_figure(
     A run that stopped early keeps its last value. A diverged run is a thin line of its own that ends in a cross.
     Raises ``NothingToDrawError`` where no run was evaluated.
     """
-    frame = frame.replace([math.inf, -math.inf], math.nan).dropna(subset=y)
+    frame = frame[np.isfinite(frame[y])]
     if frame.empty:
         raise NothingToDrawError("no run was evaluated even once: there is no curve to draw")
     labels = list(frame.label.unique())
     styles = styles or label_styles(labels)
-    tasks = [task for task in TITLES if task in set(frame.task.unique())]
+    of_task = dict(list(frame.groupby("task")))
+    tasks = [task for task in TITLES if task in of_task]
     notes = _notes(frame, y, len(labels))
     columns = min(3, len(tasks))
-    lines = -(-len(tasks) // columns)
-    width = 1.9 + 2.7 * columns + 1.2 * ((len(labels) - 1) // 24)
-    height = max(lines * 2.3, min(24, len(labels)) * 0.185) + 0.1 + texts_height(notes, width)
+    lines = in_lines(len(tasks), columns)
+    is_accuracy = y == "accuracy"
+    percents = [*map(str, PERCENTS)]
+    names = widest(percents) if is_accuracy else NUMBERS
+    x_lines = [*[0] * (len(lines) - 1), 1]
+    height = max(1.75, ENTRY * -(-len(labels) // 2) / len(lines))  # for a legend in two columns
     with style():
-        figure = new_figure("learning", width, height)
-        drawn, free = panels(figure, len(tasks), columns, sharey=y == "accuracy")
-        for axes, task in zip(drawn, tasks):
-            _draw(axes, frame[frame.task == task], y, styles, len(labels) <= _MOST_BANDS)
+        panels = Panels(lines, 2.47, height, names, y_lines=1, x_lines=x_lines, is_y_shared=is_accuracy)
+        legend = Legend(label_entries(styles, labels))
+        title = f"MAD: {frame.split.iloc[0]} {y} in training"
+        figure, drawn = new_figure("learning", title, notes, panels, legend)
+        for i, (axes, task) in enumerate(zip(drawn, tasks)):
+            _draw(axes, of_task[task], y, styles, len(labels) <= _MOST_BANDS)
             axes.set_title(TITLES[task])
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             axes.set_xlim(left=0)
-            if y == "loss":
+            simplify_ticks(axes, "x")
+            is_first = i % columns == 0
+            texts = percents
+            if is_accuracy:
+                axes.set_ylim(-3, 103)
+                add_ticks(axes, "y", PERCENTS, texts if is_first else ())
+            else:
                 axes.set_ylim(bottom=0)
-        if y == "accuracy":
-            drawn[0].set(ylim=(-3, 103), yticks=PERCENTS)
-            for axes in (axes for i, axes in enumerate(drawn) if i % columns):
-                unname_ticks(axes, PERCENTS)
-        for axes in drawn[::columns]:
-            axes.set_ylabel(_AXES[y])
-        for axes in drawn[(lines - 1) * columns :]:
-            axes.set_xlabel("optimiser steps")
-        add_texts(figure, f"MAD: {frame.split.iloc[0]} {y} in training", notes)
-        add_legend(figure, label_handles(styles, labels), free)
-        return settle(figure)
+                texts = simplify_ticks(axes, "y")
+            if is_first:
+                set_y_label(axes, _AXES[y], texts)
+        for axes in drawn[-lines[-1] :]:
+            set_x_label(axes, "optimiser steps")
+    return figure
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, y: Quantity, styles: Mapping[str, LabelStyle], has_bands: bool) -> None:
     """One task."""
-    is_finished = frame.status == "finished"
-    diverged = [run for _, run in frame[~is_finished].groupby(["label", "seed"], sort=False)]
-    colors = [styles[run.label.iloc[0]].color for run in diverged]
-    curves = [run[["step", y]].to_numpy(float) for run in diverged]
-    add_lines(axes, curves, [{"color": color, "linewidth": 0.8} for color in colors])
+    finished: dict[str, dict[int, dict[int, float]]] = {}  # by label, seed and step
+    diverged: dict[tuple[str, int], list[tuple[int, float]]] = {}
+    columns = (frame[name].tolist() for name in ("label", "seed", "status", "step", y))
+    for label, seed, status, step, value in zip(*columns):
+        if status == "finished":
+            finished.setdefault(label, {}).setdefault(seed, {})[step] = value
+        else:
+            diverged.setdefault((label, seed), []).append((step, value))
+    colors = [styles[label].color for label, _ in diverged]
+    add_lines(axes, [*diverged.values()], [{"color": color, "linewidth": 0.8} for color in colors])
     crosses = [{"color": color, "marker": "x", "markersize": 6} for color in colors]
-    add_marks(axes, [curve[-1] for curve in curves], crosses)
+    add_marks(axes, [curve[-1] for curve in diverged.values()], crosses)
 
-    finished = frame[is_finished]
-    labels = list(finished.label.unique())
-    table = finished.pivot(index="step", columns=["label", "seed"], values=y)
     lines, ends, bands, banded = [], [], [], []
-    for label in labels:
-        values = table[label].dropna(how="all").ffill()
-        steps, seeds = values.index.to_numpy(float), values.to_numpy()
-        lines.append(np.column_stack([steps, np.nanmean(seeds, axis=1)]))
-        ends.append(styles[label].mark(seeds.shape[1] == 1))
-        if seeds.shape[1] > 1 and has_bands:
-            bands.append(np.column_stack([steps, np.nanmin(seeds, axis=1), np.nanmax(seeds, axis=1)]))
+    for label, seeds in finished.items():
+        steps = sorted({step for values in seeds.values() for step in values})
+        values = np.array([_kept(seeds[seed], steps) for seed in sorted(seeds)])
+        lines.append(np.column_stack([steps, np.nanmean(values, axis=0)]))
+        ends.append(styles[label].mark(len(seeds) == 1))
+        if len(seeds) > 1 and has_bands:
+            bands.append(np.column_stack([steps, np.nanmin(values, axis=0), np.nanmax(values, axis=0)]))
             banded.append(styles[label].color)
     add_bands(axes, bands, banded)
-    add_lines(axes, lines, [styles[label].line for label in labels], clip_on=False)
-    add_marks(axes, [line[-1] for line in lines], ends, clip_on=False)
+    add_lines(axes, lines, [styles[label].line for label in finished], clip_on=False)
+    add_marks(axes, [line[-1] for line in lines], ends)
     axes.autoscale_view()
+
+
+def _kept(values: Mapping[int, float], steps: Sequence[int]) -> list[float]:
+    """At each of ``steps`` the last of ``values`` until then, NaN before the first."""
+    return [*itertools.accumulate(steps, lambda last, step: values.get(step, last), initial=math.nan)][1:]
 
 
 def _notes(frame: pd.DataFrame, y: Quantity, labels: int) -> list[str]:

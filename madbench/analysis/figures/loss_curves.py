@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
+from numpy.lib.stride_tricks import sliding_window_view
 
-from madbench.analysis.figures.marks import add_bands, add_lines, add_marks
-from madbench.analysis.figures.style import (
-    LabelStyle,
-    add_texts,
-    label_styles,
-    new_figure,
-    settle,
-    style,
-)
+from madbench.analysis.figures.layout import ENTRY, NUMBERS, Legend, Panels, new_figure, set_x_label, set_y_label
+from madbench.analysis.figures.marks import add_bands, add_lines, add_marks, simplify_ticks
+from madbench.analysis.figures.style import LabelStyle, label_styles, style
 from madbench.analysis.frames import NothingToDrawError
 from madbench.language_jobs import LAST_EVALUATIONS, loss_l5
 
@@ -42,89 +36,106 @@ def loss_curve_figure(
 
     Raises ``NothingToDrawError`` where no run was evaluated.
     """
-    numbers = curves.replace([math.inf, -math.inf], math.nan)
-    evaluated = numbers.dropna(subset=["evaluation", "train_loss", "validation_loss"])
+    is_evaluated = np.isfinite(curves[["evaluation", "train_loss", "validation_loss"]]).all(axis=1)
+    evaluated = curves[is_evaluated]
     if evaluated.empty:
         raise NothingToDrawError("no run was evaluated even once: there is no curve to draw")
+    of_run: dict[str, _Curve] = {}
+    names = ("id", "status", "evaluation", x, "train_loss", "validation_loss")
+    for run_id, status, *numbers in zip(*(evaluated[name].tolist() for name in names)):
+        of_run.setdefault(run_id, _Curve(status == "finished", [])).rows.append(numbers)
     ids = curves.drop_duplicates("id").groupby("label", sort=False).id.agg(list)
-    of_run = dict(list(evaluated.groupby("id")))
-    runs = {label: [of_run.get(run_id, evaluated.iloc[:0]) for run_id in of_label] for label, of_label in ids.items()}
+    runs = {label: [of_run.get(run_id, _Curve(False, [])) for run_id in of_label] for label, of_label in ids.items()}
     losses = {label: _mean_l5(of_label) for label, of_label in runs.items()}
     styles = styles or label_styles(runs)
     by_loss = sorted(runs, key=losses.__getitem__)
+    notes = [f"{protocol[:1].upper()}{protocol[1:]}." for protocol in curves.protocol.unique()]
+    if any(len(of_label) > 1 for of_label in runs.values()):
+        notes.append("Bands: lowest to highest seed.")
+    if (curves.status == "diverged").any():
+        notes.append("Cross: diverged.")
     with style():
-        figure = new_figure("loss", 10, max(4.6, 1.8 + 0.2 * len(runs)))
-        left, right = figure.subplots(1, 2, sharex=True, sharey=True)
+        entries = {_legend_text(label, losses[label], len(runs[label])): styles[label].line for label in by_loss}
+        panels = Panels([2], 3.35, max(3.25, ENTRY * len(runs)), NUMBERS, y_lines=1)
+        figure, (left, right) = new_figure("loss", "Language model: loss", notes, panels, Legend(entries, "L5"))
         drawn = {label: runs[label] for label in reversed(by_loss)}
-        _draw(left, drawn, x, "train_loss", LAST_EVALUATIONS, styles)
-        _draw(right, drawn, x, "validation_loss", 1, styles)
+        _draw(left, drawn, 2, LAST_EVALUATIONS, styles)
+        _draw(right, drawn, 3, 1, styles)
         if log_x:
             left.set_xscale("log")
-        else:
-            left.set_ylim(*_y_limits(evaluated))
-        left.set_title(f"training batches (thick: mean of {LAST_EVALUATIONS} evaluations)")
-        left.set_ylabel("loss, nats per token")
-        right.set(title="validation")
+            right.set_xscale("log")
+        x_limits = _union(left.get_xlim(), right.get_xlim())
+        y_limits = _union(left.get_ylim(), right.get_ylim()) if log_x else _y_limits(evaluated)
         for axes in (left, right):
-            axes.set_xlabel(_X_NAMES[x])
+            axes.set(xlim=x_limits, ylim=y_limits)
+            set_x_label(axes, _X_NAMES[x])
             if x == "tokens":
                 axes.xaxis.set_major_formatter(EngFormatter())
-        handles = [
-            Line2D([], [], **styles[label].line, label=_legend_text(label, losses[label], len(runs[label])))
-            for label in by_loss
-        ]
-        figure.legend(handles=handles, loc="outside right upper", title="L5", handlelength=3.4)
-        notes = [f"{protocol[:1].upper()}{protocol[1:]}." for protocol in curves.protocol.unique()]
-        if any(len(of_label) > 1 for of_label in runs.values()):
-            notes.append("Bands: lowest to highest seed.")
-        if (curves.status == "diverged").any():
-            notes.append("Cross: diverged.")
-        add_texts(figure, "Language model: loss", notes)
-        return settle(figure)
+            simplify_ticks(axes, "x")
+        set_y_label(left, "loss, nats per token", simplify_ticks(left, "y"))
+        simplify_ticks(right, "y", is_named=False)
+        right.tick_params(labelleft=False)
+        left.set_title(f"training batches (thick: mean of {LAST_EVALUATIONS} evaluations)")
+        right.set_title("validation")
+    return figure
+
+
+def _union(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return min(*one, *other), max(*one, *other)
+
+
+class _Curve(NamedTuple):
+    """Of a run."""
+
+    is_finished: bool
+    rows: list[list[float]]
+    """Evaluation, place on the x axis, training and validation loss; none of a run that was never evaluated."""
 
 
 def _draw(
-    axes: Axes,
-    runs: Mapping[str, list[pd.DataFrame]],
-    x: XAxis,
-    loss: str,
-    window: int,
-    styles: Mapping[str, LabelStyle],
+    axes: Axes, runs: Mapping[str, list[_Curve]], loss: int, window: int, styles: Mapping[str, LabelStyle]
 ) -> None:
-    """A label as it is thin, the mean of ``window`` evaluations thick, the range of its seeds as a band."""
+    """A label as it is thin, the mean of ``window`` evaluations thick, the range of its seeds as a band.
+
+    ``loss`` is its place in a row of a curve.
+    """
     lines, looks, bands, banded, crosses, crossed = [], [], [], [], [], []
     for label, of_label in runs.items():
         color = styles[label].color
         thin = {"color": color, "linewidth": 0.7, "alpha": 0.5}
         for run in of_label:
-            if not _is_finished(run) and len(run):
-                lines.append(run[[x, loss]].to_numpy(float))
+            if not run.is_finished and run.rows:
+                lines.append(np.array([(row[1], row[loss]) for row in run.rows]))
                 looks.append(thin)
                 crosses.append(lines[-1][-1])
                 crossed.append({"color": color, "marker": "x", "markersize": 6})
-        finished = [run for run in of_label if _is_finished(run)]
+        finished = [run for run in of_label if run.is_finished]
         if not finished:
             continue
-        table = pd.concat(finished).pivot(index="evaluation", columns="id", values=[x, loss])
-        times, raw = table[x].mean(axis=1).to_numpy(), table[loss]
+        evaluations = sorted({row[0] for run in finished for row in run.rows})
+        places = {evaluation: i for i, evaluation in enumerate(evaluations)}
+        table = np.full((2, len(places), len(finished)), math.nan)  # of place and loss
+        for i, run in enumerate(finished):
+            for row in run.rows:
+                table[:, places[row[0]], i] = row[1], row[loss]
+        times, raw = np.nanmean(table[0], axis=1), table[1]
         width = window if len(raw) > window else 1
-        smooth = raw.rolling(width, center=True).mean() if width > 1 else raw
+        lines.append(np.column_stack([times, np.nanmean(raw, axis=1)]))
+        looks.append(thin if width > 1 else styles[label].line)
         if width > 1:
-            lines.append(np.column_stack([times, raw.mean(axis=1)]))
-            looks.append(thin)
-        lines.append(np.column_stack([times, smooth.mean(axis=1)]))
-        looks.append(styles[label].line)
+            times = times[width // 2 : -(width // 2)]
+            raw = sliding_window_view(raw, width, axis=0).mean(axis=2)
+            is_known = np.isfinite(raw).any(axis=1)
+            times, raw = times[is_known], raw[is_known]
+            lines.append(np.column_stack([times, np.nanmean(raw, axis=1)]))
+            looks.append(styles[label].line)
         if len(finished) > 1:
-            bands.append(np.column_stack([times, smooth.min(axis=1), smooth.max(axis=1)]))
+            bands.append(np.column_stack([times, np.nanmin(raw, axis=1), np.nanmax(raw, axis=1)]))
             banded.append(color)
     add_bands(axes, bands, banded)
     add_lines(axes, lines, looks)
-    add_marks(axes, crosses, crossed)
+    add_marks(axes, crosses, crossed, clip_on=True)
     axes.autoscale_view()
-
-
-def _is_finished(run: pd.DataFrame) -> bool:
-    return len(run) > 0 and run.status.iloc[0] == "finished"
 
 
 def _y_limits(evaluated: pd.DataFrame) -> tuple[float, float]:
@@ -137,11 +148,11 @@ def _y_limits(evaluated: pd.DataFrame) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _mean_l5(runs: list[pd.DataFrame]) -> float:
+def _mean_l5(runs: list[_Curve]) -> float:
     """Inf where a run diverged."""
-    if not all(map(_is_finished, runs)):
+    if not all(run.is_finished for run in runs):
         return math.inf
-    return sum(loss_l5(run.train_loss.tolist()) for run in runs) / len(runs)
+    return sum(loss_l5([row[2] for row in run.rows]) for run in runs) / len(runs)
 
 
 def _legend_text(label: str, loss: float, seeds: int) -> str:

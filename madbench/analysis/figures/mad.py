@@ -10,25 +10,19 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from madbench.analysis.figures.marks import add_lines, add_marks, add_rows
+from madbench.analysis.figures.layout import Legend, Panels, in_lines, new_figure, set_x_label, widest
+from madbench.analysis.figures.marks import add_lines, add_marks, add_rows, add_ticks
 from madbench.analysis.figures.style import (
     GREY,
     PERCENTS,
     SMALLEST,
     TITLES,
     LabelStyle,
-    add_legend,
-    add_texts,
     interval_texts,
     label_styles,
-    new_figure,
-    panels,
     seeds_text,
-    settle,
     style,
-    texts_height,
 )
 from madbench.analysis.quantities import MAD_AVERAGE
 from madbench.analysis.scores import published_scores, with_average
@@ -41,6 +35,7 @@ TYPES |= dict.fromkeys(("seed", "accuracy", "low", "high"), float) | {"n": int, 
 
 _FEW = 12  # labels of which the panels fit in two rows
 _REFERENCES = {"ceiling": {"linestyle": (0, (6, 2))}, "chance": {"linestyle": (0, (1, 1.5))}}
+_SEED = {"marker": "o", "markersize": 3, "edge": 0, "alpha": 0.6}
 _PUBLISHED = {"marker": "D", "markersize": 4.5, "markerfacecolor": "none", "color": GREY}
 
 
@@ -63,28 +58,28 @@ def mad_frame(
     whole = whole[[*cells.columns]] if len(whole) else cells.iloc[:0]
     begun = {*cells[cells.done > 0].task, *whole.task}
     tasks = [task for task in (*TASK_NAMES, MAD_AVERAGE) if task in begun]
+    begun_cells = cells[cells.done > 0]
+    begun_labels = {*zip(begun_cells.task, begun_cells.label), *((MAD_AVERAGE, label) for label in begun_cells.label)}
+    seeds_of: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for one in whole.itertuples():
+        seeds_of.setdefault((one.task, one.label), []).append((float(one.seed), one.accuracy))
+    ceilings = whole.groupby("task").ceiling.mean()
+    labels = cells.label.unique()
     rows: list[dict[str, Any]] = []
     for task in tasks:
-        of_task = whole[whole.task == task]
-        ceiling = math.nan if task == MAD_AVERAGE else of_task.ceiling.mean()
+        ceiling = math.nan if task == MAD_AVERAGE else ceilings.get(task, math.nan)
         for name, value in (("ceiling", ceiling), ("chance", _chance(task, chances))):
             if value < 99.95:
                 rows.append({"task": task, "label": "", "mark": name, "accuracy": value})
-        of_labels = dict(list(of_task.groupby("label")))
-        is_begun = (cells.done > 0) & ((cells.task == task) | (task == MAD_AVERAGE))
-        begun_labels = set(cells[is_begun].label)
-        for label in cells.label.unique():
-            seeds = of_labels.get(label, of_task.iloc[:0])
-            finished = seeds[seeds.accuracy.notna()]
-            state = _state(len(seeds), len(seeds) - len(finished), label in begun_labels)
-            mean, low, high = (math.nan,) * 3 if state else mean_interval(finished.accuracy.to_numpy())
+        for label in labels:
+            seeds = seeds_of.get((task, label), [])
+            finished = [(seed, accuracy) for seed, accuracy in seeds if not math.isnan(accuracy)]
+            state = _state(len(seeds), len(seeds) - len(finished), (task, label) in begun_labels)
+            mean, low, high = (math.nan,) * 3 if state else mean_interval(np.array([value for _, value in finished]))
             base = {"task": task, "label": label}
             interval = {"accuracy": mean, "low": low, "high": high, "n": len(finished)}
             rows.append(base | {"mark": "mean", "state": state} | interval)
-            rows += [
-                base | {"mark": "seed", "seed": float(seed), "accuracy": accuracy}
-                for seed, accuracy in zip(finished.seed, finished.accuracy)
-            ]
+            rows += [base | {"mark": "seed", "seed": seed, "accuracy": accuracy} for seed, accuracy in finished]
             if shows_published and label in published_scores():
                 rows.append(base | {"mark": "published", "accuracy": published_scores()[label][task]})
     frame = pd.DataFrame(rows, columns=list(TYPES)).assign(protocol=protocol)
@@ -98,23 +93,22 @@ def mad_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | None = No
     tasks = [task for task in TITLES if task in set(frame.task)]
     notes = _notes(frame)
     columns = min(len(tasks), 4) if len(labels) <= _FEW else len(tasks)
-    lines = -(-len(tasks) // columns)
+    lines = in_lines(len(tasks), columns)
     row = 0.26 if len(labels) <= _FEW else 0.21
-    width = max(5.5, 1.2 + 1.75 * columns)
-    height = 0.5 + lines * (0.6 + row * len(labels)) + texts_height(notes, width)
     with style():
-        figure = new_figure("mad", width, height)
-        drawn, free = panels(figure, len(tasks), columns, sharex=True, sharey=True)
+        x_lines = [*[0] * (len(lines) - 1), 1]
+        panels = Panels(lines, 1.63, row * (len(labels) + 0.2), widest(labels), x_lines=x_lines)
+        legend = Legend(_entries(frame), is_below=True)
+        figure, drawn = new_figure("mad", "MAD: accuracy by task and label", notes, panels, legend, least_width=5.5)
         for axes, task in zip(drawn, tasks):
             _draw(axes, frame[frame.task == task], labels, styles)
             axes.set_title(TITLES[task], fontweight="bold" if task == MAD_AVERAGE else "normal")
-        for axes in drawn[(lines - 1) * columns :]:
-            axes.set_xlabel("accuracy, %")
-        drawn[0].set(xlim=(-5, 105), xticks=PERCENTS)
+            axes.set_xlim(-5, 105)
+            add_ticks(axes, "x", PERCENTS, [*map(str, PERCENTS)])
+        for axes in drawn[-lines[-1] :]:
+            set_x_label(axes, "accuracy, %")
         add_rows(drawn, columns, {label: i for i, label in enumerate(labels)})
-        add_texts(figure, "MAD: accuracy by task and label", notes)
-        add_legend(figure, _handles(frame), free, is_below=True)
-        return settle(figure)
+    return figure
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, labels: Sequence[str], styles: Mapping[str, LabelStyle]) -> None:
@@ -127,8 +121,8 @@ def _draw(axes: Axes, frame: pd.DataFrame, labels: Sequence[str], styles: Mappin
     shows_seeds = {mean.label for mean in means if mean.n > 1 or mean.state}
     seeds = of_mark.get("seed", frame.iloc[:0])
     seeds = seeds[seeds.label.isin(shows_seeds)]
-    seed_looks = [{"color": styles[label].color, "marker": "o", "markersize": 3} for label in seeds.label]
-    add_marks(axes, [(x, places[label] + 0.32) for label, x in zip(seeds.label, seeds.accuracy)], seed_looks, 0, 0.6)
+    seed_looks = [_SEED | {"color": styles[label].color} for label in seeds.label]
+    add_marks(axes, [(x, places[label] + 0.32) for label, x in zip(seeds.label, seeds.accuracy)], seed_looks)
     with_interval = [mean for mean in means if not math.isnan(mean.low)]
     rows = [places[mean.label] for mean in with_interval]
     bars = [[(max(mean.low, -5), y), (min(mean.high, 105), y)] for mean, y in zip(with_interval, rows)]
@@ -150,28 +144,23 @@ def _draw(axes: Axes, frame: pd.DataFrame, labels: Sequence[str], styles: Mappin
         axes.text(place, places[mean.label], mean.state, ha="center", va="center", **look)
 
 
-def _handles(frame: pd.DataFrame) -> list[Line2D]:
+def _entries(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """What the marks mean, those that are there."""
     means = frame[(frame.mark == "mean") & (frame.state == "")]
     marks = set(frame.mark)
-    black = {"color": "black", "marker": "o"}
-    handles = []
+    black = {"color": "black"}
+    mean = black | {"marker": "o", "markersize": 6}
+    entries = {}
     if (means.n > 1).any():
-        if means.low.notna().any():
-            handles.append(Line2D([], [], **black, markersize=6, linewidth=1.6, label="mean, 95% interval"))
-        else:
-            handles.append(Line2D([], [], **black, markersize=6, linestyle="", label="mean"))
-        handles.append(Line2D([], [], **black, markersize=3, alpha=0.6, linestyle="", label="one seed each"))
+        has_bars = means.low.notna().any()
+        entries |= {"mean, 95% interval": mean | {"linewidth": 1.6}} if has_bars else {"mean": mean}
+        entries["one seed each"] = black | _SEED
     if (means.n == 1).any():
-        handles.append(
-            Line2D([], [], **black, markersize=6, markerfacecolor="white", linestyle="", label="single seed")
-        )
+        entries["single seed"] = mean | {"markerfacecolor": "white"}
     if "published" in marks:
-        handles.append(Line2D([], [], **_PUBLISHED, linestyle="", label="published"))
-    for name, line in _REFERENCES.items():
-        if name in marks:
-            handles.append(Line2D([], [], color=GREY, linewidth=1, **line, label=name))
-    return handles
+        entries["published"] = _PUBLISHED
+    lines = {name: line | {"color": GREY, "linewidth": 1} for name, line in _REFERENCES.items()}
+    return entries | {name: line for name, line in lines.items() if name in marks}
 
 
 def _notes(frame: pd.DataFrame) -> list[str]:

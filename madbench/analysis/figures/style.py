@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from madbench.analysis.quantities import MAD_AVERAGE
 
@@ -21,7 +16,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E6
 DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)), (0, (9, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v")
 GREY = "#595959"  # of what is beside the point: references, notes, what is missing
-SMALLEST = 8  # pt, of any text
+HEADING, LABEL, SMALLEST = 12, 9, 8  # pt, of text
 
 PERCENTS = (0, 25, 50, 75, 100)
 """Ticks of an accuracy."""
@@ -41,23 +36,21 @@ TITLES = {
 _STYLE = {
     "axes.axisbelow": True,
     "axes.grid": True,
-    "axes.labelsize": 9,
+    "axes.labelsize": LABEL,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": 10,
+    "axes.titley": 1.0,  # not to be looked for by matplotlib
     "figure.dpi": 200,
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],  # the first in files, any of them in an SVG
     "font.size": 9,
     "grid.alpha": 0.3,
     "grid.linewidth": 0.6,
-    "legend.fontsize": 9,
-    "legend.frameon": False,
     "pdf.fonttype": 42,
     "savefig.dpi": 200,
     "xtick.labelsize": SMALLEST,
     "ytick.labelsize": SMALLEST,
 }
-_POINTS_A_CHARACTER = 4.5  # of the notes, on average
-_LINE = 0.135  # inches, of the notes
 
 
 @dataclass(frozen=True)
@@ -96,91 +89,9 @@ def style() -> Iterator[None]:
         yield
 
 
-def new_figure(name: str, width: float, height: float) -> Figure:
-    """An empty figure of ``width`` x ``height`` inches; ``name`` is its kind."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    figure.set_label(name)
-    figure.get_layout_engine().set(w_pad=0.06, h_pad=0.06)
-    return figure
-
-
-def add_texts(figure: Figure, title: str, notes: Sequence[str]) -> None:
-    """The ``title`` above, and below what a reader must know to trust the figure. Everything else goes in between."""
-    width, height = figure.get_size_inches()
-    text = textwrap.fill(" ".join(dict.fromkeys(notes)), _characters(width))
-    figure.suptitle(title, x=0.08 / width, y=1 - 0.08 / height, ha="left", va="top", fontsize=12, fontweight="bold")
-    figure.supxlabel(text, x=0.08 / width, y=0.08 / height, ha="left", va="bottom", fontsize=SMALLEST, color=GREY)
-    _reserve(figure, below=0.16 + _LINE * (text.count("\n") + 1), above=0.36)
-
-
-def texts_height(notes: Sequence[str], width: float) -> float:
-    """Inches that title and ``notes`` take in a figure of ``width`` inches."""
-    return 0.52 + _LINE * len(textwrap.wrap(" ".join(dict.fromkeys(notes)), _characters(width)))
-
-
-def _characters(width: float) -> int:
-    return int(72 * width / _POINTS_A_CHARACTER)
-
-
-def _reserve(figure: Figure, below: float = 0.0, above: float = 0.0, right: float = 0.0) -> None:
-    """Keeps axes out of so many more inches at the edges."""
-    engine = figure.get_layout_engine()
-    left, bottom, width, height = engine.get()["rect"]
-    inches_wide, inches_high = figure.get_size_inches()
-    below, above, right = below / inches_high, above / inches_high, right / inches_wide
-    engine.set(rect=(left, bottom + below, width - right, height - below - above))
-
-
-def panels(figure: Figure, count: int, columns: int, **shared: Any) -> tuple[list[Axes], list[Axes]]:
-    """``count`` axes in rows of ``columns``, and the empty places at the end of the last row."""
-    grid = figure.subplots(-(-count // columns), columns, squeeze=False, **shared)
-    flat = list(grid.flat)
-    for axes in flat[count:]:
-        axes.set_axis_off()
-    for axes in flat[:count]:
-        axes.tick_params(labelbottom=True)
-    return flat[:count], flat[count:]
-
-
-def label_handles(styles: Mapping[str, LabelStyle], labels: Iterable[str]) -> list[Line2D]:
-    """The entry in a legend of each of ``labels``."""
-    return [Line2D([], [], **styles[label].mark() | styles[label].line, label=label) for label in labels]
-
-
-def add_legend(figure: Figure, handles: Sequence[Line2D], free: Sequence[Axes] = (), is_below: bool = False) -> None:
-    """A legend in an empty place of the panels where it fits there, else below or on the right of them.
-
-    To be called after :func:`add_texts`.
-    """
-    if free and len(handles) <= 10:
-        free[0].legend(handles=handles, loc="upper left", handlelength=3.4, borderaxespad=0)
-        return
-    width, height = figure.get_size_inches()
-    _, bottom, _, share = figure.get_layout_engine().get()["rect"]
-    if is_below:
-        columns = max(1, int(width / 1.6))
-        corner, anchor = "lower left", (0.08 / width, bottom)
-    else:
-        columns = -(-len(handles) // max(1, int(share * height / 0.185)))
-        corner, anchor = "upper right", (1, bottom + share)
-    look = {"handlelength": 3.4, "borderaxespad": 0.4, "ncols": min(columns, len(handles))}
-    legend = figure.legend(handles=handles, loc=corner, bbox_to_anchor=anchor, **look)
-    legend.set_in_layout(False)
-    extent = legend.get_window_extent(FigureCanvasAgg(figure).get_renderer())
-    inches = {"below": extent.height / figure.dpi} if is_below else {"right": extent.width / figure.dpi}
-    _reserve(figure, **{side: 0.08 + size for side, size in inches.items()})
-
-
-def settle(figure: Figure) -> Figure:
-    """``figure`` with everything in its final place; the last step in making one.
-
-    The solver's last digits differ from call to call, and with them would the names of clip paths in an SVG.
-    """
-    figure.get_layout_engine().execute(figure)
-    for axes in figure.axes:
-        axes.set_position([round(number, 9) for number in axes.get_position().bounds])
-    figure.set_layout_engine(None)  # "none" would keep a place holder, for which savefig draws twice
-    return figure
+def label_entries(styles: Mapping[str, LabelStyle], labels: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What a legend shows of each of ``labels``."""
+    return {label: styles[label].mark() | styles[label].line for label in labels}
 
 
 def seeds_text(counts: Iterable[int]) -> str:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.collections import LineCollection, PathCollection
@@ -26,6 +27,16 @@ def cells():
     return call
 
 
+def middles(axes, drawn, size):
+    """Of the markers of that size that are parts of one outline, in data coordinates."""
+    corners = []
+    for path in drawn.get_paths():
+        starts = np.flatnonzero(path.codes == path.MOVETO)
+        parts = [(part.min(axis=0), part.max(axis=0)) for part in np.split(path.vertices, starts[1:])]
+        corners += [(low, high) for low, high in parts if np.allclose(high - low, size / 72)]
+    return [tuple(axes.transData.inverted().transform((low + high) / 2 * axes.figure.dpi)) for low, high in corners]
+
+
 @pytest.fixture
 def points():
     """``points(axes, size, ...)``: places of the markers of that size, marker and face, each shape in order of drawing."""
@@ -35,6 +46,10 @@ def points():
         outline = marker and shape.get_path().transformed(shape.get_transform()).vertices.tolist()
         found = []
         for drawn in axes.collections:
+            if isinstance(drawn, PathCollection) and drawn.get_transform() is axes.figure.dpi_scale_trans:
+                if face is None or any(same_color(color, face) for color in drawn.get_facecolors()):
+                    found += middles(axes, drawn, size)
+                continue
             if not isinstance(drawn, PathCollection) or drawn.get_sizes().tolist() != [size**2]:
                 continue
             if marker and drawn.get_paths()[0].vertices.tolist() != outline:
@@ -64,8 +79,19 @@ def lines():
 
 
 @pytest.fixture
+def ticks():
+    """``ticks(axes, "x")``: places of the tick labels by their text, from one end of the axis."""
+
+    def call(axes, which):
+        is_tick = {"x": lambda text: text.get_va() == "top", "y": lambda text: text.get_ha() == "right"}[which]
+        return {text.get_text(): text.get_position()[which == "y"] for text in axes.texts if is_tick(text)}
+
+    return call
+
+
+@pytest.fixture
 def words():
-    """``words(figure)``: all text in a figure but that of its ticks, joined."""
+    """``words(figure)``: the title, the notes and all text within the panels, joined."""
 
     def call(figure):
         texts = [figure.get_suptitle(), figure.get_supxlabel()]

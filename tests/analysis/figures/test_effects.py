@@ -15,9 +15,9 @@ def frame(cells):
     return effects_frame(attribution_table(cells({(label, "compression"): of for label, of in CONV.items()})), "p")
 
 
-def test_effects_and_their_pairs_are_rows(frame, points):
+def test_effects_and_their_pairs_are_rows(frame, points, ticks):
     (axes,) = effects_figure(frame).axes
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["base: R against S", "conv: c"]
+    assert ticks(axes, "y") == {"base: R against S": 0, "conv: c": 1}
     assert points(axes, 6) == [(10.125, 0.0), (30.375, 1.0)]  # means of 10, 10.25 and of 30.25, 30.5
     pairs = frame[(frame.kind == "pair") & (frame.row == "conv: c")]
     assert [x for x, y in points(axes, 3) if y > 1] == pairs.difference.tolist()
@@ -40,14 +40,14 @@ def test_one_pair_of_one_seed_is_a_cross_without_interval(cells, points, lines, 
     assert "Bars" not in words(figure) and "Filled" not in words(figure)
 
 
-def test_interactions_beyond_the_noise_are_below_a_line(cells, words):
+def test_interactions_beyond_the_noise_are_below_a_line(cells, ticks, words):
     accuracies = {"S": [10.0, 10.1, 10.2], "S-c": [10.1, 10.0, 10.2], "R": [10.0, 10.2, 10.1], "R-c": [60.0, 60.1, 60.2]}
     table = cells({(label, "compression"): of for label, of in accuracies.items()})
     frame = effects_frame(attribution_table(table), "p")
     assert frame[frame.kind == "interaction"].row.tolist() == ["R/S x c"]
     figure = effects_figure(frame)
     (axes,) = figure.axes
-    assert axes.get_yticklabels()[-1].get_text() == "R/S x c" and axes.get_yticks()[-1] == 2.5
+    assert ticks(axes, "y") == {"base: R against S": 0, "conv: c": 1, "R/S x c": 2.5}
     assert "a x b, below the line" in words(figure)
 
 

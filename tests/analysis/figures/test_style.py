@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 from madbench.analysis.figures import style
 from madbench.analysis.figures.files import svg
@@ -71,7 +72,7 @@ def test_empty_cells_come_back_as_they_were(cells, tmp_path):
 
 def test_marks_lines_and_bands_may_be_none_or_not_finite():
     with style.style():
-        axes = style.new_figure("bare", 2, 2).subplots()
+        axes = Figure().add_subplot()
         add_marks(axes, [], [])
         add_lines(axes, [], [])
         add_bands(axes, [], [])
@@ -80,4 +81,4 @@ def test_marks_lines_and_bands_may_be_none_or_not_finite():
         add_bands(axes, [nowhere, np.array([[0.0, 1.0, 2.0], [3.0, 1.0, 4.0]])], ["black", "black"])
         axes.autoscale_view()
     assert axes.dataLim.extents.tolist() == [0.0, 1.0, 3.0, 4.0]
-    assert "<path" in svg(style.settle(axes.get_figure()))
+    assert "<path" in svg(axes.get_figure())
