@@ -17,7 +17,7 @@ from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.experiment import Experiment
 from madbench.jobs import Record
 from madbench.language_jobs import TASK as LANGUAGE_MODEL
-from madbench.report.runs import ReportedRun
+from madbench.report.runs import ReportedRun, occurrences
 from madbench.runs import Run, Store
 from madbench.seeds import seed_list
 from madbench.tasks import TASK_NAMES
@@ -87,8 +87,10 @@ def tiles(runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
     return [*counts, (f"{done:,} / {len(runs):,}", "jobs done")]
 
 
-def facts(stored: Stored, runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
-    """Name and value of what all runs share, and of what they ran on."""
+def facts(
+    stored: Stored, runs: Sequence[ReportedRun], columns: Mapping[str, Mapping[str, Any]]
+) -> list[tuple[str, str]]:
+    """Name and value of what all runs share, and of what they ran on; ``columns`` are those of ``runs``."""
     found = []
     if made := stored.experiment:
         model = made.profile.model
@@ -107,12 +109,14 @@ def facts(stored: Stored, runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
     if stored.language:
         found.append(("Language model", describe(only_protocol(stored.language), stored.language[0])))
     found.append(("Seeds", seed_list({run.job.seed for run in runs})))
-    done = [run.record for run in runs if run.record]
-    found.append(("Device", _counted(record.details.get("device") for record in done)))
-    found.append(("Operator path", _counted(record.details.get("path") for record in done)))
-    versions = (record.details.get("versions") for record in done)
-    found.append(("Versions", _counted(versions, lambda names: " ".join(map(" ".join, names.items())))))
-    found.append(("Code", _counted((record.details.get("git") for record in done), _commit)))
+
+    def counted(name: str, text: Callable[[Any], str] = str) -> str:
+        return _counted(occurrences(columns.get(f"details.{name}", {"all": None}), len(runs)), text)
+
+    found.append(("Device", counted("device")))
+    found.append(("Operator path", counted("path")))
+    found.append(("Versions", counted("versions", lambda names: " ".join(map(" ".join, names.items())))))
+    found.append(("Code", counted("git", _commit)))
     if dates := _dates(stored, runs):
         found.append(("Run files of", dates))
     found.append(("Store", str(stored.store.root)))
@@ -123,13 +127,12 @@ def _values(values: Iterable[float]) -> str:
     return ", ".join(f"{value:g}" for value in sorted(set(values)))
 
 
-def _counted(values: Iterable[Any], text: Callable[[Any], str] = str) -> str:
+def _counted(values: Iterable[tuple[Any, int]], text: Callable[[Any], str]) -> str:
     """The distinct values, with how many runs each has where they are several."""
-    values = [value for value in values if value is not None]
-    objects = dict(zip(map(id, values), values))
     counts: Counter[str] = Counter()
-    for identity, count in Counter(map(id, values)).items():
-        counts[text(objects[identity])] += count
+    for value, count in values:
+        if value is not None:
+            counts[text(value)] += count
     if len(counts) == 1:
         return next(iter(counts))
     return "; ".join(f"{value} ({count:,} runs)" for value, count in counts.most_common()) or "not recorded"

@@ -40,10 +40,11 @@ def of_runs(stored: Stored) -> OfRuns:
     """The part that does not depend on which runs were chosen."""
     with no_collector():
         runs = reported(stored)
+        columns = run_columns(runs)
         texts, of_run = _settings(runs)
         data = {
             "count": len(runs),
-            "runs": run_columns(runs),
+            "runs": columns,
             "titles": TITLES,
             "settings": texts,
             "settingOf": of_run,
@@ -52,7 +53,7 @@ def of_runs(stored: Stored) -> OfRuns:
         }
         texts = {name: embedded_json(value) for name, value in data.items()}
         bad = [run for run in runs if run.record and run.record.status != "finished"]
-        return OfRuns(len(runs), tiles(runs), facts(stored, runs), bad, allocations(runs), texts)
+        return OfRuns(len(runs), tiles(runs), facts(stored, runs, columns), bad, allocations(runs), texts)
 
 
 def of_chosen(stored: Stored, chosen: Container[str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ import functools
 import itertools
 import math
 import operator
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,6 +132,16 @@ def column(values: list[Any]) -> dict[str, Any]:
     if 4 * (len(starts) - 1) < len(index):
         return {"values": distinct, "lengths": [[index[start], end - start] for start, end in itertools.pairwise(starts)]}
     return {"values": distinct, "index": index}
+
+
+def occurrences(column: Mapping[str, Any], count: int) -> list[tuple[Any, int]]:
+    """The distinct values of a :func:`column` of ``count`` runs, each with how often it is there in a row or in all."""
+    if "all" in column:
+        return [(column["all"], count)]
+    if "each" in column:
+        return [(value, 1) for value in column["each"]]
+    of_index = column["lengths"] if "lengths" in column else Counter(column["index"]).items()
+    return [(column["values"][index], times) for index, times in of_index]
 
 
 def _distinct(values: list[Any]) -> tuple[list[Any], list[int]]:
