@@ -225,7 +225,8 @@ def _stairs(axes: Axes, frame: pd.DataFrame, x: Cost) -> list[tuple[float, float
 def _name(axes: Axes, frame: pd.DataFrame, x: Cost, is_crowded: bool) -> None:
     """Writes the labels beside their points so that no name covers another, a point or the front, or leaves the axes.
 
-    Each goes to the nearest free one of a fixed set of places around its point, from the top down.
+    Each goes to the nearest free one of a fixed set of places around its point, from the top down; a line leads to the
+    point where that is far, or another point is nearer.
     """
     figure = axes.get_figure()
     scale = figure.dpi / 72
@@ -244,8 +245,9 @@ def _name(axes: Axes, frame: pd.DataFrame, x: Cost, is_crowded: bool) -> None:
         size = figure.dpi * text_width(label), scale * SMALLEST * 1.2
         place, box = _free_place(points[label], size, scale, axes.bbox.extents, taken)
         taken.append(box)
-        is_far = math.hypot(*place) > 2 * _STEPS[0]
-        line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3} if is_far else None
+        away = {other: _distance(point, box) for other, point in points.items()}
+        needs_line = math.hypot(*place) > 2 * _STEPS[0] or min(away.values()) < away[label]
+        line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3} if needs_line else None
         at = {"xy": to_data(points[label]), "xytext": place, "textcoords": "offset points", "arrowprops": line}
         axes.annotate(label, **at, fontsize=SMALLEST, ha=_SIDES[_sign(place[0])], va="center", zorder=4)
 
@@ -268,6 +270,11 @@ def _free_place(
     is_outside = (boxes[:, :2] < inside[:2]).any(axis=1) | (boxes[:, 2:] > inside[2:]).any(axis=1)
     best = int(np.argmin(covered + 1e9 * is_outside))
     return tuple(_PLACES[best].tolist()), boxes[best]
+
+
+def _distance(point: Sequence[float], box: Box) -> float:
+    """From ``point`` to the nearest part of ``box``, in pixels."""
+    return math.hypot(*(max(box[i] - point[i], 0, point[i] - box[i + 2]) for i in range(2)))
 
 
 def _sign(number: float) -> int:
