@@ -52,6 +52,8 @@ class PageFigures:
         self._path = material.store.root / "index" / "figures.json"
         self._key = _key(material, records)
         self._kept = self._read()
+        if not self._kept:
+            import madbench.analysis.figures.kinds  # noqa: F401 - for all processes: it takes a second
         self.tasks = {} if self._kept else {name: functools.partial(_draw, name, material) for name in reversed(CAPTIONS)}
         """The SVG of each kind to be drawn, or nothing and why, by name; the slowest kind first."""
 
@@ -79,7 +81,7 @@ class PageFigures:
 
 def _draw(name: str, material: Material) -> tuple[str, str]:
     from madbench.analysis.figures.files import svg
-    from madbench.analysis.figures.kinds import KINDS  # which takes a second to import
+    from madbench.analysis.figures.kinds import KINDS
 
     kind = KINDS[name]
     try:
