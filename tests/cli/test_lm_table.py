@@ -100,6 +100,7 @@ def test_a_choice_that_fits_nothing_lists_what_there_is(fill, refuse):
         (["--thresholds", ""], "--thresholds '': expected losses such as 2.0,1.9"),
         (["--thresholds", "2,2.0"], "give each once"),
         (["--thresholds", "0"], "threshold 0: expected a loss above 0"),
+        (["--sort", "loss_l6"], "--sort 'loss_l6': no such column; did you mean 'loss_l5'?"),
         (["--json", "-f", "csv"], "--json has no effect with --format csv"),
         (["--preset", "tinny"], "preset 'tinny': no such preset or file; did you mean 'tiny'?"),
         (["trainin.steps=1"], "override 'trainin.steps': unknown key; did you mean 'training.steps'?"),
@@ -128,6 +129,12 @@ def test_thresholds_are_those_given(fill, shown, invoke):
     fill("S", [3.0, 2.0, 1.95])
     assert "to 2.5  to 1.97" in invoke(table, "--thresholds", "2.5,1.97", columns=160).stdout
     assert shown("--thresholds", "2.5,1.97")[0][4:6] == ["2†", "3†"]
+
+
+def test_rows_are_sorted_by_a_column_the_best_first(fill, shown):
+    for label, loss in (("S", 2.5), ("R", 2.0), ("G", 2.2)):
+        fill(label, [loss])
+    assert [row[0] for row in shown("--sort", "loss_l5")] == ["R", "G", "S"]
 
 
 def test_every_format_says_the_same(fill, invoke):

@@ -27,6 +27,13 @@ def table(
         str | None,
         typer.Option(help="Losses x of the columns 'to x', such as 2.0,1.9; chosen from the curves by default."),
     ] = None,
+    sort: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMN",
+            help="Best row first: loss_l5, validation_loss, steps_to_X, budget_ratio or n; label is their order.",
+        ),
+    ] = "label",
     results: ResultsOption = RESULTS,
     format: FormatOption = Format.terminal,
     as_json: JsonOption = False,
@@ -40,6 +47,7 @@ def table(
 
       madbench lm table
       madbench lm table S-p G-cg-q-12o --thresholds 2.0,1.9,1.8
+      madbench lm table --sort loss_l5
       madbench lm table --preset gpt2 --corpus openwebtext --format latex > lm.tex
     """
     from madbench.analysis.language_table import language_table
@@ -47,7 +55,7 @@ def table(
     format = print_format(format, as_json)
     losses = None if thresholds is None else _parse(thresholds)
     runs, labels = select_runs(results, words, protocol, corpus, preset, budget)
-    print_text_table(language_table(runs, labels, losses), format)
+    print_text_table(language_table(runs, labels, losses).sorted_by(sort), format)
 
 
 def _parse(text: str) -> list[float]:
