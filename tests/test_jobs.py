@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from madbench.errors import ConfigError
 from madbench.jobs import Job, ModelConfig, TrainingConfig, content_id
+from madbench.language_jobs import LanguageJob
 
 JOB = Job("G-cg-q-12o", "compression", {"vocab_size": 16, "seq_len": 32, "frac_noise": 0.2})
 
@@ -144,11 +145,12 @@ def test_a_foreign_key_in_a_job_is_an_error():
         Job.from_dict({**JOB.to_dict(), "sead": 1})
 
 
-@given(job=jobs, label=st.text(max_size=3), seed=st.integers(0, 9))
+@given(job=jobs | st.just(LanguageJob("S", "c0ffee", 64)), label=st.text(max_size=3), seed=st.integers(0, 9))
 def test_a_copy_is_the_job_with_its_label_and_seed_in_place(job, label, seed):
     plain = dataclasses.replace(job, label=label, seed=seed)
     copy = job.copy(label, seed)
     assert copy == plain and copy.id == plain.id == content_id(plain.to_dict())
+    assert job.copy(label, seed, id=plain.id) == plain
 
 
 @given(job=jobs)
