@@ -160,7 +160,10 @@ def _distinct(values: list[Any]) -> tuple[list[Any], list[int]]:
 
 def _short_each(values: Sequence[float | None]) -> list[float | str | None]:
     """:func:`_short` of many values, None of None."""
-    shorts = zip(_rounded(values, DIGITS).tolist(), values)
+    rounded = _rounded(values, DIGITS)
+    if np.isfinite(rounded).all():
+        return rounded.tolist()
+    shorts = zip(rounded.tolist(), values)
     return [short if math.isfinite(short) else value if value is None else _short(value) for short, value in shorts]
 
 
