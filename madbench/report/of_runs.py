@@ -41,13 +41,13 @@ def of_runs(stored: Stored) -> OfRuns:
     with no_collector():
         runs = reported(stored)
         columns = run_columns(runs)
-        texts, of_run = _settings(runs)
+        settings, setting_of = _settings(runs)
         data = {
             "count": len(runs),
             "runs": columns,
             "titles": TITLES,
-            "settings": texts,
-            "settingOf": of_run,
+            "settings": settings,
+            "settingOf": setting_of,
             "explanations": explanations(dict.fromkeys(run.job.label for run in runs)),
             "folder": str(stored.folder),
         }
@@ -108,7 +108,9 @@ def _settings(runs: Sequence[ReportedRun]) -> tuple[list[str], list[int]]:
     keys: dict[int, tuple[str, str]] = {}
     for run in runs:
         setting = getattr(run.job, "setting", {})
-        key = keys.setdefault(id(setting), (run.job.task, repr(setting)))
+        if id(setting) not in keys:
+            keys[id(setting)] = (run.job.task, repr(setting))
+        key = keys[id(setting)]
         if key not in indices:
             indices[key] = len(settings)
             settings.append((run.job.task, setting))
