@@ -12,22 +12,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stored_samples import RECORD, make_job
 
 from madbench import run_format
-from madbench.jobs import Job, Record
+from madbench.jobs import Record
 from madbench.run_format import encode
 from madbench.runs import DamagedRunError, Store
-
-RECORD = Record(
-    "finished",
-    metrics={"test_accuracy": 0.75, "test_loss": 0.1},
-    curve=[{"epoch": 1, "train_loss": 2.5}, {"epoch": 2, "train_loss": 1.25, "validation_loss": 3.0}],
-    details={"ranks": {"qk_rank": 8}, "device": "cpu"},
-)
-
-
-def make_job(seed: int = 0) -> Job:
-    return Job("G-cg-q-12o", "compression", {"vocab_size": 16, "seq_len": 32}, seed=seed)
 
 
 @pytest.fixture
