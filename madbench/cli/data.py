@@ -104,25 +104,14 @@ def _all_tasks() -> tuple[str, ...]:
 
 def _settings(task: str, profile: Profile, overrides: list[str]) -> list[TaskSetting]:
     """The profile's settings of ``task``; overrides change its first one, and leave only that."""
-    import yaml
-
-    from madbench.errors import ConfigError
+    from madbench.sweeps.overrides import settings_of
     from madbench.sweeps.plan import task_settings
     from madbench.tasks import make_setting
 
     settings = task_settings(task, profile)
     if not overrides:
         return [make_setting(task, setting, f"setting of {task}") for setting in settings]
-    changes = {}
-    for override in overrides:
-        key, _, text = override.partition("=")
-        if key in changes:
-            raise ConfigError(f"override {override!r}: {key!r} is given twice; only one value can hold")
-        try:
-            changes[key] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise ConfigError(f"override {override!r}: {text!r} is not a value") from None
-    return [make_setting(task, {**settings[0], **changes}, f"setting of {task}")]
+    return [make_setting(task, {**settings[0], **settings_of(overrides)}, f"setting of {task}")]
 
 
 def _list(console: Console, settings: dict[str, list[TaskSetting]], as_json: bool) -> None:

@@ -7,9 +7,9 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from source_samples import error_of, only
 
 from madbench.errors import ConfigError
-from madbench.text.sources import Source, find_sources
 
 DOCUMENTS = [f"document {i} é\n" + hashlib.sha256(bytes([i])).hexdigest() for i in range(200)]
 
@@ -35,17 +35,6 @@ def write(path: Path, documents: list[str] = DOCUMENTS) -> Path:
         pack = {".gz": gzip.compress, ".zst": zstd}.get(path.suffix, bytes)
         path.write_bytes(pack(lines_of(documents)))
     return path
-
-
-def only(path: Path | str, key: str = "text") -> Source:
-    (source,) = find_sources([str(path)], key)
-    return source
-
-
-def error_of(path: Path | str, key: str = "text") -> str:
-    with pytest.raises(ConfigError) as caught:
-        list(only(path, key).documents())
-    return str(caught.value)
 
 
 FORMATS = ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"]

@@ -1,24 +1,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from source_samples import error_of, only
 
-from madbench.errors import ConfigError, MissingExtraError
-from madbench.text.sources import Source, find_sources
-
-
-def only(path: Path | str, key: str = "text") -> Source:
-    (source,) = find_sources([str(path)], key)
-    return source
-
-
-def error_of(path: Path | str, key: str = "text") -> str:
-    with pytest.raises(ConfigError) as caught:
-        list(only(path, key).documents())
-    return str(caught.value)
+from madbench.errors import MissingExtraError
 
 
 @pytest.fixture
