@@ -152,13 +152,14 @@ class Store:
         return records
 
     @contextmanager
-    def claim(self, job: JobBase, afresh: bool = False) -> Iterator[Path]:
+    def claim(self, job: JobBase, afresh: bool = False, is_shared: bool = False) -> Iterator[Path]:
         """Makes this process the only one at work on ``job``; gives its work folder, with any earlier checkpoint.
 
-        With ``afresh`` the folder is emptied first. Raises ``StoreBusyError`` where another process, or another claim
-        of this one, has it.
+        With ``afresh`` the folder is emptied first. With ``is_shared`` a worker that was started under an earlier claim
+        may be writing in it still, so that files it has begun are left. Raises ``StoreBusyError`` where another
+        process, or another claim of this one, has it.
         """
-        with self._claim(job.id) as work:
+        with self._claim(job.id, is_shared) as work:
             if afresh:
                 with explain_os_errors(work):
                     _remove_content(work)
@@ -216,14 +217,14 @@ class Store:
             return RunFiles.read(folder)
 
     @contextmanager
-    def _claim(self, job_id: str) -> Iterator[Path]:
+    def _claim(self, job_id: str, is_shared: bool = False) -> Iterator[Path]:
         work = self._work / job_id
         with explain_os_errors(work):
             lock = _lock(work)
         self._claimed.add(job_id)
         try:
             with explain_os_errors(work):
-                for leftover in work.glob("*.tmp"):
+                for leftover in () if is_shared else work.glob("*.tmp"):
                     remove(leftover)
             yield work
         finally:

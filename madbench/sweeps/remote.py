@@ -166,7 +166,7 @@ class _Driver:
     def claim(self, job: JobBase, backend: Backend) -> Task | None:
         claim = ExitStack()
         try:
-            work = claim.enter_context(self.store.claim(job, afresh=self.policy.redo)).absolute()
+            work = claim.enter_context(self.store.claim(job, self.policy.redo, backend.shares_folder)).absolute()
         except StoreBusyError:
             self.skip(job, "busy")
             return None

@@ -14,6 +14,7 @@ import pytest
 from madbench.errors import StoreError, TrainingError
 from madbench.sweeps import slurm_executor as module
 from madbench.sweeps.executor import Policy, Summary
+from madbench.sweeps.remote_worker import Assignment
 from madbench.sweeps.slurm_executor import NOTE, SlurmBackend, slurm_executor
 
 HERE = Path(__file__).parent
@@ -131,11 +132,19 @@ def test_a_preempted_job_is_queued_again_and_goes_on_from_its_checkpoint(fake, s
     assert first != second and first_steps[1] > 0
 
 
+KILLED_BEFORE_IT_NOTES_THE_JOBS = (
+    "import os, signal; from madbench.sweeps import slurm_executor as module\n"
+    "write = module._write\n"
+    "module._write = lambda path, **note: os.kill(os.getpid(), signal.SIGKILL) if 'slurm_job' in note else write(path, **note)\n"  # noqa: E501
+)
+
+
 @pytest.mark.slow
-def test_a_sweep_whose_driver_was_killed_takes_its_slurm_jobs_over(fake, slurm, store, tmp_path):
+@pytest.mark.parametrize("preamble", ["", KILLED_BEFORE_IT_NOTES_THE_JOBS], ids=["later", "before it notes the jobs"])
+def test_a_sweep_whose_driver_was_killed_takes_its_slurm_jobs_over(fake, slurm, store, tmp_path, preamble):
     pids = tmp_path / "pids"
     program = (
-        "import fake_sweep as fake; from madbench.runs import Store\n"
+        preamble + "import fake_sweep as fake; from madbench.runs import Store\n"
         "from madbench.sweeps.slurm_executor import slurm_executor\n"
         f"jobs = [fake.make_job(s, steps=150 + 200 * s, pause=0.02, pids={str(pids)!r}) for s in range(2)]\n"
         f"slurm_executor()(jobs, Store.open({str(store.root)!r}), fake.train)\n"
@@ -190,6 +199,31 @@ def test_jobs_run_as_processes_of_this_machine_for_a_trial(fake, store):
 
 def test_a_note_that_is_nonsense_is_passed_over(slurm, tmp_path):
     backend = SlurmBackend(tmp_path / "slurm", **slurm_executor().keywords)
-    for content in ("{", "[]", json.dumps({"job": 3})):
+    for content in ("{", "[]", json.dumps({"job": 3}), json.dumps({"ticket": "a"})):
         (tmp_path / NOTE).write_text(content)
         assert not backend._take_over(type("Task", (), {"work": tmp_path}))
+
+
+@pytest.fixture
+def call(fake, monkeypatch, tmp_path):
+    """What a Slurm job runs, with the ticket ``mine``, in this process."""
+    for name, value in {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "7"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(module, "TICKET_SECONDS", 0)
+    monkeypatch.setattr(module, "REPORT_SECONDS", 0)
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: module._write(tmp_path / NOTE, ticket="another's"))
+    assignment = Assignment(fake.make_job(0, steps=3, pause=1), fake.train, Policy(), tmp_path)
+    return module._Call(assignment.pack(), tmp_path, "mine", needs_gpu=False)
+
+
+@pytest.mark.parametrize("note", ["", '{"ticket": "another\'s", "slurm_job": "8"}'])
+def test_a_slurm_job_whose_ticket_is_gone_does_not_train(call, tmp_path, note):
+    (tmp_path / NOTE).write_text(note)
+    assert call().broken
+    assert [path.name for path in tmp_path.iterdir()] == [NOTE]
+
+
+def test_a_slurm_job_that_another_has_replaced_stops(call, tmp_path):
+    module._write(tmp_path / NOTE, ticket="mine")
+    assert call().broken.endswith("another Slurm job, which trains there now")
+    assert (tmp_path / "checkpoint").read_text().startswith("1 ")
