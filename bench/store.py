@@ -4,8 +4,8 @@
 
 The runs are those of the paper's 33 labels under the full profile, seed after seed, and a few hundred language models.
 Their numbers come from a known model: a task's own value, plus the effect of every factor that the label has, less what
-the setting's difficulty and a bad learning rate cost, plus noise of the seed and of the run. Files are those of the real
-writer, byte by byte; only their fsync is left out. ``--folder`` keeps the store and goes on where it was left.
+the setting's difficulty and a bad learning rate cost, plus noise of the seed and of the run. The real writer writes
+them; only its fsync is left out. ``--folder`` keeps the store and goes on where it was left.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -35,7 +36,7 @@ from madbench.experiment import prepare
 from madbench.jobs import Job, JobBase, Record
 from madbench.labels import Variant, expand, parse
 from madbench.language_jobs import LanguageJob, loss_l5
-from madbench.run_format import encode
+from madbench.runs import Store
 from madbench.sweeps.preset import load_preset
 from madbench.tasks import TASK_NAMES
 
@@ -79,18 +80,13 @@ def main() -> None:
 
 def write_store(folder: Path, count: int) -> int:
     """Makes ``folder`` a results folder of ``count`` synthetic runs, those that it lacks; how many it has then."""
-    runs = folder / "runs"
-    runs.mkdir(parents=True, exist_ok=True)
-    (folder / "work").mkdir(exist_ok=True)
-    stored = set(os.listdir(runs))
-    for job in synthetic_jobs(count):
-        if job.id not in stored:
-            temporary = folder / "work" / f"{job.id}.tmp"
-            temporary.mkdir(exist_ok=True)
-            for name, content in encode(job, synthetic_record(job)).items():
-                (temporary / name).write_bytes(content)
-            os.rename(temporary, runs / job.id)
-    return len(os.listdir(runs))
+    store = Store.open(folder)
+    stored = set(os.listdir(folder / "runs"))
+    with patch("os.fsync"):
+        for job in synthetic_jobs(count):
+            if job.id not in stored:
+                store.finish(job, synthetic_record(job))
+    return len(os.listdir(folder / "runs"))
 
 
 def synthetic_jobs(count: int) -> Iterator[JobBase]:

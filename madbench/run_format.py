@@ -12,6 +12,7 @@ import functools
 import hashlib
 import io
 import json
+import marshal
 import math
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,7 +22,7 @@ from typing import Any, get_args
 
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors
-from madbench.jobs import NAMELESS, SCHEMA, Job, JobBase, Record, Status, content_id
+from madbench.jobs import NAMELESS, SCHEMA, Job, JobBase, Record, Status
 from madbench.language_jobs import TASK, LanguageJob
 
 NAMES = ("job.json", "record.json", "curve.csv")
@@ -49,10 +50,10 @@ def encode(job: JobBase, record: Record) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The verified content of a run folder, not yet made into values."""
+    """The verified content of a run folder, of which the record is not yet made into values."""
 
     folder: Path
-    job: dict[str, Any]
+    job: JobBase
     record: dict[str, Any]
     curve: bytes
 
@@ -67,11 +68,12 @@ class RunFiles:
                 job_file, record_file, curve_file = (_bytes(f"{folder}/{name}") for name in NAMES)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
                 raise DamagedRunError(f"{error.filename}: missing or not a file") from error
-        job = _load(f"{folder}/job.json", job_file)
-        schema = job.pop("schema", None)
+        fields = _load(f"{folder}/job.json", job_file)
+        schema = fields.pop("schema", None)
         if schema != SCHEMA:
             raise DamagedRunError(f"{folder}: of protocol version {schema!r}; this madbench has version {SCHEMA}")
-        if content_id(job) != folder.name:
+        job = _job(fields, f"{folder}/job.json")
+        if job.id != folder.name:
             raise DamagedRunError(f"{folder}: job.json is not the job of this id")
         record = _load(f"{folder}/record.json", record_file)
         if record.pop("checksum", None) != _checksum(job_file, record, curve_file):
@@ -80,33 +82,34 @@ class RunFiles:
             raise DamagedRunError(f"{folder}: unknown status {record.get('status')!r}")
         return cls(folder, job, record, curve_file)
 
-    def _job(self) -> JobBase:
-        if type(self.job.get("label")) is str and type(self.job.get("seed")) is int:
-            with suppress(ConfigError):  # which is to name this file
-                return _nameless(json.dumps(self.job | NAMELESS)).copy(self.job["label"], self.job["seed"], self.folder.name)
-        return _from_dict(self.job, f"{self.folder}/job.json")
-
     def decode(self, with_curve: bool = True) -> tuple[JobBase, Record]:
         """The values. Without ``with_curve`` the record's curve is empty. Raises ``DamagedRunError``."""
         try:
-            job = self._job()
             metrics = {k: float(v) if v in _NON_FINITE else v for k, v in self.record["metrics"].items()}
             curve = _decode_curve(self.curve) if with_curve else []
-            return job, Record(**{**self.record, "metrics": metrics, "curve": curve})
-        except ConfigError as error:
-            raise DamagedRunError(str(error)) from error
+            return self.job, Record(**{**self.record, "metrics": metrics, "curve": curve})
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DamagedRunError(f"{self.folder}: not a record: {error}") from error
 
 
+def _job(fields: dict[str, Any], where: str) -> JobBase:
+    try:
+        if type(fields.get("label")) is str and type(fields.get("seed")) is int:
+            with suppress(ConfigError):  # which is to name this file
+                return _nameless(marshal.dumps(fields | NAMELESS, 2)).copy(fields["label"], fields["seed"])
+        return _from_dict(fields, where)
+    except ConfigError as error:
+        raise DamagedRunError(str(error)) from error
+
+
 @functools.lru_cache(maxsize=4096)
-def _nameless(text: str) -> JobBase:
-    """What many jobs have in common: the one that ``text``, its JSON, would be without a label and with seed 0."""
-    return _from_dict(json.loads(text), "job.json")
+def _nameless(content: bytes) -> JobBase:
+    """What many jobs have in common: the one of these fields, without a label and with seed 0."""
+    return _from_dict(marshal.loads(content), "job.json")
 
 
-def _from_dict(job: dict[str, Any], where: str) -> JobBase:
-    return (LanguageJob if job.get("task") == TASK else Job).from_dict(job, where)
+def _from_dict(fields: dict[str, Any], where: str) -> JobBase:
+    return (LanguageJob if fields.get("task") == TASK else Job).from_dict(fields, where)
 
 
 def _bytes(path: str) -> bytes:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -130,7 +131,7 @@ class Store:
     def _readable(self, with_curves: bool) -> Iterator[tuple[str, tuple[JobBase, Record]]]:
         self.problems = []
         names = self._listed()
-        tries = ((name, self._try(name)) for name in names) if with_curves else self._without_curves(names)
+        tries = ((name, self._try(name, with_curve=True)) for name in names) if with_curves else self._without_curves(names)
         for name, found in tries:
             if isinstance(found, tuple):
                 yield name, found
@@ -178,6 +179,7 @@ class Store:
                 return self.finish(job, record, replace)
         if (replace and record.status != "failed") or not self.has(job):
             self._install(job.id, encode(job, record))
+            RunIndex(self.root).append(job.id, self._try)
             if record.status == "failed":
                 return
         with explain_os_errors(self._work / job.id):
@@ -195,7 +197,7 @@ class Store:
         except DamagedRunError:
             return None
 
-    def _try(self, name: str, with_curve: bool = True) -> Found:
+    def _try(self, name: str, with_curve: bool = False) -> Found:
         try:
             return self._files(name).decode(with_curve)
         except StoreError as error:
@@ -203,7 +205,7 @@ class Store:
 
     def _without_curves(self, names: Sequence[str]) -> Iterator[tuple[str, Found]]:
         """The names with what there is, from the index as far as that holds."""
-        return RunIndex(self.root).look_up(names, lambda name: self._try(name, with_curve=False), self.track)
+        return RunIndex(self.root).look_up(names, self._try, self.track)
 
     def _read(self, job_id: str, with_curve: bool) -> Run:
         files = self._files(job_id)
@@ -247,6 +249,7 @@ class Store:
                     with open(staged / name, "xb") as file:
                         file.write(content)
                         file.flush()
+                        os.utime(file.fileno(), ns=(now := time.time_ns(), now))  # see RunIndex.append
                         os.fsync(file.fileno())
                 kept = self._work / job_id / KEEP
                 for path in kept.iterdir() if kept.is_dir() else ():

@@ -19,8 +19,8 @@ def make_job(seed: int = 0) -> Job:
 
 
 def tree(store: Store) -> list[str]:
-    """Every file and empty folder of the store."""
-    paths = sorted(store.root.rglob("*"))
+    """Every file and empty folder of the store, but for its cache."""
+    paths = sorted(path for path in store.root.rglob("*") if "index" not in path.parts)
     return [str(path.relative_to(store.root)) for path in paths if path.is_file() or not any(path.iterdir())]
 
 

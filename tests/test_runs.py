@@ -175,7 +175,8 @@ def test_opening_for_reading_needs_a_results_folder_and_writes_nothing(tmp_path)
         Store.open(tmp_path, create=False)
     assert list(tmp_path.iterdir()) == []
     Store.open(tmp_path).finish(make_job(), RECORD)
-    shutil.rmtree(tmp_path / "work")
+    for name in ("work", "index"):
+        shutil.rmtree(tmp_path / name)
     assert len(list(Store.open(tmp_path, create=False).runs())) == 1
     assert os.listdir(tmp_path) == ["runs"]
 
