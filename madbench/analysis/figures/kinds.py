@@ -20,7 +20,7 @@ from madbench.analysis.figures.loss_curves import loss_curve_figure
 from madbench.analysis.figures.mad import mad_figure, mad_frame
 from madbench.analysis.figures.material import Material
 from madbench.analysis.frames import NothingToDrawError
-from madbench.analysis.loss_curves import loss_curves, run_losses
+from madbench.analysis.loss_curves import loss_curves
 from madbench.analysis.scores import collect
 from madbench.experiment import Experiment, protocol_sentences
 from madbench.jobs import Job
@@ -79,7 +79,7 @@ def _loss(material: Material) -> pd.DataFrame:
 
 def _effects(material: Material) -> pd.DataFrame:
     cells = material.cells if material.experiment else None
-    losses = run_losses(material.language_runs, ()) if material.language_runs else None
+    losses = material.language_losses if material.language_runs else None
     table = attribution_table(cells, losses)
     if not table.effects:
         raise NothingToDrawError("no two labels with a finished task and seed in common differ in exactly one factor")
