@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,7 +24,7 @@ from madbench.analysis.figures.style import (
     style,
 )
 from madbench.analysis.scores import setting_scores
-from madbench.analysis.statistics import mean_interval
+from madbench.analysis.statistics import half_width
 from madbench.tasks import TASK_NAMES
 
 TYPES = dict.fromkeys(("protocol", "task", "variable"), str) | {"value": float, "label": str}
@@ -57,26 +56,29 @@ def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
     whole = chosen[chosen.done == chosen.expected]
     places = {label: i for i, label in enumerate(collected.label.unique())}
     settings = {text: json.loads(text) for text in chosen.setting.unique()}
-    rows: list[dict[str, Any]] = []
-    accuracies_of: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = {}
-    for one in whole.itertuples():
-        of_task = accuracies_of.setdefault(one.task, {})
-        of_task.setdefault((one.label, one.setting), []).append((one.accuracy, one.ceiling))
+    means = whole.groupby(["task", "label", "setting"], sort=False, as_index=False).agg(
+        accuracy=("accuracy", "mean"),
+        spread=("accuracy", "std"),
+        ceiling=("ceiling", "mean"),
+        n=("accuracy", "size"),
+        known=("accuracy", "count"),
+    )
+    of_task: dict[str, list[Any]] = {}
+    for mean in means[means.n == means.known].itertuples():
+        of_task.setdefault(mean.task, []).append(mean)
     baselines = collected.groupby("task").setting.first()
-    for task in (name for name in TASK_NAMES if name in accuracies_of):
-        of_task = accuracies_of[task]
+    rows: list[tuple[Any, ...]] = []
+    for task in (name for name in TASK_NAMES if name in of_task):
         baseline = settings[baselines[task]]
-        changes = {text: _change(settings[text], baseline) for text in dict.fromkeys(text for _, text in of_task)}
+        texts = whole.setting[whole.task == task].unique()
+        changes = {text: _change(settings[text], baseline) for text in texts}
         for variable in dict.fromkeys(name for change in changes.values() if len(change) == 1 for name in change):
             values = {text: settings[text][variable] for text, change in changes.items() if set(change) <= {variable}}
-            found = {key: of_setting for key, of_setting in of_task.items() if key[1] in values}
-            for label, text in sorted(found, key=lambda key: (places[key[0]], values[key[1]])):
-                accuracies, ceilings = np.transpose(found[label, text])
-                if not np.isnan(accuracies).any():
-                    numbers = dict(zip(("accuracy", "low", "high"), mean_interval(accuracies)))
-                    numbers |= {"ceiling": ceilings.mean(), "n": len(accuracies)}
-                    base = {"protocol": protocol, "task": task, "variable": variable, "value": values[text]}
-                    rows.append(base | {"label": label} | numbers)
+            found = [mean for mean in of_task[task] if mean.setting in values]
+            for mean in sorted(found, key=lambda mean: (places[mean.label], values[mean.setting])):
+                half = half_width(mean.spread, mean.n, mean.n - 1)
+                numbers = mean.accuracy, mean.accuracy - half, mean.accuracy + half, mean.ceiling, mean.n
+                rows.append((protocol, task, variable, values[mean.setting], mean.label, *numbers))
     frame = pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
     varied = frame.groupby(["task", "variable"]).value.transform("nunique") > 1
     return frame[varied].reset_index(drop=True)

@@ -26,7 +26,6 @@ from madbench.experiment import Experiment, protocol_sentences
 from madbench.jobs import Job
 from madbench.runs import Store
 from madbench.tasks import make_setting
-from madbench.tasks.chance import chance
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,8 @@ def _mad(material: Material) -> pd.DataFrame:
     settings = material.collected[["task", "setting"]].drop_duplicates()
     chances: dict[str, list[float]] = {}
     for task, setting in sorted(zip(settings.task, settings.setting)):
-        made_setting = make_setting(task, json.loads(setting), f"setting of {task}")
-        chances.setdefault(task, []).append(100 * chance(task, made_setting))
+        num_answers = make_setting(task, json.loads(setting), f"setting of {task}").num_answers
+        chances.setdefault(task, []).append(100 / num_answers)
     means = {task: sum(of_task) / len(of_task) for task, of_task in chances.items()}
     is_comparable = made.profile.comparable_with_paper
     sentences = material.mad_sentences
