@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from madbench.analysis.figures.highlights import Highlights
 from madbench.analysis.figures.layout import ENTRY, Legend, Panels, new_figure, set_x_label, set_y_label, widest
-from madbench.analysis.figures.marks import add_grey_lines, add_line_marks, add_lines, add_ticks
+from madbench.analysis.figures.marks import add_grey_lines, add_line_marks, add_lines, add_ticks, joined
 from madbench.analysis.figures.style import (
     GREY,
     PERCENTS,
@@ -134,8 +134,11 @@ def _draw(axes: Axes, panel: _Panel, shown: Highlights) -> None:
         axes.plot(values, ceilings, color=GREY, linewidth=1, linestyle=(0, (6, 2)))
     coloured = {label: of_label for label, of_label in panel.items() if label in shown.styles}
     rows = [row for of_label in coloured.values() for row in of_label.values()]
-    bars = [[(row.value, row.low), (row.value, row.high)] for row in rows]
-    add_lines(axes, bars, [{"color": shown.color(row.label), "linewidth": 1, "alpha": 0.6} for row in rows])
+    bars = [
+        joined([[(row.value, row.low), (row.value, row.high)] for row in of_label.values()])
+        for of_label in coloured.values()
+    ]
+    add_lines(axes, bars, [{"color": shown.color(label), "linewidth": 1, "alpha": 0.6} for label in coloured])
     lines = {
         label: [(value, of_label[value].accuracy if value in of_label else math.nan) for value in values]
         for label, of_label in panel.items()

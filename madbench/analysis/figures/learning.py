@@ -67,17 +67,23 @@ def learning_frame(collected: pd.DataFrame, read: Callable[[str], Run], protocol
     chosen = chosen_runs(of_baseline).set_index(keys).id
     diverged = of_baseline[of_baseline.status == "diverged"].drop_duplicates(keys).set_index(keys).id
     in_order = pd.MultiIndex.from_frame(of_baseline[keys].drop_duplicates())
+    runs: list[tuple[Any, ...]] = []
     rows: list[tuple[Any, ...]] = []
+    evaluations: list[int] = []  # of each run
     for (label, task, seed), run_id in chosen.combine_first(diverged).reindex(in_order).dropna().items():
         run = read(run_id)
-        base = protocol, task, label, seed, run_id, run.record.status
+        before = len(rows)
         for row in run.record.curve:
             for split, (loss, accuracy) in _EVALUATIONS.items():
                 if loss in row:
-                    numbers = 100 * row[accuracy], row[loss], row["train_loss"]
-                    rows.append((*base, split, row["epoch"], row["step"], *numbers))
+                    rows.append((split, row["epoch"], row["step"], 100 * row[accuracy], row[loss], row["train_loss"]))
                     break
-    return pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
+        runs.append((protocol, task, label, seed, run_id, run.record.status))
+        evaluations.append(len(rows) - before)
+    names = [*TYPES]
+    of_run = pd.DataFrame(runs, columns=names[:6]).iloc[np.repeat(np.arange(len(runs)), evaluations)]
+    of_row = pd.DataFrame(rows, columns=names[6:], index=of_run.index)
+    return pd.concat([of_run, of_row], axis=1).reset_index(drop=True).astype(TYPES)
 
 
 def learning_figure(
