@@ -161,12 +161,15 @@ class _Curves(NamedTuple):
 
 def _draw(axes: Axes, curves: _Curves, shown: Highlights) -> None:
     """One task."""
-    diverged = [(shown.color(label), curve) for label, seeds in curves.diverged.items() for curve in seeds.values()]
-    add_lines(axes, [curve for _, curve in diverged], [{"color": color, "linewidth": 0.8} for color, _ in diverged])
-    crosses = [{"color": color, "marker": "x", "markersize": 6} for color, _ in diverged]
+    diverged = [(label, curve) for label, seeds in curves.diverged.items() for curve in seeds.values()]
+    grey = [curve for label, curve in diverged if label not in shown.styles]
+    coloured = [(label, curve) for label, curve in diverged if label in shown.styles]
+    thin = [{"color": shown.color(label), "linewidth": 0.8} for label, _ in coloured]
+    add_lines(axes, [curve for _, curve in coloured], thin)
+    crosses = [{"color": shown.color(label), "marker": "x", "markersize": 6} for label, _ in diverged]
     add_marks(axes, [curve[-1] for _, curve in diverged], crosses)
 
-    lines, ends, bands, grey = {}, [], {}, []
+    lines, ends, bands = {}, [], {}
     for label, seeds in curves.finished.items():
         steps = np.unique(np.concatenate([curve[:, 0] for curve in seeds.values()]))
         values = np.array([_kept(curve, steps) for curve in seeds.values()])

@@ -109,9 +109,13 @@ def _draw(axes: Axes, runs: Mapping[str, list[_Curve]], loss: int, window: int, 
         thin = {"color": color, "linewidth": 0.7, "alpha": 0.5}
         for run in of_label:
             if not run.is_finished and run.rows:
-                lines.append(np.array([(row[1], row[loss]) for row in run.rows]))
-                looks.append(thin)
-                crosses.append(lines[-1][-1])
+                curve = np.array([(row[1], row[loss]) for row in run.rows])
+                if label in shown.styles:
+                    lines.append(curve)
+                    looks.append(thin)
+                else:
+                    grey.append(curve)
+                crosses.append(curve[-1])
                 crossed.append({"color": color, "marker": "x", "markersize": 6})
         finished = [run for run in of_label if run.is_finished]
         if not finished:
