@@ -89,7 +89,11 @@ def difficulty_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | No
     panels: dict[tuple[str, str], _Panel] = {}
     for row in frame.itertuples():
         panels.setdefault((row.task, row.variable), {}).setdefault(row.label, {})[row.value] = row
-    means = {label: [_mean(panel, label) for panel in panels.values()] for label in frame.label.unique()}
+    whole = {key: len({value for of_label in panel.values() for value in of_label}) for key, panel in panels.items()}
+    means = {
+        label: [_mean(panel.get(label, {}), whole[key]) for key, panel in panels.items()]
+        for label in frame.label.unique()
+    }
     shown = Highlights.of(means, styles)
     entries = shown.entries()
     tasks = [task for task in TITLES if task in {task for task, _ in panels}]
@@ -118,11 +122,9 @@ _Panel = dict[str, dict[float, Any]]
 """The rows of a variable of a task, by label and value."""
 
 
-def _mean(panel: _Panel, label: str) -> float:
-    """The mean accuracy of ``label``; NaN where it lacks one."""
-    rows = panel.get(label, {}).values()
-    is_whole = len(rows) == len({value for of_label in panel.values() for value in of_label})
-    return sum(row.accuracy for row in rows) / len(rows) if is_whole else math.nan
+def _mean(rows: Mapping[float, Any], count: int) -> float:
+    """The mean accuracy of a label in a panel; NaN where it lacks one of ``count``."""
+    return sum(row.accuracy for row in rows.values()) / count if len(rows) == count else math.nan
 
 
 def _draw(axes: Axes, panel: _Panel, shown: Highlights) -> None:

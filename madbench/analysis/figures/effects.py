@@ -66,9 +66,9 @@ def effects_figure(frame: pd.DataFrame) -> Figure:
         panels = Panels(lines, 1.54, 0.24 * (max(places.values()) + 1.2), widest(places), x_lines=x_lines)
         legend = Legend(_entries(frame), is_below=True)
         figure, drawn = new_figure("effects", "What each factor is worth", notes, panels, legend, least_width=6.0)
-        rows: dict[str, list[Any]] = {quantity: [] for quantity in quantities}
+        rows: dict[str, list[Any]] = {}
         for row in frame.itertuples():
-            rows[row.quantity].append(row)
+            rows.setdefault(row.quantity, []).append(row)
         reach = _reach([row for quantity, of_it in rows.items() if quantity != LOSS for row in of_it])
         for axes, quantity in zip(drawn, quantities):
             of_it = rows[quantity]

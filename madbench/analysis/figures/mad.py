@@ -100,9 +100,9 @@ def mad_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | None = No
         panels = Panels(lines, 1.63, row * (len(labels) + 0.2), widest(labels), x_lines=x_lines)
         legend = Legend(_entries(frame), is_below=True)
         figure, drawn = new_figure("mad", "MAD: accuracy by task and label", notes, panels, legend, least_width=5.5)
-        rows: dict[str, dict[str, list[Any]]] = {task: {} for task in tasks}  # by task and mark
+        rows: dict[str, dict[str, list[Any]]] = {}  # by task and mark
         for row in frame.itertuples():
-            rows[row.task].setdefault(row.mark, []).append(row)
+            rows.setdefault(row.task, {}).setdefault(row.mark, []).append(row)
         for axes, task in zip(drawn, tasks):
             _draw(axes, rows[task], labels, styles)
             axes.set_title(TITLES[task], fontweight="bold" if task == MAD_AVERAGE else "normal")
