@@ -75,6 +75,8 @@ def plot(
     budget      accuracy and L5 against the parameters, with the Pareto front
     difficulty  accuracy against length, vocabulary, examples and noise
 
+    Of more than eight labels, learning, loss and difficulty show eight in colour, the best and S, the others in grey.
+
     [bold]Examples[/bold]
 
       madbench plot

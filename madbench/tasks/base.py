@@ -81,6 +81,11 @@ class TaskSetting(abc.ABC):
         """Positions of an input."""
         return self.seq_len
 
+    @property
+    @abc.abstractmethod
+    def num_answers(self) -> int:
+        """Ids that evaluation asks for: who guesses among them, knowing no more, is right once in so many times."""
+
     @abc.abstractmethod
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
         """``count`` examples drawn from ``rng``: inputs and targets, integers (count, input_len)."""

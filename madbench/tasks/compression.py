@@ -21,6 +21,10 @@ class Compression(TaskSetting):
         require(self.vocab_size >= 3, f"vocab_size must be at least 3 (two ids to tell apart), got {self.vocab_size}")
         require(self.seq_len >= 2, f"seq_len must be at least 2, got {self.seq_len}")
 
+    @property
+    def num_answers(self) -> int:
+        return self.vocab_size
+
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
         tokens = rng.integers(self.vocab_size - 1, size=(count, self.seq_len), dtype=np.int32)
         tokens[:, -1] = self.vocab_size - 1

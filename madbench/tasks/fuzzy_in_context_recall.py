@@ -62,13 +62,17 @@ class FuzzyInContextRecall(TaskSetting):
         """Ids that keys are made of, from 0 up; the value ids follow."""
         return (self.vocab_size - 1) // 2
 
+    @property
+    def num_answers(self) -> int:
+        return self.vocab_size - 1 - self.num_key_ids
+
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
         max_key, max_value = self.max_key_size, self.max_value_size
         shortest_pair = 1 + (1 if training else max_key)
         # Column 0 is the probe; the others suffice to fill a sequence with the shortest pairs.
         shape = (count, 1 + -(-self.seq_len // shortest_pair))
         keys = distinct_ids(rng, self.num_key_ids, shape, max_key)
-        values = distinct_ids(rng, self.vocab_size - 1 - self.num_key_ids, shape, max_value) + self.num_key_ids
+        values = distinct_ids(rng, self.num_answers, shape, max_value) + self.num_key_ids
         key_size = np.full(shape, max_key, np.int32)
         if training:
             key_size = rng.integers(1, max_key, size=shape, dtype=np.int32, endpoint=True)

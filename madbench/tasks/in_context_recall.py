@@ -36,6 +36,11 @@ class InContextRecall(TaskSetting):
     def input_len(self) -> int:
         return self.seq_len - 1
 
+    @property
+    def num_answers(self) -> int:
+        used = self.vocab_size - self.num_noise_ids
+        return used - used // 2
+
     def draw_noise(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """bool (count, T / 2): the pairs that are noise."""
         return np.zeros((count, self.seq_len // 2), bool)

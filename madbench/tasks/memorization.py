@@ -27,6 +27,10 @@ class Memorization(TaskSetting):
         even = self.seq_len >= 2 and self.seq_len % 2 == 0
         require(even, f"seq_len must be even and at least 2 (pairs of a key and the insert id), got {self.seq_len}")
 
+    @property
+    def num_answers(self) -> int:
+        return (self.vocab_size - 1) // 2
+
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
         value_of = values_of_keys(self.vocab_size)
         inputs = np.full((count, self.seq_len), self.vocab_size - 1, np.int32)

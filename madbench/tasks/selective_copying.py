@@ -29,6 +29,10 @@ class SelectiveCopying(TaskSetting):
         fits = self.seq_len >= 2 * n + 1
         require(fits, f"seq_len must be at least {2 * n + 1} for num_tokens_to_copy {n}, got {self.seq_len}")
 
+    @property
+    def num_answers(self) -> int:
+        return self.vocab_size - 2
+
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
         n = self.num_tokens_to_copy
         rows = np.arange(count)[:, None]

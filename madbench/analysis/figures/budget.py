@@ -241,15 +241,17 @@ def _name(axes: Axes, frame: pd.DataFrame, x: Cost, is_crowded: bool) -> None:
     taken = [(*point - 3.5 * scale, *point + 3.5 * scale) for point in points.values()]
     taken += [(*pair.min(axis=0) - scale, *pair.max(axis=0) + scale) for pair in ends]
     to_data = axes.transData.inverted().transform
+    leaders = []
     for label in sorted(points, key=lambda label: (-points[label][1], label)):
         size = figure.dpi * text_width(label), scale * SMALLEST * 1.2
         place, box = _free_place(points[label], size, scale, axes.bbox.extents, taken)
         taken.append(box)
         away = {other: _distance(point, box) for other, point in points.items()}
-        needs_line = math.hypot(*place) > 2 * _STEPS[0] or min(away.values()) < away[label]
-        line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3} if needs_line else None
-        at = {"xy": to_data(points[label]), "xytext": place, "textcoords": "offset points", "arrowprops": line}
+        if math.hypot(*place) > 2 * _STEPS[0] or min(away.values()) < away[label]:
+            leaders.append(to_data(_leader(points[label], box, 3 * scale)))
+        at = {"xy": to_data(points[label]), "xytext": place, "textcoords": "offset points"}
         axes.annotate(label, **at, fontsize=SMALLEST, ha=_SIDES[_sign(place[0])], va="center", zorder=4)
+    add_lines(axes, leaders, [{"color": GREY, "linewidth": 0.5}] * len(leaders), zorder=4)
 
 
 Box = Sequence[float]
@@ -270,6 +272,15 @@ def _free_place(
     is_outside = (boxes[:, :2] < inside[:2]).any(axis=1) | (boxes[:, 2:] > inside[2:]).any(axis=1)
     best = int(np.argmin(covered + 1e9 * is_outside))
     return tuple(_PLACES[best].tolist()), boxes[best]
+
+
+def _leader(point: Sequence[float], box: Box, gap: float) -> list[tuple[float, float]]:
+    """The line from the middle of ``box``, as far as it is outside, to ``gap`` pixels from ``point``."""
+    middle = [(box[i] + box[i + 2]) / 2 for i in range(2)]
+    way = [point[i] - middle[i] for i in range(2)]
+    inside = min((box[i + 2] - box[i]) / 2 / max(abs(way[i]), 1e-9) for i in range(2))
+    ends = min(inside, 1.0), 1 - gap / max(math.hypot(*way), gap)
+    return [(middle[0] + share * way[0], middle[1] + share * way[1]) for share in ends]
 
 
 def _distance(point: Sequence[float], box: Box) -> float:

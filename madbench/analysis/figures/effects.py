@@ -66,9 +66,12 @@ def effects_figure(frame: pd.DataFrame) -> Figure:
         panels = Panels(lines, 1.54, 0.24 * (max(places.values()) + 1.2), widest(places), x_lines=x_lines)
         legend = Legend(_entries(frame), is_below=True)
         figure, drawn = new_figure("effects", "What each factor is worth", notes, panels, legend, least_width=6.0)
-        reach = _reach(frame[frame.quantity != LOSS])
+        rows: dict[str, list[Any]] = {}
+        for row in frame.itertuples():
+            rows.setdefault(row.quantity, []).append(row)
+        reach = _reach([row for quantity, of_it in rows.items() if quantity != LOSS for row in of_it])
         for axes, quantity in zip(drawn, quantities):
-            of_it = frame[frame.quantity == quantity]
+            of_it = rows[quantity]
             limit = _reach(of_it) if quantity == LOSS else reach
             _draw(axes, of_it, places, limit)
             axes.set_title(TITLES[quantity], fontweight="bold" if quantity in (MAD_AVERAGE, LOSS) else "normal")
@@ -84,13 +87,12 @@ def effects_figure(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, frame: pd.DataFrame, places: dict[str, float], limit: float) -> None:
+def _draw(axes: Axes, rows: list[Any], places: dict[str, float], limit: float) -> None:
     """One quantity; an interval that goes beyond ``limit`` ends in an arrow there."""
     axes.axvline(0, color="black", linewidth=0.8)
-    pairs = frame[frame.kind == "pair"]
-    points = [(x, places[row] + 0.3) for row, x in zip(pairs.row, pairs.difference)]
+    points = [(one.difference, places[one.row] + 0.3) for one in rows if one.kind == "pair"]
     add_marks(axes, points, [_PAIR] * len(points))
-    estimates = list(frame[frame.kind != "pair"].itertuples())
+    estimates = [one for one in rows if one.kind != "pair"]
     lines, line_looks, arrows, arrow_looks = [], [], [], []
     for one in estimates:
         if math.isnan(one.low):
@@ -116,13 +118,13 @@ def _look(is_claimed: bool, has_interval: bool) -> dict[str, Any]:
     return {"marker": "s", "color": color, "markersize": 6, "markerfacecolor": color if is_claimed else "white"}
 
 
-def _reach(frame: pd.DataFrame) -> float:
+def _reach(rows: list[Any]) -> float:
     """Half of the width of an axis: all differences, and the intervals unless they are far longer."""
-    if frame.empty:
+    if not rows:
         return 1.0
-    differences = frame.difference.abs().max() or 1.0
-    ends = frame[frame.kind != "pair"][["low", "high"]].abs().max().max()
-    return float(1.1 * max(differences, min(2 * differences, 0.0 if math.isnan(ends) else ends)))
+    differences = max(abs(one.difference) for one in rows) or 1.0
+    ends = [abs(end) for one in rows if one.kind != "pair" for end in (one.low, one.high) if not math.isnan(end)]
+    return 1.1 * max(differences, min(2 * differences, max(ends, default=0.0)))
 
 
 def _entries(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:

@@ -20,13 +20,12 @@ from madbench.analysis.figures.loss_curves import loss_curve_figure
 from madbench.analysis.figures.mad import mad_figure, mad_frame
 from madbench.analysis.figures.material import Material
 from madbench.analysis.frames import NothingToDrawError
-from madbench.analysis.loss_curves import loss_curves, run_losses
+from madbench.analysis.loss_curves import loss_curves
 from madbench.analysis.scores import collect
 from madbench.experiment import Experiment, protocol_sentences
 from madbench.jobs import Job
 from madbench.runs import Store
 from madbench.tasks import make_setting
-from madbench.tasks.chance import chance
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,8 @@ def _mad(material: Material) -> pd.DataFrame:
     settings = material.collected[["task", "setting"]].drop_duplicates()
     chances: dict[str, list[float]] = {}
     for task, setting in sorted(zip(settings.task, settings.setting)):
-        made_setting = make_setting(task, json.loads(setting), f"setting of {task}")
-        chances.setdefault(task, []).append(100 * chance(task, made_setting))
+        num_answers = make_setting(task, json.loads(setting), f"setting of {task}").num_answers
+        chances.setdefault(task, []).append(100 / num_answers)
     means = {task: sum(of_task) / len(of_task) for task, of_task in chances.items()}
     is_comparable = made.profile.comparable_with_paper
     sentences = material.mad_sentences
@@ -79,7 +78,7 @@ def _loss(material: Material) -> pd.DataFrame:
 
 def _effects(material: Material) -> pd.DataFrame:
     cells = material.cells if material.experiment else None
-    losses = run_losses(material.language_runs, ()) if material.language_runs else None
+    losses = material.language_losses if material.language_runs else None
     table = attribution_table(cells, losses)
     if not table.effects:
         raise NothingToDrawError("no two labels with a finished task and seed in common differ in exactly one factor")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
+from madbench.analysis.figures.highlights import Highlights
 from madbench.analysis.figures.layout import (
     ENTRY,
     NUMBERS,
@@ -24,13 +24,11 @@ from madbench.analysis.figures.layout import (
     set_y_label,
     widest,
 )
-from madbench.analysis.figures.marks import add_bands, add_lines, add_marks, add_ticks, simplify_ticks
+from madbench.analysis.figures.marks import add_bands, add_grey_lines, add_lines, add_marks, add_ticks, simplify_ticks
 from madbench.analysis.figures.style import (
     PERCENTS,
     TITLES,
     LabelStyle,
-    label_entries,
-    label_styles,
     seeds_text,
     style,
 )
@@ -50,7 +48,6 @@ _EVALUATIONS = {  # by split, the names of loss and accuracy in a curve
     "test": ("test_loss", "test_batch_macro_accuracy"),
 }
 _AXES = {"accuracy": "accuracy, %", "loss": "loss, nats per target"}
-_MOST_BANDS = 8  # labels, beyond which bands hide each other
 
 
 def learning_frame(collected: pd.DataFrame, read: Callable[[str], Run], protocol: str) -> pd.DataFrame:
@@ -70,17 +67,23 @@ def learning_frame(collected: pd.DataFrame, read: Callable[[str], Run], protocol
     chosen = chosen_runs(of_baseline).set_index(keys).id
     diverged = of_baseline[of_baseline.status == "diverged"].drop_duplicates(keys).set_index(keys).id
     in_order = pd.MultiIndex.from_frame(of_baseline[keys].drop_duplicates())
+    runs: list[tuple[Any, ...]] = []
     rows: list[tuple[Any, ...]] = []
+    evaluations: list[int] = []  # of each run
     for (label, task, seed), run_id in chosen.combine_first(diverged).reindex(in_order).dropna().items():
         run = read(run_id)
-        base = protocol, task, label, seed, run_id, run.record.status
+        before = len(rows)
         for row in run.record.curve:
             for split, (loss, accuracy) in _EVALUATIONS.items():
                 if loss in row:
-                    numbers = 100 * row[accuracy], row[loss], row["train_loss"]
-                    rows.append((*base, split, row["epoch"], row["step"], *numbers))
+                    rows.append((split, row["epoch"], row["step"], 100 * row[accuracy], row[loss], row["train_loss"]))
                     break
-    return pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
+        runs.append((protocol, task, label, seed, run_id, run.record.status))
+        evaluations.append(len(rows) - before)
+    names = [*TYPES]
+    of_run = pd.DataFrame(runs, columns=names[:6]).iloc[np.repeat(np.arange(len(runs)), evaluations)]
+    of_row = pd.DataFrame(rows, columns=names[6:], index=of_run.index)
+    return pd.concat([of_run, of_row], axis=1).reset_index(drop=True).astype(TYPES)
 
 
 def learning_figure(
@@ -88,31 +91,34 @@ def learning_figure(
 ) -> Figure:
     """The figure of a :func:`learning_frame`: means over seeds, bands from the lowest to the highest one.
 
-    A run that stopped early keeps its last value. A diverged run is a thin line of its own that ends in a cross.
+    A run that stopped early keeps its last value. A diverged run is a thin line of its own that ends in a cross. Of more
+    than eight labels the best at the end are in colour.
+
     Raises ``NothingToDrawError`` where no run was evaluated.
     """
     frame = frame[np.isfinite(frame[y])]
     if frame.empty:
         raise NothingToDrawError("no run was evaluated even once: there is no curve to draw")
     labels = list(frame.label.unique())
-    styles = styles or label_styles(labels)
-    of_task = dict(list(frame.groupby("task")))
-    tasks = [task for task in TITLES if task in of_task]
-    notes = _notes(frame, y, len(labels))
+    curves = {task: _Curves.of(of_task, y) for task, of_task in frame.groupby("task")}
+    tasks = [task for task in TITLES if task in curves]
+    ends = {label: [curves[task].end(label) for task in tasks] for label in labels}
+    shown = Highlights.of(ends, styles, is_lower_better=y == "loss")
+    entries = shown.entries()
+    notes = _notes(frame, shown.notes("learning", f"{y} at the end, mean over tasks"))
     columns = min(3, len(tasks))
     lines = in_lines(len(tasks), columns)
     is_accuracy = y == "accuracy"
     percents = [*map(str, PERCENTS)]
     names = widest(percents) if is_accuracy else NUMBERS
     x_lines = [*[0] * (len(lines) - 1), 1]
-    height = max(1.75, ENTRY * -(-len(labels) // 2) / len(lines))  # for a legend in two columns
+    height = max(1.75, ENTRY * -(-len(entries) // 2) / len(lines))  # for a legend in two columns
     with style():
         panels = Panels(lines, 2.47, height, names, y_lines=1, x_lines=x_lines, is_y_shared=is_accuracy)
-        legend = Legend(label_entries(styles, labels))
         title = f"MAD: {frame.split.iloc[0]} {y} in training"
-        figure, drawn = new_figure("learning", title, notes, panels, legend)
+        figure, drawn = new_figure("learning", title, notes, panels, Legend(entries))
         for i, (axes, task) in enumerate(zip(drawn, tasks)):
-            _draw(axes, of_task[task], y, styles, len(labels) <= _MOST_BANDS)
+            _draw(axes, curves[task], shown)
             axes.set_title(TITLES[task])
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             axes.set_xlim(left=0)
@@ -132,48 +138,69 @@ def learning_figure(
     return figure
 
 
-def _draw(axes: Axes, frame: pd.DataFrame, y: Quantity, styles: Mapping[str, LabelStyle], has_bands: bool) -> None:
-    """One task."""
-    finished: dict[str, dict[int, dict[int, float]]] = {}  # by label, seed and step
-    diverged: dict[tuple[str, int], list[tuple[int, float]]] = {}
-    columns = (frame[name].tolist() for name in ("label", "seed", "status", "step", y))
-    for label, seed, status, step, value in zip(*columns):
-        if status == "finished":
-            finished.setdefault(label, {}).setdefault(seed, {})[step] = value
-        else:
-            diverged.setdefault((label, seed), []).append((step, value))
-    colors = [styles[label].color for label, _ in diverged]
-    add_lines(axes, [*diverged.values()], [{"color": color, "linewidth": 0.8} for color in colors])
-    crosses = [{"color": color, "marker": "x", "markersize": 6} for color in colors]
-    add_marks(axes, [curve[-1] for curve in diverged.values()], crosses)
+class _Curves(NamedTuple):
+    """Of a task, by label and seed: steps and values (n, 2)."""
 
-    lines, ends, bands, banded = [], [], [], []
-    for label, seeds in finished.items():
-        steps = sorted({step for values in seeds.values() for step in values})
-        values = np.array([_kept(seeds[seed], steps) for seed in sorted(seeds)])
-        lines.append(np.column_stack([steps, np.nanmean(values, axis=0)]))
-        ends.append(styles[label].mark(len(seeds) == 1))
-        if len(seeds) > 1 and has_bands:
-            bands.append(np.column_stack([steps, np.nanmin(values, axis=0), np.nanmax(values, axis=0)]))
-            banded.append(styles[label].color)
-    add_bands(axes, bands, banded)
-    add_lines(axes, lines, [styles[label].line for label in finished], clip_on=False)
-    add_marks(axes, [line[-1] for line in lines], ends)
+    finished: dict[str, dict[int, np.ndarray]]
+    diverged: dict[str, dict[int, np.ndarray]]
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, y: Quantity) -> _Curves:
+        found: tuple[dict, dict] = {}, {}
+        points = frame[["step", y]].to_numpy(float)
+        runs = frame.groupby(["status", "label", "seed"]).indices
+        for (status, label, seed), rows in sorted(runs.items(), key=lambda run: run[1][0]):
+            found[status != "finished"].setdefault(label, {})[seed] = points[rows]
+        return cls(*found)
+
+    def end(self, label: str) -> float:
+        """The mean of the last values; NaN where no run finished."""
+        ends = [curve[-1, 1] for curve in self.finished.get(label, {}).values()]
+        return float(np.mean(ends)) if ends else math.nan
+
+
+def _draw(axes: Axes, curves: _Curves, shown: Highlights) -> None:
+    """One task."""
+    diverged = [(label, curve) for label, seeds in curves.diverged.items() for curve in seeds.values()]
+    grey = [curve for label, curve in diverged if label not in shown.styles]
+    coloured = [(label, curve) for label, curve in diverged if label in shown.styles]
+    thin = [{"color": shown.color(label), "linewidth": 0.8} for label, _ in coloured]
+    add_lines(axes, [curve for _, curve in coloured], thin)
+    crosses = [{"color": shown.color(label), "marker": "x", "markersize": 6} for label, _ in diverged]
+    add_marks(axes, [curve[-1] for _, curve in diverged], crosses)
+
+    lines, ends, bands = {}, [], {}
+    for label, seeds in curves.finished.items():
+        steps = np.unique(np.concatenate([curve[:, 0] for curve in seeds.values()]))
+        values = np.array([_kept(curve, steps) for curve in seeds.values()])
+        line = np.column_stack([steps, np.nanmean(values, axis=0)])
+        if label not in shown.styles:
+            grey.append(line)
+            continue
+        lines[label] = line
+        ends.append(shown.styles[label].mark(len(seeds) == 1))
+        if len(seeds) > 1:
+            bands[label] = np.column_stack([steps, np.nanmin(values, axis=0), np.nanmax(values, axis=0)])
+    add_grey_lines(axes, grey, clip_on=False)
+    add_bands(axes, [*bands.values()], [*map(shown.color, bands)])
+    add_lines(axes, [*lines.values()], [shown.styles[label].line for label in lines], clip_on=False)
+    add_marks(axes, [line[-1] for line in lines.values()], ends)
     axes.autoscale_view()
 
 
-def _kept(values: Mapping[int, float], steps: Sequence[int]) -> list[float]:
-    """At each of ``steps`` the last of ``values`` until then, NaN before the first."""
-    return [*itertools.accumulate(steps, lambda last, step: values.get(step, last), initial=math.nan)][1:]
+def _kept(curve: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """At each of ``steps`` the last value of ``curve`` until then, NaN before the first."""
+    place = np.searchsorted(curve[:, 0], steps, side="right") - 1
+    return np.where(place < 0, math.nan, curve[place, 1])
 
 
-def _notes(frame: pd.DataFrame, y: Quantity, labels: int) -> list[str]:
+def _notes(frame: pd.DataFrame, highlights: list[str]) -> list[str]:
     finished = frame[frame.status == "finished"]
     counts = finished.groupby(["task", "label"]).seed.nunique()
     (split,) = frame.split.unique()
-    notes = [*frame.protocol.unique(), f"On the {split} data, after every epoch.", seeds_text(counts)]
+    notes = [*frame.protocol.unique(), f"On the {split} data, after every epoch.", seeds_text(counts), *highlights]
     if (counts > 1).any():
-        notes.append("Lines: means over seeds." + " Bands: lowest to highest seed." * (labels <= _MOST_BANDS))
+        notes.append("Lines: means over seeds. Bands: lowest to highest seed.")
     if (counts == 1).any():
         notes.append("Hollow end: a single seed.")
     ends = finished.groupby(["task", "label", "seed"]).step.max()

@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from numpy.lib.stride_tricks import sliding_window_view
 
-from madbench.analysis.figures.layout import ENTRY, NUMBERS, Legend, Panels, new_figure, set_x_label, set_y_label
-from madbench.analysis.figures.marks import add_bands, add_lines, add_marks, simplify_ticks
-from madbench.analysis.figures.style import LabelStyle, label_styles, style
+from madbench.analysis.figures.highlights import Highlights
+from madbench.analysis.figures.layout import NUMBERS, Legend, Panels, new_figure, set_x_label, set_y_label
+from madbench.analysis.figures.marks import add_bands, add_grey_lines, add_lines, add_marks, simplify_ticks
+from madbench.analysis.figures.style import OTHERS, LabelStyle, style
 from madbench.analysis.frames import NothingToDrawError
 from madbench.language_jobs import LAST_EVALUATIONS, loss_l5
 
@@ -32,7 +33,8 @@ def loss_curve_figure(
 
     Left, evaluations on training batches: thin as they are, thick the mean of five around each, whose end is L5. Right,
     evaluations on validation text. Bands reach from the lowest to the highest seed. A diverged run is a thin line of
-    its own that ends in a cross. With a linear ``x`` the steep start leaves at the top.
+    its own that ends in a cross. With a linear ``x`` the steep start leaves at the top. Of more than eight labels those of
+    lowest L5 are in colour.
 
     Raises ``NothingToDrawError`` where no run was evaluated.
     """
@@ -47,20 +49,24 @@ def loss_curve_figure(
     ids = curves.drop_duplicates("id").groupby("label", sort=False).id.agg(list)
     runs = {label: [of_run.get(run_id, _Curve(False, [])) for run_id in of_label] for label, of_label in ids.items()}
     losses = {label: _mean_l5(of_label) for label, of_label in runs.items()}
-    styles = styles or label_styles(runs)
+    shown = Highlights.of({label: [loss] for label, loss in losses.items()}, styles, is_lower_better=True)
     by_loss = sorted(runs, key=losses.__getitem__)
     notes = [f"{protocol[:1].upper()}{protocol[1:]}." for protocol in curves.protocol.unique()]
+    notes += shown.notes("loss", "L5")
     if any(len(of_label) > 1 for of_label in runs.values()):
         notes.append("Bands: lowest to highest seed.")
     if (curves.status == "diverged").any():
         notes.append("Cross: diverged.")
     with style():
-        entries = {_legend_text(label, losses[label], len(runs[label])): styles[label].line for label in by_loss}
-        panels = Panels([2], 3.35, max(3.25, ENTRY * len(runs)), NUMBERS, y_lines=1)
+        coloured = [label for label in by_loss if label in shown.styles]
+        entries = {_legend_text(label, losses[label], len(runs[label])): shown.styles[label].line for label in coloured}
+        if shown.others:
+            entries[_others_text([losses[label] for label in shown.others])] = OTHERS
+        panels = Panels([2], 3.35, 3.25, NUMBERS, y_lines=1)
         figure, (left, right) = new_figure("loss", "Language model: loss", notes, panels, Legend(entries, "L5"))
         drawn = {label: runs[label] for label in reversed(by_loss)}
-        _draw(left, drawn, 2, LAST_EVALUATIONS, styles)
-        _draw(right, drawn, 3, 1, styles)
+        _draw(left, drawn, 2, LAST_EVALUATIONS, shown)
+        _draw(right, drawn, 3, 1, shown)
         if log_x:
             left.set_xscale("log")
             right.set_xscale("log")
@@ -92,22 +98,24 @@ class _Curve(NamedTuple):
     """Evaluation, place on the x axis, training and validation loss; none of a run that was never evaluated."""
 
 
-def _draw(
-    axes: Axes, runs: Mapping[str, list[_Curve]], loss: int, window: int, styles: Mapping[str, LabelStyle]
-) -> None:
+def _draw(axes: Axes, runs: Mapping[str, list[_Curve]], loss: int, window: int, shown: Highlights) -> None:
     """A label as it is thin, the mean of ``window`` evaluations thick, the range of its seeds as a band.
 
-    ``loss`` is its place in a row of a curve.
+    Of labels that are not in colour only that mean. ``loss`` is its place in a row of a curve.
     """
-    lines, looks, bands, banded, crosses, crossed = [], [], [], [], [], []
+    lines, looks, bands, banded, crosses, crossed, grey = [], [], [], [], [], [], []
     for label, of_label in runs.items():
-        color = styles[label].color
+        color = shown.color(label)
         thin = {"color": color, "linewidth": 0.7, "alpha": 0.5}
         for run in of_label:
             if not run.is_finished and run.rows:
-                lines.append(np.array([(row[1], row[loss]) for row in run.rows]))
-                looks.append(thin)
-                crosses.append(lines[-1][-1])
+                curve = np.array([(row[1], row[loss]) for row in run.rows])
+                if label in shown.styles:
+                    lines.append(curve)
+                    looks.append(thin)
+                else:
+                    grey.append(curve)
+                crosses.append(curve[-1])
                 crossed.append({"color": color, "marker": "x", "markersize": 6})
         finished = [run for run in of_label if run.is_finished]
         if not finished:
@@ -119,19 +127,26 @@ def _draw(
             for row in run.rows:
                 table[:, places[row[0]], i] = row[1], row[loss]
         times, raw = np.nanmean(table[0], axis=1), table[1]
+        as_it_is = np.column_stack([times, np.nanmean(raw, axis=1)])
         width = window if len(raw) > window else 1
-        lines.append(np.column_stack([times, np.nanmean(raw, axis=1)]))
-        looks.append(thin if width > 1 else styles[label].line)
         if width > 1:
             times = times[width // 2 : -(width // 2)]
             raw = sliding_window_view(raw, width, axis=0).mean(axis=2)
             is_known = np.isfinite(raw).any(axis=1)
             times, raw = times[is_known], raw[is_known]
-            lines.append(np.column_stack([times, np.nanmean(raw, axis=1)]))
-            looks.append(styles[label].line)
+        mean = np.column_stack([times, np.nanmean(raw, axis=1)])
+        if label not in shown.styles:
+            grey.append(mean)
+            continue
+        if width > 1:
+            lines.append(as_it_is)
+            looks.append(thin)
+        lines.append(mean)
+        looks.append(shown.styles[label].line)
         if len(finished) > 1:
             bands.append(np.column_stack([times, np.nanmin(raw, axis=1), np.nanmax(raw, axis=1)]))
             banded.append(color)
+    add_grey_lines(axes, grey)
     add_bands(axes, bands, banded)
     add_lines(axes, lines, looks)
     add_marks(axes, crosses, crossed, clip_on=True)
@@ -153,6 +168,15 @@ def _mean_l5(runs: list[_Curve]) -> float:
     if not all(run.is_finished for run in runs):
         return math.inf
     return sum(loss_l5([row[2] for row in run.rows]) for run in runs) / len(runs)
+
+
+def _others_text(losses: list[float]) -> str:
+    """``25 others  2.737 to 3.026``"""
+    known = sorted(loss for loss in losses if math.isfinite(loss))
+    diverged = len(losses) - len(known)
+    parts = [" to ".join(dict.fromkeys(f"{loss:.3f}" for loss in (known[0], known[-1])))] if known else []
+    parts += [f"{diverged} diverged"] if diverged else []
+    return f"{len(losses)} other{'s' * (len(losses) > 1)}  {', '.join(parts)}"
 
 
 def _legend_text(label: str, loss: float, seeds: int) -> str:

@@ -100,8 +100,11 @@ def mad_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | None = No
         panels = Panels(lines, 1.63, row * (len(labels) + 0.2), widest(labels), x_lines=x_lines)
         legend = Legend(_entries(frame), is_below=True)
         figure, drawn = new_figure("mad", "MAD: accuracy by task and label", notes, panels, legend, least_width=5.5)
+        rows: dict[str, dict[str, list[Any]]] = {}  # by task and mark
+        for row in frame.itertuples():
+            rows.setdefault(row.task, {}).setdefault(row.mark, []).append(row)
         for axes, task in zip(drawn, tasks):
-            _draw(axes, frame[frame.task == task], labels, styles)
+            _draw(axes, rows[task], labels, styles)
             axes.set_title(TITLES[task], fontweight="bold" if task == MAD_AVERAGE else "normal")
             axes.set_xlim(-5, 105)
             add_ticks(axes, "x", PERCENTS, [*map(str, PERCENTS)])
@@ -111,27 +114,26 @@ def mad_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | None = No
     return figure
 
 
-def _draw(axes: Axes, frame: pd.DataFrame, labels: Sequence[str], styles: Mapping[str, LabelStyle]) -> None:
-    """One task."""
-    for mark, of_mark in frame[frame.label == ""].groupby("mark"):
-        axes.axvline(of_mark.accuracy.iloc[0], color=GREY, linewidth=1, **_REFERENCES[mark])
+def _draw(
+    axes: Axes, rows: Mapping[str, list[Any]], labels: Sequence[str], styles: Mapping[str, LabelStyle]
+) -> None:
+    """One task, whose rows are by their mark."""
+    for mark, line in sorted(_REFERENCES.items()):
+        for row in rows.get(mark, ()):
+            axes.axvline(row.accuracy, color=GREY, linewidth=1, **line)
     places = {label: i for i, label in enumerate(labels)}
-    of_mark = dict(list(frame[frame.label != ""].groupby("mark")))
-    means = list(of_mark["mean"].itertuples())
+    means = rows["mean"]
     shows_seeds = {mean.label for mean in means if mean.n > 1 or mean.state}
-    seeds = of_mark.get("seed", frame.iloc[:0])
-    seeds = seeds[seeds.label.isin(shows_seeds)]
-    seed_looks = [_SEED | {"color": styles[label].color} for label in seeds.label]
-    add_marks(axes, [(x, places[label] + 0.32) for label, x in zip(seeds.label, seeds.accuracy)], seed_looks)
+    seeds = [seed for seed in rows.get("seed", ()) if seed.label in shows_seeds]
+    seed_looks = [_SEED | {"color": styles[seed.label].color} for seed in seeds]
+    add_marks(axes, [(seed.accuracy, places[seed.label] + 0.32) for seed in seeds], seed_looks)
     with_interval = [mean for mean in means if not math.isnan(mean.low)]
-    rows = [places[mean.label] for mean in with_interval]
-    bars = [[(max(mean.low, -5), y), (min(mean.high, 105), y)] for mean, y in zip(with_interval, rows)]
+    bars = [[(max(one.low, -5), places[one.label]), (min(one.high, 105), places[one.label])] for one in with_interval]
     add_lines(axes, bars, [{"color": styles[mean.label].color, "linewidth": 1.6} for mean in with_interval])
     known = [mean for mean in means if not mean.state]
     mean_looks = [styles[mean.label].mark(mean.n == 1) for mean in known]
     add_marks(axes, [(mean.accuracy, places[mean.label]) for mean in known], mean_looks)
-    published = of_mark.get("published", frame.iloc[:0])
-    published_at = dict(zip(published.label, published.accuracy))
+    published_at = {row.label: row.accuracy for row in rows.get("published", ())}
     points = [(x, places[label] - 0.26) for label, x in published_at.items()]
     add_marks(axes, points, [_PUBLISHED] * len(points))
     for mean in means:

@@ -23,7 +23,7 @@ from matplotlib.path import Path
 from matplotlib.ticker import NullLocator
 from matplotlib.transforms import IdentityTransform, Transform
 
-from madbench.analysis.figures.style import LABEL, SMALLEST
+from madbench.analysis.figures.style import LABEL, OTHERS, SMALLEST
 
 Points = Sequence[tuple[float, float]] | np.ndarray
 """(n, 2), in data coordinates."""
@@ -112,6 +112,18 @@ def add_lines(axes: Axes, lines: Sequence[Points], looks: Sequence[Look], **more
     if lines:
         _place(axes, _lines(lines, looks, **more))
         axes.update_datalim(np.concatenate([np.asarray(line, float) for line in lines]))
+
+
+def add_grey_lines(axes: Axes, lines: Sequence[Points], **more: Any) -> None:
+    """The lines of all labels that are not in colour, behind everything else, as one with gaps."""
+    if lines:
+        add_lines(axes, [joined(lines)], [OTHERS], **{"zorder": 0.9} | more)
+
+
+def joined(lines: Sequence[Points]) -> np.ndarray:
+    """The lines as one with gaps, which costs far less to draw."""
+    gap = np.full((1, 2), math.nan)
+    return np.concatenate([part for line in lines for part in (np.asarray(line, float), gap)])
 
 
 def _lines(lines: Sequence[Points], looks: Sequence[Look], **more: Any) -> LineCollection:

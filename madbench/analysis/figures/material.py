@@ -38,12 +38,28 @@ class Material:
         jobs = [*(self.experiment.jobs if self.experiment else ()), *(run.job for run in self.language_runs)]
         return list(dict.fromkeys(job.label for job in jobs))
 
-    @property
+    @functools.cached_property
     def styles(self) -> dict[str, LabelStyle]:
-        """One style a label, the same in every figure."""
+        """One style a label, the same in every figure; the best labels have those that differ most."""
+        from madbench.analysis.figures.highlights import MOST, best_first, in_turns
         from madbench.analysis.figures.style import label_styles
 
-        return label_styles(self.labels)
+        if len(self.labels) <= MOST:
+            return label_styles(self.labels)
+        rankings = []
+        if self.experiment:
+            rankings.append(best_first(self.cells.groupby("label").accuracy.agg(list).to_dict()))
+        if self.language_runs:
+            losses = self.language_losses.groupby("label").loss_l5.agg(list).to_dict()
+            rankings.append(best_first(losses, is_lower_better=True))
+        return label_styles(in_turns(rankings))
+
+    @functools.cached_property
+    def language_losses(self) -> pd.DataFrame:
+        """:func:`madbench.analysis.loss_curves.run_losses` of the language models."""
+        from madbench.analysis.loss_curves import run_losses
+
+        return run_losses(self.language_runs, ())
 
     @functools.cached_property
     def collected(self) -> pd.DataFrame:

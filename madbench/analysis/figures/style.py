@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E6
 DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)), (0, (9, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v")
 GREY = "#595959"  # of what is beside the point: references, notes, what is missing
+OTHERS = {"color": "#bdbdbd", "linewidth": 0.7}  # the lines of labels that are not in colour
 HEADING, LABEL, SMALLEST = 12, 9, 8  # pt, of text
 
 PERCENTS = (0, 25, 50, 75, 100)
@@ -87,11 +88,6 @@ def style() -> Iterator[None]:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
         yield
-
-
-def label_entries(styles: Mapping[str, LabelStyle], labels: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """What a legend shows of each of ``labels``."""
-    return {label: styles[label].mark() | styles[label].line for label in labels}
 
 
 def seeds_text(counts: Iterable[int]) -> str:
