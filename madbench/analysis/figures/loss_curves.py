@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 from numpy.lib.stride_tricks import sliding_window_view
 
 from madbench.analysis.figures.highlights import Highlights
@@ -75,8 +75,12 @@ def loss_curve_figure(
         for axes in (left, right):
             axes.set(xlim=x_limits, ylim=y_limits)
             set_x_label(axes, _X_NAMES[x])
-            if x == "tokens":
-                axes.xaxis.set_major_formatter(EngFormatter())
+            if log_x:
+                is_short = x_limits[1] < 1000 * x_limits[0]
+                axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if is_short else (1,)))
+                axes.xaxis.set_minor_formatter(NullFormatter())
+            if log_x or x == "tokens":
+                axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             simplify_ticks(axes, "x")
         set_y_label(left, "loss, nats per token", simplify_ticks(left, "y"))
         simplify_ticks(right, "y", is_named=False)
