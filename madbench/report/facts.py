@@ -73,18 +73,23 @@ def lead(stored: Stored) -> str:
     return "; ".join(parts)
 
 
-def tiles(runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
-    """Counts and what they count."""
-    labels = len({run.job.label for run in runs})
-    seeds = len({run.job.seed for run in runs})
-    done = sum(run.record is not None and run.record.status != "failed" for run in runs)
-    tasks = len({run.job.task for run in runs} - {LANGUAGE_MODEL})
-    counts = [(f"{labels:,}", f"label{'s' * (labels != 1)}"), (f"{seeds:,}", f"seed{'s' * (seeds != 1)}")]
-    if tasks:
-        counts.append((str(tasks), f"MAD task{'s' * (tasks != 1)}"))
-    if models := sum(run.job.task == LANGUAGE_MODEL for run in runs):
+def tiles(columns: Mapping[str, Mapping[str, Any]], count: int) -> list[tuple[str, str]]:
+    """Counts of ``count`` runs with these columns, and what they count."""
+    statuses, of_task, labels, seeds = (_counts(columns[name], count) for name in ("status", "task", "label", "seed"))
+    models = of_task.pop(LANGUAGE_MODEL, 0)
+    things = [(labels, "label"), (seeds, "seed"), (of_task, "MAD task")]
+    counts = [(f"{len(found):,}", f"{name}{'s' * (len(found) != 1)}") for found, name in things if found]
+    if models:
         counts.append((f"{models:,}", f"language model{'s' * (models != 1)}"))
-    return [*counts, (f"{done:,} / {len(runs):,}", "jobs done")]
+    return [*counts, (f"{statuses['finished'] + statuses['diverged']:,} / {count:,}", "jobs done")]
+
+
+def _counts(column: Mapping[str, Any], count: int) -> Counter[str]:
+    """How often each value is in a column of ``count`` runs."""
+    found: Counter[str] = Counter()
+    for value, times in occurrences(column, count):
+        found[value] += times
+    return found
 
 
 def facts(

@@ -53,7 +53,7 @@ def of_runs(stored: Stored) -> OfRuns:
         }
         texts = {name: embedded_json(value) for name, value in data.items()}
         bad = [run for run in runs if run.record and run.record.status != "finished"]
-        return OfRuns(len(runs), tiles(runs), facts(stored, runs, columns), bad, allocations(runs), texts)
+        return OfRuns(len(runs), tiles(columns, len(runs)), facts(stored, runs, columns), bad, allocations(runs), texts)
 
 
 def of_chosen(stored: Stored, chosen: Container[str]) -> dict[str, str]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import operator
-from collections import Counter
+from array import array
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,9 @@ from madbench.language_jobs import LanguageJob
 
 _SCALARS = {str, int, float, bool}
 _OF_JOBS = {*Job.__dataclass_fields__, *LanguageJob.__dataclass_fields__}
+
+_AT_A_TIME = 256
+"""Runs of which one field after the other is read while the processor's cache holds them all."""
 
 MOST_POINTS = 24
 """Points of a curve that the page keeps."""
@@ -67,16 +70,22 @@ class Allocation:
 
 def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Any]:
     """The columns of ``runs`` by name, such as ``label``, ``metrics.accuracy`` or ``details.device``."""
-    columns: dict[str, list[Any]] = {
-        "id": [run.id for run in runs],
-        "words": [run.words for run in runs],
-        "status": [run.record.status if run.record else "missing" for run in runs],
-        "error": [run.record.error or None if run.record else None for run in runs],
-    }
-    _spread(columns, "", [vars(run.job) for run in runs])
-    _spread(columns, "metrics.", [run.record.metrics if run.record else {} for run in runs])
-    _spread(columns, "details.", [run.record.details if run.record else {} for run in runs])
+    own, of_jobs, metrics, details = (_Growing() for _ in range(4))
+    for start in range(0, len(runs), _AT_A_TIME):
+        some = runs[start : start + _AT_A_TIME]
+        own.add([_own_fields(run) for run in some])
+        of_jobs.add([vars(run.job) for run in some])
+        metrics.add([run.record.metrics if run.record else {} for run in some])
+        details.add([run.record.details if run.record else {} for run in some])
+    columns = own.columns | {name: of_jobs.columns[name] for name in of_jobs.columns if name in _OF_JOBS}  # not what a job caches
+    columns |= {f"metrics.{name}": values for name, values in metrics.columns.items()}
+    columns |= {f"details.{name}": values for name, values in details.columns.items()}
     return {name: column(values) for name, values in columns.items()}
+
+
+def _own_fields(run: ReportedRun) -> dict[str, Any]:
+    status, error = (run.record.status, run.record.error or None) if run.record else ("missing", None)
+    return {"id": run.id, "words": run.words, "status": status, "error": error}
 
 
 def thinned_curves(jobs: Mapping[int, JobBase], folder: Path) -> dict[int, dict[str, list[float | None]]]:
@@ -101,16 +110,35 @@ def _content(path: str) -> bytes:
         return b""
 
 
-def _spread(columns: dict[str, list[Any]], prefix: str, mappings: Sequence[Mapping[str, Any]]) -> None:
-    """A column for every key of ``mappings``; None where one does not have it."""
-    keys = dict.fromkeys(itertools.chain.from_iterable(dict.fromkeys(map(tuple, mappings))))
-    found: dict[str, list[Any]] = {key: [] for key in keys if prefix or key in _OF_JOBS}  # not what a job caches
-    for keys, alike in itertools.groupby(mappings, tuple):
-        rows = [mapping.values() for mapping in alike]
-        values = dict(zip(keys, zip(*rows)))
-        for key, column in found.items():
-            column += values.get(key) or [None] * len(rows)
-    columns |= {prefix + key: column for key, column in found.items()}
+class _Growing:
+    """The values of mappings, one a run, by key; None where one does not have the key."""
+
+    def __init__(self):
+        self.columns: dict[str, list[Any]] = {}
+        self._count = 0
+        self._known: dict[type, dict[Any, Any]] = defaultdict(dict)
+
+    def add(self, mappings: Sequence[Mapping[str, Any]]) -> None:
+        """Those of further runs."""
+        for keys, alike in itertools.groupby(mappings, tuple):
+            rows = [mapping.values() for mapping in alike]
+            values = dict(zip(keys, zip(*rows)))
+            for key in keys:
+                if key not in self.columns:
+                    self.columns[key] = [None] * self._count
+            for key, column in self.columns.items():
+                column += self._near(values[key]) if key in values else [None] * len(rows)
+            self._count += len(rows)
+
+    def _near(self, values: Sequence[Any]) -> Iterable[Any]:
+        """Equal to ``values``, but floats side by side in memory, and of equal texts and integers a single one."""
+        kinds = {*map(type, values)}
+        if kinds == {float}:
+            return array("d", values)
+        if len(kinds) == 1 and kinds <= _SCALARS:
+            known = self._known[type(values[0])]
+            return map(known.setdefault, values, values)
+        return values
 
 
 def column(values: list[Any]) -> dict[str, Any]:
@@ -119,16 +147,17 @@ def column(values: list[Any]) -> dict[str, Any]:
     if kinds <= {float} and len({*values}) > len(values) / 2:
         return {"each": _short_each(values)}
     if len(kinds) == 1 and kinds <= _SCALARS:
-        places = {value: place for place, value in enumerate(dict.fromkeys(values))}
-        distinct = list(map(plain, places))
-        index = [places[value] for value in values]
+        places: dict[Any, int] = defaultdict(itertools.count().__next__)
+        index = [*map(places.__getitem__, values)]
+        distinct = [*map(plain, places)]
     else:
         distinct, index = _distinct(values)
     if len(distinct) == 1:
         return {"all": distinct[0]}
     if len(distinct) > len(values) / 2:
         return {"each": [distinct[place] for place in index]}
-    starts = [0, *(np.flatnonzero(np.diff(index)) + 1).tolist(), len(index)]
+    changes = np.diff(np.fromiter(index, np.int64, len(index)))
+    starts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(index)]
     if 4 * (len(starts) - 1) < len(index):
         return {"values": distinct, "lengths": [[index[start], end - start] for start, end in itertools.pairwise(starts)]}
     return {"values": distinct, "index": index}
@@ -155,16 +184,16 @@ def _distinct(values: list[Any]) -> tuple[list[Any], list[int]]:
         place = place_of[identity] = places.setdefault(key, len(places))
         if place == len(distinct):
             distinct.append(plain(value))
-    return distinct, [place_of[identity] for identity in identities]
+    return distinct, [*map(place_of.__getitem__, identities)]
 
 
 def _short_each(values: Sequence[float | None]) -> list[float | str | None]:
     """:func:`_short` of many values, None of None."""
     rounded = _rounded(values, DIGITS)
-    if np.isfinite(rounded).all():
-        return rounded.tolist()
-    shorts = zip(rounded.tolist(), values)
-    return [short if math.isfinite(short) else value if value is None else _short(value) for short, value in shorts]
+    shorts = rounded.tolist()
+    for place in np.flatnonzero(~np.isfinite(rounded)).tolist():
+        shorts[place] = values[place] if values[place] is None else _short(values[place])
+    return shorts
 
 
 def _rounded(values: Sequence[float | None], digits: int) -> np.ndarray:
@@ -197,30 +226,32 @@ def thinned(content: bytes, names: Sequence[str]) -> dict[str, list[float]]:
 
     Only these rows are read as numbers. Empty where the file has no such row.
     """
-    heading, *lines = content.decode(errors="replace").splitlines() or [""]
-    columns = heading.split(",")
-    if not {"step", *names} <= set(columns):
+    heading, *lines = content.splitlines() or [b""]
+    width, places = _places(heading, ("step", *names))
+    if not places:
         return {}
-    cells_of = operator.itemgetter(*map(columns.index, ("step", *names)))
 
-    def rows(lines: Sequence[str]) -> list[tuple[str, ...]]:
-        """The cells to keep of whole lines alone."""
-        split = (line.split(",") for line in lines)
-        return [kept for row in split if len(row) == len(columns) and all(kept := cells_of(row))]
+    def cells(lines: Sequence[bytes]) -> list[list[bytes]]:
+        """Those to keep, a list a column; none where a line has more or fewer than there are columns."""
+        found = b",".join(lines).split(b",") if {line.count(b",") for line in lines} == {width - 1} else []
+        return [found[place::width] or [b""] for place in places]
 
-    chosen = [lines[place] for place in _spread_places(len(lines))]
-    kept = rows(chosen)
-    if len(kept) < len(chosen):  # as of a language model, of which few rows are evaluations
-        whole = rows(lines)
-        kept = [whole[place] for place in _spread_places(len(whole))]
-    if not kept:
-        return {}
-    steps, *series = zip(*kept)
+    kept = cells([lines[i] for i in _spread_places(len(lines))])
+    if not all(map(all, kept)):  # as of a language model, of which few rows are evaluations
+        whole = [line for line in lines if all(map(all, cells([line])))]
+        kept = cells([whole[i] for i in _spread_places(len(whole))])
     try:
-        thin = {name: [*map(float, cells)] for name, cells in zip(names, series)}
-        return {"step": [int(float(step)) for step in steps]} | thin
-    except (OverflowError, ValueError):  # edited by hand since it was stored
+        steps, *series = kept
+        return {"step": [*map(int, steps)]} | {name: [*map(float, numbers)] for name, numbers in zip(names, series)}
+    except ValueError:  # edited by hand since it was stored
         return {}
+
+
+@functools.cache
+def _places(heading: bytes, names: Sequence[str]) -> tuple[int, list[int]]:
+    """How many columns there are, and which of them have these names; none of them unless all are there."""
+    columns = heading.decode(errors="replace").split(",")
+    return len(columns), [*map(columns.index, names)] if {*names} <= {*columns} else []
 
 
 @functools.cache
@@ -232,19 +263,18 @@ def _spread_places(count: int) -> list[int]:
 
 def allocations(runs: Iterable[ReportedRun]) -> list[Allocation]:
     """Every label's mixer at every size, once, in the order of ``runs``."""
-    found: dict[tuple[str, str], Allocation] = {}
+    found: dict[tuple[str, bool, int], Allocation] = {}
     for run in runs:
         details = run.record.details if run.record else {}
         if "budget" not in details:
             continue
         is_language = isinstance(run.job, LanguageJob)
         length = run.job.model.seq_len if is_language else run.job.setting["seq_len"]
-        where = f"language model, length {length}" if is_language else f"length {length}"
-        key = (run.job.label, where)
+        key = (run.job.label, is_language, length)
         if key not in found:
             found[key] = Allocation(
                 run.job.label,
-                where,
+                f"language model, length {length}" if is_language else f"length {length}",
                 length,
                 is_language,
                 details["ranks"],

@@ -58,9 +58,12 @@ def check_budgets(
     variant: Variant | FamilyLabel, model: ModelConfig, settings: Mapping[str, Sequence[dict]], counting: Counting
 ) -> None:
     """Raises ``BudgetError`` for the first of the ``settings``, by task, at which the label has no ranks."""
+    task_of_length: dict[int, str] = {}
     for task, of_task in settings.items():
-        for seq_len in dict.fromkeys(setting["seq_len"] for setting in of_task):
-            check_budget(variant, model, seq_len, counting, task)
+        for setting in of_task:
+            task_of_length.setdefault(setting["seq_len"], task)
+    for seq_len, task in task_of_length.items():
+        check_budget(variant, model, seq_len, counting, task)
 
 
 def task_settings(task: str, profile: Profile) -> list[dict]:

@@ -44,6 +44,21 @@ def test_a_column_keeps_every_value_in_its_place():
         assert field(columns, "details.odd", i) == ({"is": True} if i % 2 and run.record else None)
 
 
+def test_values_stay_with_their_runs_however_many_are_read_at_a_time(monkeypatch):
+    some = [reported(i, steps=i // 3, text=f"{i // 2}", **({"late": i / 7} if i > 5 else {})) for i in range(12)]
+    runs = [*some, ReportedRun("0", some[0].job, None, []), some[0]._replace(id="1")]
+    whole = run_columns(runs)
+    monkeypatch.setattr("madbench.report.runs._AT_A_TIME", 5)
+    assert run_columns(runs) == whole
+    assert [field(whole, "details.steps", i) for i in range(14)] == [*(i // 3 for i in range(12)), None, 0]
+    assert [field(whole, "details.late", i) for i in range(5, 8)] == [None, pytest.approx(6 / 7), 1.0]
+
+
+def test_a_row_that_was_cut_short_does_not_shift_the_others():
+    content = "step,train_loss,x\n1,3.0,1\n2,2.0\n3,1.0,1,9\n4,0.5,1\n"
+    assert thinned(content.encode(), ["train_loss"]) == {"step": [1, 4], "train_loss": [3.0, 0.5]}
+
+
 def test_one_and_true_and_numbers_that_are_none_stay_apart():
     values = [1, True, 1.0, "1", math.nan, math.inf, None, "nan"]
     columns = run_columns([reported(i, x=value) for i, value in enumerate(values)])
