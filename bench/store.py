@@ -193,11 +193,11 @@ from madbench.runs import Store
 jobs = prepare(["@table1"], profile="full", device="cpu").jobs[:10000]
 print(len(Store.open(sys.argv[1], create=False).missing(jobs)), "of", len(jobs), "missing")
 """
-DRAW_ANEW = """
+MAKE_ANEW = """
 import sys
 from pathlib import Path
 from madbench.cli import main
-Path(sys.argv[sys.argv.index("--results") + 1], "index", "figures.json").unlink(missing_ok=True)
+Path(sys.argv[sys.argv.index("--results") + 1], "index", "report").unlink(missing_ok=True)
 main()
 """
 
@@ -211,8 +211,8 @@ def commands(folder: Path, empty: Path) -> dict[str, list[str]]:
         "table": [*madbench, "table", "--profile", "full", *stored],
         "attribute": [*madbench, "attribute", "--profile", "full", *stored],
         "ls runs": [*madbench, "ls", "runs", *stored],
-        "report": [*madbench, *report],
-        "report, figures drawn": [sys.executable, "-c", DRAW_ANEW, *report],
+        "report again": [*madbench, *report],
+        "report, made anew": [sys.executable, "-c", MAKE_ANEW, *report],
         "missing of 10,000": [sys.executable, "-c", FIND_MISSING, str(folder)],
         "run --dry-run, 13,068 jobs": [
             *madbench, "run", *LABELS, "--profile", "full", "--device", "cpu", "--dry-run", "--results", str(empty)

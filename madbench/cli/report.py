@@ -58,20 +58,20 @@ def report(
 
     from madbench.cli.text import quantity
     from madbench.files import explain_os_errors, write_atomically
-    from madbench.report.page import page_of
+    from madbench.report.kept import report_of
 
     selection = Selection.of(words, profile, tasks, fidelity, budget, protocol, results)
     command = shlex.join(["madbench", *sys.argv[1:]])
     screen = Console(stderr=True)
     waiting = functools.partial(screen.status, "making the tables and figures")
-    page = page_of(stored_of(selection), command, datetime.now(UTC), waiting)
-    content = page.render()
+    made = report_of(stored_of(selection), waiting)
+    content = made.page(command, datetime.now(UTC))
     path = output or results / "report.html"
     with explain_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
-    print(f"{path}: {quantity(len(content))}B, {page.count:,} jobs")
-    for one in page.missing:
+    print(f"{path}: {quantity(len(content))}B, {made.count:,} jobs")
+    for one in made.missing:
         print(f"missing: {one.text}")
         if one.command:
             print(f"  {one.command}")

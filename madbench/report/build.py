@@ -42,16 +42,12 @@ class Page:
     """Jobs."""
     data: dict[str, str]
     """What the script needs, as JSON texts from :func:`embedded_json`, by name."""
-    command: str
-    """The command that writes the page again."""
-    written: str
-    """Date."""
     figures: list[PageFigure] = field(default_factory=list)
     claims: list[PageClaim] = field(default_factory=list)
     findings_note: str = ""
 
-    def render(self) -> bytes:
-        """The HTML: one file that needs no other and no network."""
+    def render(self, command: str, written: str) -> bytes:
+        """The HTML: one file that needs no other and no network; it names the ``command`` that wrote it, and the date."""
         environment = Environment(
             loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
@@ -68,6 +64,8 @@ class Page:
             style=Markup((_FOLDER / "style.css").read_text(encoding="utf-8")),
             script=Markup(script),
             script_hash=f"sha256-{digest}",
+            command=command,
+            written=written,
             version=madbench.__version__,
         )
         return html.encode()

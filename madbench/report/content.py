@@ -6,7 +6,6 @@ import functools
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from datetime import datetime
 from typing import Any
 
 from madbench.analysis.attribution_table import AttributionTable, attribution_table, estimate_text
@@ -23,7 +22,7 @@ from madbench.report.build import Page
 from madbench.report.commands import language_words, protocol_words
 from madbench.report.embedding import embedded_json
 from madbench.report.facts import TITLES, Stored, lead
-from madbench.report.figures import PageFigures
+from madbench.report.figures import drawing_tasks, page_figures
 from madbench.report.findings import page_claims
 from madbench.report.missing import Missing, missing_of_language, missing_of_mad
 from madbench.report.of_runs import OfRuns, of_chosen
@@ -40,16 +39,13 @@ from madbench.report.tables import (
 def compose(
     stored: Stored,
     runs: Callable[[], OfRuns],
-    command: str,
-    written: datetime,
     waiting: Callable[[], AbstractContextManager],
 ) -> Page:
     """The report of what is ``stored``; ``runs`` gives the part that :func:`of_runs` makes, once it is there."""
     material, experiment, language = stored.material, stored.experiment, stored.language
     cells = material.cells if experiment else None
     chosen = set(chosen_runs(material.collected).id) if experiment else set()
-    drawing = PageFigures(material, stored.records)
-    tasks = {"chosen": functools.partial(of_chosen, stored, chosen)} | drawing.tasks
+    tasks = {"chosen": functools.partial(of_chosen, stored, chosen)} | drawing_tasks(material)
     with in_processes(tasks, available_cores()) as result, waiting():
         tables: list[PageTable] = []
         losses = None
@@ -63,7 +59,7 @@ def compose(
         sentences = [material.both_sentences]
         factors = attribution_table(cells, losses, sentences)
         claims = findings_table(findings(cells, losses, None, *_options(stored)), sentences)
-        figures, not_drawn = drawing.collect(result)
+        figures, not_drawn = page_figures(result)
         of_chosen_runs, of_all = result("chosen"), runs()
     return Page(
         lead=lead(stored),
@@ -76,11 +72,9 @@ def compose(
         budget=budget_page_table(of_all.allocations),
         count=of_all.count,
         data=of_all.data | of_chosen_runs | {"effects": embedded_json(_effects(factors))},
-        command=command,
         figures=figures,
         claims=page_claims(claims, TITLES),
         findings_note=claims.caption,
-        written=f"{written:%Y-%m-%d %H:%M} UTC",
     )
 
 

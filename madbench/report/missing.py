@@ -5,14 +5,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from madbench.experiment import Experiment
 from madbench.jobs import Record
 from madbench.report.commands import run_command
 from madbench.runs import Run
 from madbench.seeds import seed_list
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_NAMED = 8  # labels in one sentence
 

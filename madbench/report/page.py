@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from madbench.devices import available_cores
@@ -17,11 +16,9 @@ if TYPE_CHECKING:
     from madbench.report.build import Page
 
 
-def page_of(
-    stored: Stored, command: str, written: datetime, waiting: Callable[[], AbstractContextManager] = nullcontext
-) -> Page:
+def page_of(stored: Stored, waiting: Callable[[], AbstractContextManager] = nullcontext) -> Page:
     """The report of what is ``stored``; ``waiting`` shows that it is being made, once all processes have begun."""
     with in_processes({"runs": functools.partial(of_runs, stored)}, available_cores()) as result:
         from madbench.report.content import compose  # takes a second to import, which that process makes use of
 
-        return compose(stored, functools.partial(result, "runs"), command, written, waiting)
+        return compose(stored, functools.partial(result, "runs"), waiting)

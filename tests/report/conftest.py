@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +34,6 @@ tasks:
   compression: {{setting: {{{SIZES}}}}}
   in_context_recall: {{setting: {{{SIZES}}}, learning_rates: [1.0e-3]}}
 """
-WRITTEN = datetime(2026, 1, 2, tzinfo=UTC)
 FIGURES = "madbench.report.figures.CAPTIONS"
 LABELS = ("S", "S-c", "R-c")
 TASKS = ("compression", "in_context_recall")
@@ -190,7 +188,7 @@ def store(tmp_path_factory, fill, fill_language) -> Store:
 def page_file(store, gather) -> Path:
     """The whole page, with its figures, which take some seconds."""
     path = store.root / "report.html"
-    path.write_bytes(page_of(gather(store), "madbench report", WRITTEN).render())
+    path.write_bytes(page_of(gather(store)).render("madbench report", "today"))
     return path
 
 
@@ -199,12 +197,12 @@ def page(store, gather) -> Page:
     """The page without its figures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FIGURES, {})
-        return page_of(gather(store), "madbench report", WRITTEN)
+        return page_of(gather(store))
 
 
 @pytest.fixture(scope="session")
 def parsed(page) -> Parsed:
-    return Parsed(page.render())
+    return Parsed(page.render("madbench report", "today"))
 
 
 @pytest.fixture
@@ -213,6 +211,6 @@ def read_page(gather, monkeypatch):
     monkeypatch.setattr(FIGURES, {})
 
     def call(store: Store, *labels: str, **choices) -> Parsed:
-        return Parsed(page_of(gather(store, *labels, **choices), "madbench report", WRITTEN).render())
+        return Parsed(page_of(gather(store, *labels, **choices)).render("madbench report", "today"))
 
     return call

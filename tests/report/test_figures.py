@@ -2,34 +2,25 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 
 import pytest
 
-from madbench.analysis.figures import kinds as all_kinds
 from madbench.analysis.figures.kinds import KINDS
 from madbench.report import figures
-from madbench.report.figures import CAPTIONS, PageFigures
+from madbench.report.figures import CAPTIONS, drawing_tasks, page_figures
 from madbench.report.processes import in_processes
-from madbench.runs import Store
 
 
 @pytest.fixture
-def draw(store, gather, tmp_path, monkeypatch):
-    """``draw(cores, **kinds)``: the figures of a fresh copy of the store, with some kinds, or parts of them, replaced."""
+def draw(store, gather, monkeypatch):
+    """``draw(cores, **kinds)``: the figures of the store, with some kinds, or parts of them, replaced."""
 
     def call(cores, **kinds):
-        root = tmp_path / f"{cores}"
-        shutil.copytree(store.root, root, ignore=shutil.ignore_patterns("figures.json"))
-        stored = gather(Store.open(root))
-        monkeypatch.setattr(all_kinds, "KINDS", kinds)
+        monkeypatch.setattr(figures, "KINDS", kinds)
         monkeypatch.setattr(figures, "CAPTIONS", {name: CAPTIONS[name] for name in kinds})
-        drawing = PageFigures(stored.material, stored.records)
-        with in_processes(drawing.tasks, cores) as result:
-            drawn = drawing.collect(result)
-        assert PageFigures(stored.material, stored.records).tasks == {}, "they are kept"
-        return drawn
+        with in_processes(drawing_tasks(gather(store).material), cores) as result:
+            return page_figures(result)
 
     return call
 
