@@ -71,7 +71,8 @@ def test_parameters_are_those_of_the_built_model(label):
 
 
 def test_seeds_rates_and_decays_cost_the_same_and_are_counted_once(monkeypatch):
-    monkeypatch.setattr(cost, "_COSTS", {})
+    for name in ("_OF_JOB", "_OF_SIZES"):
+        monkeypatch.setattr(cost, name, {})
     job = quick_job("S", "compression", "training.batch_size=32", *EXAMPLES)
     variations = [
         job,
