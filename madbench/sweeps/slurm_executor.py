@@ -156,6 +156,7 @@ class SlurmBackend:
         try:
             jobs = self.executor.submit_array(calls) if calls else []
         except (FailedJobError, FailedSubmissionError, OSError) as error:
+            _remove(*(task.work / NOTE for task in new))
             raise TrainingError(f"sbatch does not take the jobs: {' '.join(str(error).split())}") from error
         for task, call, job in zip(new, calls, jobs, strict=True):
             self.jobs[task] = job

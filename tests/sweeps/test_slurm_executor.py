@@ -90,8 +90,8 @@ def test_an_sbatch_that_refuses_is_a_users_error(fake, slurm, store):
     program.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: gpu' >&2; exit 1\n")
     with pytest.raises(TrainingError, match="sbatch does not take the jobs: .*invalid partition specified: gpu"):
         slurm_executor("gpu")([fake.make_job(0)], store, fake.train)
-    with store.claim(fake.make_job(0)):
-        pass
+    with store.claim(fake.make_job(0)) as work:
+        assert os.listdir(work) == ["lock"]
 
 
 @pytest.mark.slow
