@@ -82,7 +82,7 @@ class RunIndex:
         unknown = {name: signatures[name] for name in names if name not in known}
         found: dict[str, Found] = {}
         if len(unknown) >= WORTH_INDEXING or index.lines >= MOST_LINES:
-            found = self._rewrite(entries, unknown, read, track)
+            found = self._rewrite(index, unknown, read, track)
             if unknown and not found:  # it could not be kept
                 found = {name: read(name) for name in track(list(unknown))}
         for name in names:
@@ -109,12 +109,12 @@ class RunIndex:
 
     def _rewrite(
         self,
-        entries: Mapping[str, Entry],
+        index: Index,
         unknown: Mapping[str, str],
         read: Callable[[str], Found],
         track: Track,
     ) -> dict[str, Found]:
-        """What ``read`` gives of each folder in ``unknown``; the file then has these runs as well as ``entries``.
+        """What ``read`` gives of each folder in ``unknown``; the file then has these runs as well as ``index``.
 
         Nothing where it cannot be written, or another process is about to. A run is left out of it if it was written in
         the present tick of the file system's clock: within that it could change unnoticed. Lines that are appended
@@ -132,9 +132,9 @@ class RunIndex:
                 is_settled = signature and tick not in signature and self._signature(name) == signature
                 if isinstance(run, tuple) and is_settled:
                     added[name] = Entry(signature, *run)
-            if added or not unknown:
+            if added or index.lines >= MOST_LINES:
                 stored = set(os.listdir(self.runs))
-                kept = {name: entry for name, entry in {**entries, **added}.items() if name in stored}
+                kept = {name: entry for name, entry in {**index.entries, **added}.items() if name in stored}
                 write_atomically(self.path, encode(kept))
         return found
 

@@ -114,6 +114,13 @@ def test_many_lines_are_made_one_and_a_torn_one_costs_only_itself(written, monke
     assert entries[JOBS[0].id].record.metrics == RECORDS[3].metrics
 
 
+def test_many_lines_are_made_one_beside_a_damaged_run(written, monkeypatch):
+    (written.root / "runs" / JOBS[0].id / "curve.csv").unlink()
+    monkeypatch.setattr(run_index, "MOST_LINES", len(JOBS))
+    assert answers(written) == answers_of_files(written, monkeypatch)
+    assert run_index.load(index_of(written)).lines == 1
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_an_edit_in_the_tick_of_the_writing_is_noticed(written, monkeypatch, name):
     for n in range(20):
