@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from madbench.analysis.attribution_table import AttributionTable, attribution_table, estimate_text
+from madbench.analysis.attribution_table import AttributionTable, estimate_text
 from madbench.analysis.findings import findings
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.language_table import language_table
-from madbench.analysis.loss_curves import run_losses
 from madbench.analysis.scores import chosen_runs
 from madbench.analysis.tables import ablation_table
 from madbench.devices import available_cores
@@ -44,21 +43,19 @@ def compose(
     """The report of what is ``stored``; ``runs`` gives the part that :func:`of_runs` makes, once it is there."""
     material, experiment, language = stored.material, stored.experiment, stored.language
     cells = material.cells if experiment else None
+    losses = material.language_losses if language else None
+    factors = material.attribution  # before the processes begin, one of which draws it
     chosen = set(chosen_runs(material.collected).id) if experiment else set()
     tasks = {"chosen": functools.partial(of_chosen, stored, chosen)} | drawing_tasks(material)
     with in_processes(tasks, available_cores()) as result, waiting():
         tables: list[PageTable] = []
-        losses = None
         if experiment:
             table = ablation_table(cells, experiment.tasks, caption(experiment, material.collected))
             tables.append(mad_page_table(table))
         if language:
-            losses = run_losses(language, ())
             labels = [label for label in stored.labels if label in set(losses.label)]
             tables.append(language_page_table(language_table(language, labels)))
-        sentences = [material.both_sentences]
-        factors = attribution_table(cells, losses, sentences)
-        claims = findings_table(findings(cells, losses, None, *_options(stored)), sentences)
+        claims = findings_table(findings(cells, losses, None, *_options(stored)), [material.both_sentences])
         figures, not_drawn = page_figures(result)
         of_chosen_runs, of_all = result("chosen"), runs()
     return Page(

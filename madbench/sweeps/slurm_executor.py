@@ -3,40 +3,34 @@
 ``<results>/slurm/`` holds submitit's scripts and logs; those of a job that ended well are removed. What Slurm preempts
 or stops at its wall time it queues again, and the job goes on from its checkpoint. A driver that ended without
 cancelling its jobs, as when a login node kills it, leaves a note in their work folders: the same command takes them
-over, those that have ended meanwhile included. A note bears the ticket of the one Slurm job that may train there; a job
-that another driver has replaced, because it could not know of it or was told to begin afresh, stops.
+over, those that have ended meanwhile included.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import os
 import shlex
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from madbench.errors import ConfigError, MissingExtraError, StoreError, TrainingError
-from madbench.files import remove, write_atomically
+from madbench.errors import ConfigError, MissingExtraError, TrainingError
+from madbench.files import remove
 from madbench.runs import Store
 from madbench.sweeps.executor import Executor, OnEvent, Policy, Summary, Train, ignore_event, worker_environment
 from madbench.sweeps.remote import Message, Task, run_remotely
-from madbench.sweeps.remote_worker import Outcome, Packed, at_most_every, source_checkout, work
+from madbench.sweeps.remote_worker import Outcome, source_checkout
+from madbench.sweeps.slurm_job import NEWS, NOTE, SlurmCall, read_note, write_note
 
 MOST_TIMEOUTS = 10
 """Wall times that a job may use up before it fails."""
-REPORT_SECONDS = 5.0
 FORCE_SECONDS = 60.0
 """How often Slurm is asked what its jobs are doing; a result shows at once, a dead job only so."""
-TICKET_SECONDS = 60.0
-"""How long a job waits for its ticket to show; a network disk may lag behind the driver."""
 LOG_LINES = 20
-NOTE, NEWS = "slurm.json", "slurm_progress.json"  # in a job's work folder, by the driver and by its Slurm job
 
 _LOST = ("TIMEOUT", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
 
@@ -151,8 +145,8 @@ class SlurmBackend:
         for task in new:
             _remove(task.work / NEWS)
             self.news.pop(task, None)
-            calls.append(_Call(task.assignment.pack(), task.work, os.urandom(8).hex(), self.needs_gpu))
-            _write(task.work / NOTE, ticket=calls[-1].ticket)
+            calls.append(SlurmCall(task.assignment.pack(), task.work, os.urandom(8).hex(), self.needs_gpu))
+            write_note(task.work / NOTE, ticket=calls[-1].ticket)
         try:
             jobs = self.executor.submit_array(calls) if calls else []
         except (FailedJobError, FailedSubmissionError, OSError) as error:
@@ -160,13 +154,13 @@ class SlurmBackend:
             raise TrainingError(f"sbatch does not take the jobs: {' '.join(str(error).split())}") from error
         for task, call, job in zip(new, calls, jobs, strict=True):
             self.jobs[task] = job
-            _write(task.work / NOTE, ticket=call.ticket, slurm_job=job.job_id)
+            write_note(task.work / NOTE, ticket=call.ticket, slurm_job=job.job_id)
 
     def _take_over(self, task: Task) -> bool:
         """Whether a Slurm job of an earlier driver is at work on the task, or has done it."""
         import submitit
 
-        note, news = _read(task.work / NOTE), _read(task.work / NEWS)
+        note, news = read_note(task.work / NOTE), read_note(task.work / NEWS)
         if "slurm_job" not in note and "ticket" in note and news.get("ticket") == note["ticket"]:
             note = news  # the driver was killed after it had queued the job, and before it had noted which it is
         if "slurm_job" not in note or self.executor.cluster != "slurm":
@@ -203,7 +197,7 @@ class SlurmBackend:
 
     def _told(self, task: Task) -> Iterator[tuple[Any, Any]]:
         """What the worker has written since it was asked last."""
-        news = _read(task.work / NEWS)
+        news = read_note(task.work / NEWS)
         if not news:
             return
         before = self.news.get(task, {})
@@ -219,54 +213,6 @@ class SlurmBackend:
                 job.cancel(check=False)
                 _remove(task.work / NOTE, task.work / NEWS)
                 _tidy(job, keeps_logs=False)
-
-
-class _Call:
-    """What a Slurm job runs."""
-
-    def __init__(self, packed: Packed, folder: Path, ticket: str, needs_gpu: bool):
-        self.packed, self.folder, self.ticket, self.needs_gpu = packed, folder, ticket, needs_gpu
-        self.is_requeued = False
-
-    def __call__(self) -> Outcome:
-        deadline = time.monotonic() + TICKET_SECONDS
-        while (ticket := self.noted_ticket()) != self.ticket and time.monotonic() < deadline:
-            time.sleep(1)
-        if ticket != self.ticket:
-            return Outcome(broken=self.replaced)
-        start = f"{os.environ.get('SLURM_JOB_ID', '')}-{os.getpid()}-{time.time()}"
-
-        def report(progress: dict[str, Any]) -> None:
-            if self.noted_ticket() not in (self.ticket, None):  # a note that cannot be read now ends nothing
-                raise StoreError(self.replaced)
-            self.tell(start=start, progress=progress)
-
-        self.tell(start=start)
-        outcome = work(self.packed, at_most_every(REPORT_SECONDS, report), self.needs_gpu)
-        if self.is_requeued:  # submitit's exit on the signal, which a run takes for one of its own
-            sys.exit(-1)
-        return outcome
-
-    @property
-    def replaced(self) -> str:
-        return f"{self.folder}: {NOTE} is missing or names another Slurm job, which trains there now"
-
-    def noted_ticket(self) -> str | None:
-        return _read(self.folder / NOTE).get("ticket")
-
-    def tell(self, **news: Any) -> None:
-        from submitit import JobEnvironment
-
-        with suppress(StoreError):
-            _write(self.folder / NEWS, ticket=self.ticket, slurm_job=JobEnvironment().job_id, **news)
-
-    def checkpoint(self) -> Any:
-        """Called by submitit on Slurm's signal, before it has the job queued again."""
-        from submitit.helpers import DelayedSubmission
-
-        self.is_requeued = True
-        self.tell()
-        return DelayedSubmission(_Call(self.packed, self.folder, self.ticket, self.needs_gpu))
 
 
 def _result(job: Any) -> tuple[str, Any]:
@@ -303,16 +249,3 @@ def _remove(*paths: Path) -> None:
     for path in paths:
         with suppress(OSError):
             remove(path)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; an empty one where there is none."""
-    with suppress(OSError, ValueError):
-        content = json.loads(path.read_bytes())
-        if isinstance(content, dict):
-            return content
-    return {}
-
-
-def _write(path: Path, **content: Any) -> None:
-    write_atomically(path, json.dumps(content).encode())

@@ -13,9 +13,11 @@ import pytest
 
 from madbench.errors import StoreError, TrainingError
 from madbench.sweeps import slurm_executor as module
+from madbench.sweeps import slurm_job
 from madbench.sweeps.executor import Policy, Summary
 from madbench.sweeps.remote_worker import Assignment
-from madbench.sweeps.slurm_executor import NOTE, SlurmBackend, slurm_executor
+from madbench.sweeps.slurm_executor import SlurmBackend, slurm_executor
+from madbench.sweeps.slurm_job import NOTE
 
 HERE = Path(__file__).parent
 pytest.importorskip("submitit")
@@ -134,8 +136,8 @@ def test_a_preempted_job_is_queued_again_and_goes_on_from_its_checkpoint(fake, s
 
 KILLED_BEFORE_IT_NOTES_THE_JOBS = (
     "import os, signal; from madbench.sweeps import slurm_executor as module\n"
-    "write = module._write\n"
-    "module._write = lambda path, **note: os.kill(os.getpid(), signal.SIGKILL) if 'slurm_job' in note else write(path, **note)\n"  # noqa: E501
+    "write = module.write_note\n"
+    "module.write_note = lambda path, **note: os.kill(os.getpid(), signal.SIGKILL) if 'slurm_job' in note else write(path, **note)\n"  # noqa: E501
 )
 
 
@@ -209,11 +211,11 @@ def call(fake, monkeypatch, tmp_path):
     """What a Slurm job runs, with the ticket ``mine``, in this process."""
     for name, value in {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "7"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(module, "TICKET_SECONDS", 0)
-    monkeypatch.setattr(module, "REPORT_SECONDS", 0)
-    monkeypatch.setattr(module.time, "sleep", lambda seconds: module._write(tmp_path / NOTE, ticket="another's"))
+    monkeypatch.setattr(slurm_job, "TICKET_SECONDS", 0)
+    monkeypatch.setattr(slurm_job, "REPORT_SECONDS", 0)
+    monkeypatch.setattr(slurm_job.time, "sleep", lambda seconds: slurm_job.write_note(tmp_path / NOTE, ticket="another's"))
     assignment = Assignment(fake.make_job(0, steps=3, pause=1), fake.train, Policy(), tmp_path)
-    return module._Call(assignment.pack(), tmp_path, "mine", needs_gpu=False)
+    return slurm_job.SlurmCall(assignment.pack(), tmp_path, "mine", needs_gpu=False)
 
 
 @pytest.mark.parametrize("note", ["", '{"ticket": "another\'s", "slurm_job": "8"}'])
@@ -224,6 +226,6 @@ def test_a_slurm_job_whose_ticket_is_gone_does_not_train(call, tmp_path, note):
 
 
 def test_a_slurm_job_that_another_has_replaced_stops(call, tmp_path):
-    module._write(tmp_path / NOTE, ticket="mine")
+    slurm_job.write_note(tmp_path / NOTE, ticket="mine")
     assert call().broken.endswith("another Slurm job, which trains there now")
     assert (tmp_path / "checkpoint").read_text().startswith("1 ")

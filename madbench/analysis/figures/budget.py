@@ -21,13 +21,12 @@ from madbench.analysis.figures.layout import (
     new_figure,
     set_x_label,
     set_y_label,
-    text_width,
     widest,
 )
 from madbench.analysis.figures.marks import add_lines, add_marks, simplify_ticks
+from madbench.analysis.figures.names import name_points
 from madbench.analysis.figures.style import (
     GREY,
-    SMALLEST,
     TITLES,
     LabelStyle,
     interval_texts,
@@ -51,25 +50,9 @@ TYPES |= dict.fromkeys(("budget_ratio", "mixer_parameters", "mean", "low", "high
 
 _COSTS = {"budget_ratio": "budget: mixer parameters over softmax attention's", "mixer_parameters": "mixer parameters"}
 _FEW = 12  # labels of which every one has its interval drawn
-_STEPS = (7, 14, 22, 32, 44, 58, 74, 92, 112, 134, 160)  # pt, from a point to its name
-_DIRECTIONS = (  # to the right, left, above and below, then between
-    (1, 0),
-    (-1, 0),
-    (0, 1),
-    (0, -1),
-    (1, 1),
-    (1, -1),
-    (-1, 1),
-    (-1, -1),
-    (1, 0.4),
-    (1, -0.4),
-    (-1, 0.4),
-    (-1, -0.4),
-)
-_PLACES = np.array([(step * dx, step * dy) for step in _STEPS for dx, dy in _DIRECTIONS])  # (P, 2), nearest first
 _FRONT = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))}
 _FRONT_TEXT = "Pareto front: none is better at this cost or less"
-_SIDES = {1: "left", -1: "right", 0: "center"}
+
 
 
 def mad_values(cells: pd.DataFrame, parameters: Mapping[tuple[str, str], float]) -> pd.DataFrame:
@@ -223,73 +206,12 @@ def _stairs(axes: Axes, frame: pd.DataFrame, x: Cost) -> list[tuple[float, float
 
 
 def _name(axes: Axes, frame: pd.DataFrame, x: Cost, is_crowded: bool) -> None:
-    """Writes the labels beside their points so that no name covers another, a point or the front, or leaves the axes.
-
-    Each goes to the nearest free one of a fixed set of places around its point, from the top down; a line leads to the
-    point where that is far, or another point is nearer.
-    """
-    figure = axes.get_figure()
-    scale = figure.dpi / 72
-    to_pixels = axes.transData.transform
-    points = dict(zip(frame.label, to_pixels(frame[[x, "mean"]].to_numpy())))
     lines = list(itertools.pairwise(_stairs(axes, frame, x)))
     if not is_crowded:
         costs = frame[x]
         bars = zip(zip(costs, frame.low), zip(costs, frame.high))
         lines += [bar for bar in bars if not math.isnan(bar[0][1])]
-    ends = to_pixels(np.reshape(lines, (-1, 2))).reshape(-1, 2, 2)
-    taken = [(*point - 3.5 * scale, *point + 3.5 * scale) for point in points.values()]
-    taken += [(*pair.min(axis=0) - scale, *pair.max(axis=0) + scale) for pair in ends]
-    to_data = axes.transData.inverted().transform
-    leaders = []
-    for label in sorted(points, key=lambda label: (-points[label][1], label)):
-        size = figure.dpi * text_width(label), scale * SMALLEST * 1.2
-        place, box = _free_place(points[label], size, scale, axes.bbox.extents, taken)
-        taken.append(box)
-        away = {other: _distance(point, box) for other, point in points.items()}
-        if math.hypot(*place) > 2 * _STEPS[0] or min(away.values()) < away[label]:
-            leaders.append(to_data(_leader(points[label], box, 3 * scale)))
-        at = {"xy": to_data(points[label]), "xytext": place, "textcoords": "offset points"}
-        axes.annotate(label, **at, fontsize=SMALLEST, ha=_SIDES[_sign(place[0])], va="center", zorder=4)
-    add_lines(axes, leaders, [{"color": GREY, "linewidth": 0.5}] * len(leaders), zorder=4)
-
-
-Box = Sequence[float]
-"""Left, bottom, right, top in pixels."""
-
-
-def _free_place(
-    point: Sequence[float], size: Sequence[float], scale: float, inside: Box, taken: Sequence[Box]
-) -> tuple[tuple[float, float], Box]:
-    """The first free place in points from ``point``, or the least covered one, and the box there."""
-    middle = np.asarray(point) + scale * _PLACES
-    left = middle[:, 0] - size[0] * (1 - np.sign(_PLACES[:, 0])) / 2
-    bottom = middle[:, 1] - size[1] / 2
-    boxes = np.column_stack([left, bottom, left + size[0], bottom + size[1]]) + scale * np.array([-1, -1, 1, 1])
-    others = np.asarray(taken)
-    shared = np.minimum(boxes[:, None, 2:], others[:, 2:]) - np.maximum(boxes[:, None, :2], others[:, :2])  # (P, N, 2)
-    covered = shared.clip(0).prod(axis=2).sum(axis=1)
-    is_outside = (boxes[:, :2] < inside[:2]).any(axis=1) | (boxes[:, 2:] > inside[2:]).any(axis=1)
-    best = int(np.argmin(covered + 1e9 * is_outside))
-    return tuple(_PLACES[best].tolist()), boxes[best]
-
-
-def _leader(point: Sequence[float], box: Box, gap: float) -> list[tuple[float, float]]:
-    """The line from the middle of ``box``, as far as it is outside, to ``gap`` pixels from ``point``."""
-    middle = [(box[i] + box[i + 2]) / 2 for i in range(2)]
-    way = [point[i] - middle[i] for i in range(2)]
-    inside = min((box[i + 2] - box[i]) / 2 / max(abs(way[i]), 1e-9) for i in range(2))
-    ends = min(inside, 1.0), 1 - gap / max(math.hypot(*way), gap)
-    return [(middle[0] + share * way[0], middle[1] + share * way[1]) for share in ends]
-
-
-def _distance(point: Sequence[float], box: Box) -> float:
-    """From ``point`` to the nearest part of ``box``, in pixels."""
-    return math.hypot(*(max(box[i] - point[i], 0, point[i] - box[i + 2]) for i in range(2)))
-
-
-def _sign(number: float) -> int:
-    return (number > 0) - (number < 0)
+    name_points(axes, dict(zip(frame.label, frame[[x, "mean"]].to_numpy())), lines)
 
 
 def _notes(frame: pd.DataFrame, x: Cost) -> list[str]:

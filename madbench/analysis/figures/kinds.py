@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from madbench.analysis.attribution_table import attribution_table
 from madbench.analysis.figures.budget import budget_figure, budget_frame, language_values, mad_values
 from madbench.analysis.figures.difficulty import difficulty_figure, difficulty_frame
 from madbench.analysis.figures.effects import effects_figure, effects_frame
@@ -77,12 +76,9 @@ def _loss(material: Material) -> pd.DataFrame:
 
 
 def _effects(material: Material) -> pd.DataFrame:
-    cells = material.cells if material.experiment else None
-    losses = material.language_losses if material.language_runs else None
-    table = attribution_table(cells, losses)
-    if not table.effects:
+    if not material.attribution.effects:
         raise NothingToDrawError("no two labels with a finished task and seed in common differ in exactly one factor")
-    return effects_frame(table, material.both_sentences)
+    return effects_frame(material.attribution, material.both_sentences)
 
 
 def _budget(material: Material) -> pd.DataFrame:

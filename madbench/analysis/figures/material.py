@@ -16,6 +16,7 @@ from madbench.runs import Run, Store
 if TYPE_CHECKING:
     import pandas as pd
 
+    from madbench.analysis.attribution_table import AttributionTable
     from madbench.analysis.figures.style import LabelStyle
 
 
@@ -60,6 +61,15 @@ class Material:
         from madbench.analysis.loss_curves import run_losses
 
         return run_losses(self.language_runs, ())
+
+    @functools.cached_property
+    def attribution(self) -> AttributionTable:
+        """What the factors are worth on either half."""
+        from madbench.analysis.attribution_table import attribution_table
+
+        cells = self.cells if self.experiment else None
+        losses = self.language_losses if self.language_runs else None
+        return attribution_table(cells, losses, [self.both_sentences])
 
     @functools.cached_property
     def collected(self) -> pd.DataFrame:
