@@ -1,6 +1,6 @@
 """Times the generation of all data of the protocol: train, validation and test of all 66 settings.
 
-    python bench/data_generation.py [--processes 2] [--seed 0] [--json]
+python bench/data_generation.py [--processes 2] [--seed 0] [--json]
 """
 
 from __future__ import annotations

@@ -32,11 +32,11 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor, nn
 
-from madbench.devices import resolve_device
 from madbench.errors import MadbenchError, TrainingError
 from madbench.labels import Variant, expand, parse
-from madbench.operators.dynamic_mlp import PATHS
-from madbench.operators.registry import build
+from madbench.mixers.build import build
+from madbench.mixers.srg.dynamic_mlp import PATHS
+from madbench.training.devices import resolve_device
 from madbench.training.peak_memory import PeakMemory
 
 LABELS = ("S", "R", "R-cg-q-12", "R-cg-q-12o", "G-cg-q-12o")

@@ -37,10 +37,10 @@ from rich.progress import Progress
 from rich.table import Table
 
 from madbench.errors import ConfigError, MadbenchError, TrainingError
+from madbench.execute.local import run_jobs
 from madbench.language_jobs import LanguageJob, LanguageTraining
-from madbench.runs import Store
-from madbench.sweeps.local import run_jobs
-from madbench.sweeps.preset import load_preset
+from madbench.store.runs import Store
+from madbench.suites.preset import load_preset
 from madbench.text.corpus import Corpus, open_corpus
 from madbench.text.prepare import default_corpus
 from madbench.training.language_loop import ROWS_PER_EVALUATION, train_language_job

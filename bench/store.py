@@ -36,8 +36,8 @@ from madbench.experiment import prepare
 from madbench.jobs import Job, JobBase, Record
 from madbench.labels import Variant, expand, parse
 from madbench.language_jobs import LanguageJob, loss_l5
-from madbench.runs import Store
-from madbench.sweeps.preset import load_preset
+from madbench.store.runs import Store
+from madbench.suites.preset import load_preset
 from madbench.tasks import TASK_NAMES
 
 LABELS = ("@table1",)
@@ -189,7 +189,7 @@ def _language_record(job: LanguageJob, loss: float, details: dict, rng: np.rando
 FIND_MISSING = """
 import sys
 from madbench.experiment import prepare
-from madbench.runs import Store
+from madbench.store.runs import Store
 jobs = prepare(["@table1"], profile="full", device="cpu").jobs[:10000]
 print(len(Store.open(sys.argv[1], create=False).missing(jobs)), "of", len(jobs), "missing")
 """

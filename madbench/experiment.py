@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from madbench.config import check_seeds
 from madbench.errors import ConfigError, TrainingError, did_you_mean
+from madbench.execute.base import Executor, OnEvent, Policy, Summary, Train, ignore_event
 from madbench.jobs import Counting, Fidelity, Job, Precision
 from madbench.labels import expand
-from madbench.runs import Store
-from madbench.seeds import check_seeds
-from madbench.sweeps.executor import Executor, OnEvent, Policy, Summary, Train, ignore_event
-from madbench.sweeps.plan import plan
-from madbench.sweeps.profile import Profile, load_profile
+from madbench.store.runs import Store
+from madbench.suites.plan import plan
+from madbench.suites.profile import Profile, load_profile
 from madbench.tasks.registry import TASK_NAMES, check_task
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ class Experiment:
         executor: Executor | None = None,
     ) -> Summary:
         """Trains what the store lacks; on this machine, ``slots`` jobs at a time, unless ``executor`` does it elsewhere."""
-        from madbench.devices import default_slots
-        from madbench.sweeps.local import run_jobs
+        from madbench.execute.local import run_jobs
+        from madbench.training.devices import default_slots
 
         store = Store.open(self.results)
         if executor is None:
@@ -101,7 +101,7 @@ def prepare(
     ``precision`` stands in for a profile's ``auto``, which otherwise depends on the device. With ``is_remote`` the
     device is that of the machines of an executor, ``cpu`` or ``cuda``; ``auto`` precision is bfloat16 on the second.
     """
-    from madbench.devices import resolve_device, resolve_precision
+    from madbench.training.devices import resolve_device, resolve_precision
 
     canonical = expand(labels)
     overrides = (overrides,) if isinstance(overrides, str) else tuple(overrides)

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from madbench.config import check_seeds
 from madbench.errors import ConfigError, TrainingError
+from madbench.execute.base import Executor, OnEvent, Policy, Summary, ignore_event
 from madbench.experiment import check_choice
 from madbench.jobs import Counting, Precision
 from madbench.labels import expand, parse
 from madbench.language_jobs import LanguageJob
-from madbench.runs import Store
-from madbench.seeds import check_seeds
-from madbench.sweeps.executor import Executor, OnEvent, Policy, Summary, ignore_event
-from madbench.sweeps.plan import check_budget
-from madbench.sweeps.preset import Preset, load_preset
+from madbench.store.runs import Store
+from madbench.suites.plan import check_budget
+from madbench.suites.preset import Preset, load_preset
 from madbench.text.corpus import Corpus, open_corpus
 from madbench.text.prepare import default_corpus
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from madbench.analysis.language_table import LanguageTable
-    from madbench.runs import Run
+    from madbench.store.runs import Run
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class LanguageExperiment:
 
         ``micro_batch`` windows go through the model at once; it and ``compile`` change the speed, not the result.
         """
-        from madbench.devices import available_cores
-        from madbench.sweeps.distributed import train_distributed
-        from madbench.sweeps.local import run_jobs
+        from madbench.execute.local import run_jobs
+        from madbench.execute.torchrun import train_distributed
+        from madbench.training.devices import available_cores
         from madbench.training.distributed import is_distributed
         from madbench.training.language_loop import train_language_job
 
@@ -116,7 +116,7 @@ def prepare_language(
         is_remote: whether the device is that of the machines of an executor, ``cpu`` or ``cuda``; ``auto`` precision is
             bfloat16 on the second.
     """
-    from madbench.devices import resolve_device, resolve_precision
+    from madbench.training.devices import resolve_device, resolve_precision
 
     canonical = expand(labels)
     overrides = (overrides,) if isinstance(overrides, str) else tuple(overrides)

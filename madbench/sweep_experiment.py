@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.errors import ConfigError, TrainingError
+from madbench.execute.base import Executor, OnEvent, Policy, Summary, ignore_event
 from madbench.experiment import Experiment, prepare
+from madbench.grid import Grid, Row, errors_named, is_grid_file, load_grid
 from madbench.jobs import JobBase
 from madbench.language_experiment import LanguageExperiment, prepare_language
 from madbench.language_jobs import TASK
-from madbench.runs import Store
-from madbench.sweeps.equal_rows import notes_on_equal_rows
-from madbench.sweeps.executor import Executor, OnEvent, Policy, Summary, ignore_event
-from madbench.sweeps.grid import Grid, Row, errors_named, is_grid_file, load_grid
-from madbench.sweeps.overrides import LANGUAGE_MODEL, LANGUAGE_MODELS
-from madbench.sweeps.preset import load_preset
-from madbench.sweeps.profile import load_profile
+from madbench.store.runs import Store
+from madbench.suites.equal_rows import notes_on_equal_rows
+from madbench.suites.overrides import LANGUAGE_MODEL, LANGUAGE_MODELS
+from madbench.suites.preset import load_preset
+from madbench.suites.profile import load_profile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,8 +114,8 @@ def _on_devices(
 ) -> Executor | None:
     if devices is None:
         return None
-    from madbench.devices import available_cores
-    from madbench.sweeps.local import run_jobs
+    from madbench.execute.local import run_jobs
+    from madbench.training.devices import available_cores
 
     slots = min(slots or len(devices), max(1, len(experiment.jobs)))
     threads = max(1, available_cores() // slots) if isinstance(experiment, LanguageExperiment) else 1
@@ -139,7 +139,7 @@ def prepare_sweep(
     Raises a ``MadbenchError`` for anything that has no effect or could not be trained.
 
     Args:
-        grid: the rows (:func:`madbench.sweeps.grid.expand_grid`).
+        grid: the rows (:func:`madbench.grid.expand_grid`).
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         is_remote: whether the device is that of the machines of an executor, ``cpu`` or ``cuda``.
         results: folder of the run store.
@@ -253,7 +253,7 @@ def sweep(
         retry: try failed jobs again.
         force: train again what is already there.
         keys: those of a grid, instead of the file's: ``vary={"model.mix_rank": [4, 8]}``, ``seeds=[0, 1]``, tasks,
-            profile, fidelity, budget, set, mode, baseline (:class:`madbench.sweeps.grid.GridFile`).
+            profile, fidelity, budget, set, mode, baseline (:class:`madbench.grid.GridFile`).
 
     Returns:
         One row a row of the grid, task and seed: ``row`` (its name), ``label``, a column a key that varies, ``task``,

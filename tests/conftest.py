@@ -9,7 +9,9 @@ import pytest
 
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job; the processes under test inherit it
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as in a shell's background job; the processes under test inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -39,7 +41,7 @@ def language_run():
 
     from madbench.jobs import Record
     from madbench.language_jobs import GPTConfig, LanguageJob, LanguageTraining
-    from madbench.runs import Run
+    from madbench.store.runs import Run
 
     tiny = LanguageJob(
         "S", "c0ffee0123456789", 320, GPTConfig(16, 2, 1, seq_len=16), LanguageTraining(60, 64, eval_every=10)
@@ -54,7 +56,9 @@ def language_run():
         curve = []
         for i, loss in enumerate(train, 1):
             of_val = validation[i - 1] if validation else loss + 0.1
-            curve.append({"step": 10 * i - 5, "tokens": 640 * i - 320, "seconds": seconds * (i - 0.5), "step_loss": loss})
+            curve.append(
+                {"step": 10 * i - 5, "tokens": 640 * i - 320, "seconds": seconds * (i - 0.5), "step_loss": loss}
+            )
             curve.append({"step": 10 * i, "tokens": 640 * i, "seconds": seconds * i, "step_loss": loss})
             curve[-1] |= {"evaluation": i, "train_loss": loss, "validation_loss": of_val}
             curve[-1]["validation_bits_per_byte"] = 2 * of_val

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from madbench.jobs import Job, Record
-from madbench.runs import Store
+from madbench.store.runs import Store
 
 RECORD = Record(
     "finished",

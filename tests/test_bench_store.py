@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from madbench.language_jobs import LanguageJob
-from madbench.runs import Store
+from madbench.store.runs import Store
 
 SPEC = importlib.util.spec_from_file_location("bench_store", Path(__file__).parents[1] / "bench" / "store.py")
 bench = importlib.util.module_from_spec(SPEC)

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from madbench.sweeps import local
 
 import madbench
-from madbench import devices
 from madbench.errors import BudgetError, ConfigError, LabelError, StoreError, TrainingError
+from madbench.execute.base import Policy, Summary
 from madbench.experiment import caption, prepare, tabulate
 from madbench.jobs import Record
-from madbench.runs import Store
-from madbench.sweeps import local
-from madbench.sweeps.executor import Policy, Summary
+from madbench.store.runs import Store
 from madbench.tasks import TASK_NAMES
+from madbench.training import devices
 
 SCORED = {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}
 

@@ -8,8 +8,8 @@ import torch
 
 from madbench.jobs import Job, ModelConfig, TrainingConfig
 from madbench.language_jobs import GPTConfig, LanguageJob, LanguageTraining
-from madbench.operators.reference import reference
-from madbench.operators.registry import build
+from madbench.mixers.build import build
+from madbench.mixers.srg.reference import reference
 from madbench.tasks import make_setting
 from madbench.text.corpus import open_corpus
 from madbench.training.language_loop import train_language_job

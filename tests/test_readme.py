@@ -12,8 +12,8 @@ import typer
 from madbench.cli import app
 from madbench.cli.options import labels_and_overrides
 from madbench.labels import expand
-from madbench.sweeps.preset import load_preset
-from madbench.sweeps.profile import load_profile
+from madbench.suites.preset import load_preset
+from madbench.suites.profile import load_profile
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```\w*\n(.*?)```", README, re.DOTALL)

@@ -3,15 +3,15 @@ from __future__ import annotations
 import re
 
 import pytest
+from madbench.sweeps import local
 
 from madbench.errors import BudgetError, ConfigError
+from madbench.execute.base import Policy, Summary
 from madbench.experiment import prepare
+from madbench.grid import load_grid
 from madbench.jobs import Record
-from madbench.runs import Store
+from madbench.store.runs import Store
 from madbench.sweep_experiment import prepare_sweep, sweep
-from madbench.sweeps import local
-from madbench.sweeps.executor import Policy, Summary
-from madbench.sweeps.grid import load_grid
 
 TINY = {"model.d_model": 16}
 

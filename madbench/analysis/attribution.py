@@ -192,7 +192,9 @@ def _estimate(mean: float, variance: float, freedom: float, seeds: int) -> Estim
     """Student's t; ``variance`` is that of ``mean``."""
     mean = round(float(mean), 9)  # so that equal numbers differ by nothing
     error = math.sqrt(variance) if freedom else math.nan
-    if not freedom or (mean and error < ROUNDING):  # seeds that happen to agree do not make a difference infinitely sure
+    if not freedom or (
+        mean and error < ROUNDING
+    ):  # seeds that happen to agree do not make a difference infinitely sure
         return Estimate(mean, math.nan, math.nan, math.nan, seeds)
     half = error * students_t(freedom)
     p = 2 * float(stdtr(freedom, -abs(mean) / error)) if error else 1.0

@@ -166,8 +166,7 @@ def _sentences(baseline: str, rows: Sequence[Comparison]) -> list[str]:
     limit = f"; it stays within their range and so covers at most {coverage:.0%} for {fewest} pairs"
     sentences += [
         f"Interval: expanded percentile bootstrap over pairs, of one row alone{limit if coverage < 0.95 else ''}.",
-        "p: two-sided sign-flip test over pairs, taken as independent; the smallest"
-        f" possible is {smallest}.",
+        f"p: two-sided sign-flip test over pairs, taken as independent; the smallest possible is {smallest}.",
         f"Holm p: adjusted for the family, the {len(tested)} p shown; {LEVEL} or less of two seeds or more is a claim.",
     ]
     if len(tested) * smallest_p(max(tested)) > LEVEL:  # Holm's first step

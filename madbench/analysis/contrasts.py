@@ -90,4 +90,3 @@ def _level(variant: Variant, factor: str) -> str:
         return "!" if variant.over else variant.rank
     letters = {"rope": "p", "conv": "c", "gates": "g", "layout": "o"}
     return letters[factor] * getattr(variant, "lag" if factor == "layout" else factor)
-

@@ -38,7 +38,7 @@ from madbench.analysis.claims import CLAIMS, Claim
 from madbench.analysis.contrasts import Pair
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.analysis.statistics import LEVEL, holm, students_t
-from madbench.seeds import seed_list
+from madbench.config import seed_list
 from madbench.tasks import TASK_NAMES
 
 Verdict = Literal["supported", "contradicted", "not enough data"]

@@ -13,7 +13,7 @@ from madbench.analysis.findings import Finding, digits, p_text
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.analysis.rendering import TextTable
 from madbench.analysis.tables import HEADINGS
-from madbench.seeds import seed_list
+from madbench.config import seed_list
 
 if TYPE_CHECKING:
     from rich.table import Table

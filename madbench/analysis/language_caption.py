@@ -12,7 +12,7 @@ from madbench.analysis.language_runs import corpus_of, only_protocol
 from madbench.analysis.loss_curves import common_seconds
 from madbench.analysis.noise import least_difference, not_told_apart
 from madbench.language_jobs import LAST_EVALUATIONS
-from madbench.runs import Run
+from madbench.store.runs import Run
 
 _TIMING = ("device", "threads", "world_size", "micro_batch", "compiled")
 """Details in which runs must agree for their times to be compared."""

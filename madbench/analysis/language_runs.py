@@ -11,8 +11,8 @@ from typing import Any
 from madbench.errors import ConfigError
 from madbench.jobs import Counting, content_id
 from madbench.language_jobs import GPTConfig, LanguageJob, LanguageTraining
-from madbench.runs import Run, Store
-from madbench.sweeps.preset import Preset, load_preset, preset_names
+from madbench.store.runs import Run, Store
+from madbench.suites.preset import Preset, load_preset, preset_names
 
 PUBLISHED_VOCABULARY = 50304  # GPT-2's, as padded for the paper's runs
 

@@ -25,9 +25,9 @@ from madbench.analysis.loss_curves import (
     thresholds_above,
 )
 from madbench.analysis.rendering import PUBLISHED, TextTable
+from madbench.config import PUBLISHED as PUBLISHED_TABLES
 from madbench.errors import ConfigError
-from madbench.resources import PUBLISHED as PUBLISHED_TABLES
-from madbench.runs import Run
+from madbench.store.runs import Run
 
 BRIEF = ("loss_l5", "budget_ratio")
 """What a table has beside the steps to thresholds where it is one half of a larger one."""

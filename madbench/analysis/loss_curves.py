@@ -17,7 +17,7 @@ import pandas as pd
 from madbench.analysis.frames import read_frame, write_frame
 from madbench.analysis.language_runs import LanguageProtocol, by_protocol, describe
 from madbench.language_jobs import loss_l5
-from madbench.runs import Run
+from madbench.store.runs import Run
 
 PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
 

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from madbench.analysis.quantities import MAD_AVERAGE
+from madbench.config import PUBLISHED
 from madbench.jobs import Job, Record
-from madbench.resources import PUBLISHED
-from madbench.runs import Store
+from madbench.store.runs import Store
 from madbench.tasks import TASK_NAMES
 
 _METRICS = ("accuracy", "selection_accuracy", "ceiling")

@@ -17,8 +17,8 @@ from madbench.analysis.rendering import PUBLISHED, TextTable
 from madbench.analysis.scores import collect, scores, with_average
 from madbench.analysis.tables import HEADINGS, ablation_table
 from madbench.language_jobs import TASK
-from madbench.runs import Run, Store
-from madbench.sweeps.overrides import LANGUAGE_MODEL, settings_of
+from madbench.store.runs import Run, Store
+from madbench.suites.overrides import LANGUAGE_MODEL, settings_of
 
 if TYPE_CHECKING:
     from madbench.sweep_experiment import RowOf, Sweep

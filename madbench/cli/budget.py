@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from madbench.allocation import Allocation
     from madbench.errors import BudgetError
+    from madbench.mixers.srg.allocation import Allocation
 
 BYTES_PER_ELEMENT = 2  # of a decoding cache in bfloat16
 MOST_REASONS = 3
@@ -28,7 +28,7 @@ TERMS = {
     "mix2": ("H r (d + 1)", "W_S2 and its bias"),
     "mix2_tables": ("H L (2 r + 1)", "A2, B2, p2 (strict only)"),
 }
-"""Formula and tensors of every term of :attr:`madbench.allocation.Allocation.terms`."""
+"""Formula and tensors of every term of :attr:`madbench.mixers.srg.allocation.Allocation.terms`."""
 
 RANKS: dict[str, Callable[[Allocation], str]] = {
     "r_qk": lambda a: str(a.ranks.qk),
@@ -79,9 +79,9 @@ def budget(
 
     from rich.console import Console
 
-    from madbench.budget import solve
     from madbench.cli.tables import print_whole
     from madbench.errors import BudgetError
+    from madbench.mixers.srg.budget import solve
 
     found: dict[str, Allocation | BudgetError] = {}
     for variant in variants_of(labels):
@@ -188,7 +188,11 @@ def _breakdown(allocation: Allocation) -> Table:
     from rich.table import Table
 
     table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, title=str(allocation.variant), title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        title=str(allocation.variant),
+        title_justify="left",
         title_style="bold",
     )
     for heading, justify in (("term", "left"), ("formula", "left"), ("parameters", "right"), ("of B", "right")):

@@ -12,7 +12,7 @@ from madbench.errors import MadbenchError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from madbench.sweeps.profile import Profile
+    from madbench.suites.profile import Profile
     from madbench.tasks import Split, TaskSetting
 
 MOST_VIOLATIONS = 5
@@ -63,7 +63,7 @@ def data(
     from madbench.cli.preview import preview, print_preview
     from madbench.errors import ConfigError, did_you_mean
     from madbench.jobs import Job
-    from madbench.sweeps.profile import load_profile
+    from madbench.suites.profile import load_profile
     from madbench.tasks import SPLITS
 
     tasks, overrides = labels_and_overrides(words or [])
@@ -104,8 +104,8 @@ def _all_tasks() -> tuple[str, ...]:
 
 def _settings(task: str, profile: Profile, overrides: list[str]) -> list[TaskSetting]:
     """The profile's settings of ``task``; overrides change its first one, and leave only that."""
-    from madbench.sweeps.overrides import settings_of
-    from madbench.sweeps.plan import task_settings
+    from madbench.suites.overrides import settings_of
+    from madbench.suites.plan import task_settings
     from madbench.tasks import make_setting
 
     settings = task_settings(task, profile)

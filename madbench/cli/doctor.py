@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from madbench.operators.dynamic_mlp import DynamicMLP
+    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
 TOLERANCE = 1e-4  # largest error of a float32 path, relative to the largest output of the reference
 LEAST_FREE_BYTES = 100 * 2**20
@@ -61,7 +61,7 @@ def _machine() -> dict[str, Any]:
     import sys
 
     import madbench
-    from madbench.devices import available_cores, cpu_has_bfloat16_units, cpu_name
+    from madbench.training.devices import available_cores, cpu_has_bfloat16_units, cpu_name
 
     return {
         "madbench": madbench.__version__,
@@ -120,7 +120,7 @@ def _gpus() -> list[dict[str, Any]]:
 
 def _paths(has_gpu: bool) -> Iterator[dict[str, Any]]:
     """Every fast path on every kind of device, against the reference in float64."""
-    from madbench.operators.dynamic_mlp import PATHS
+    from madbench.mixers.srg.dynamic_mlp import PATHS
 
     samples = [_sample(label) for label in LABELS_OF_CHECK]
     for device in ("cpu", *(["cuda"] if has_gpu else [])):
@@ -133,9 +133,9 @@ def _sample(label: str) -> tuple[DynamicMLP, Tensor, Tensor]:
     """A small mixer that computes as the reference does, an input, and its output."""
     import torch
 
-    from madbench.budget import solve
     from madbench.labels import parse
-    from madbench.operators.dynamic_mlp import DynamicMLP
+    from madbench.mixers.srg.budget import solve
+    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
     torch.manual_seed(0)
     mixer = DynamicMLP(solve(parse(label), d_model=32, n_head=2, max_len=16), path="reference")
@@ -149,7 +149,7 @@ def _compare(path: str, device: str, samples: list[tuple[DynamicMLP, Tensor, Ten
     import torch
 
     from madbench.errors import TrainingError
-    from madbench.operators.dynamic_mlp import DynamicMLP
+    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
     errors = {}
     for truth, x, expected in samples:

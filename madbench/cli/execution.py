@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from madbench.cli.observation import observed
 from madbench.cli.tables import PLAIN, print_text_table
 from madbench.cli.text import count_of_jobs
-from madbench.sweeps.executor import Policy
+from madbench.execute.base import Policy
 
 if TYPE_CHECKING:
     from rich.console import Console

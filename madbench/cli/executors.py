@@ -11,7 +11,7 @@ import typer
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from madbench.sweeps.executor import Executor
+    from madbench.execute.base import Executor
 
 
 class ExecutorName(str, enum.Enum):
@@ -37,9 +37,7 @@ AddressOption = Annotated[
 ]
 CpusPerJobOption = Annotated[
     int | None,
-    typer.Option(
-        min=1, help="ray, slurm: cores of a job, and its threads.", show_default="1", rich_help_panel=PANEL
-    ),
+    typer.Option(min=1, help="ray, slurm: cores of a job, and its threads.", show_default="1", rich_help_panel=PANEL),
 ]
 GpusPerJobOption = Annotated[
     float | None,
@@ -139,10 +137,10 @@ def place(
     device, gpus = _device(device, gpus_per_job)
     common = {"cpus_per_job": cpus_per_job or 1, "gpus_per_job": gpus}
     if executor is ExecutorName.ray:
-        from madbench.sweeps.ray_executor import ray_executor
+        from madbench.execute.ray import ray_executor
 
         return Placement(ray_executor(address, slots=slots, shared=shared, **common), device, None)
-    from madbench.sweeps.slurm_executor import slurm_executor
+    from madbench.execute.submitit import slurm_executor
 
     chosen: dict[str, Any] = {"minutes": wall_time, "slots": slots}
     chosen = {name: value for name, value in chosen.items() if value is not None}

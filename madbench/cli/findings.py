@@ -25,7 +25,7 @@ from madbench.cli.tables import Format, FormatOption, print_format, print_text_t
 
 if TYPE_CHECKING:
     from madbench.analysis.findings import Finding
-    from madbench.runs import Run
+    from madbench.store.runs import Run
 
 
 def findings(
@@ -64,7 +64,7 @@ def findings(
     from madbench.analysis.quantities import LOSS, MAD_AVERAGE
     from madbench.analysis.scores import scores
     from madbench.errors import StoreError
-    from madbench.sweeps.profile import load_profile
+    from madbench.suites.profile import load_profile
     from madbench.tasks.registry import TASK_NAMES, check_task
 
     format = print_format(format, as_json)

@@ -47,8 +47,8 @@ def ls(
     from madbench.cli.stored_runs import named_settings, run_row, runs_table, stored_runs
     from madbench.cli.tables import plain_table
     from madbench.errors import ConfigError, did_you_mean
-    from madbench.sweeps.preset import preset_docs
-    from madbench.sweeps.profile import override_docs
+    from madbench.suites.preset import preset_docs
+    from madbench.suites.profile import override_docs
 
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, KINDS)}")
@@ -82,7 +82,9 @@ def ls(
         shown = _with_keys(rows, override_docs(), "madbench run", "training.epochs=20", "for one label and one seed")
     elif kind == "presets":
         rows = _preset_rows()
-        shown = _with_keys(rows, preset_docs(), "madbench lm", "training.steps=600", "trained on, with one label and seed")
+        shown = _with_keys(
+            rows, preset_docs(), "madbench lm", "training.steps=600", "trained on, with one label and seed"
+        )
     elif kind == "families":
         rows = _family_rows()
         shown = plain_table(rows, right=("labels",))
@@ -132,8 +134,8 @@ def _task_rows() -> list[dict[str, Any]]:
 
 
 def _profile_rows() -> list[dict[str, Any]]:
-    from madbench.sweeps.plan import task_settings
-    from madbench.sweeps.profile import load_profile, profile_names
+    from madbench.suites.plan import task_settings
+    from madbench.suites.profile import load_profile, profile_names
     from madbench.tasks import TASK_NAMES
 
     rows = []
@@ -154,7 +156,7 @@ def _profile_rows() -> list[dict[str, Any]]:
 
 def _preset_rows() -> list[dict[str, Any]]:
     from madbench.cli.text import quantity
-    from madbench.sweeps.preset import load_preset, preset_names
+    from madbench.suites.preset import load_preset, preset_names
 
     presets = {name: load_preset(name) for name in preset_names()}
     return [
@@ -188,17 +190,15 @@ def _family_rows() -> list[dict[str, Any]]:
     from madbench.labels import all_labels, families
 
     grammar = {"family": "S/R/G", "labels": len(all_labels()), "description": "HyperMLP's letters, such as G-cg-q-12o"}
-    installed = [
-        {"family": name, "labels": None, "description": f"labels begin with {name}:"} for name in families()
-    ]
+    installed = [{"family": name, "labels": None, "description": f"labels begin with {name}:"} for name in families()]
     return [grammar, *installed]
 
 
 def _overview_rows(results: Path | None) -> list[dict[str, Any]]:
     from madbench.cli.stored_runs import stored_runs
     from madbench.labels import all_labels, available_sets, families
-    from madbench.sweeps.preset import preset_names
-    from madbench.sweeps.profile import profile_names
+    from madbench.suites.preset import preset_names
+    from madbench.suites.profile import profile_names
     from madbench.tasks import TASK_NAMES
 
     _, runs = stored_runs(results)

@@ -13,8 +13,8 @@ from madbench.cli.tables import PLAIN
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from madbench.execute.base import Event, OnEvent
     from madbench.jobs import JobBase
-    from madbench.sweeps.executor import Event, OnEvent
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def observed(
     Under torchrun only the first process keeps a journal and tracks. Raises ``MissingExtraError`` and ``ConfigError``
     for a tracker that cannot be had.
     """
-    from madbench.sweeps.journal import Journal, command_line
+    from madbench.execute.journal import Journal, command_line
     from madbench.training.distributed import is_first
 
     def warn(text: str) -> None:

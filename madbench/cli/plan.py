@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from madbench.sweeps.executor import Policy
+from madbench.execute.base import Policy
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +26,7 @@ def missing_jobs(experiment: Experiment | LanguageExperiment) -> list[JobBase]:
 
 def job_states(jobs: Sequence[JobBase], results: Path, policy: Policy = Policy()) -> dict[str, State]:
     """What ``policy`` makes of each job, by id: ``failed`` is a stored failure that is left alone."""
-    from madbench.runs import Store
+    from madbench.store.runs import Store
 
     if policy.redo or not (results / "runs").exists():
         return {job.id: "todo" for job in jobs}
@@ -61,8 +61,8 @@ def mad_cells(jobs_by_row: Mapping[str, Sequence[Job]], states: Mapping[str, Sta
 
 def mad_plan(experiment: Experiment, slots: int | None, console: Console) -> dict[str, Any]:
     """Jobs, parameters, steps and FLOPs by label and task, and seconds from a calibration on the device."""
-    from madbench.devices import default_slots
     from madbench.training.cost import estimate_seconds
+    from madbench.training.devices import default_slots
 
     states = job_states(experiment.jobs, experiment.results)
     missing = [job for job in experiment.jobs if states[job.id] == "todo"]

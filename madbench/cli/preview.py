@@ -43,9 +43,7 @@ def preview(task: str, setting: TaskSetting, split: Split, seed: int, count: int
         "description": load_task(task).description,
         "split": split,
         "setting": dataclasses.asdict(setting),
-        "targets_per_sequence": {
-            "mean": float(asked.mean()), "fewest": int(asked.min()), "most": int(asked.max())
-        },
+        "targets_per_sequence": {"mean": float(asked.mean()), "fewest": int(asked.min()), "most": int(asked.max())},
         "ceiling": ceiling(task, setting, seed),
         "examples": [
             {"index": index, "positions": [token._asdict() for token in annotate(task, setting, split, seed, index)]}

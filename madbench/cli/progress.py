@@ -14,11 +14,11 @@ from rich.live import Live
 from madbench.cli.sweep_view import view
 from madbench.cli.tables import PLAIN
 from madbench.cli.text import count_of_jobs, duration
+from madbench.execute.tally import Tally, flatten, weight
 from madbench.jobs import JobBase
-from madbench.sweeps.tally import Tally, flatten, weight
 
 if TYPE_CHECKING:
-    from madbench.sweeps.executor import Event
+    from madbench.execute.base import Event
 
 _SKIPPED = {
     "stored": "already in the store",
@@ -62,7 +62,7 @@ class RunScreen:
         return [(self.jobs[job_id], reason) for job_id, reason in self.tally.failures]
 
     def on_event(self, event: Event) -> None:
-        """Shows one event of an executor (:mod:`madbench.sweeps.executor`)."""
+        """Shows one event of an executor (:mod:`madbench.execute.base`)."""
         line = flatten(event)
         now = time.monotonic() - self._began
         with self._lock:

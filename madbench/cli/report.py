@@ -32,7 +32,8 @@ def report(
     protocol: LanguageProtocolOption = None,
     results: ResultsOption = RESULTS,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file to write.", show_default="report.html in the results")
+        Path | None,
+        typer.Option("--output", "-o", help="The file to write.", show_default="report.html in the results"),
     ] = None,
     open_it: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
 ) -> None:
@@ -102,7 +103,9 @@ def stored_of(selection: Selection) -> Stored:
     if made is None and not language:
         raise StoreError(f"{selection.results}: no language-model runs of one protocol; name one with --protocol ID")
     if not labels:
-        labels = in_grammar_order({run.job.label for run in language} | {job.label for job in (made.jobs if made else ())})
+        labels = in_grammar_order(
+            {run.job.label for run in language} | {job.label for job in (made.jobs if made else ())}
+        )
     return Stored(Material(store, made, language, sentences), labels, records, store.problems)
 
 

@@ -22,13 +22,14 @@ from madbench.cli.options import (
     parse_trackers,
     split_list,
 )
-from madbench.seeds import parse_seeds
+from madbench.config import parse_seeds
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from madbench.experiment import Experiment
     from madbench.language_experiment import LanguageExperiment
+
 
 def run(
     words: Annotated[
@@ -74,9 +75,9 @@ def run(
     from rich.console import Console
 
     from madbench.cli.tables import PLAIN
+    from madbench.grid import Grid, Row
     from madbench.labels import expand
     from madbench.sweep_experiment import prepare_sweep
-    from madbench.sweeps.grid import Grid, Row
 
     labels, overrides = labels_and_overrides(words)
     asked = split_list(tasks)

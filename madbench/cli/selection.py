@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from madbench.experiment import Experiment
     from madbench.jobs import ModelConfig
-    from madbench.runs import Run, Snapshot
+    from madbench.store.runs import Run, Snapshot
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,8 @@ class Selection:
         """
         from madbench.experiment import prepare
         from madbench.jobs import Job, Precision
-        from madbench.sweeps.plan import task_settings
-        from madbench.sweeps.profile import load_profile
+        from madbench.suites.plan import task_settings
+        from madbench.suites.profile import load_profile
         from madbench.tasks import TASK_NAMES
 
         named, results = self.labels, self.results
@@ -188,7 +188,7 @@ def _fits(label: str, model: ModelConfig, settings: Mapping[str, Sequence[dict]]
     """Whether the label has ranks on every task; it may be stored for one task, or for other sizes, alone."""
     from madbench.errors import BudgetError
     from madbench.labels import parse
-    from madbench.sweeps.plan import check_budgets
+    from madbench.suites.plan import check_budgets
 
     try:
         check_budgets(parse(label), model, settings, counting)

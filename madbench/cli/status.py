@@ -11,7 +11,7 @@ from madbench.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from madbench.sweeps.journal_reader import DamagedJournalError, Sweep
+    from madbench.execute.journal_reader import DamagedJournalError, Sweep
 
 ENDED = 3
 """Sweeps shown that have ended."""
@@ -46,7 +46,7 @@ def status(
     from rich.console import Console
 
     from madbench.errors import StoreError
-    from madbench.sweeps.journal_reader import Sweeps
+    from madbench.execute.journal_reader import Sweeps
 
     console = Console(highlight=False)
     if watch and as_json:
@@ -70,7 +70,7 @@ def _watch(results: Path, console: Console) -> None:
     from rich.console import Group
     from rich.live import Live
 
-    from madbench.sweeps.journal_reader import Sweeps
+    from madbench.execute.journal_reader import Sweeps
 
     journals = Sweeps(results)
     sweeps: list[Sweep | DamagedJournalError] = []

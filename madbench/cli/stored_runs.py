@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from madbench.analysis.language_runs import LanguageProtocol
     from madbench.jobs import JobBase
-    from madbench.runs import Run, Snapshot, Store
+    from madbench.store.runs import Run, Snapshot, Store
 
 
 def opened(results: Path) -> Snapshot:
@@ -22,11 +22,13 @@ def opened(results: Path) -> Snapshot:
     from rich.console import Console
     from rich.progress import track
 
-    from madbench.runs import Snapshot
+    from madbench.store.runs import Snapshot
 
     console = Console(stderr=True)
     store = Snapshot.open(results, create=False)
-    store.track = lambda names: track(names, "reading runs", console=console, transient=True, disable=not console.is_terminal)
+    store.track = lambda names: track(
+        names, "reading runs", console=console, transient=True, disable=not console.is_terminal
+    )
     return store
 
 
@@ -79,8 +81,8 @@ def named_settings() -> dict[str, dict[str, dict[str, Any]]]:
     """The settings that have a name, by task: ``baseline``, and those of the profiles with one setting a task."""
     import dataclasses
 
-    from madbench.sweeps.plan import task_settings
-    from madbench.sweeps.profile import load_profile, profile_names
+    from madbench.suites.plan import task_settings
+    from madbench.suites.profile import load_profile, profile_names
     from madbench.tasks import TASK_NAMES, load_task
 
     named = {task: {"baseline": dataclasses.asdict(load_task(task).baseline)} for task in TASK_NAMES}
@@ -112,7 +114,9 @@ def runs_table(rows: list[dict[str, Any]], console: Console) -> RenderableType:
 def _run_columns(row: dict[str, Any]) -> dict[str, Any]:
     metrics, details = row["metrics"], row["details"]
     accuracy, loss = metrics.get("accuracy"), metrics.get("loss_l5")
-    speed = details.get("steps_per_second") or (details["steps"] / details["seconds"] if details.get("seconds") else None)
+    speed = details.get("steps_per_second") or (
+        details["steps"] / details["seconds"] if details.get("seconds") else None
+    )
     return {
         "label": row["label"],
         "task": row["task"],

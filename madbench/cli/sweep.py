@@ -34,8 +34,8 @@ from madbench.cli.options import (
 )
 from madbench.cli.sweep_words import axes_of, baseline_of, gpus_of, replaced_keys, seconds_of, source_of
 from madbench.cli.tables import PLAIN, Format, print_format
+from madbench.config import parse_seeds
 from madbench.errors import ConfigError
-from madbench.seeds import parse_seeds
 
 
 class Mode(str, enum.Enum):
@@ -163,9 +163,9 @@ def sweep(
     from rich.console import Console
 
     from madbench.cli.sweep_execution import train_and_show
+    from madbench.execute.base import Policy
+    from madbench.grid import load_grid
     from madbench.sweep_experiment import prepare_sweep
-    from madbench.sweeps.executor import Policy
-    from madbench.sweeps.grid import load_grid
 
     format = print_format(format, as_json)
     if fail_fast and max_failures not in (None, 1):

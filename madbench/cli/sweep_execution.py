@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from madbench.cli.executors import Placement
+    from madbench.execute.base import Policy
     from madbench.jobs import JobBase
-    from madbench.runs import Store
+    from madbench.store.runs import Store
     from madbench.sweep_experiment import Sweep
-    from madbench.sweeps.executor import Policy
 
 MOST_FAILURES = 20
 """Failures that are listed; the JSON has all."""
@@ -35,7 +35,7 @@ def train_and_show(
 ) -> None:
     from madbench.cli.observation import observed
     from madbench.cli.text import count_of_jobs
-    from madbench.sweeps.failure import reason
+    from madbench.execute.failure import reason
 
     failed: dict[str, str | None] = {}
 
@@ -89,7 +89,7 @@ def train_and_show(
 
 def _failures(sweep: Sweep, failed: dict[str, str | None]) -> list[dict[str, Any]]:
     """The failed jobs in the order of the rows, with the last line of the error, from the store where it is not known."""
-    from madbench.runs import Store
+    from madbench.store.runs import Store
 
     store = Store.open(sweep.results, create=False)
     found: dict[str, dict[str, Any]] = {}
@@ -104,7 +104,7 @@ def _failures(sweep: Sweep, failed: dict[str, str | None]) -> list[dict[str, Any
 
 def _stored_reason(store: Store, job: JobBase) -> str:
     from madbench.errors import StoreError
-    from madbench.sweeps.failure import reason
+    from madbench.execute.failure import reason
 
     try:
         return reason(store.read(job.id).record)

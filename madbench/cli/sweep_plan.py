@@ -11,8 +11,8 @@ from madbench.cli.text import count_of_jobs, duration, quantity
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from madbench.execute.base import Policy
     from madbench.sweep_experiment import RowOf, Sweep
-    from madbench.sweeps.executor import Policy
 
 MOST_SHOWN = 100
 """Rows of a table that a person reads; the JSON has all."""
@@ -31,8 +31,8 @@ def sweep_plan(sweep: Sweep, slots: int | None, policy: Policy, console: Console
 
 
 def _mad_plan(sweep: Sweep, states: dict[str, Any], slots: int | None, console: Console) -> dict[str, Any]:
-    from madbench.devices import default_slots
     from madbench.training.cost import job_cost, seconds_per_flop
+    from madbench.training.devices import default_slots
 
     missing = list({job.id: job for row in sweep.mad for job in row.jobs if states[job.id] == "todo"}.values())
     slots = min(slots or default_slots(sweep.device), max(1, len(missing)))

@@ -13,7 +13,7 @@ from rich.text import Text
 from madbench.cli.text import duration, quantity
 
 if TYPE_CHECKING:
-    from madbench.sweeps.tally import Running, Tally
+    from madbench.execute.tally import Running, Tally
 
 WIDE = 110  # columns from which bars are longer and speeds are shown
 LEAST_NAME = 12  # columns of a slot's job, below which the bar gives way

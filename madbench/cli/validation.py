@@ -42,8 +42,8 @@ class Report:
 
 def shipped_files() -> list[Path]:
     """Every set of variants a label can name, every task, every profile, every preset."""
+    from madbench.config import PRESETS, PROFILES, TASKS
     from madbench.labels import available_sets
-    from madbench.resources import PRESETS, PROFILES, TASKS
 
     folders = (TASKS, PROFILES, PRESETS)
     paths = [*available_sets().values(), *(path for folder in folders for path in sorted(folder.glob("*.yaml")))]
@@ -130,8 +130,8 @@ def _check_task(path: Path, mapping: Mapping[str, Any]) -> Report:
 
 def _check_profile(path: Path, mapping: Mapping[str, Any]) -> Report:
     from madbench.config import from_mapping
-    from madbench.sweeps.plan import task_settings
-    from madbench.sweeps.profile import Profile, load_profile
+    from madbench.suites.plan import task_settings
+    from madbench.suites.profile import Profile, load_profile
     from madbench.tasks import TASK_NAMES
 
     problems = list(_find_problems(Profile, mapping, str(path)))
@@ -148,9 +148,7 @@ def _check_profile(path: Path, mapping: Mapping[str, Any]) -> Report:
         _add_unless_known(problems, lambda: settings.extend(task_settings(task, profile)), f"{path}: ")
         for rate in profile.learning_rates:
             for decay in profile.weight_decays:
-                _add_unless_known(
-                    problems, lambda: profile.training_config(task, rate, decay, "float32"), f"{path}: "
-                )
+                _add_unless_known(problems, lambda: profile.training_config(task, rate, decay, "float32"), f"{path}: ")
         lengths |= {setting["seq_len"] for setting in settings}
         count += len(settings)
     runs = count * len(profile.learning_rates) * len(profile.weight_decays)
@@ -160,7 +158,7 @@ def _check_profile(path: Path, mapping: Mapping[str, Any]) -> Report:
 
 def _check_preset(path: Path, mapping: Mapping[str, Any]) -> Report:
     from madbench.language_jobs import LanguageTraining
-    from madbench.sweeps.preset import Preset, load_preset
+    from madbench.suites.preset import Preset, load_preset
 
     problems = list(_find_problems(Preset, mapping, str(path)))
     if isinstance(training := mapping.get("training"), Mapping):
@@ -186,18 +184,16 @@ def _leaves(mapping: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _without_budget(model: ModelConfig, lengths: set[int]) -> list[str]:
     """A note for each length at which labels of the paper's table have no ranks under strict counting."""
-    from madbench.budget import solve
     from madbench.errors import BudgetError
     from madbench.labels import expand, parse
+    from madbench.mixers.srg.budget import solve
 
     notes = []
     for length in sorted(lengths):
         failed = []
         for label in expand(["@table1"]):
             try:
-                solve(
-                    parse(label), model.d_model, model.n_head, length, "strict", model.mix_rank, model.rank_multiple
-                )
+                solve(parse(label), model.d_model, model.n_head, length, "strict", model.mix_rank, model.rank_multiple)
             except BudgetError:
                 failed.append(label)
         if failed:

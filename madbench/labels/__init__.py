@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from madbench.labels.family import FamilyLabel, families, family_of
+from madbench.labels.registry import FamilyLabel, families, family_of
 from madbench.labels.grammar import ALIASES, InvalidLabel, Variant, all_labels, all_variants, format, parse
 from madbench.labels.meaning import FACTORS, Explanation, diff, explain, neighbourhood
 from madbench.labels.sets import LabelSet, available_sets, expand

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from madbench.errors import LabelError, did_you_mean
-from madbench.labels import family
+from madbench.labels import registry as family
 
 SYNTAX = re.compile(
     r"(?P<base>[SRG])"

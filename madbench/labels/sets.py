@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from madbench import resources
+from madbench import config
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, point_at, show
@@ -47,7 +47,7 @@ def expand(specs: Iterable[str]) -> list[str]:
 
 def available_sets() -> dict[str, Path]:
     """The files that ``@NAME`` can name, by name: those of ``./variants``, then the shipped ones."""
-    shipped = {path.stem: path for path in sorted(resources.VARIANTS.glob("*.yaml"))}
+    shipped = {path.stem: path for path in sorted(config.VARIANTS.glob("*.yaml"))}
     return shipped | {path.stem: path for path in sorted(Path("variants").glob("*.yaml"))}
 
 

@@ -12,9 +12,7 @@ from madbench.models.blocks import Backbone, RMSNorm, linear, sinusoids
 class Autoencoder(nn.Module):
     """Encoder backbone, then one vector plus a fixed position vector decoded independently at every position."""
 
-    def __init__(
-        self, vocab_size: int, d_model: int, n_layer: int, make_mixer: Callable[[], nn.Module], max_len: int
-    ):
+    def __init__(self, vocab_size: int, d_model: int, n_layer: int, make_mixer: Callable[[], nn.Module], max_len: int):
         super().__init__()
         self.backbone = Backbone(vocab_size, d_model, n_layer, make_mixer)
         self.decoder = nn.Sequential(

@@ -49,7 +49,11 @@ class Page:
     def render(self, command: str, written: str) -> bytes:
         """The HTML: one file that needs no other and no network; it names the ``command`` that wrote it, and the date."""
         environment = Environment(
-            loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+            loader=FileSystemLoader(_FOLDER),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
         )
         script = (_FOLDER / "script.js").read_text(encoding="utf-8")
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

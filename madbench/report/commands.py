@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Collection, Sequence
 
 from madbench.analysis.language_runs import LanguageProtocol, corpus_of
+from madbench.config import seed_list
 from madbench.experiment import Experiment
 from madbench.jobs import Job
 from madbench.language_jobs import LanguageJob
-from madbench.runs import Run
-from madbench.seeds import seed_list
-from madbench.sweeps.preset import Preset, load_preset, preset_names
+from madbench.store.runs import Run
+from madbench.suites.preset import Preset, load_preset, preset_names
 from madbench.tasks.protocol import load_task
 
 RESULTS = "results"  # the folder that a command needs no option for
@@ -67,7 +67,10 @@ def language_words(run: Run, results: str) -> list[str]:
 
 
 def _changes(job: LanguageJob, preset: Preset) -> list[str]:
-    parts = {"model": (job.model, preset.model), "training": (job.training, preset.training_config(job.training.precision))}
+    parts = {
+        "model": (job.model, preset.model),
+        "training": (job.training, preset.training_config(job.training.precision)),
+    }
     return [
         f"{part}.{name}={value}"
         for part, (ours, theirs) in parts.items()

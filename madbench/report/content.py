@@ -14,7 +14,6 @@ from madbench.analysis.findings_table import findings_table
 from madbench.analysis.language_table import language_table
 from madbench.analysis.scores import chosen_runs
 from madbench.analysis.tables import ablation_table
-from madbench.devices import available_cores
 from madbench.experiment import caption
 from madbench.jobs import JobBase
 from madbench.report.build import Page
@@ -33,6 +32,7 @@ from madbench.report.tables import (
     language_page_table,
     mad_page_table,
 )
+from madbench.training.devices import available_cores
 
 
 def compose(
@@ -96,7 +96,11 @@ def _effects(factors: AttributionTable) -> dict[str, dict[str, Any]]:
         first, second = one.first.short_name, one.second.short_name
         text = f"{estimate_text(one.estimate, one.task)}: by how much more {first} is worth where {second} is given, mean over these sets of labels."
         headings = ["Both", f"{second} alone", f"{first} alone", "Neither", ""]
-        found[f"{one.name}/{one.task}"] = {"text": text, "headings": headings, "rows": [[list(labels), ""] for labels in one.squares]}
+        found[f"{one.name}/{one.task}"] = {
+            "text": text,
+            "headings": headings,
+            "rows": [[list(labels), ""] for labels in one.squares],
+        }
     return found
 
 
@@ -113,7 +117,11 @@ def _missing(stored: Stored, not_drawn: Mapping[str, str]) -> list[Missing]:
         found.append(Missing("No language models of one protocol."))
     reported = sum(1 for job in _jobs(stored) if job.id in stored.records)
     if others := len(stored.records) - reported:
-        found.append(Missing(f"{others:,} stored runs are of other labels or protocols, which are never mixed.", "madbench ls runs"))
+        found.append(
+            Missing(
+                f"{others:,} stored runs are of other labels or protocols, which are never mixed.", "madbench ls runs"
+            )
+        )
     found += [Missing(f"No figure “{figure}”: {reason}.") for figure, reason in not_drawn.items()]
     found += [Missing(f"Could not be read: {problem}") for problem in stored.problems]
     return found

@@ -14,12 +14,12 @@ from typing import Any
 from madbench.analysis.figures.material import Material
 from madbench.analysis.language_runs import describe, only_protocol
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
+from madbench.config import seed_list
 from madbench.experiment import Experiment
 from madbench.jobs import Record
 from madbench.language_jobs import TASK as LANGUAGE_MODEL
 from madbench.report.runs import ReportedRun, occurrences
-from madbench.runs import Run, Store
-from madbench.seeds import seed_list
+from madbench.store.runs import Run, Store
 from madbench.tasks import TASK_NAMES
 
 TITLES = {

@@ -19,7 +19,7 @@ from pathlib import Path
 from markupsafe import escape
 
 import madbench
-from madbench import resources
+from madbench import config
 from madbench.errors import StoreError
 from madbench.files import explain_os_errors, write_atomically
 from madbench.report.commands import language_words
@@ -77,7 +77,7 @@ def _read(path: Path, key: str) -> Report | None:
 def _key(stored: Stored) -> str:
     """What decides the page: the runs and their results, the choice of them, and the code and tables that it rests on."""
     digest = hashlib.sha256(f"{version('matplotlib')} {stored.folder} {stored.labels} {stored.problems}".encode())
-    folders = (Path(madbench.__file__).parent, resources.VARIANTS, resources.TASKS, resources.PUBLISHED)
+    folders = (Path(madbench.__file__).parent, config.VARIANTS, config.TASKS, config.PUBLISHED)
     for path in sorted(path for folder in folders for path in folder.rglob("*.*") if path.suffix != ".pyc"):
         digest.update(path.read_bytes())
     results = [

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from madbench.config import seed_list
 from madbench.experiment import Experiment
 from madbench.jobs import Record
 from madbench.report.commands import run_command
-from madbench.runs import Run
-from madbench.seeds import seed_list
+from madbench.store.runs import Run
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,7 @@ from madbench.report.commands import job_words, language_words
 from madbench.report.embedding import embedded_json
 from madbench.report.facts import TITLES, Stored, facts, tiles
 from madbench.report.runs import Allocation, ReportedRun, allocations, column, explanations, run_columns, thinned_curves
-from madbench.runs import Run
+from madbench.store.runs import Run
 from madbench.tasks.protocol import load_task
 
 

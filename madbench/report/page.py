@@ -7,10 +7,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from madbench.devices import available_cores
 from madbench.report.facts import Stored
 from madbench.report.of_runs import of_runs
 from madbench.report.processes import in_processes
+from madbench.training.devices import available_cores
 
 if TYPE_CHECKING:
     from madbench.report.build import Page

@@ -77,7 +77,9 @@ def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Any]:
         of_jobs.add([vars(run.job) for run in some])
         metrics.add([run.record.metrics if run.record else {} for run in some])
         details.add([run.record.details if run.record else {} for run in some])
-    columns = own.columns | {name: of_jobs.columns[name] for name in of_jobs.columns if name in _OF_JOBS}  # not what a job caches
+    columns = own.columns | {
+        name: of_jobs.columns[name] for name in of_jobs.columns if name in _OF_JOBS
+    }  # not what a job caches
     columns |= {f"metrics.{name}": values for name, values in metrics.columns.items()}
     columns |= {f"details.{name}": values for name, values in details.columns.items()}
     return {name: column(values) for name, values in columns.items()}
@@ -159,7 +161,10 @@ def column(values: list[Any]) -> dict[str, Any]:
     changes = np.diff(np.fromiter(index, np.int64, len(index)))
     starts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(index)]
     if 4 * (len(starts) - 1) < len(index):
-        return {"values": distinct, "lengths": [[index[start], end - start] for start, end in itertools.pairwise(starts)]}
+        return {
+            "values": distinct,
+            "lengths": [[index[start], end - start] for start, end in itertools.pairwise(starts)],
+        }
     return {"values": distinct, "index": index}
 
 

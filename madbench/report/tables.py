@@ -31,7 +31,9 @@ class Cell:
     @property
     def parts(self) -> tuple[str, str]:
         """The number and what follows it: its interval, how complete it is."""
-        cut = min((self.text.index(start) for start in (" ±", " (", " n=") if start in self.text), default=len(self.text))
+        cut = min(
+            (self.text.index(start) for start in (" ±", " (", " n=") if start in self.text), default=len(self.text)
+        )
         return self.text[:cut], self.text[cut:]
 
     @property
@@ -164,7 +166,10 @@ def budget_page_table(allocations: Iterable[Allocation]) -> PageTable:
     for one in allocations:
         numbers = [one.ranks["qk"], one.ranks["vo"], one.ranks["mix"], one.parameters, one.budget]
         cells = [Cell(one.where, one.length), *(Cell(f"{number:,}", number) for number in numbers)]
-        cells += [Cell(f"{count / one.budget:.3f}", count / one.budget) for count in (one.parameters, one.published_parameters)]
+        cells += [
+            Cell(f"{count / one.budget:.3f}", count / one.budget)
+            for count in (one.parameters, one.published_parameters)
+        ]
         heading = Cell(one.label, len(groups), runs_link(one.label, LANGUAGE_MODEL if one.is_language else ""))
         groups.append(Group([Row(heading, cells)], one.label))
     note = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from madbench import resources
+from madbench import config
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import ConfigError, did_you_mean
 from madbench.tasks.base import TaskSetting
@@ -79,7 +79,7 @@ def load_task_file(path: Path | str) -> TaskFile:
 def load_task(name: str) -> TaskFile:
     """The shipped file of task ``name``."""
     check_task(name)
-    return load_task_file(resources.TASKS / f"{name}.yaml")
+    return load_task_file(config.TASKS / f"{name}.yaml")
 
 
 def all_settings(name: str) -> list[TaskSetting]:

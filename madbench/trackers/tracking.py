@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from madbench.errors import ConfigError, MissingExtraError, did_you_mean
+from madbench.execute.base import Event
 from madbench.jobs import JobBase, Record
-from madbench.sweeps.executor import Event
 
 NAMES = ("tensorboard", "wandb", "trackio")
 FLUSH_SECONDS = 60.0

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from madbench.budget import solve
 from madbench.errors import TrainingError
 from madbench.jobs import Job
 from madbench.labels import Variant, parse
+from madbench.mixers.build import build as build_mixer
+from madbench.mixers.srg.budget import solve
 from madbench.models.blocks import swiglu_width
-from madbench.operators.registry import build as build_mixer
 from madbench.tasks import TaskSetting
 from madbench.training.loop import build_model, setting_of
 
@@ -143,11 +143,11 @@ def seconds_per_step(job: Job, device: str) -> float:
     model = build_model(job).to(device)
     batch = whole = min(job.training.batch_size, setting.num_train_examples)
     if torch.device(device).type == "cpu":  # there a step takes as long as its batch is large
-        batch = min(whole, math.ceil(CALIBRATION_FLOPS / (3 * forward_flops_per_token(job, setting) * setting.input_len)))
+        batch = min(
+            whole, math.ceil(CALIBRATION_FLOPS / (3 * forward_flops_per_token(job, setting) * setting.input_len))
+        )
     tokens = torch.randint(setting.vocab_size, (batch, setting.input_len), device=device)
-    autocast = torch.autocast(
-        torch.device(device).type, torch.bfloat16, enabled=job.training.precision == "bfloat16"
-    )
+    autocast = torch.autocast(torch.device(device).type, torch.bfloat16, enabled=job.training.precision == "bfloat16")
     best = math.inf
     for _ in range(1 + CALIBRATION_STEPS):
         started = time.perf_counter()

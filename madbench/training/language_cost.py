@@ -22,9 +22,9 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode  # no public module has it
 from torch.utils.flop_counter import FlopCounterMode
 
-from madbench.allocation import Allocation
 from madbench.errors import TrainingError
 from madbench.language_jobs import LanguageJob
+from madbench.mixers.srg.allocation import Allocation
 from madbench.models.gpt import GPT
 from madbench.training.language_batches import MICRO_BATCH_TOKENS
 from madbench.training.language_model import build_gpt, make_optimizer, parameter_groups

@@ -18,15 +18,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from madbench.devices import peak_flops
 from madbench.errors import ConfigError, TrainingError
 from madbench.files import explain_os_errors
 from madbench.jobs import Record, StopTraining
 from madbench.language_jobs import LanguageJob, LanguageTraining
-from madbench.runs import KEEP
+from madbench.store.runs import KEEP
 from madbench.text.batches import training_starts
 from madbench.text.corpus import Corpus, open_corpus
 from madbench.training.checkpoints import load_checkpoint, save_checkpoint
+from madbench.training.devices import peak_flops
 from madbench.training.distributed import agree, from_first, is_first, own_share, total, world_size
 from madbench.training.language_batches import Batches
 from madbench.training.language_cost import forward_flops_per_token

@@ -8,15 +8,15 @@ import torch
 from torch import nn
 
 from madbench.language_jobs import LanguageJob, LanguageTraining
+from madbench.mixers.build import build
 from madbench.models.gpt import GPT
-from madbench.operators.registry import build
 from madbench.training.optimizer import decays, make_adamw
 
 
 def build_gpt(job: LanguageJob, path: str = "auto") -> GPT:
     """The model of a job with its initial weights, on the CPU or under ``torch.device``; random state is left alone.
 
-    ``path`` is how S/R/G mixers are computed (see :class:`madbench.operators.dynamic_mlp.DynamicMLP`).
+    ``path`` is how S/R/G mixers are computed (see :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`).
     """
     config = job.model
 

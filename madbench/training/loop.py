@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.jobs import Job, Record, StopTraining, TrainingConfig
+from madbench.mixers.build import build
 from madbench.models.autoencoder import Autoencoder
-from madbench.models.language_model import LanguageModel
-from madbench.operators.registry import build
+from madbench.models.mad import LanguageModel
 from madbench.tasks import IGNORE, SPLITS, TaskSetting, generate, make_setting
 from madbench.tasks.ceiling import ceiling
 from madbench.training.checkpoints import load_checkpoint, save_checkpoint

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 import madbench
-from madbench.devices import cpu_name
 from madbench.jobs import JobBase
+from madbench.training.devices import cpu_name
 
 
 def provenance(

@@ -51,7 +51,9 @@ def test_a_contrast_is_a_row_with_its_interval_pairs_and_seeds():
 
 def test_a_claim_is_starred():
     values = {f"{base}{rest}": (i, i + 1.0) for i, base in enumerate("SRG") for rest in ("", "-p")}
-    values |= {f"{base}{rest}c": (1.1 * i + 20.0, 1.1 * i + 20.0) for i, base in enumerate("SRG") for rest in ("-", "-p")}
+    values |= {
+        f"{base}{rest}c": (1.1 * i + 20.0, 1.1 * i + 20.0) for i, base in enumerate("SRG") for rest in ("-", "-p")
+    }
     rows = shown(attribution_table(scored(values)))
     assert rows["conv: c against none"][0].endswith("*") and not rows["rope: p against none"][0].endswith("*")
 

@@ -14,7 +14,7 @@ from madbench.analysis.language_table import language_table, published_losses
 from madbench.errors import ConfigError
 from madbench.jobs import Record
 from madbench.language_jobs import GPTConfig, LanguageTraining
-from madbench.sweeps.preset import load_preset
+from madbench.suites.preset import load_preset
 
 PAPER = {"vocab_size": 50304, "model": GPTConfig(), "training": LanguageTraining()}
 """Of a job like the paper's."""

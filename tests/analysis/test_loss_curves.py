@@ -19,10 +19,10 @@ from madbench.analysis.loss_curves import (
     thresholds_above,
     write_curves,
 )
+from madbench.config import PUBLISHED
 from madbench.errors import ConfigError, StoreError
 from madbench.jobs import Record
 from madbench.language_jobs import loss_l5
-from madbench.resources import PUBLISHED
 
 NAN = float("nan")
 
@@ -155,7 +155,7 @@ def test_a_file_where_a_folder_should_be_is_a_store_error(tmp_path):
 
 def test_a_stored_run_gives_the_curve_it_was_given(language_run, tmp_path):
     from madbench.analysis.language_runs import language_runs
-    from madbench.runs import Store
+    from madbench.store.runs import Store
 
     run = language_run("S", [10 / 3, math.pi])
     store = Store.open(tmp_path)

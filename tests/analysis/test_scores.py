@@ -9,14 +9,21 @@ import pytest
 
 from madbench.analysis.quantities import MAD_AVERAGE
 from madbench.analysis.scores import collect, published_scores, scores, setting_scores, with_average
+from madbench.config import PUBLISHED
 from madbench.jobs import Job, Record, TrainingConfig
-from madbench.resources import PUBLISHED
-from madbench.runs import Store
+from madbench.store.runs import Store
 from madbench.tasks import TASK_NAMES
 
 RUN = {
-    "label": "S", "task": "compression", "setting": "a", "seed": 0, "status": "finished", "accuracy": 0.5,
-    "selection_accuracy": 0.5, "ceiling": 1.0, "budget_ratio": 1.0,
+    "label": "S",
+    "task": "compression",
+    "setting": "a",
+    "seed": 0,
+    "status": "finished",
+    "accuracy": 0.5,
+    "selection_accuracy": 0.5,
+    "ceiling": 1.0,
+    "budget_ratio": 1.0,
 }
 """One finished run as ``collect`` shows it."""
 

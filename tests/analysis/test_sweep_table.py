@@ -8,10 +8,10 @@ from scipy import stats
 
 from madbench.analysis.language_runs import LanguageProtocol
 from madbench.analysis.sweep_table import paired_differences
+from madbench.grid import Row, load_grid
 from madbench.jobs import Record
-from madbench.runs import Store
+from madbench.store.runs import Store
 from madbench.sweep_experiment import prepare_sweep
-from madbench.sweeps.grid import Row, load_grid
 
 HEADINGS = ["Label", "In-ctx recall", "Budget", "n", "vs baseline"]
 

@@ -19,8 +19,15 @@ from madbench.tasks import TASK_NAMES
 
 NAN = float("nan")
 SCORE = {
-    "label": "S", "task": "compression", "seed": 0, "accuracy": 50.0, "ceiling": 100.0, "done": 6, "expected": 6,
-    "diverged": 0, "budget_ratio": 0.99,
+    "label": "S",
+    "task": "compression",
+    "seed": 0,
+    "accuracy": 50.0,
+    "ceiling": 100.0,
+    "done": 6,
+    "expected": 6,
+    "diverged": 0,
+    "budget_ratio": 0.99,
 }
 """One row of ``scores``."""
 
@@ -114,9 +121,19 @@ def test_records_hold_every_cell_and_are_strict_json():
     made = table({"seed": 0}, {"seed": 1, "accuracy": 54.0}, {"label": "R-q", "accuracy": NAN, "diverged": 6})
     ours, other = made.records()
     assert ours == {
-        "label": "S", "task": "compression", "mean": 52.0, "spread": pytest.approx(8**0.5), "budget_ratio": 0.99,
-        "low": pytest.approx(52 - 12.7062 * 2), "high": pytest.approx(52 + 12.7062 * 2), "n": 2, "mark": "",
-        "done": 12, "expected": 12, "diverged": 0, "published": published_scores()["S"]["compression"],
+        "label": "S",
+        "task": "compression",
+        "mean": 52.0,
+        "spread": pytest.approx(8**0.5),
+        "budget_ratio": 0.99,
+        "low": pytest.approx(52 - 12.7062 * 2),
+        "high": pytest.approx(52 + 12.7062 * 2),
+        "n": 2,
+        "mark": "",
+        "done": 12,
+        "expected": 12,
+        "diverged": 0,
+        "published": published_scores()["S"]["compression"],
     }
     assert (other["mean"], other["spread"], other["published"], other["diverged"]) == (None, None, None, 6)
     assert (other["low"], other["high"], other["mark"]) == (None, None, "")
@@ -208,7 +225,10 @@ def marks_of(made: AblationTable) -> dict[str, str]:
 
 
 def test_means_that_are_printed_alike_are_the_best_together():
-    rows = [*three_seeds("S", "compression", 99.98, 100.0, 99.99), *three_seeds("R", "compression", 100.0, 100.0, 100.0)]
+    rows = [
+        *three_seeds("S", "compression", 99.98, 100.0, 99.99),
+        *three_seeds("R", "compression", 100.0, 100.0, 100.0),
+    ]
     assert marks_of(table(*rows)) == {"S": "best", "R": "best"}
 
 

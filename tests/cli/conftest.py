@@ -17,9 +17,9 @@ import madbench
 import madbench.cli
 from madbench.errors import MadbenchError
 from madbench.jobs import Record
-from madbench.runs import Run, Store
-from madbench.sweeps.plan import plan
-from madbench.sweeps.profile import load_profile
+from madbench.store.runs import Run, Store
+from madbench.suites.plan import plan
+from madbench.suites.profile import load_profile
 
 SIZES = "seq_len: 16, num_train_examples: 64, num_validation_examples: 32, num_test_examples: 32"
 PROFILE = f"""\

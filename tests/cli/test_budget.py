@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from madbench.budget import solve
 from madbench.cli import budget
 from madbench.errors import BudgetError
 from madbench.jobs import ModelConfig
 from madbench.labels import all_variants, parse
+from madbench.mixers.srg.budget import solve
 
 
 def test_json_agrees_with_a_count_by_hand(invoke):
@@ -42,7 +42,7 @@ def test_both_countings_are_shown_whichever_solves_the_ranks(invoke):
 
 
 def test_the_total_is_the_number_of_parameters_of_the_built_mixer(invoke):
-    from madbench.operators.registry import build
+    from madbench.mixers.build import build
 
     words = ("--d-model", 48, "--n-head", 3, "--max-len", 20, "--mix-rank", 5, "--rank-multiple", 2)
     (row,) = json.loads(invoke(budget, "G-pcg-q-12o", *words, "--json").output)

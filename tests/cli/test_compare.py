@@ -9,8 +9,8 @@ import pytest
 
 from madbench.cli import compare
 from madbench.jobs import Record
-from madbench.sweeps.plan import plan
-from madbench.sweeps.profile import load_profile
+from madbench.suites.plan import plan
+from madbench.suites.profile import load_profile
 
 TWO = ("compression", "in_context_recall")
 

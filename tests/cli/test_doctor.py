@@ -41,7 +41,7 @@ def test_every_path_is_run_against_the_reference(examine):
 
 @pytest.mark.parametrize("factor", [1.01, float("nan")])
 def test_a_path_that_computes_something_else_is_found(examine, monkeypatch, factor):
-    from madbench.operators.dynamic_mlp import DynamicMLP
+    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
     honest = DynamicMLP._attend_in_chunks
     monkeypatch.setattr(DynamicMLP, "_attend_in_chunks", lambda self, p: factor * honest(self, p))
@@ -51,7 +51,7 @@ def test_a_path_that_computes_something_else_is_found(examine, monkeypatch, fact
 
 
 def test_a_path_that_fails_is_found_with_its_reason(examine, monkeypatch):
-    from madbench.operators.dynamic_mlp import DynamicMLP
+    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
     def fail(self, p):
         raise RuntimeError("no kernel image")
@@ -61,7 +61,7 @@ def test_a_path_that_fails_is_found_with_its_reason(examine, monkeypatch):
 
 
 def test_a_path_that_refuses_every_label_is_found(examine, monkeypatch):
-    from madbench.operators.dynamic_mlp import DynamicMLP
+    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
     build = DynamicMLP.__init__
 

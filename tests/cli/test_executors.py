@@ -7,11 +7,11 @@ import pytest
 
 from madbench.cli import sweep
 from madbench.cli.executors import ExecutorName, place
-from madbench.devices import resolve_precision
 from madbench.errors import ConfigError, MissingExtraError
+from madbench.execute.ray import ray_executor
+from madbench.execute.submitit import slurm_executor
 from madbench.experiment import prepare
-from madbench.sweeps.ray_executor import ray_executor
-from madbench.sweeps.slurm_executor import slurm_executor
+from madbench.training.devices import resolve_precision
 
 LOCAL, RAY, SLURM = ExecutorName.local, ExecutorName.ray, ExecutorName.slurm
 
@@ -132,7 +132,7 @@ def test_the_workers_device_is_not_looked_for_here_and_decides_the_precision(tin
 
 
 def test_precision_elsewhere_does_not_depend_on_this_processor(monkeypatch):
-    monkeypatch.setattr("madbench.devices.cpu_has_bfloat16_units", lambda: True)
+    monkeypatch.setattr("madbench.training.devices.cpu_has_bfloat16_units", lambda: True)
     assert resolve_precision("auto", "cpu") == "bfloat16"
     assert resolve_precision("auto", "cpu", is_here=False) == "float32"
     assert resolve_precision("bfloat16", "cpu", is_here=False) == "bfloat16"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from madbench.runs import Store
+from madbench.store.runs import Store
 from madbench.text.prepare import prepare
 from madbench.training import language_cost
 
@@ -70,7 +70,9 @@ def test_a_run_trains_both_halves_and_the_model_can_be_used(start, finish, main,
     sampled = main("lm", "sample", "R-12o!", "--prompt", "The", "--tokens", "30", "--device", "cpu")
     assert sampled.code == 0 and sampled.stdout.startswith("The")
     assert re.search(r"R-12o!: \d+ tokens.*tokens/s on cpu", sampled.stderr)
-    assert main("lm", "sample", "R-12o!", "--prompt", "The", "--tokens", "30", "--device", "cpu").stdout == sampled.stdout
+    assert (
+        main("lm", "sample", "R-12o!", "--prompt", "The", "--tokens", "30", "--device", "cpu").stdout == sampled.stdout
+    )
 
     exported = main("lm", "export", "R-12o!", "--out", "hen.safetensors")
     assert exported.code == 0 and "parameters of R-12o!" in exported.stdout

@@ -9,9 +9,9 @@ import pytest
 
 from madbench.cli.lm import table
 from madbench.jobs import Record
-from madbench.sweeps.plan import plan
-from madbench.sweeps.preset import load_preset
-from madbench.sweeps.profile import load_profile
+from madbench.suites.plan import plan
+from madbench.suites.preset import load_preset
+from madbench.suites.profile import load_profile
 
 
 @pytest.fixture

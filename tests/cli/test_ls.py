@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from madbench import resources
+from madbench import config
 from madbench.cli import ls
 from madbench.config import read_yaml
 from madbench.jobs import Job, Record
-from madbench.runs import Store
-from madbench.sweeps.plan import task_settings
-from madbench.sweeps.profile import load_profile
+from madbench.store.runs import Store
+from madbench.suites.plan import task_settings
+from madbench.suites.profile import load_profile
 from madbench.tasks import TASK_NAMES, load_task
 
 
@@ -38,8 +38,8 @@ def results(tmp_path):
 
 def test_labels_are_those_of_table1_with_their_published_average(listed):
     rows = listed("labels")
-    assert [row["label"] for row in rows] == read_yaml(resources.VARIANTS / "table1.yaml")["labels"]
-    with open(resources.PUBLISHED / "hypermlp_table1.csv", newline="") as file:
+    assert [row["label"] for row in rows] == read_yaml(config.VARIANTS / "table1.yaml")["labels"]
+    with open(config.PUBLISHED / "hypermlp_table1.csv", newline="") as file:
         published = {row["label"]: float(row["mad_average"]) for row in csv.DictReader(file)}
     assert {row["label"]: row["published"] for row in rows} == published
     assert "short convolution" in rows[2]["meaning"]

@@ -9,8 +9,8 @@ from rich.console import Console
 from madbench.cli.observation import observed
 from madbench.cli.progress import RunScreen
 from madbench.cli.sweep_view import view
+from madbench.execute.tally import Tally
 from madbench.jobs import Job, Record
-from madbench.sweeps.tally import Tally
 
 SETTING = {"seq_len": 32, "num_train_examples": 64}
 JOBS = [Job("R-cg-q-12o", "fuzzy_in_context_recall", SETTING, seed=seed) for seed in range(300)]

@@ -10,7 +10,7 @@ import webbrowser
 import pytest
 
 from madbench.cli import report
-from madbench.run_index import RunIndex
+from madbench.store.index import RunIndex
 
 TWO = ("compression", "in_context_recall")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from madbench.runs import Store
+from madbench.store.runs import Store
 
 TASKS = "compression,in_context_recall"
 

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from madbench.cli import status
+from madbench.execute.journal import Journal
 from madbench.jobs import Job, Record
-from madbench.runs import Store
-from madbench.sweeps.journal import Journal
+from madbench.store.runs import Store
 
 SETTING = {"seq_len": 32, "num_train_examples": 64}
 JOBS = [Job("R-cg-q-12o", "compression", SETTING, seed=seed) for seed in range(40)]

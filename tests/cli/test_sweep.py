@@ -10,12 +10,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from madbench.sweeps import local
 
 from madbench.cli.sweep_words import gpus_of
+from madbench.execute.base import Summary
 from madbench.jobs import Record
-from madbench.runs import Store
-from madbench.sweeps import local
-from madbench.sweeps.executor import Summary
+from madbench.store.runs import Store
 
 CHOICES = ("-t", "compression", "--device", "cpu", "--slots", "1")
 
@@ -226,7 +226,7 @@ def is_locked(file: Path) -> bool:
 
 
 def test_gpus_are_counted_within_those_that_the_process_sees(monkeypatch):
-    monkeypatch.setattr("madbench.devices.resolve_device", lambda device: device)
+    monkeypatch.setattr("madbench.training.devices.resolve_device", lambda device: device)
     assert gpus_of("0,1", "auto") == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,MIG-5")
     assert gpus_of("1", "cuda") == ["MIG-5"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from madbench.cli import validate
-from madbench.resources import PRESETS, PROFILES, TASKS, VARIANTS
+from madbench.config import PRESETS, PROFILES, TASKS, VARIANTS
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from importlib import metadata
 import pytest
 
 from madbench.errors import LabelError
-from madbench.labels import expand, families, family, family_of, parse
+from madbench.labels import expand, families, family_of, parse
+from madbench.labels import registry as family
 
 
 class Doubler:

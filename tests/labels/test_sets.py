@@ -6,7 +6,7 @@ import csv
 
 import pytest
 
-from madbench import resources
+from madbench import config
 from madbench.errors import ConfigError, LabelError
 from madbench.labels import all_labels, expand, neighbourhood, parse
 
@@ -72,7 +72,7 @@ def test_deep_nesting_and_huge_counts_end_in_a_label_error():
 
 
 def test_table1_is_the_published_table_in_its_order():
-    with (resources.PUBLISHED / "hypermlp_table1.csv").open() as lines:
+    with (config.PUBLISHED / "hypermlp_table1.csv").open() as lines:
         published = [row["label"] for row in csv.DictReader(lines)]
     assert len(published) == 33
     assert expand(["@table1"]) == published

@@ -11,8 +11,8 @@ from torch import nn
 
 from madbench.errors import TrainingError
 from madbench.language_jobs import GPTConfig
+from madbench.mixers.build import build
 from madbench.models.gpt import GPT
-from madbench.operators.registry import build
 
 DECODABLE = ("S", "S-p", "S-c", "R-cg-q", "R-12o!", "R-p-q-1", "G-cg-q-12o")
 

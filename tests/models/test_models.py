@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from madbench.labels import parse
+from madbench.mixers.build import build
 from madbench.models.autoencoder import Autoencoder
 from madbench.models.blocks import SwiGLU, sinusoids, swiglu_width
-from madbench.models.language_model import LanguageModel
-from madbench.operators.registry import build
+from madbench.models.mad import LanguageModel
 
 
 def make(model, label="S", vocab_size=11, d_model=16, n_layer=2, length=8, **more):

@@ -9,9 +9,9 @@ import torch
 
 from madbench.errors import TrainingError
 from madbench.language_jobs import GPTConfig
+from madbench.mixers.build import build
 from madbench.models.gpt import GPT
 from madbench.models.sampling import generate
-from madbench.operators.registry import build
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from madbench.jobs import Record
 from madbench.report.build import Page
 from madbench.report.facts import Stored
 from madbench.report.page import page_of
-from madbench.runs import Store
-from madbench.sweeps.plan import plan
-from madbench.sweeps.profile import load_profile
+from madbench.store.runs import Store
+from madbench.suites.plan import plan
+from madbench.suites.profile import load_profile
 
 SIZES = "seq_len: 16, num_train_examples: 64, num_validation_examples: 32, num_test_examples: 32"
 PROFILE = f"""\

@@ -9,13 +9,15 @@ import pytest
 
 from madbench.cli.options import labels_and_overrides
 from madbench.experiment import prepare
-from madbench.runs import Store
+from madbench.store.runs import Store
 
 pytestmark = pytest.mark.slow  # one browser for all, but the figures and Chromium take about ten seconds
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 800}}
-COLUMN = "[...document.querySelectorAll('#mad-table tbody:not([hidden]) tr:first-child th')].map((one) => one.innerText)"
+COLUMN = (
+    "[...document.querySelectorAll('#mad-table tbody:not([hidden]) tr:first-child th')].map((one) => one.innerText)"
+)
 CONTRAST = """() => {
   const luminance = (color) => {
     const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map((x) => x / 255)
@@ -137,7 +139,13 @@ def test_a_hash_opens_its_run_with_everything_about_it(show, store, profile):
     run = next(run for run in store.runs() if run.job.label == "S-c" and run.record.status == "finished")
     page = show(f"#run-{run.job.id}")
     text = page.locator("#view").inner_text()
-    for part in (run.job.id, f"{100 * run.record.metrics['accuracy']:.1f}%", "a slide rule", "9.9", "short convolution"):
+    for part in (
+        run.job.id,
+        f"{100 * run.record.metrics['accuracy']:.1f}%",
+        "a slide rule",
+        "9.9",
+        "short convolution",
+    ):
         assert part in text, part
     command = page.locator("#view code.command").inner_text()
     verb, *words = shlex.split(command)[1:]

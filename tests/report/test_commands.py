@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from madbench.cli.options import labels_and_overrides
+from madbench.config import parse_seeds
 from madbench.experiment import Experiment, prepare
 from madbench.language_jobs import LanguageJob
 from madbench.report.commands import job_words, language_words, run_command
-from madbench.seeds import parse_seeds
-from madbench.sweeps.preset import load_preset
+from madbench.suites.preset import load_preset
 
 NAMES = {"--profile": "profile", "--fidelity": "fidelity", "--budget": "counting", "--results": "results"}
 
@@ -17,11 +17,15 @@ NAMES = {"--profile": "profile", "--fidelity": "fidelity", "--budget": "counting
 def prepared(words: list[str]) -> Experiment:
     """What ``madbench run`` makes of ``words``."""
     options = {words[i]: words[i + 1] for i in range(len(words) - 1) if words[i].startswith("-")}
-    rest = [word for i, word in enumerate(words) if not word.startswith("-") and (i == 0 or words[i - 1] not in options)]
+    rest = [
+        word for i, word in enumerate(words) if not word.startswith("-") and (i == 0 or words[i - 1] not in options)
+    ]
     labels, overrides = labels_and_overrides(rest)
     choices = {NAMES[name]: value for name, value in options.items() if name in NAMES}
     tasks = options["-t"].split(",")
-    return prepare(labels, overrides=overrides, tasks=tasks, seeds=parse_seeds(options["--seeds"]), device="cpu", **choices)
+    return prepare(
+        labels, overrides=overrides, tasks=tasks, seeds=parse_seeds(options["--seeds"]), device="cpu", **choices
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +54,9 @@ def test_the_command_of_what_is_missing_trains_these_jobs():
     assert {job.id for job in prepared(words[2:]).jobs} == {job.id for job in experiment.jobs}
 
 
-@pytest.mark.parametrize("changes", [{}, {"steps": 480}, dict.fromkeys(("steps", "eval_sequences", "tokens_per_step"), 1280)])
+@pytest.mark.parametrize(
+    "changes", [{}, {"steps": 480}, dict.fromkeys(("steps", "eval_sequences", "tokens_per_step"), 1280)]
+)
 def test_the_command_of_a_language_model_has_its_preset_and_changes(language_run, changes):
     preset = load_preset("tiny")
     training = preset.training_config("float32")
@@ -72,4 +78,3 @@ def test_a_protocol_far_from_every_preset_is_spelled_out(language_run):
     again = load_preset(words[words.index("--preset") + 1], [word for word in words if "=" in word])
     assert (again.model, again.training_config("float32")) == (run.job.model, run.job.training)
     assert words[-2:] == ["--results", "here"]
-

@@ -10,7 +10,7 @@ import pytest
 from madbench.jobs import Record
 from madbench.report import kept
 from madbench.report.kept import report_of
-from madbench.runs import Store
+from madbench.store.runs import Store
 
 DATES = [datetime(2026, 1, day, tzinfo=UTC) for day in (2, 3)]
 
@@ -52,7 +52,9 @@ def test_another_choice_or_result_or_file_of_the_package_makes_it_anew(copied, g
     assert len(made) == 5
 
 
-@pytest.mark.parametrize("damage", [lambda content: b"", lambda content: content[:-9], lambda content: b"{}\n" + content])
+@pytest.mark.parametrize(
+    "damage", [lambda content: b"", lambda content: content[:-9], lambda content: b"{}\n" + content]
+)
 def test_a_damaged_one_is_made_anew(copied, gather, made, damage):
     path = copied.root / "index" / "report"
     first = report_of(gather(copied))

@@ -10,7 +10,7 @@ import pytest
 
 from madbench.report.embedding import embedded_json
 from madbench.report.tables import Cell, Group, Heading, PageTable, Row
-from madbench.runs import Store
+from madbench.store.runs import Store
 
 MAD = ("compression", "in_context_recall")
 
@@ -55,7 +55,9 @@ def test_the_embedded_runs_are_those_of_the_store(parsed, store):
 
 
 def test_of_every_seed_the_chosen_run_is_marked_and_has_a_thinned_curve(parsed):
-    of_s = [i for i in range(parsed.data["count"]) if parsed.field("label", i) == "S" and parsed.field("task", i) == MAD[0]]
+    of_s = [
+        i for i in range(parsed.data["count"]) if parsed.field("label", i) == "S" and parsed.field("task", i) == MAD[0]
+    ]
     rates = {parsed.field("training", i)["learning_rate"]: parsed.field("chosen", i) for i in of_s}
     assert len(of_s) == 4 and rates == {1e-3: True, 2e-3: False}
     curves = {parsed.field("chosen", i): parsed.data["curves"].get(str(i)) for i in of_s}
@@ -66,7 +68,16 @@ def test_of_every_seed_the_chosen_run_is_marked_and_has_a_thinned_curve(parsed):
 
 
 def test_what_was_asked_and_what_it_ran_on_is_said(parsed):
-    for text in ("two_rates", "corrected", "strict", "float32", "a slide rule", "torch 9.9", "c0ffee with changes", "0.001, 0.002"):
+    for text in (
+        "two_rates",
+        "corrected",
+        "strict",
+        "float32",
+        "a slide rule",
+        "torch 9.9",
+        "c0ffee with changes",
+        "0.001, 0.002",
+    ):
         assert text in parsed.text, text
 
 
@@ -141,7 +152,11 @@ def test_the_language_half_alone_is_a_report(empty_store, fill_language, read_pa
 def test_labels_that_are_named_and_not_stored_and_single_seeds_are_missing(empty_store, fill, read_page):
     fill(empty_store, seeds=(0,))
     parsed = read_page(empty_store, "S", "R-c", "G", tasks=MAD)
-    assert [row[0].text for row in parsed.tables["mad-table"] if row[0].text in ("S", "S-c", "R-c", "G")] == ["S", "R-c", "G"]
+    assert [row[0].text for row in parsed.tables["mad-table"] if row[0].text in ("S", "S-c", "R-c", "G")] == [
+        "S",
+        "R-c",
+        "G",
+    ]
     assert "One seed, which has no interval and claims nothing" in parsed.text
     assert "stored runs are of other labels or protocols" in parsed.text
 

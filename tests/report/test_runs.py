@@ -76,7 +76,10 @@ def test_a_thinned_curve_has_the_first_and_the_last_row(count):
     assert thin["train_loss"][-1] == pytest.approx(1 / count, rel=1e-3)
 
 
-@pytest.mark.parametrize("content", ["", "\n", "step,train_loss\n", "step,other\n1,2\n", "step,train_loss\n1\n", "step,train_loss\n1,x\n", "\udcff"])
+@pytest.mark.parametrize(
+    "content",
+    ["", "\n", "step,train_loss\n", "step,other\n1,2\n", "step,train_loss\n1\n", "step,train_loss\n1,x\n", "\udcff"],
+)
 def test_a_curve_without_what_is_drawn_is_empty(content):
     assert thinned(content.encode(errors="surrogateescape"), ["train_loss"]) == {}
 

@@ -9,8 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import TrainingError
 from madbench.jobs import Job
-from madbench.sweeps.plan import plan
-from madbench.sweeps.profile import load_profile
+from madbench.suites.plan import plan
+from madbench.suites.profile import load_profile
 from madbench.tasks import TASK_NAMES, make_setting
 from madbench.training import cost
 from madbench.training.cost import estimate_seconds, forward_flops_per_token, job_cost

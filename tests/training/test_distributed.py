@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from madbench.errors import ConfigError
-from madbench.runs import Store
+from madbench.store.runs import Store
 from madbench.training import distributed
 from madbench.training.language_loop import train_language_job
 from madbench.training.weights import load_model

@@ -13,7 +13,7 @@ import torch
 
 from madbench.errors import ConfigError, TrainingError
 from madbench.language_jobs import LanguageTraining
-from madbench.runs import Store
+from madbench.store.runs import Store
 from madbench.text.batches import evaluation_starts, training_starts
 from madbench.text.prepare import prepare
 from madbench.training import language_loop

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from madbench.jobs import TrainingConfig
-from madbench.operators.dynamic_mlp import DynamicMLP
+from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.training import loop
 
 COUNTS = {"train": 56, "validation": 24, "test": 24}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tiny_language import make_job
 
-from madbench.sweeps.distributed import train_distributed
+from madbench.execute.torchrun import train_distributed
 from madbench.text.corpus import open_corpus
 from madbench.training import language_loop
 from madbench.training.distributed import is_first

@@ -40,7 +40,7 @@ from madbench.analysis.noise import Sample, pooled_spread
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.analysis.scores import with_average
 from madbench.analysis.statistics import half_width, mean_interval
-from madbench.runs import Run
+from madbench.store.runs import Run
 
 Cost = Literal["budget_ratio", "mixer_parameters"]
 
@@ -52,7 +52,6 @@ _COSTS = {"budget_ratio": "budget: mixer parameters over softmax attention's", "
 _FEW = 12  # labels of which every one has its interval drawn
 _FRONT = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))}
 _FRONT_TEXT = "Pareto front: none is better at this cost or less"
-
 
 
 def mad_values(cells: pd.DataFrame, parameters: Mapping[tuple[str, str], float]) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from madbench.analysis.loss_curves import loss_curves
 from madbench.analysis.scores import collect
 from madbench.experiment import Experiment, protocol_sentences
 from madbench.jobs import Job
-from madbench.runs import Store
+from madbench.store.runs import Store
 from madbench.tasks import make_setting
 
 

@@ -34,7 +34,7 @@ from madbench.analysis.figures.style import (
 )
 from madbench.analysis.frames import NothingToDrawError
 from madbench.analysis.scores import chosen_runs
-from madbench.runs import Run
+from madbench.store.runs import Run
 
 Quantity = Literal["accuracy", "loss"]
 

@@ -114,9 +114,7 @@ def mad_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | None = No
     return figure
 
 
-def _draw(
-    axes: Axes, rows: Mapping[str, list[Any]], labels: Sequence[str], styles: Mapping[str, LabelStyle]
-) -> None:
+def _draw(axes: Axes, rows: Mapping[str, list[Any]], labels: Sequence[str], styles: Mapping[str, LabelStyle]) -> None:
     """One task, whose rows are by their mark."""
     for mark, line in sorted(_REFERENCES.items()):
         for row in rows.get(mark, ()):

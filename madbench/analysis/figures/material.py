@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from madbench.analysis.frames import NothingToDrawError
 from madbench.experiment import Experiment, accuracy_meaning, protocol_sentences
-from madbench.runs import Run, Store
+from madbench.store.runs import Run, Store
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -38,7 +38,7 @@ def evaluate(
     import torch
     from rich.console import Console
 
-    from madbench.devices import resolve_device
+    from madbench.training.devices import resolve_device
     from madbench.training.language_batches import Batches
     from madbench.training.language_evaluation import Evaluation
     from madbench.training.weights import load_model

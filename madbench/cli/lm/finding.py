@@ -60,7 +60,7 @@ def find_corpus(job: LanguageJob, weights: Path, given: Path | None, results: Pa
     Raises ``ConfigError`` where the given one is another, and where none is found.
     """
     from madbench.errors import MadbenchError
-    from madbench.runs import Store
+    from madbench.store.runs import Store
     from madbench.text.corpus import open_corpus
 
     if given is not None:

@@ -60,7 +60,9 @@ def print_language_plan(experiment: LanguageExperiment, plan: dict[str, Any]) ->
             "runs": row["jobs"],
             "to do": row["todo"],
             "FLOPs/token": quantity(row["flops_per_token"]),
-            "all pairs": "-" if row["all_pairs_flops_per_token"] is None else quantity(row["all_pairs_flops_per_token"]),
+            "all pairs": "-"
+            if row["all_pairs_flops_per_token"] is None
+            else quantity(row["all_pairs_flops_per_token"]),
             "counter": quantity(row["counted_flops_per_token"]),
             "FLOPs a run": quantity(row["flops"]),
             "memory": f"{quantity(row['memory_bytes'])}B",

@@ -20,7 +20,7 @@ from madbench.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from madbench.runs import Run
+    from madbench.store.runs import Run
 
 
 class XAxis(str, enum.Enum):

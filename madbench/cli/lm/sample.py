@@ -38,8 +38,8 @@ def sample(
     """
     import torch
 
-    from madbench.devices import resolve_device
     from madbench.models.sampling import generate
+    from madbench.training.devices import resolve_device
     from madbench.training.weights import load_model
 
     device = resolve_device(device)

@@ -12,7 +12,7 @@ import typer
 from madbench.cli.options import LABELS_HELP, Counting, labels_and_overrides
 
 if TYPE_CHECKING:
-    from madbench.runs import Run
+    from madbench.store.runs import Run
 
 WordsArgument = Annotated[
     list[str] | None,
@@ -52,7 +52,7 @@ def select_runs(
     from madbench.cli.stored_runs import opened
     from madbench.errors import ConfigError, StoreError
     from madbench.labels import expand
-    from madbench.sweeps.preset import load_preset
+    from madbench.suites.preset import load_preset
 
     named, overrides = labels_and_overrides(words or [])
     labels = expand(named)

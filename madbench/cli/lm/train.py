@@ -19,7 +19,7 @@ from madbench.cli.options import (
     labels_and_overrides,
     parse_trackers,
 )
-from madbench.seeds import parse_seeds
+from madbench.config import parse_seeds
 
 if TYPE_CHECKING:
     from madbench.language_experiment import LanguageExperiment

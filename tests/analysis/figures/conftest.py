@@ -20,7 +20,11 @@ def cells():
         for (label, task), seeds in accuracies.items():
             for seed, accuracy in enumerate(seeds):
                 row = {"label": label, "task": task, "seed": seed, "accuracy": accuracy, "ceiling": ceiling}
-                row |= {"done": int(accuracy is not None), "expected": 1, "diverged": int(accuracy is not None and math.isnan(accuracy))}
+                row |= {
+                    "done": int(accuracy is not None),
+                    "expected": 1,
+                    "diverged": int(accuracy is not None and math.isnan(accuracy)),
+                }
                 rows.append(row | {"budget_ratio": 1.36 if "!" in label else 1.0})
         return pd.DataFrame(rows).astype({"accuracy": float})
 

@@ -28,14 +28,22 @@ from madbench.tasks import TASK_NAMES
 
 @pytest.fixture
 def frame(cells):
-    table = cells({("S", "compression"): [30.0, 32.0], ("R-12!", "compression"): [50.0, 51.0], ("G", "compression"): [20.0]})
+    table = cells(
+        {("S", "compression"): [30.0, 32.0], ("R-12!", "compression"): [50.0, 51.0], ("G", "compression"): [20.0]}
+    )
     return budget_frame(mad_values(table, {("S", "compression"): 4000, ("R-12!", "compression"): 5000}), "p")
 
 
 def synthetic(labels, seed=0):
     rng = np.random.default_rng(seed)
     rows = [
-        {"quantity": "mad_average", "label": label, "seed": s, "value": 50 + 6 * rng.normal(), "mixer_parameters": 1000.0}
+        {
+            "quantity": "mad_average",
+            "label": label,
+            "seed": s,
+            "value": 50 + 6 * rng.normal(),
+            "mixer_parameters": 1000.0,
+        }
         | {"budget_ratio": 1.36 if "!" in label else 0.98 + 0.02 * rng.random()}
         for label in labels
         for s in range(2)

@@ -41,7 +41,12 @@ def test_one_pair_of_one_seed_is_a_cross_without_interval(cells, points, lines, 
 
 
 def test_interactions_beyond_the_noise_are_below_a_line(cells, ticks, words):
-    accuracies = {"S": [10.0, 10.1, 10.2], "S-c": [10.1, 10.0, 10.2], "R": [10.0, 10.2, 10.1], "R-c": [60.0, 60.1, 60.2]}
+    accuracies = {
+        "S": [10.0, 10.1, 10.2],
+        "S-c": [10.1, 10.0, 10.2],
+        "R": [10.0, 10.2, 10.1],
+        "R-c": [60.0, 60.1, 60.2],
+    }
     table = cells({(label, "compression"): of for label, of in accuracies.items()})
     frame = effects_frame(attribution_table(table), "p")
     assert frame[frame.kind == "interaction"].row.tolist() == ["R/S x c"]
@@ -61,7 +66,11 @@ def test_an_interval_beyond_the_axis_ends_in_arrows(frame, points, lines):
 
 def test_losses_have_an_axis_of_their_own(cells):
     losses = pd.DataFrame(
-        [{"label": label, "seed": seed, "loss_l5": loss} for label, loss in (("S", 3.0), ("S-c", 2.5)) for seed in (0, 1)]
+        [
+            {"label": label, "seed": seed, "loss_l5": loss}
+            for label, loss in (("S", 3.0), ("S-c", 2.5))
+            for seed in (0, 1)
+        ]
     )
     table = cells({("S", "compression"): [1.0, 2.0], ("S-c", "compression"): [50.0, 52.0]})
     accuracy, loss = effects_figure(effects_frame(attribution_table(table, losses), "p")).axes[:2]

@@ -35,7 +35,14 @@ def learning():
 
     def call(labels, status="finished"):
         rows = [
-            {"task": task, "label": label, "seed": seed, "step": step, "accuracy": step * (i + 1.0), "loss": 9.0 - i / 9}
+            {
+                "task": task,
+                "label": label,
+                "seed": seed,
+                "step": step,
+                "accuracy": step * (i + 1.0),
+                "loss": 9.0 - i / 9,
+            }
             for task in ("compression", "memorization")
             for i, label in enumerate(labels)
             for seed in (0, 1)

@@ -10,7 +10,7 @@ from madbench.analysis.figures.learning import TYPES, learning_figure, learning_
 from madbench.analysis.frames import read_frame, write_frame
 from madbench.errors import ConfigError
 from madbench.jobs import Job, Record
-from madbench.runs import Run
+from madbench.store.runs import Run
 
 HARD = '{"seq_len": 64}'
 
@@ -63,7 +63,8 @@ def test_rows_without_an_evaluation_are_skipped(stored):
 
 def test_seeds_are_a_mean_and_a_band_and_one_that_stopped_keeps_its_value(stored, points, lines, words):
     frame = learning_frame(
-        *stored([("a", "S", 0, "{}", 1, "finished", [0.2, 1.0]), ("b", "S", 1, "{}", 1, "finished", [0.1, 0.2, 0.4])]), "p"
+        *stored([("a", "S", 0, "{}", 1, "finished", [0.2, 1.0]), ("b", "S", 1, "{}", 1, "finished", [0.1, 0.2, 0.4])]),
+        "p",
     )
     figure = learning_figure(frame)
     (axes,) = figure.axes
@@ -84,7 +85,9 @@ def test_a_seed_of_which_no_run_finished_ends_in_a_cross(stored, points, lines, 
 
 
 def test_a_task_of_which_no_run_finished_is_crosses_alone(stored, points, lines):
-    frame = learning_frame(*stored([("a", "S", 0, "{}", 1, "diverged", [0.3, 0.1]), ("b", "R", 0, "{}", 1, "diverged", [])]), "p")
+    frame = learning_frame(
+        *stored([("a", "S", 0, "{}", 1, "diverged", [0.3, 0.1]), ("b", "R", 0, "{}", 1, "diverged", [])]), "p"
+    )
     (axes,) = learning_figure(frame).axes
     assert points(axes, 6, "x") == points(axes, 6) == [(20.0, 10.0)] and lines(axes) == [([10, 20], [30.0, 10.0])]
 

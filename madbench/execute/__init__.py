@@ -1,0 +1,1 @@
+"""Where jobs train: this machine, Ray, Slurm, torchrun."""

@@ -1,0 +1,310 @@
+"""A grid: labels times settings, as rows of a table. A YAML file or the words of a command become checked rows.
+
+Nothing here knows what a setting means: whether a key exists, and whether a label fits its budget, is known once the
+rows are prepared (:mod:`madbench.sweep_experiment`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from madbench.config import from_mapping, parse_seeds, read_yaml
+from madbench.errors import ConfigError, LabelError, MadbenchError, did_you_mean
+from madbench.jobs import Counting, Fidelity
+from madbench.labels import expand, parse
+from madbench.suites.overrides import LANGUAGE_MODELS, key_of, override_of
+
+Mode = Literal["product", "one_at_a_time", "list"]
+
+MOST_ROWS = 10_000
+
+_ONE_A_TABLE = ("profile", "fidelity", "budget")
+
+
+@dataclass(frozen=True)
+class GridFile:
+    """The keys of a grid; those of its settings are the profile's, such as ``model.mix_rank``."""
+
+    description: str = ""
+    """What the grid is to find out."""
+    labels: tuple[str, ...] = ()
+    """Labels and sets of labels."""
+    tasks: tuple[str, ...] = ()
+    """MAD tasks and language_model; all seven by default."""
+    seeds: Any = 0
+    """Seeds such as 0-2, or a list."""
+    profile: str = "quick"
+    """quick, full, or a YAML file."""
+    fidelity: Fidelity = "corrected"
+    """Protocol of the MAD tasks: ours, or the reference implementation's."""
+    budget: Counting = "strict"
+    """What the parameter budget counts."""
+    set: dict[str, Any] = field(default_factory=dict)
+    """Settings that all rows share, by key."""
+    vary: dict[str, Any] = field(default_factory=dict)
+    """Settings that rows differ in: a list of values by key."""
+    mode: Mode = "product"
+    """Every label with every combination; the baseline with one thing changed at a time; or the rows as given."""
+    baseline: dict[str, Any] = field(default_factory=dict)
+    """The row that others are compared with: a label and values of what varies; the first of each by default."""
+    rows: tuple[dict[str, Any], ...] = ()
+    """In mode list the rows: each a label and settings of its own."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table: a label under changed settings."""
+
+    label: str
+    """Canonical label."""
+    changes: tuple[str, ...] = ()
+    """Overrides, as KEY=VALUE, that not all rows share."""
+    shown: tuple[str, ...] = ()
+    """Those of them that the row's name has."""
+
+    @property
+    def name(self) -> str:
+        """``R-cg-q-12o  model.mix_rank=16``."""
+        return "  ".join([self.label, " ".join(self.shown)]) if self.shown else self.label
+
+    def of_half(self, is_language: bool) -> Row:
+        """The row without the changes that do not concern the half of the language model, or the other one."""
+        parts = (
+            [c for c in some if c.startswith(LANGUAGE_MODELS) == is_language] for some in (self.changes, self.shown)
+        )
+        return Row(self.label, *map(tuple, parts))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows, the baseline first, and what they share."""
+
+    rows: tuple[Row, ...]
+    tasks: tuple[str, ...] | None = None
+    """Tasks of either half, in the order of the file; None for all."""
+    seeds: tuple[int, ...] = (0,)
+    profile: str = "quick"
+    fidelity: Fidelity = "corrected"
+    counting: Counting = "strict"
+    overrides: tuple[str, ...] = ()
+    """Overrides, as KEY=VALUE, that all rows share."""
+    axes: tuple[str, ...] = ()
+    """Keys in which rows differ."""
+    description: str = ""
+    where: str = ""
+    """The file, which opens the messages about it."""
+
+
+def load_grid(source: str | Path | Sequence[str], changes: Mapping[str, Any]) -> Grid:
+    """The grid in the YAML file ``source``, or that of labels, with ``changes`` of its keys (:class:`GridFile`).
+
+    Changes under ``set`` and ``vary`` stand beside the file's own keys, and instead of the same ones. Raises what
+    :func:`expand_grid` does, and ``ConfigError`` for an unknown key or a wrong type.
+    """
+    if not is_grid_file(source):
+        return expand_grid(from_mapping(GridFile, {**changes, "labels": source}, "grid"))
+    mapping = read_yaml(Path(source))
+    from_mapping(GridFile, mapping, str(source))
+    merged = {key: {**mapping.get(key, {}), **changes[key]} for key in ("set", "vary") if changes.get(key)}
+    return expand_grid(from_mapping(GridFile, {**mapping, **changes, **merged}, str(source)), str(source))
+
+
+def is_grid_file(source: Any) -> bool:
+    """Whether ``source`` is a file of a grid rather than labels; ``@NAME.yaml`` is a set of labels."""
+    return isinstance(source, Path) or (
+        isinstance(source, str) and source.endswith((".yaml", ".yml")) and not source.startswith("@")
+    )
+
+
+def expand_grid(grid: GridFile, where: str = "") -> Grid:
+    """The rows of ``grid``.
+
+    ``product``: every label with every combination of values, the label slowest. ``one_at_a_time``: the baseline, every
+    other label at the baseline's values, then every other value of each key at the baseline's label. ``list``: the rows
+    as given. The baseline comes first: where none is named, the first label with the first values.
+
+    Raises ``ConfigError`` or ``LabelError``, opened by ``where``, for what has no effect, is doubled or contradictory.
+    """
+    with errors_named(where):
+        return _expand(grid, where)
+
+
+@contextmanager
+def errors_named(where: str) -> Iterator[None]:
+    """Makes errors raised inside say ``where`` they come from, unless that is empty."""
+    try:
+        yield
+    except LabelError as error:  # its first line ends in the label, below which a caret may point
+        raise LabelError(f"{error}\nin {where}") if where else error from None
+    except MadbenchError as error:
+        raise type(error)(f"{where}: {error}") if where else error from None
+
+
+def _expand(grid: GridFile, where: str) -> Grid:
+    fixed, axes = _fixed(grid.set, "set"), _axes(grid)
+    for key in fixed.keys() & axes.keys():
+        raise ConfigError(f"{key!r} is both set and varied; only one can hold")
+    if grid.mode == "list":
+        rows = _listed(grid)
+    elif grid.rows:
+        raise ConfigError(f"rows: no effect in mode {grid.mode}; write mode: list")
+    elif grid.mode == "one_at_a_time":
+        rows = _one_at_a_time(grid, axes)
+    else:
+        rows = _product(grid, axes)
+    keys = list(dict.fromkeys(key_of(change) for row in rows for change in row.changes))
+    for key in keys:
+        if key in fixed:
+            raise ConfigError(f"{key!r} is both set and given in a row; only one can hold")
+    common = [change for change in (rows[0].changes if rows else ()) if all(change in row.changes for row in rows)]
+    rows = [
+        Row(row.label, *(tuple(c for c in some if c not in common) for some in (row.changes, row.shown)))
+        for row in rows
+    ]
+    shared = set(map(key_of, common))
+    return Grid(
+        tuple(rows),
+        grid.tasks or None,
+        _seeds(grid.seeds),
+        grid.profile,
+        grid.fidelity,
+        grid.budget,
+        (*fixed.values(), *common),
+        tuple(key for key in keys if key not in shared),
+        grid.description,
+        where,
+    )
+
+
+def _product(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
+    labels = _labels(grid)
+    for key, values in axes.items():
+        if len(values) < 2:
+            raise ConfigError(f"vary: {key!r} has one value; write it under set, or give more")
+    count = len(labels) * math.prod(map(len, axes.values()))
+    if count > MOST_ROWS:
+        raise ConfigError(f"the grid has {count:,} rows; at most {MOST_ROWS:,} are allowed")
+    rows = [Row(label, changes, changes) for label in labels for changes in itertools.product(*axes.values())]
+    wanted, given = _baseline(grid, axes)
+    if wanted and wanted not in labels:
+        raise ConfigError(f"baseline: label {wanted!r} is not among the labels{did_you_mean(wanted, labels)}")
+    for key, change in given.items():
+        if change not in axes[key]:
+            values = ", ".join(value.partition("=")[2] for value in axes[key])
+            raise ConfigError(f"baseline: {change} is not varied to; expected one of: {values}")
+    return _with_first(rows, wanted, given)
+
+
+def _one_at_a_time(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
+    if not axes:
+        raise ConfigError("mode: one_at_a_time has no effect without something to vary")
+    wanted, given = _baseline(grid, axes)
+    labels = list(dict.fromkeys([wanted, *_labels(grid)] if wanted else _labels(grid)))
+    if not labels:
+        return []
+    usual = {key: given.get(key, values[0]) for key, values in axes.items()}
+    rows = [Row(label, tuple(usual.values())) for label in labels]
+    for key, values in axes.items():
+        others = [value for value in values if value != usual[key]]
+        if not others:
+            raise ConfigError(f"vary: {key!r} has no value but the baseline's; write it under set, or give more")
+        rows += [Row(labels[0], tuple((usual | {key: value}).values()), (value,)) for value in others]
+    return rows
+
+
+def _listed(grid: GridFile) -> list[Row]:
+    for key in ("labels", "vary"):
+        if getattr(grid, key):
+            raise ConfigError(f"{key}: no effect in mode list, which takes rows")
+    if not grid.rows:
+        raise ConfigError("mode: list needs rows, such as rows: [{label: S-p, model.mix_rank: 4}]")
+    rows: dict[tuple, Row] = {}
+    for i, given in enumerate(grid.rows):
+        with errors_named(f"rows[{i}]"):
+            row = _row(given)
+        key = (row.label, frozenset(row.changes))
+        if key in rows:
+            raise ConfigError(f"rows[{i}]: {row.name} appears twice")
+        rows[key] = row
+    wanted, given = _baseline(grid, dict.fromkeys(key_of(c) for row in rows.values() for c in row.changes))
+    return _with_first(list(rows.values()), wanted, given)
+
+
+def _row(given: Mapping[str, Any]) -> Row:
+    if "label" not in given:
+        raise ConfigError("key 'label' is missing")
+    changes = tuple(_fixed({key: value for key, value in given.items() if key != "label"}, "settings").values())
+    return Row(str(parse(given["label"])), changes, changes)
+
+
+def _with_first(rows: list[Row], label: str | None, given: Mapping[str, str]) -> list[Row]:
+    """``rows`` with the first one that has ``label`` and the changes ``given`` before all others."""
+    fitting = [row for row in rows if label in (None, row.label) and set(given.values()) <= set(row.changes)]
+    if rows and not fitting:
+        raise ConfigError(f"baseline: no row is {Row(label or 'any label', (), tuple(given.values())).name}")
+    return [*fitting[:1], *(row for row in rows if row is not fitting[0])]
+
+
+def _labels(grid: GridFile) -> list[str]:
+    return expand(grid.labels)
+
+
+def _baseline(grid: GridFile, axes: Iterable[str]) -> tuple[str | None, dict[str, str]]:
+    """The label and the changes, by key, that the baseline is asked to have."""
+    known = ["label", *axes]
+    for key in grid.baseline:
+        if key not in known:
+            raise ConfigError(f"baseline: {key!r} is not varied{did_you_mean(key, known)}")
+    label = grid.baseline.get("label")
+    changes = {key: value for key, value in grid.baseline.items() if key != "label"}
+    return label and str(parse(label)), _fixed(changes, "baseline")
+
+
+def _axes(grid: GridFile) -> dict[str, list[str]]:
+    """The overrides of each axis, by key."""
+    axes = {}
+    for key, values in grid.vary.items():
+        _check_key(key, "vary")
+        if not isinstance(values, (list, tuple)) or not values:
+            raise ConfigError(f"vary: {key}: expected a list of values, such as {key}: [1, 2]")
+        axes[key] = [override_of(key, value, "vary") for value in values]
+        for change in axes[key]:
+            if axes[key].count(change) > 1:
+                raise ConfigError(f"vary: {change} appears twice")
+    return axes
+
+
+def _fixed(settings: Mapping[str, Any], where: str) -> dict[str, str]:
+    """The override of each of ``settings``, by key."""
+    for key in settings:
+        _check_key(key, where)
+    return {key: override_of(key, value, where) for key, value in settings.items()}
+
+
+def _check_key(key: str, where: str) -> None:
+    if key in _ONE_A_TABLE:
+        hint = "it is a key of the grid itself" if where == "set" else "one table has one; make a grid of each"
+        raise ConfigError(f"{where}: {key!r} is no setting of the profile; {hint}")
+    if key in ("label", "labels", "seeds", "tasks"):
+        raise ConfigError(f"{where}: {key!r} is no setting of the profile; it is a key of the grid itself")
+    if not re.fullmatch(r"\w+(\.\w+)*", key):
+        raise ConfigError(f"{where}: {key!r} is no key of a setting, such as model.mix_rank")
+
+
+def _seeds(given: Any) -> tuple[int, ...]:
+    if isinstance(given, str):
+        return tuple(parse_seeds(given, "seeds"))
+    seeds = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    for seed in seeds:
+        if type(seed) is not int or seed < 0:
+            raise ConfigError(f"seeds: expected whole numbers of at least 0, such as 0-2 or [0, 1, 2], got {seed!r}")
+        if seeds.count(seed) > 1:
+            raise ConfigError(f"seeds: {seed} appears twice")
+    return seeds

@@ -1,0 +1,1 @@
+"""Sequence mixers by family: the protocol, and one folder a family."""

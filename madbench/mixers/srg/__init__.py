@@ -1,0 +1,1 @@
+"""The S/R/G family (HyperMLP): budget, operator, reference."""

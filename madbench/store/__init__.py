@@ -1,0 +1,1 @@
+"""Stored runs: the files, the index of them, and later measurements."""

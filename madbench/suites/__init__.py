@@ -1,0 +1,1 @@
+"""Suites of training runs: the MAD tasks and the language model."""

@@ -1,1 +1,0 @@
-"""Many jobs: what to run, and where."""

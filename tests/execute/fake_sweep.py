@@ -1,0 +1,85 @@
+"""A training run that costs nothing: it counts steps, keeps a checkpoint, and misbehaves as its job's setting says.
+
+As a program, ``fake_sweep.py ROOT JOBS STEPS PIDS [GRACE]``, it runs a sweep of such jobs in two slots.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from madbench.sweeps import local
+
+from madbench.errors import StoreError
+from madbench.files import write_atomically
+from madbench.jobs import Job, Record
+from madbench.store.runs import Store
+
+AT_IMPORT = os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def make_job(seed: int, **setting) -> Job:
+    return Job("S", "compression", setting, seed=seed)
+
+
+def next_state(state: int) -> int:
+    return (state * 6364136223846793005 + 1442695040888963407) % 2**64
+
+
+def expected(job: Job) -> Record:
+    """What an uninterrupted run gives."""
+    state = job.seed
+    for _ in range(job.setting.get("steps", 1)):
+        state = next_state(state)
+    return Record(job.setting.get("status", "finished"), metrics={"state": state})
+
+
+def train(job, work, report):
+    setting = job.setting
+    checkpoint = work / "checkpoint"
+    if "pids" in setting:
+        with open(setting["pids"], "a") as file:
+            file.write(f"{os.getpid()}\n")
+    environment = {name: os.environ.get(name) for name in setting.get("environment", ())}
+    step, state = map(int, checkpoint.read_text().split()) if checkpoint.exists() else (0, job.seed)
+    report({"step": step, "pid": os.getpid(), "environment": environment, "at_import": AT_IMPORT})
+    misbehave(setting.get("trouble"), setting)
+    while step < setting.get("steps", 1):
+        time.sleep(setting.get("pause", 0))
+        step, state = step + 1, next_state(state)
+        write_atomically(checkpoint, f"{step} {state}".encode())
+        report({"step": step})
+    return Record(setting.get("status", "finished"), metrics={"state": state})
+
+
+def misbehave(trouble, setting):
+    if trouble == "raise":
+        raise ValueError("the loss has no gradient")
+    if trouble == "out of memory":
+        raise MemoryError
+    if trouble == "sys.exit":
+        sys.exit(0)
+    if trouble == "disk full":
+        raise StoreError("results: no space left")
+    if trouble == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if trouble == "segmentation fault":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if trouble == "os._exit":
+        os._exit(3)
+    if trouble == "once" and not Path(setting["marker"]).exists():
+        Path(setting["marker"]).touch()
+        raise ValueError("only the first time")
+    if trouble == "deaf":
+        time.sleep(60)
+
+
+if __name__ == "__main__":
+    root, n_jobs, steps, pids, *grace = sys.argv[1:]
+    local.GRACE = float(grace[0]) if grace else local.GRACE
+    setting = {"steps": int(steps), "pause": 0.01, "pids": pids} | ({"trouble": "deaf"} if grace else {})
+    sweep = [make_job(seed, **setting) for seed in range(int(n_jobs))]
+    local.run_jobs(sweep, Store.open(root), train, slots=2)

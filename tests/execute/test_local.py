@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import types
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from madbench.sweeps import local
+
+from madbench.errors import ConfigError, StoreError, TrainingError
+from madbench.execute.base import Policy, Summary
+from madbench.execute.local import run_jobs
+from madbench.jobs import Record
+from madbench.store.runs import Store
+
+HERE = Path(__file__).parent
+
+
+def results(store: Store) -> dict[int, Record]:
+    records = {run.job.seed: run.record for run in store.runs()}
+    assert store.problems == []
+    return records
+
+
+def until(condition, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_every_job_is_trained_and_stored_and_reported(fake, store):
+    jobs = [fake.make_job(seed, steps=3, status="diverged" if seed == 2 else "finished") for seed in range(4)]
+    events = []
+    summary = run_jobs([*jobs, jobs[0]], store, fake.train, slots=2, on_event=events.append)
+    assert summary == Summary(finished=3, diverged=1)
+    assert results(store) == {job.seed: fake.expected(job) for job in jobs}
+    for job in jobs:
+        mine = [event for event in events if event["job"] == job]
+        assert [event["event"] for event in mine] == ["started", *["progress"] * 4, "finished"]
+        assert [event["progress"]["step"] for event in mine[1:-1]] == [0, 1, 2, 3]
+        assert mine[-1]["record"] == fake.expected(job)
+        assert {event["slot"] for event in mine} <= {0, 1}
+
+
+def test_the_same_call_again_does_only_what_is_missing(fake, store, tmp_path):
+    jobs = [fake.make_job(seed, status="diverged" if seed == 1 else "finished") for seed in range(4)]
+    flaky = fake.make_job(9, trouble="once", marker=str(tmp_path / "marker"))
+    assert run_jobs([*jobs[:2], flaky], store, fake.train) == Summary(finished=1, diverged=1, failed=1)
+    events = []
+    summary = run_jobs([*jobs, flaky], store, fake.train, on_event=events.append)
+    assert summary == Summary(finished=3, skipped=2)
+    started = [event["job"] for event in events if event["event"] == "started"]
+    assert started == [jobs[2], jobs[3], flaky]
+    skipped = [(event["job"], event["reason"]) for event in events if event["event"] == "skipped"]
+    assert skipped == [(jobs[0], "stored"), (jobs[1], "stored")]
+    assert results(store) == {job.seed: fake.expected(job) for job in [*jobs, flaky]}
+
+
+def test_nothing_is_started_when_nothing_is_missing(fake, store, monkeypatch):
+    job = fake.make_job(0)
+    store.finish(job, fake.expected(job))
+    monkeypatch.setattr(local, "WorkerProcess", lambda *_: pytest.fail("a process was started"))
+    assert run_jobs([job], store, fake.train) == Summary(skipped=1)
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_failing_job_is_recorded_and_the_others_go_on(fake, store, slots):
+    troubles = {
+        "raise": "ValueError: the loss has no gradient",
+        "out of memory": "MemoryError",
+        "sys.exit": "SystemExit",
+        "killed": "the process ended with signal 9; out of memory?",
+        "segmentation fault": "the process ended with signal 11 (Segmentation fault)",
+        "os._exit": "the process ended with exit code 3",
+    }
+    bad = [fake.make_job(100 + i, trouble=trouble) for i, trouble in enumerate(troubles)]
+    good = [fake.make_job(seed) for seed in range(len(bad) + 1)]
+    jobs = [good[0], *(job for pair in zip(bad, good[1:], strict=True) for job in pair)]
+    events = []
+    summary = run_jobs(jobs, store, fake.train, slots=slots, on_event=events.append)
+    assert summary == Summary(finished=len(good), failed=len(bad))
+    stored = results(store)
+    for job, says in zip(bad, troubles.values(), strict=True):
+        assert stored.pop(job.seed).status == "failed"
+        assert says in store.read(job.id).record.error
+    assert stored == {job.seed: fake.expected(job) for job in good}
+    assert Counter(event["event"] for event in events)["failed"] == len(bad)
+
+
+def test_a_failed_run_does_not_share_its_process_with_the_next(fake, store):
+    events = []
+    jobs = [fake.make_job(0), fake.make_job(1, trouble="raise"), fake.make_job(2), fake.make_job(3)]
+    run_jobs(jobs, store, fake.train, on_event=events.append)
+    pids = [event["progress"]["pid"] for event in events if "pid" in event.get("progress", {})]
+    assert pids[0] == pids[1] != pids[2] == pids[3]
+
+
+def test_after_max_failures_no_further_job_starts(fake, store):
+    jobs = [fake.make_job(seed, trouble="raise") for seed in range(5)]
+    assert run_jobs(jobs, store, fake.train, policy=Policy(max_failures=2)) == Summary(failed=2, left=3)
+    assert set(results(store)) == {0, 1}
+
+
+def test_a_job_that_another_process_works_on_is_left_to_it(fake, store):
+    jobs = [fake.make_job(seed) for seed in range(3)]
+    events = []
+    with Store(store.root).claim(jobs[1]):
+        summary = run_jobs(jobs, store, fake.train, on_event=events.append)
+    assert summary == Summary(finished=2, busy=1)
+    assert [event["job"] for event in events if event.get("reason") == "busy"] == [jobs[1]]
+    assert set(results(store)) == {0, 2}
+
+
+def test_a_store_error_stops_the_sweep_and_keeps_what_is_there(fake, store):
+    stored, *others = (fake.make_job(seed, steps=500, pause=0.01) for seed in range(3))
+    store.finish(stored, fake.expected(stored))
+    jobs = [stored, fake.make_job(9, trouble="disk full"), *others]
+    began = time.monotonic()
+    with pytest.raises(StoreError, match="results: no space left"):
+        run_jobs(jobs, store, fake.train, slots=2)
+    assert time.monotonic() - began < 3
+    assert set(results(store)) == {0}
+
+
+def test_an_error_in_the_listener_stops_the_workers(fake, store):
+    pids = []
+
+    def listen(event):
+        pids.append(event.get("progress", {}).get("pid"))
+        if event["event"] == "progress":
+            raise KeyError("bug")
+
+    with pytest.raises(KeyError):
+        run_jobs([fake.make_job(0, steps=1000, pause=0.01)], store, fake.train, on_event=listen)
+    assert not is_running(pids[-1])
+
+
+def test_workers_get_their_environment_and_the_parent_keeps_its_own(fake, store, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "5")
+    before = dict(os.environ)
+    names = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "CUDA_VISIBLE_DEVICES"]
+    jobs = [fake.make_job(seed, environment=names, steps=10, pause=0.03) for seed in range(6)]
+    events = []
+    run_jobs(jobs, store, fake.train, slots=3, on_event=events.append, threads_per_slot=3, devices=["4", "MIG-5"])
+    first = {event["slot"]: event["progress"] for event in events if "pid" in event.get("progress", {})}
+    seen = {slot: list(progress["environment"].values()) for slot, progress in first.items()}
+    assert seen == {0: ["3", "3", "0", "5", "4"], 1: ["3", "3", "0", "5", "MIG-5"], 2: ["3", "3", "0", "5", "4"]}
+    assert {slot: progress["at_import"] for slot, progress in first.items()} == {0: "4", 1: "MIG-5", 2: "4"}
+    assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize("name", ["slots", "threads_per_slot"])
+def test_counts_must_be_positive(fake, store, name):
+    with pytest.raises(ConfigError, match=f"{name} must be at least 1, got 0"):
+        run_jobs([], store, fake.train, **{name: 0})
+
+
+def test_a_training_function_that_workers_cannot_import_is_an_error(fake, store, monkeypatch, capfd):
+    ghost = types.ModuleType("ghost")
+    exec("def train(job, work, report): pass", ghost.__dict__)
+    monkeypatch.setitem(sys.modules, "ghost", ghost)
+    with pytest.raises(TrainingError, match="did not start: the process ended with exit code 1"):
+        run_jobs([fake.make_job(0)], store, ghost.train)
+    assert "No module named 'ghost'" in capfd.readouterr().err
+    assert results(store) == {}
+
+
+class Sweep:
+    """``fake_sweep.py`` as a program in a process group of its own, as a terminal would start it."""
+
+    def __init__(self, root: Path, n_jobs: int, steps: int, *grace: float):
+        self.pids_file = root.parent / "pids"
+        self.pids_file.touch()
+        arguments = [root, n_jobs, steps, self.pids_file, *grace]
+        command = [sys.executable, "-W", "error", str(HERE / "fake_sweep.py"), *map(str, arguments)]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self.process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, env=environment)
+
+    def workers(self) -> set[int]:
+        return set(map(int, self.pids_file.read_text().split()))
+
+    def __enter__(self) -> Sweep:
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for pid in filter(is_running, self.workers()):
+            os.kill(pid, signal.SIGKILL)
+        self.process.stderr.close()
+
+
+def test_a_sweep_killed_at_any_moment_and_run_again_gives_the_uninterrupted_results(fake, store):
+    generator = random.Random(0)
+    n_jobs, steps = 5, 25
+    for attempt in range(4):
+        with Sweep(store.root, n_jobs, steps) as sweep:
+            before = sweep.workers()
+            until(lambda: sweep.workers() - before or sweep.process.poll() is not None)
+            time.sleep(generator.uniform(0, 0.3))
+            new = sorted(pid for pid in sweep.workers() - before if is_running(pid))
+            if attempt % 2 and new:
+                os.kill(generator.choice(new), signal.SIGKILL)
+                time.sleep(0.1)
+            sweep.process.kill()
+            sweep.process.wait()
+            until(lambda: not any(map(is_running, sweep.workers())), seconds=2)
+        for record in results(store).values():
+            assert record.status in ("finished", "failed")
+    with Sweep(store.root, n_jobs, steps) as sweep:
+        assert sweep.process.wait(30) == 0
+        assert sweep.process.stderr.read() == b""
+        jobs = [fake.make_job(s, steps=steps, pause=0.01, pids=str(sweep.pids_file)) for s in range(n_jobs)]
+    assert results(store) == {job.seed: fake.expected(job) for job in jobs}
+    assert os.listdir(store.root / "work") == []
+
+
+def test_ctrl_c_ends_the_sweep_soon_and_the_next_one_goes_on_from_the_checkpoints(fake, store):
+    with Sweep(store.root, 2, 60) as sweep:
+        until(lambda: len(list(store.root.glob("work/*/checkpoint"))) == 2)
+        time.sleep(0.2)
+        began = time.monotonic()
+        os.killpg(sweep.process.pid, signal.SIGINT)
+        assert sweep.process.wait(10) == -signal.SIGINT
+        assert time.monotonic() - began < 2
+        stderr = sweep.process.stderr.read().decode()
+        assert stderr.count("Traceback") == stderr.count("KeyboardInterrupt") == 1
+        assert not any(map(is_running, sweep.workers()))
+        jobs = [fake.make_job(s, steps=60, pause=0.01, pids=str(sweep.pids_file)) for s in range(2)]
+    assert results(store) == {}
+    events = []
+    run_jobs(jobs, store, fake.train, slots=2, on_event=events.append)
+    first_steps = {e["job"].seed: e["progress"]["step"] for e in events if "pid" in e.get("progress", {})}
+    assert min(first_steps.values()) >= 1
+    assert results(store) == {job.seed: fake.expected(job) for job in jobs}
+
+
+def test_a_run_that_does_not_stop_is_killed_after_the_grace_period(store):
+    with Sweep(store.root, 2, 1, 0.5) as sweep:
+        until(lambda: len(sweep.workers()) == 2)
+        began = time.monotonic()
+        os.killpg(sweep.process.pid, signal.SIGINT)
+        assert sweep.process.wait(10) == -signal.SIGINT
+        assert 0.5 <= time.monotonic() - began < 3
+        assert not any(map(is_running, sweep.workers()))
+    assert results(store) == {}
+
+
+def test_workers_do_not_outlive_a_killed_parent_even_when_they_report_nothing(store):
+    with Sweep(store.root, 2, 1, 60) as sweep:
+        until(lambda: len(sweep.workers()) == 2)
+        sweep.process.kill()
+        sweep.process.wait()
+        until(lambda: not any(map(is_running, sweep.workers())), seconds=2)
+
+
+def test_a_second_ctrl_c_kills_at_once(store):
+    with Sweep(store.root, 2, 1, 60) as sweep:
+        until(lambda: len(sweep.workers()) == 2)
+        os.killpg(sweep.process.pid, signal.SIGINT)
+        time.sleep(0.5)
+        assert sweep.process.poll() is None
+        os.killpg(sweep.process.pid, signal.SIGINT)
+        assert sweep.process.wait(3) == -signal.SIGINT
+        assert not any(map(is_running, sweep.workers()))

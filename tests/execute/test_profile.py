@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from madbench.errors import ConfigError
+from madbench.suites.profile import load_profile, override_docs, profile_names
+
+MINIMAL = """\
+description: mine
+comparable_with_paper: false
+learning_rates: [1.0e-3]
+weight_decays: [0.0]
+difficulty: baseline
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text: str) -> str:
+        path = tmp_path / "mine.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def refusal(name: str, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_profile(name, overrides)
+    return str(caught.value)
+
+
+def test_every_shipped_profile_loads():
+    assert {"quick", "full"} <= set(profile_names())
+    for name in profile_names():
+        load_profile(name)
+
+
+def test_quick_is_small_and_full_is_the_protocol():
+    quick, full = load_profile("quick"), load_profile("full")
+    assert (quick.comparable_with_paper, full.comparable_with_paper) == (False, True)
+    assert (quick.difficulty, full.difficulty) == ("baseline", "all")
+    assert full.learning_rates == (1e-4, 5e-4, 1e-3) and full.weight_decays == (0.0, 0.1)
+    config = full.training_config("compression", 1e-3, 0.1, "float32")
+    assert (config.epochs, config.batch_size, config.stop_accuracy) == (200, 128, 0.999)
+    assert dataclasses.asdict(full.model) == {
+        "d_model": 128, "n_head": 2, "n_layer": 2, "mix_rank": 16, "rank_multiple": 1, "rope": "rotation",
+    }  # fmt: skip
+
+
+def test_a_file_of_ones_own_is_a_profile(write):
+    profile = load_profile(write(MINIMAL + "model: {d_model: 16}\ntasks:\n  compression: {training: {epochs: 3}}\n"))
+    assert profile.model.d_model == 16
+    assert profile.training_config("compression", 1e-3, 0.0, "bfloat16").epochs == 3
+    assert profile.training_config("memorization", 1e-3, 0.0, "bfloat16").epochs == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("modle: {}", "unknown key 'modle'; did you mean 'model'?"),
+        ("model: {dmodel: 8}", "model: unknown key 'dmodel'; did you mean 'd_model'?"),
+        ("model: {d_model: wide}", "model: d_model: expected a whole number, got 'wide'"),
+        ("model: {d_model: 0}", "d_model must be at least 1, got 0"),
+        ("training: {epoch: 3}", "training: unknown key 'epoch'; did you mean 'epochs'?"),
+        ("training: {epochs: 2.5}", "training: epochs: expected a whole number, got 2.5"),
+        ("training: {learning_rate: 1.0e-3}", "no effect here; set the profile's own 'learning_rates'"),
+        ("training: {weight_decay: 0}", "'weight_decay' has no effect here; set the profile's own 'weight_decays'"),
+        ("training: {precision: float32}", "'precision' has no effect here; set the profile's own 'precision'"),
+        ("tasks: {memorisation: {}}", "tasks: unknown task 'memorisation'; did you mean 'memorization'?"),
+        ("tasks: {compression: {settings: {}}}", "unknown key 'settings'; did you mean 'setting'?"),
+        ("tasks: {compression: {training: {epoch: 3}}}", "compression: training: unknown key 'epoch'"),
+        ("tasks: {compression: {training: {learning_rate: 1}}}", "training: 'learning_rate' has no effect"),
+        ("precision: float16", "precision: 'float16' is not allowed; did you mean 'bfloat16'?"),
+        ("description: again", "'description' appears twice"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_file_and_key(write, text, says):
+    name = write(MINIMAL + text)
+    assert refusal(name).startswith(name) and says in refusal(name)
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "says"),
+    [
+        ("learning_rates: [1.0e-3]", "learning_rates: []", "learning_rates: give at least one value"),
+        ("learning_rates: [1.0e-3]", "learning_rates: [fast]", "learning_rates[0]: expected a number, got 'fast'"),
+        ("weight_decays: [0.0]", "", "key 'weight_decays' is missing"),
+        ("difficulty: baseline", "difficulty: hard", "difficulty: 'hard' is not allowed"),
+        ("difficulty: baseline", "difficulty: all\ntasks: {compression: {setting: {seq_len: 8}}}", "baseline"),
+    ],
+)
+def test_a_file_without_what_it_needs_is_refused(write, line, instead, says):
+    assert says in refusal(write(MINIMAL.replace(line, instead)))
+
+
+def test_an_unknown_profile_names_the_nearest_one():
+    assert refusal("quikc") == "profile 'quikc': no such profile or file; did you mean 'quick'?"
+    assert "profile 'none/of/mine.yaml': no such profile or file" in refusal("none/of/mine.yaml")
+
+
+def test_overrides_change_what_they_name_and_nothing_else():
+    plain = load_profile("quick")
+    changed = load_profile(
+        "quick",
+        [
+            "training.stop_accuracy=0.5", "model.d_model=32", "learning_rates=[1e-3, 2e-3]", "weight_decays=0.1",
+            "tasks.compression.setting.seq_len=16", "tasks.memorization.training.epochs=7", "precision=bfloat16",
+        ],
+    )  # fmt: skip
+    assert changed.learning_rates == (1e-3, 2e-3) and changed.weight_decays == (0.1,)
+    assert changed.precision == "bfloat16"
+    assert changed.model == dataclasses.replace(plain.model, d_model=32)
+    assert changed.training == plain.training | {"stop_accuracy": 0.5}
+    assert changed.tasks["compression"].setting == plain.tasks["compression"].setting | {"seq_len": 16}
+    assert changed.tasks["memorization"].training == plain.tasks["memorization"].training | {"epochs": 7}
+    untouched = set(plain.tasks) - {"compression", "memorization"}
+    for name in untouched:
+        before, after = plain.tasks[name], changed.tasks[name]
+        assert (after.setting, after.training) == (before.setting, before.training)
+        assert changed.rates(name) == (1e-3, 2e-3)
+    assert load_profile("quick") == plain
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("trainin.epochs=3", "unknown key 'trainin'; did you mean 'training'?"),
+        ("training.epoch=3", "unknown key 'epoch'; did you mean 'epochs'?"),
+        ("training.epochs=many", "epochs: expected a whole number, got 'many'"),
+        ("training.epochs=", "epochs: expected a whole number, got nothing"),
+        ("training.epochs=[", "'[' is not a value"),
+        ("training.epochs.x=3", "'epochs' holds a value, not keys"),
+        ("training=3", "expected a mapping of keys to values, got 3"),
+        ("training.learning_rate=1e-3", "'learning_rate' has no effect here; set the profile's own 'learning_rates'"),
+        ("tasks.memorisation.training.epochs=3", "unknown task 'memorisation'; did you mean 'memorization'?"),
+        ("tasks.compression.epochs=3", "unknown key 'epochs'"),
+        ("precision=float16", "'float16' is not allowed"),
+        ("training.epochs", "expected KEY=VALUE, such as model.d_model=64"),
+        ("=3", "expected KEY=VALUE, such as model.d_model=64"),
+    ],
+)
+def test_a_wrong_override_is_refused_by_its_own_text(override, says):
+    message = refusal("quick", override)
+    assert message.startswith(f"override {override!r}: ") and says in message
+
+
+def test_an_override_of_training_holds_for_tasks_with_a_value_of_their_own(write):
+    own = MINIMAL + "training: {epochs: 2}\ntasks: {compression: {training: {epochs: 3, batch_size: 5}}}\n"
+
+    def epochs(*overrides: str) -> list[int]:
+        profile = load_profile(write(own), overrides)
+        configs = [profile.training_config(task, 1e-3, 0.0, "float32") for task in ("compression", "memorization")]
+        assert [config.batch_size for config in configs] == [5, 128]
+        return [config.epochs for config in configs]
+
+    assert epochs() == [3, 2]
+    assert epochs("training.epochs=7") == [7, 7]
+    both = ("training.epochs=7", "tasks.compression.training.epochs=8")
+    assert epochs(*both) == epochs(*reversed(both)) == [8, 7]
+
+
+def test_learning_rates_of_a_task_stand_in_for_the_profiles(write):
+    own = write(MINIMAL + "tasks: {compression: {learning_rates: [0.5, 0.25]}}\n")
+
+    def rates(*overrides: str) -> list[tuple[float, ...]]:
+        profile = load_profile(own, overrides)
+        return [profile.rates("compression"), profile.rates("memorization")]
+
+    usual = load_profile(own).learning_rates
+    assert rates() == [(0.5, 0.25), usual]
+    assert rates("learning_rates=[0.125]") == [(0.125,), (0.125,)]
+    assert rates("tasks.memorization.learning_rates=[0.125]") == [(0.5, 0.25), (0.125,)]
+
+
+def test_a_key_overridden_twice_is_refused():
+    assert "override 'training.epochs' is given twice" in refusal("quick", "training.epochs=3", "training.epochs=4")
+
+
+def test_an_overridden_protocol_is_no_longer_comparable_with_the_paper():
+    assert not load_profile("full", ["training.epochs=3"]).comparable_with_paper
+    assert load_profile("full", ["precision=float32"]).comparable_with_paper
+
+
+@pytest.mark.parametrize("override", ["comparable_with_paper=true", "description=mine"])
+def test_what_only_a_file_can_say_is_no_override(override):
+    assert "has no effect on a run" in refusal("quick", override)
+
+
+def test_every_documented_key_can_be_overridden():
+    values = {
+        "difficulty": "baseline", "precision": "float32", "language_model": "mini",
+        "learning_rates": "0.5", "weight_decays": "0.5", "model.rope": "published",
+    }  # fmt: skip
+    docs = override_docs()
+    assert {"model.d_model", "training.epochs", "training.stop_accuracy", "tasks.TASK.setting.KEY"} <= docs.keys()
+    assert not {"training.learning_rate", "training.weight_decay", "training.precision"} & docs.keys()
+    for key, sentence in docs.items():
+        assert sentence.endswith(".")
+        if not key.startswith("tasks."):
+            load_profile("quick", [f"{key}={values.get(key, 1)}"])
+
+
+@pytest.mark.parametrize(("override", "key"), [("epochs=3", "training.epochs"), ("d_model=64", "model.d_model")])
+def test_an_override_without_its_section_names_the_whole_key(override, key):
+    with pytest.raises(ConfigError, match=f"did you mean '{key}'"):
+        load_profile("quick", [override])
+
+
+@pytest.mark.parametrize("value", ["2024-13-45", "[[", "[" * 3000])
+def test_an_override_that_is_no_yaml_is_refused(value):
+    with pytest.raises(ConfigError, match="is not a value"):
+        load_profile("quick", [f"training.epochs={value}"])
+
+
+def test_a_profile_named_without_its_ending_is_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("")
+    with pytest.raises(ConfigError, match="did you mean 'mine.yaml'"):
+        load_profile("mine")

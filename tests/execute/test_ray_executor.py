@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from madbench.errors import ConfigError
+from madbench.execute.base import Policy, Summary
+from madbench.execute.ray import ray_executor
+from madbench.experiment import prepare
+from madbench.store.runs import Store
+
+HERE = Path(__file__).parent
+pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Three machines of one core each."""
+    from ray.cluster_utils import Cluster
+
+    path = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), *filter(None, sys.path)])
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.others = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    yield cluster
+    cluster.shutdown()
+    if path is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = path
+
+
+def results(store):
+    return {run.job.seed: run.record for run in store.runs()}
+
+
+def test_jobs_end_as_they_do_on_one_machine(cluster, fake, store, capfd):
+    good = [fake.make_job(seed, steps=3, environment=["OMP_NUM_THREADS"]) for seed in range(4)]
+    slow = fake.make_job(7, steps=1000, pause=0.05)
+    bad = [fake.make_job(8, trouble="raise"), fake.make_job(9, trouble="os._exit")]
+    events = []
+    summary = ray_executor(cluster.address)(
+        [*bad, slow, *good], store, fake.train, on_event=events.append, policy=Policy(time_limit=3)
+    )
+    assert summary == Summary(finished=4, failed=3)
+    stored = results(store)
+    assert [stored[job.seed] for job in good] == [fake.expected(job) for job in good]
+    assert stored[7].error == "stopped after the time limit of 3 s"
+    assert stored[8].error.endswith("ValueError: the loss has no gradient")
+    assert stored[9].error.startswith("lost 3 times, at last: WorkerCrashedError: The worker died unexpectedly")
+    told = [event["progress"] for event in events if event["job"] == slow and event["event"] == "progress"]
+    assert [progress["step"] for progress in told] == sorted(progress["step"] for progress in told) and len(told) > 1
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_real_runs_give_the_numbers_of_this_machine_bit_for_bit(cluster, tmp_path):
+    profile = tmp_path / "tiny.yaml"
+    sizes = "{seq_len: 16, num_train_examples: 32, num_validation_examples: 16, num_test_examples: 16}"
+    profile.write_text(
+        "description: A few steps.\ncomparable_with_paper: false\ndifficulty: baseline\nprecision: float32\n"
+        "learning_rates: [1.0e-3]\nweight_decays: [0.0]\nmodel: {d_model: 16}\n"
+        f"training: {{batch_size: 16, epochs: 2}}\ntasks:\n  compression: {{setting: {sizes}}}\n"
+    )
+    stored = []
+    for name, executor in (("here", None), ("there", ray_executor(cluster.address))):
+        choices = {"profile": str(profile), "tasks": ["compression"], "results": tmp_path / name, "device": "cpu"}
+        experiment = prepare(["S-c", "R-cg-q-12o"], is_remote=executor is not None, **choices)
+        assert experiment.execute(executor=executor) == Summary(finished=2)
+        stored.append({run.job.id: run.record for run in Store.open(tmp_path / name).runs()})
+    here, there = stored
+    assert here.keys() == there.keys()
+    for job_id, record in here.items():
+        assert (record.metrics, record.curve) == (there[job_id].metrics, there[job_id].curve)
+
+
+def test_a_machine_that_is_too_small_and_a_cluster_that_is_not_there(cluster, fake, store):
+    with pytest.raises(ConfigError, match="no machine of the Ray cluster has the 2 CPUs and 1 GPUs that"):
+        ray_executor(cluster.address, cpus_per_job=2, gpus_per_job=1)([fake.make_job(0)], store, fake.train)
+    for address in ("nohost.invalid", "127.0.0.1:1", "ray://127.0.0.1:1"):
+        with pytest.raises(ConfigError, match=f"the Ray cluster '{address}' cannot be reached"):
+            ray_executor(address)([fake.make_job(0)], store, fake.train)
+
+
+def test_a_machine_killed_in_mid_sweep_repeats_only_what_it_was_at(cluster, fake, store, tmp_path):
+    trained = tmp_path / "trained"
+    jobs = [fake.make_job(seed, steps=40, pause=0.05, pids=str(trained)) for seed in range(9)]
+    victims = list(cluster.others)
+    finished, at_kill = [], []
+
+    def listen(event):
+        if event["event"] == "finished":
+            finished.append(event["job"].seed)
+            if len(finished) == 3:
+                at_kill.extend(finished)
+                cluster.remove_node(victims.pop(), allow_graceful=False)
+
+    assert ray_executor(cluster.address)(jobs, store, fake.train, on_event=listen) == Summary(finished=9)
+    assert results(store) == {job.seed: fake.expected(job) for job in jobs}
+    assert Counter(finished) == dict.fromkeys(range(9), 1) and len(at_kill) == 3
+    trainings = len(trained.read_text().split())
+    assert 9 <= trainings <= 10  # the killed machine was at one job at most
+
+
+def test_ctrl_c_leaves_a_store_that_goes_on_and_nothing_running(fake, tmp_path):
+    store = Store.open(tmp_path / "results")
+    pids = tmp_path / "pids"
+    program = (
+        "import fake_sweep as fake; from madbench.store.runs import Store\n"
+        "from madbench.execute.ray import ray_executor\n"
+        f"jobs = [fake.make_job(s, steps=5 if s == 0 else 2000, pause=0.05, pids={str(pids)!r}) for s in range(3)]\n"
+        f"ray_executor('local', slots=1)(jobs, Store.open({str(store.root)!r}), fake.train)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])}
+    environment.pop("RAY_ADDRESS", None)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-W", "error", "-c", program]
+    driver = subprocess.Popen(command, env=environment, start_new_session=True, text=True, **pipes)
+    deadline = time.monotonic() + 120
+    while 0 not in results(store) or len(pids.read_text().split()) < 2:
+        assert time.monotonic() < deadline and driver.poll() is None
+        time.sleep(0.1)
+    os.killpg(driver.pid, signal.SIGINT)
+    out, err = driver.communicate(timeout=60)
+    assert driver.returncode == -signal.SIGINT and out == ""
+    assert err.count("Traceback") == 1 and err.rstrip().endswith("KeyboardInterrupt")
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert set(results(store)) == {0}
+    for seed in (1, 2):
+        job = fake.make_job(seed, steps=2000, pause=0.05, pids=str(pids))
+        with store.claim(job):
+            assert not store.has(job)

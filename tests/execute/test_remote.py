@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import deque
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from madbench.sweeps import remote, remote_worker
+
+from madbench.errors import StoreError
+from madbench.execute.base import Policy, Summary
+from madbench.execute.remote import ATTEMPTS, run_remotely
+from madbench.execute.remote_worker import Assignment, at_most_every, work
+from madbench.jobs import Record
+from madbench.store.runs import KEEP, Store
+
+
+class Desk:
+    """A backend in this process: each ``poll`` does one task; some machines are lost, some say nothing."""
+
+    def __init__(self, capacity=4, shares_folder=False, losses=(), silent=(), interrupt_at=None):
+        self.size, self.shares_folder = capacity, shares_folder
+        self.losses, self.silent, self.interrupt_at = dict(losses), set(silent), interrupt_at
+        self.waiting, self.most, self.polls, self.cancelled = deque(), 0, 0, []
+
+    @contextmanager
+    def connect(self):
+        yield self
+
+    def capacity(self):
+        return self.size
+
+    def submit(self, tasks):
+        self.waiting.extend(tasks)
+        self.most = max(self.most, len(self.waiting))
+
+    def poll(self, seconds):
+        self.polls += 1
+        if self.polls == self.interrupt_at:
+            raise KeyboardInterrupt
+        if not self.waiting:
+            return
+        task = self.waiting.popleft()
+        yield task, "started", None
+        if self.losses.get(task.job.seed, 0):
+            self.losses[task.job.seed] -= 1
+            yield task, "lost", "the power went"
+        elif task.job.seed not in self.silent:
+            told = []
+            outcome = work(task.assignment.pack(), told.append)
+            for progress in told:
+                yield task, "progress", progress
+            yield task, "done", outcome
+
+    def cancel(self, tasks):
+        self.cancelled += [task.job.seed for task in tasks]
+        self.waiting = deque(task for task in self.waiting if task.job.seed not in self.cancelled)
+
+
+def sweep(jobs, store, train, desk=None, **how):
+    desk = desk or Desk()
+    return run_remotely(jobs, store, train, desk.connect, **how)
+
+
+def results(store):
+    return {run.job.seed: run.record for run in store.runs()}
+
+
+def keeping(job, work_folder, report):
+    (work_folder / KEEP).mkdir()
+    (work_folder / KEEP / "weights").write_bytes(b"\x00heavy")
+    return Record("finished", metrics={"folder": len(str(work_folder))}, details={"folder": str(work_folder)})
+
+
+def test_every_job_is_trained_and_stored_and_reported(fake, store):
+    jobs = [fake.make_job(seed, steps=3, status="diverged" if seed == 2 else "finished") for seed in range(4)]
+    events = []
+    assert sweep([*jobs, jobs[0]], store, fake.train, on_event=events.append) == Summary(finished=3, diverged=1)
+    assert results(store) == {job.seed: fake.expected(job) for job in jobs}
+    for job in jobs:
+        mine = [event for event in events if event["job"] == job]
+        assert [event["event"] for event in mine] == ["started", *["progress"] * 4, "finished"]
+        assert mine[-1]["record"] == fake.expected(job)
+        assert {event["slot"] for event in mine} == {0}
+    assert os.listdir(store.root / "work") == []
+
+
+def test_the_same_call_again_connects_to_nothing(fake, store):
+    job = fake.make_job(0)
+    sweep([job], store, fake.train)
+    assert run_remotely([job], store, fake.train, lambda: pytest.fail("connected")) == Summary(skipped=1)
+
+
+def test_what_is_redone_and_what_is_tried_again_is_the_policys_to_say(fake, store, tmp_path):
+    flaky = fake.make_job(0, trouble="once", marker=str(tmp_path / "marker"))
+    assert sweep([flaky], store, fake.train) == Summary(failed=1)
+    events = []
+    assert sweep([flaky], store, fake.train, policy=Policy(retry=False), on_event=events.append) == Summary(skipped=1)
+    assert events == [{"event": "skipped", "job": flaky, "reason": "failed"}]
+    assert sweep([flaky], store, fake.train) == Summary(finished=1)
+    assert sweep([flaky], store, fake.train, policy=Policy(redo=True)) == Summary(finished=1)
+
+
+def test_a_failing_job_is_recorded_and_the_others_go_on(fake, store):
+    jobs = [fake.make_job(0), fake.make_job(1, trouble="raise"), fake.make_job(2, trouble="sys.exit"), fake.make_job(3)]
+    assert sweep(jobs, store, fake.train) == Summary(finished=2, failed=2)
+    assert results(store)[1].error.endswith("ValueError: the loss has no gradient")
+    assert "SystemExit" in results(store)[2].error
+
+
+@pytest.mark.parametrize("losses", [1, ATTEMPTS - 1])
+def test_a_job_whose_machine_is_lost_is_tried_again(fake, store, losses):
+    jobs = [fake.make_job(seed) for seed in range(3)]
+    events = []
+    assert sweep(jobs, store, fake.train, Desk(losses={1: losses}), on_event=events.append) == Summary(finished=3)
+    assert [event["job"].seed for event in events if event["event"] == "started"] == [0, 1, 2]
+    assert results(store) == {job.seed: fake.expected(job) for job in jobs}
+
+
+def test_a_job_that_is_lost_each_time_fails_with_the_reason(fake, store):
+    jobs = [fake.make_job(seed) for seed in range(2)]
+    assert sweep(jobs, store, fake.train, Desk(losses={0: 99})) == Summary(finished=1, failed=1)
+    assert results(store)[0].error == f"lost {ATTEMPTS} times, at last: the power went"
+
+
+def test_no_more_is_handed_over_than_the_machines_take(fake, store):
+    desk = Desk(capacity=8)
+    assert sweep([fake.make_job(seed) for seed in range(30)], store, fake.train, desk) == Summary(finished=30)
+    assert desk.most == 8
+
+
+def test_a_job_that_another_process_works_on_is_left_to_it(fake, store):
+    jobs = [fake.make_job(seed) for seed in range(3)]
+    with Store(store.root).claim(jobs[1]):
+        assert sweep(jobs, store, fake.train) == Summary(finished=2, busy=1)
+    assert set(results(store)) == {0, 2}
+
+
+def test_after_max_failures_what_waits_is_left_and_free_for_others(fake, store):
+    jobs = [fake.make_job(seed, trouble="raise") for seed in range(9)]
+    desk = Desk()
+    assert sweep(jobs, store, fake.train, desk, policy=Policy(max_failures=2)) == Summary(failed=2, left=7)
+    assert set(results(store)) == {0, 1} and desk.cancelled[:2] == [2, 3]
+    for job in jobs:
+        with Store(store.root).claim(job):
+            pass
+
+
+def test_a_run_stops_itself_at_the_time_limit(fake, store):
+    job = fake.make_job(0, steps=1000, pause=0.01)
+    assert sweep([job], store, fake.train, policy=Policy(time_limit=0.1)) == Summary(failed=1)
+    assert results(store)[0].error == "stopped after the time limit of 0.1 s"
+
+
+def test_a_task_that_says_nothing_is_cancelled_after_the_time_limit(fake, store, monkeypatch):
+    monkeypatch.setattr(remote, "GRACE", 0.05)
+    desk = Desk(silent={0})
+    assert sweep([fake.make_job(0)], store, fake.train, desk, policy=Policy(time_limit=0.05)) == Summary(failed=1)
+    assert desk.cancelled == [0]
+    assert results(store)[0].error == "stopped after the time limit of 0.05 s"
+
+
+def test_ctrl_c_cancels_what_runs_and_stores_what_has_ended(fake, store):
+    jobs = [fake.make_job(seed) for seed in range(5)]
+    desk = Desk(interrupt_at=3)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(jobs, store, fake.train, desk)
+    assert set(results(store)) == {0, 1, 2} and desk.cancelled == [3, 4]
+    assert sweep(jobs, store, fake.train) == Summary(finished=2, skipped=3)
+
+
+def test_an_error_in_the_listener_frees_every_claim(fake, store):
+    def listen(event):
+        raise KeyError("bug")
+
+    jobs = [fake.make_job(seed) for seed in range(3)]
+    with pytest.raises(KeyError):
+        sweep(jobs, store, fake.train, on_event=listen)
+    for job in jobs:
+        with Store(store.root).claim(job):
+            pass
+
+
+def test_a_workers_disk_that_is_full_ends_the_sweep_and_names_the_worker(fake, store):
+    jobs = [fake.make_job(0), fake.make_job(1, trouble="disk full"), fake.make_job(2)]
+    with pytest.raises(StoreError, match=r"^worker \S+: results: no space left$"):
+        sweep(jobs, store, fake.train, Desk(capacity=1))
+    assert 1 not in results(store)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_files_to_keep_come_to_the_run_wherever_it_trained(fake, store, shared):
+    job = fake.make_job(0)
+    sweep([job], store, keeping, Desk(shares_folder=shared))
+    run = store.read(job.id)
+    assert (run.folder / "weights").read_bytes() == b"\x00heavy"
+    assert (Path(run.record.details["folder"]).name == job.id) is shared
+    assert not Path(run.record.details["folder"]).exists()
+
+
+def test_on_a_shared_disk_a_job_goes_on_from_its_checkpoint(fake, store):
+    job = fake.make_job(0, steps=5)
+    with store.claim(job) as folder:
+        state = fake.expected(fake.make_job(0, steps=4)).metrics["state"]
+        (folder / "checkpoint").write_text(f"4 {state}")
+    events = []
+    sweep([job], store, fake.train, Desk(shares_folder=True), on_event=events.append)
+    assert events[1]["progress"]["step"] == 4
+    assert results(store)[0] == fake.expected(job)
+
+
+def test_a_worker_that_does_not_see_the_results_says_so(fake, tmp_path):
+    packed = Assignment(fake.make_job(0), fake.train, Policy(), tmp_path / "elsewhere").pack()
+    assert "elsewhere: not there; the results folder must be on a disk" in work(packed, print).broken
+
+
+def test_a_worker_of_another_version_says_so(fake):
+    packed = Assignment(fake.make_job(0), fake.train, Policy(), None).pack()
+    outcome = work(dataclasses.replace(packed, version="0.0"), print)
+    assert outcome.record is None and "and the driver has 0.0; install the same" in outcome.broken
+
+
+def test_a_worker_without_the_module_to_run_says_so(fake):
+    packed = Assignment(fake.make_job(0), fake.train, Policy(), None).pack()
+    lacking = dataclasses.replace(packed, content=packed.content.replace(b"fake_sweep", b"fake_swoop"))
+    assert "cannot import what it is to run: No module named 'fake_swoop'" in work(lacking, print).broken
+
+
+def test_a_worker_without_a_gpu_says_so(fake, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    packed = Assignment(fake.make_job(0), fake.train, Policy(), None).pack()
+    assert "finds no CUDA device" in work(packed, print, needs_gpu=True).broken
+
+
+def test_reports_that_come_too_soon_are_dropped(monkeypatch):
+    now, told = [0.0], []
+    monkeypatch.setattr(remote_worker.time, "monotonic", lambda: now[0])
+    report = at_most_every(2.0, told.append)
+    for step in range(9):
+        now[0] = step / 2
+        report({"step": step})
+    assert [progress["step"] for progress in told] == [0, 4, 8]
+
+
+def test_a_language_job_without_its_corpus_on_the_worker_says_which_file(tmp_path):
+    from madbench.text.corpus import Corpus
+    from madbench.text.manifest import Manifest, SplitFacts, TokenizerFacts
+
+    facts = SplitFacts(10, 10, None, "")
+    manifest = Manifest(None, TokenizerFacts("bytes", "", 257), "uint16", "", {"train": facts, "val": facts})
+    with pytest.raises(StoreError, match=r"train\.bin: not there; every machine that trains needs the corpus"):
+        Corpus(tmp_path / "gone", manifest).tokens("train")

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from madbench.sweeps import slurm_executor as module
+from madbench.sweeps import slurm_job
+
+from madbench.errors import StoreError, TrainingError
+from madbench.execute.base import Policy, Summary
+from madbench.execute.remote_worker import Assignment
+from madbench.execute.submitit import SlurmBackend, slurm_executor
+from madbench.execute.submitit_job import NOTE
+
+HERE = Path(__file__).parent
+pytest.importorskip("submitit")
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """The module of the fake training run, importable by jobs too."""
+    monkeypatch.syspath_prepend(str(HERE))
+    path = [str(HERE), *filter(None, sys.path)]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    return importlib.import_module("fake_sweep")
+
+
+@pytest.fixture
+def slurm(monkeypatch, tmp_path):
+    """A Slurm that runs every job at once on this machine; gives the folder of its jobs."""
+    jobs, programs = tmp_path / "jobs", tmp_path / "bin"
+    jobs.mkdir()
+    programs.mkdir()
+    for name in ("sbatch", "srun", "sacct", "scancel", "scontrol"):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "fake_slurm.py"} {name} "$@"\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_SLURM", str(jobs))
+    monkeypatch.setattr(module, "FORCE_SECONDS", 0.5)
+    monkeypatch.setattr("submitit.core.core.Job._results_timeout_s", 0)
+    yield jobs
+    for pid in jobs.glob("*/pid"):
+        try:
+            os.killpg(int(pid.read_text()), signal.SIGKILL)
+        except OSError:
+            pass
+
+
+def results(store):
+    return {run.job.seed: run.record for run in store.runs()}
+
+
+def until(condition, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.05)
+
+
+def test_the_script_asks_slurm_for_what_was_asked_for(slurm, tmp_path):
+    extra = {"account": "me", "exclusive": True}
+    executor = slurm_executor("gpu", 90, cpus_per_job=4, gpus_per_job=2, memory_gb=8.5, slots=7, extra=extra)
+    backend = SlurmBackend(tmp_path / "slurm", **executor.keywords)
+    inner = backend.executor._executor
+    inner.parameters["map_count"] = 30
+    script = inner._make_submission_file_text("python job.py", "uid")
+    lines = [line.removeprefix("#SBATCH --") for line in script.splitlines() if line.startswith("#SBATCH")]
+    asked = dict(line.partition("=")[::2] for line in lines)
+    expected = {"partition": "gpu", "time": "90", "cpus-per-task": "4", "gpus-per-node": "2", "mem": "8704MB"}
+    expected |= {"account": "me", "exclusive": "", "job-name": "madbench", "array": "0-29%7", "signal": "USR2@90"}
+    assert {name: asked.get(name) for name in expected} == expected
+    assert script.index("export OMP_NUM_THREADS=4") < script.index("python job.py")
+    assert asked["output"].startswith(str(tmp_path / "slurm"))
+
+
+def test_what_is_not_asked_for_is_left_to_slurm(slurm, tmp_path):
+    backend = SlurmBackend(tmp_path / "slurm", **slurm_executor().keywords)
+    script = backend.executor._executor._make_submission_file_text("python job.py", "uid")
+    assert not [name for name in ("partition", "gpus", "mem") if f"--{name}" in script]
+
+
+def test_an_sbatch_that_refuses_is_a_users_error(fake, slurm, store):
+    program = slurm.parent / "bin" / "sbatch"
+    program.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: gpu' >&2; exit 1\n")
+    with pytest.raises(TrainingError, match="sbatch does not take the jobs: .*invalid partition specified: gpu"):
+        slurm_executor("gpu")([fake.make_job(0)], store, fake.train)
+    with store.claim(fake.make_job(0)) as work:
+        assert os.listdir(work) == ["lock"]
+
+
+@pytest.mark.slow
+def test_jobs_run_as_an_array_and_a_dead_one_fails_with_its_log(fake, slurm, store):
+    jobs = [fake.make_job(seed, steps=2, environment=["OMP_NUM_THREADS"]) for seed in range(2)]
+    bad = [fake.make_job(8, trouble="raise"), fake.make_job(9, trouble="os._exit")]
+    events = []
+    summary = slurm_executor(cpus_per_job=3)([*jobs, *bad], store, fake.train, on_event=events.append)
+    assert summary == Summary(finished=2, failed=2)
+    stored = results(store)
+    assert [stored[job.seed] for job in jobs] == [fake.expected(job) for job in jobs]
+    assert stored[8].error.endswith("ValueError: the loss has no gradient")
+    assert "Slurm job 1000_3 ended as FAILED; its log is" in stored[9].error
+    assert len(list(slurm.glob("script-*"))) == 1 and "--array=0-3%4" in next(slurm.glob("script-*")).read_text()
+    told = [event["progress"]["environment"] for event in events if "environment" in event.get("progress", {})]
+    assert {"OMP_NUM_THREADS": "3"} in told
+    assert {path.name for path in (store.root / "slurm").iterdir() if "submission" not in path.name} == {
+        "1000_3_0_log.err", "1000_3_0_log.out"}  # fmt: skip
+    assert not list(store.root.glob("work/*/slurm*"))
+
+
+@pytest.mark.slow
+def test_a_preempted_job_is_queued_again_and_goes_on_from_its_checkpoint(fake, slurm, store, tmp_path):
+    pids = tmp_path / "pids"
+    job = fake.make_job(0, steps=80, pause=0.05, pids=str(pids))
+    signalled, first_steps = [], []
+
+    def preempt(event):
+        if "pid" in event.get("progress", {}):
+            first_steps.append(event["progress"]["step"])
+            until(lambda: next(store.root.glob("work/*/checkpoint"), None))
+            if not signalled:
+                signalled.append(os.kill(event["progress"]["pid"], signal.SIGUSR2))
+
+    assert slurm_executor()([job], store, fake.train, on_event=preempt) == Summary(finished=1)
+    assert results(store)[0] == fake.expected(job)
+    first, second = pids.read_text().split()
+    assert first != second and first_steps[1] > 0
+
+
+KILLED_BEFORE_IT_NOTES_THE_JOBS = (
+    "import os, signal; from madbench.sweeps import slurm_executor as module\n"
+    "write = module.write_note\n"
+    "module.write_note = lambda path, **note: os.kill(os.getpid(), signal.SIGKILL) if 'slurm_job' in note else write(path, **note)\n"  # noqa: E501
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preamble", ["", KILLED_BEFORE_IT_NOTES_THE_JOBS], ids=["later", "before it notes the jobs"])
+def test_a_sweep_whose_driver_was_killed_takes_its_slurm_jobs_over(fake, slurm, store, tmp_path, preamble):
+    pids = tmp_path / "pids"
+    program = (
+        preamble + "import fake_sweep as fake; from madbench.store.runs import Store\n"
+        "from madbench.execute.submitit import slurm_executor\n"
+        f"jobs = [fake.make_job(s, steps=150 + 200 * s, pause=0.02, pids={str(pids)!r}) for s in range(2)]\n"
+        f"slurm_executor()(jobs, Store.open({str(store.root)!r}), fake.train)\n"
+    )
+    driver = subprocess.Popen([sys.executable, "-c", program])
+    until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    driver.kill()
+    driver.wait()
+    until((slurm / "1000_0" / "state").exists)
+    jobs = [fake.make_job(s, steps=150 + 200 * s, pause=0.02, pids=str(pids)) for s in range(2)]
+    assert slurm_executor()(jobs, store, fake.train) == Summary(finished=2)
+    assert results(store) == {job.seed: fake.expected(job) for job in jobs}
+    assert len(pids.read_text().split()) == 2  # trainings
+    assert len(list(slurm.glob("script-*"))) == 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_cancels_the_slurm_jobs_and_the_next_sweep_goes_on(fake, slurm, store):
+    job = fake.make_job(0, steps=100, pause=0.02)
+
+    def stop(event):
+        if event["event"] == "progress":
+            until(lambda: next(store.root.glob("work/*/checkpoint"), None))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        slurm_executor()([job], store, fake.train, on_event=stop)
+    assert next(slurm.glob("1000/state")).read_text().startswith("CANCELLED")
+    assert not list(store.root.glob(f"work/*/{NOTE}"))
+    steps = []
+    slurm_executor()([job], store, fake.train, on_event=lambda e: steps.append(e.get("progress", {}).get("step")))
+    assert next(step for step in steps if step is not None) > 0
+    assert results(store)[0] == fake.expected(job)
+
+
+@pytest.mark.slow
+def test_a_job_over_the_time_limit_and_one_that_slurm_cannot_import(fake, slurm, store, monkeypatch):
+    limited = fake.make_job(0, steps=1000, pause=0.05)
+    assert slurm_executor()([limited], store, fake.train, policy=Policy(time_limit=0.5)) == Summary(failed=1)
+    assert results(store)[0].error == "stopped after the time limit of 0.5 s"
+    monkeypatch.setenv("PYTHONPATH", str(Path(module.__file__).parents[2]))
+    with pytest.raises(StoreError, match="cannot import what it is to run: No module named 'fake_sweep'"):
+        slurm_executor()([fake.make_job(1)], store, fake.train)
+
+
+@pytest.mark.slow
+def test_jobs_run_as_processes_of_this_machine_for_a_trial(fake, store):
+    jobs = [fake.make_job(seed, steps=2) for seed in range(2)]
+    assert slurm_executor(cluster="local")(jobs, store, fake.train) == Summary(finished=2)
+    assert results(store) == {job.seed: fake.expected(job) for job in jobs}
+
+
+def test_a_note_that_is_nonsense_is_passed_over(slurm, tmp_path):
+    backend = SlurmBackend(tmp_path / "slurm", **slurm_executor().keywords)
+    for content in ("{", "[]", json.dumps({"job": 3}), json.dumps({"ticket": "a"})):
+        (tmp_path / NOTE).write_text(content)
+        assert not backend._take_over(type("Task", (), {"work": tmp_path}))
+
+
+@pytest.fixture
+def call(fake, monkeypatch, tmp_path):
+    """What a Slurm job runs, with the ticket ``mine``, in this process."""
+    for name, value in {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "7"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(slurm_job, "TICKET_SECONDS", 0)
+    monkeypatch.setattr(slurm_job, "REPORT_SECONDS", 0)
+    monkeypatch.setattr(
+        slurm_job.time, "sleep", lambda seconds: slurm_job.write_note(tmp_path / NOTE, ticket="another's")
+    )
+    assignment = Assignment(fake.make_job(0, steps=3, pause=1), fake.train, Policy(), tmp_path)
+    return slurm_job.SlurmCall(assignment.pack(), tmp_path, "mine", needs_gpu=False)
+
+
+@pytest.mark.parametrize("note", ["", '{"ticket": "another\'s", "slurm_job": "8"}'])
+def test_a_slurm_job_whose_ticket_is_gone_does_not_train(call, tmp_path, note):
+    (tmp_path / NOTE).write_text(note)
+    assert call().broken
+    assert [path.name for path in tmp_path.iterdir()] == [NOTE]
+
+
+def test_a_slurm_job_that_another_has_replaced_stops(call, tmp_path):
+    slurm_job.write_note(tmp_path / NOTE, ticket="mine")
+    assert call().broken.endswith("another Slurm job, which trains there now")
+    assert (tmp_path / "checkpoint").read_text().startswith("1 ")

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from madbench.execute.tally import Tally, flatten, weight
+from madbench.jobs import Job, Record, TrainingConfig
+from madbench.language_jobs import LanguageJob, LanguageTraining
+
+
+def progress(job: str, slot: int, step: int, total: int = 100, **more) -> dict:
+    return {"event": "progress", "job": job, "slot": slot, "step": step, "total_steps": total, **more}
+
+
+def started(job: str, slot: int) -> dict:
+    return {"event": "started", "job": job, "slot": slot}
+
+
+def finished(job: str, slot: int) -> dict:
+    return {"event": "finished", "job": job, "slot": slot, "status": "finished"}
+
+
+def skipped(job: str, why: str = "stored") -> dict:
+    return {"event": "skipped", "job": job, "reason": why}
+
+
+def test_a_sweep_is_counted_from_its_first_event_to_its_last():
+    tally = Tally(dict.fromkeys("abcdef", 10.0))
+    assert (tally.total, tally.done, tally.seconds_left(), tally.jobs_per_minute()) == (6, 0, None, None)
+    for job, why in zip("abc", ("stored", "failed", "busy"), strict=True):
+        tally.apply(skipped(job, why), 0.0)
+    tally.apply(started("d", 0), 1.0)
+    tally.apply(finished("d", 0), 3.0)
+    tally.apply(started("e", 0), 3.0)
+    tally.apply({"event": "failed", "job": "e", "slot": 0, "status": "failed", "error": "no memory"}, 4.0)
+    tally.apply(started("f", 1), 4.0)
+    tally.apply({"event": "finished", "job": "f", "slot": 1, "status": "diverged", "error": "NaN"}, 5.0)
+    assert tally.counts == {"stored": 1, "failed before": 1, "busy": 1, "finished": 1, "failed": 1, "diverged": 1}
+    assert (tally.done, tally.trained, tally.running, tally.seconds_left()) == (6, 3, {}, 0.0)
+    assert tally.failures == [("e", "no memory")]
+    assert tally.jobs_per_minute() == pytest.approx(60 * 3 / 4)
+    assert tally.fraction == 1.0
+
+
+def test_the_time_left_is_worked_out_from_tokens_not_from_jobs():
+    """A big job of 900 tokens after a small one of 100, which took 10 s: 90 s are left."""
+    tally = Tally({"small": 100.0, "big": 900.0})
+    tally.apply(started("small", 0), 5.0)
+    tally.apply(finished("small", 0), 15.0)
+    assert tally.seconds_left() == pytest.approx(90)
+
+
+def test_the_time_left_after_a_resume_counts_only_what_is_done_here():
+    """98 of 100 jobs are stored and one has a checkpoint at 80%: what remains are 20 + 100 of 10,000 tokens."""
+    tally = Tally({str(i): 100.0 for i in range(100)})
+    for i in range(98):
+        tally.apply(skipped(str(i)), 0.0)
+    tally.apply(started("98", 0), 0.0)
+    tally.apply(progress("98", 0, 80), 0.0)
+    assert tally.seconds_left() is None
+    tally.apply(progress("98", 0, 90), 10.0)
+    assert tally.seconds_left() == pytest.approx(110.0)
+    tally.apply(finished("98", 0), 20.0)
+    assert tally.seconds_left() == pytest.approx(100.0)
+    assert tally.jobs_per_minute() == pytest.approx(3.0)
+
+
+def test_the_last_long_job_alone_takes_as_long_as_it_takes():
+    """Ten slots have done a lot together; what is left runs in one of them."""
+    tally = Tally({str(i): 100.0 for i in range(10)})
+    for i in range(10):
+        tally.apply(started(str(i), i), 0.0)
+    tally.apply(progress("9", 9, 1), 1.0)
+    for i in range(9):
+        tally.apply(finished(str(i), i), 10.0)
+    tally.apply(progress("9", 9, 11), 11.0)
+    assert tally.seconds_left() == pytest.approx(89.0)
+
+
+def test_a_job_that_starts_again_elsewhere_is_at_work_once():
+    tally = Tally({"a": 1.0})
+    tally.apply(started("a", 0), 0.0)
+    tally.apply(progress("a", 0, 60), 1.0)
+    tally.apply(started("a", 7), 2.0)
+    tally.apply(progress("a", 7, 10), 3.0)
+    assert list(tally.running) == [7] and tally.running[7].last == (3.0, 0.1)
+    tally.apply(finished("a", 7), 4.0)
+    tally.apply(finished("a", 7), 5.0)
+    assert tally.counts == {"finished": 1} and tally.running == {}
+
+
+def test_slots_may_come_without_a_word_and_jobs_may_be_strange():
+    tally = Tally({"a": 1.0})
+    tally.apply(progress("a", 42, 50), 1.0)
+    tally.apply(progress("of another plan", 3, 50), 1.0)
+    assert set(tally.running) == {42, 3} and tally.seconds_left() is None
+    tally.apply(finished("of another plan", 3), 2.0)
+    assert tally.done == 0
+
+
+def test_the_clock_of_a_sweep_never_runs_backwards():
+    tally = Tally({"a": 1.0, "b": 1.0})
+    tally.apply(started("a", 0), 10.0)
+    tally.apply(finished("a", 0), 4.0)
+    assert tally.seconds == 10.0 and tally.seconds_left() is None and tally.jobs_per_minute() is None
+
+
+def test_nothing_to_do_is_done():
+    tally = Tally({})
+    assert (tally.done, tally.fraction, tally.seconds_left()) == (0, 1.0, 0.0)
+
+
+MAD = Job(
+    "S", "compression", {"seq_len": 32, "num_train_examples": 100}, training=TrainingConfig(epochs=3, batch_size=16)
+)
+LANGUAGE = LanguageJob(
+    "S", "c0ffee", 320, training=LanguageTraining(steps=7, eval_every=7, warmup_steps=1, tokens_per_step=1024)
+)
+
+
+def test_a_job_weighs_the_tokens_it_trains_on():
+    assert weight(MAD) == 3 * 7 * 16 * 32  # of the seventh batch only 4 examples are there: near enough
+    assert weight(LANGUAGE) == 7 * 1024
+
+
+def test_events_become_flat_lines_without_what_json_lacks():
+    event = {"event": "progress", "job": MAD, "slot": 0}
+    event["progress"] = {"step": 3, "total_steps": 9, "accuracy": None, "loss": math.nan}
+    assert flatten(event) == {"event": "progress", "slot": 0, "job": MAD.id, "step": 3, "total_steps": 9}
+    ended = {"event": "finished", "job": LANGUAGE, "slot": 1, "record": Record("finished", {"loss_l5": 2.5})}
+    assert flatten(ended) == {"event": "finished", "slot": 1, "job": LANGUAGE.id, "status": "finished", "loss_l5": 2.5}
+    failed = {"event": "failed", "job": MAD, "slot": 1, "record": Record("failed", error="Traceback\nValueError: no")}
+    assert flatten(failed)["error"] == "ValueError: no"
+    assert flatten({"event": "skipped", "job": MAD, "reason": "busy"}) == {
+        "event": "skipped",
+        "job": MAD.id,
+        "reason": "busy",
+    }

@@ -1,0 +1,36 @@
+"""Mixers with weights large enough that every term of the equations shows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from madbench.labels import parse
+from madbench.mixers.srg.budget import solve
+from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+
+
+@pytest.fixture(scope="session")
+def make_mixer():
+    """``make_mixer(label, ...)``: published counting, so that every label fits every size; weights from one seed."""
+
+    def make(label, d_model=16, n_head=2, max_len=6, mix_rank=3, std=0.3, dtype=torch.float64, **how):
+        allocation = solve(parse(label), d_model, n_head, max_len, "published", mix_rank)
+        mixer = DynamicMLP(allocation, **how)
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for parameter in mixer.parameters():
+                parameter.normal_(std=std, generator=generator)
+        return mixer.to(dtype)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def randn():
+    """Seeded float64 normal numbers; exact in float32, so that one reference serves both."""
+
+    def draw(*shape, seed=1):
+        return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).double()
+
+    return draw

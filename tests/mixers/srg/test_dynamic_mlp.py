@@ -1,0 +1,212 @@
+"""The fast paths against the reference, outputs and every gradient; which path runs; what is refused."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+from madbench.errors import TrainingError
+from madbench.labels import all_labels
+from madbench.mixers.build import build
+from madbench.mixers.srg.reference import reference
+
+DOZEN = (
+    "S", "S-pcg-q-12o", "S-g!", "S-v-1",
+    "R", "R-q-12", "R-12o!", "R-pcg-v-12o",
+    "G", "G-q-1o", "G-q-2", "G-cg-q-12o",
+)  # fmt: skip
+FULL = ("S-pcg-q-12o", "R-pcg-q-12o", "G-pcg-q-12o")
+
+
+def run(mixer, path, x, cotangent):
+    """Output, and the gradient of x and of each parameter, of <output, cotangent>."""
+    mixer.path = path
+    x = x.clone().requires_grad_()
+    names, parameters = zip(*mixer.named_parameters())
+    y = mixer(x)
+    gradients = torch.autograd.grad(y, (x, *parameters), cotangent)
+    return y.detach(), dict(zip(("x", *names), gradients))
+
+
+def fast_paths(mixer):
+    return ("dense", "chunked", "sdpa") if mixer.uses_sdpa else ("dense", "chunked")
+
+
+def assert_equal(result, expected, tolerance):
+    """Gradients are measured against the largest one: some are zero in exact arithmetic, such as that of the size of
+    q under R with d_qk = 1."""
+    (y, gradients), (expected_y, expected_gradients) = result, expected
+    assert y.isfinite().all()
+    assert (y - expected_y).norm() <= tolerance * expected_y.norm()
+    assert gradients.keys() == expected_gradients.keys()
+    largest = max(gradient.norm() for gradient in expected_gradients.values())
+    for name, gradient in gradients.items():
+        error = (gradient - expected_gradients[name]).norm()
+        assert error <= tolerance * largest, f"{name}: {error:.1e} of {largest:.1e}"
+
+
+@pytest.mark.parametrize("label", all_labels())
+def test_every_path_equals_the_reference_for_every_label(label, make_mixer, randn):
+    mixer = make_mixer(label, n_head=1, max_len=4, chunk=2)
+    x, cotangent = randn(1, 3, 16), randn(1, 3, 16, seed=2)
+    expected = run(mixer, "reference", x, cotangent)
+    for path in fast_paths(mixer):
+        assert_equal(run(mixer, path, x, cotangent), expected, 1e-9)
+
+
+@pytest.mark.parametrize("n_head", [2, 3])
+@pytest.mark.parametrize("label", DOZEN)
+def test_every_path_equals_the_reference_with_several_heads_and_sequences(label, n_head, make_mixer, randn):
+    mixer = make_mixer(label, d_model=24, n_head=n_head, chunk=2)
+    x, cotangent = randn(2, 3, 24), randn(2, 3, 24, seed=2)
+    expected = run(mixer, "reference", x, cotangent)
+    for path in fast_paths(mixer):
+        assert_equal(run(mixer, path, x, cotangent), expected, 1e-9)
+
+
+@pytest.fixture(scope="module")
+def long_reference(make_mixer, randn):
+    """The float64 reference of a label at a length below max_len, worked out once for both dtypes."""
+
+    @functools.cache
+    def compute(label, length):
+        x, cotangent = randn(1, length, 16), randn(1, length, 16, seed=2)
+        mixer = make_mixer(label, n_head=1, max_len=140, chunk=16, std=0.2)
+        return run(mixer, "reference", x, cotangent)
+
+    return compute
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-9), (torch.float32, 1e-4)], ids=["float64", "float32"])
+@pytest.mark.parametrize(
+    "label, length",
+    [(label, length) for i, label in enumerate(DOZEN) for length in (1, 7, 63 + i % 2 * 2)]
+    + [(label, 130) for label in FULL],
+)
+def test_every_path_equals_the_reference_at_odd_lengths(
+    label, length, dtype, tolerance, long_reference, make_mixer, randn
+):
+    mixer = make_mixer(label, n_head=1, max_len=140, chunk=16, std=0.2, dtype=dtype)
+    x, cotangent = randn(1, length, 16).to(dtype), randn(1, length, 16, seed=2).to(dtype)
+    for path in fast_paths(mixer):
+        assert_equal(run(mixer, path, x, cotangent), long_reference(label, length), tolerance)
+
+
+@pytest.mark.parametrize("label", ["S-p", "R-pg!", "G-pcg-v-12o"])
+def test_published_rope_equals_the_reference(label, make_mixer, randn):
+    mixer = make_mixer(label, d_model=64, rope="published", chunk=2)
+    x, cotangent = randn(2, 5, 64), randn(2, 5, 64, seed=2)
+    expected = run(mixer, "reference", x, cotangent)
+    for path in fast_paths(mixer):
+        assert_equal(run(mixer, path, x, cotangent), expected, 1e-9)
+
+
+@pytest.mark.parametrize("path", ["dense", "chunked"])
+@pytest.mark.parametrize("label", FULL)
+def test_rows_of_a_batch_do_not_meet(label, path, make_mixer, randn):
+    mixer, x = make_mixer(label, path=path, chunk=2), randn(3, 6, 16)
+    together = mixer(x)
+    for row in range(3):
+        torch.testing.assert_close(mixer(x[row : row + 1])[0], together[row])
+
+
+@pytest.mark.parametrize("path", ["dense", "chunked"])
+@pytest.mark.parametrize("label", FULL)
+def test_bfloat16_autocast_trains(label, path, randn):
+    torch.manual_seed(0)
+    mixer = build(label, 32, 16, path=path, counting="published")
+    mixer.chunk = 5
+    x, target = randn(4, 16, 32).float(), 0.3 * randn(4, 16, 32, seed=2).float().cumsum(1)
+    optimizer = torch.optim.AdamW(mixer.parameters(), lr=2e-2)
+    losses = []
+    for _ in range(10):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = mixer(x)
+        loss = (y.float() - target).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        assert all(parameter.grad.isfinite().all() for parameter in mixer.parameters())
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0], losses
+
+
+@pytest.mark.parametrize("label", FULL)
+def test_bfloat16_autocast_stays_near_float32(label, make_mixer, randn):
+    mixer, x = make_mixer(label, dtype=torch.float32, std=0.1), randn(4, 6, 16).float()
+    exact = mixer(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = mixer(x).float()
+    assert (rounded - exact).norm() < 0.05 * exact.norm()
+
+
+def test_a_zero_input_gives_finite_gradients(make_mixer):
+    for label in FULL:
+        mixer = make_mixer(label, path="dense")
+        x = torch.zeros(1, 4, 16, dtype=torch.float64, requires_grad=True)
+        y = mixer(x)
+        y.sum().backward()
+        assert (y == 0).all() and x.grad.isfinite().all()
+
+
+def test_auto_takes_sdpa_for_softmax_without_mixing_only():
+    assert build("S-pcg-q", 16, 8).resolve_path(1, 8) == "sdpa"
+    assert build("S-1!", 16, 8).resolve_path(1, 8) == "dense"
+    assert build("R", 16, 8).resolve_path(1, 8) == "dense"
+
+
+def test_auto_takes_chunked_for_long_inputs_and_where_the_scores_of_a_batch_pass_one_gibibyte():
+    mixer = build("R", 16, 8)
+    assert mixer.resolve_path(1, 512) == "dense"
+    assert mixer.resolve_path(1, 513) == "chunked"
+    assert mixer.resolve_path(512, 512) == "dense"  # 512 * 2 heads * 512^2 * 4 bytes = 2^30
+    assert mixer.resolve_path(513, 512) == "chunked"
+    assert build("G", 16, 8).resolve_path(512, 512) == "chunked"  # four query heads
+    assert mixer.resolve_path(2**20, mixer.chunk) == "dense"  # one block is all there is
+
+
+def test_a_path_that_is_asked_for_is_taken():
+    assert build("S", 16, 8, path="dense").resolve_path(1, 8) == "dense"
+    assert build("S", 16, 8, path="chunked").resolve_path(1, 8) == "chunked"
+
+
+def test_an_unknown_path_is_refused_with_the_nearest_one():
+    with pytest.raises(TrainingError, match="'chunkd' is not known; did you mean 'chunked'"):
+        build("R", 16, 8, path="chunkd")
+
+
+def test_an_unknown_rope_is_refused_with_the_nearest_one():
+    with pytest.raises(TrainingError, match="'rotations' is not known; did you mean 'rotation'"):
+        build("R-p", 16, 8, rope="rotations")
+
+
+@pytest.mark.parametrize("label", ["R", "G", "S-q-1", "S-2o!"])
+def test_sdpa_is_refused_where_it_cannot_compute_the_label(label):
+    with pytest.raises(TrainingError, match=f"not {label}"):
+        build(label, 16, 8, path="sdpa")
+
+
+@pytest.mark.parametrize("path", ["auto", "reference", "dense", "chunked"])
+@pytest.mark.parametrize("label", ["S-q-1", "R-q-2", "G-12o!"])
+def test_more_tokens_than_the_mixing_tables_hold_are_refused(label, path, make_mixer, randn):
+    mixer = make_mixer(label, max_len=6, path=path)
+    assert mixer(randn(1, 6, 16)).shape == (1, 6, 16)
+    with pytest.raises(TrainingError, match="7 tokens, but .* max_len = 6"):
+        mixer(randn(1, 7, 16))
+
+
+@pytest.mark.parametrize("label", ["S", "R-pcg-q", "G-c"])
+def test_labels_without_mixing_take_any_length(label, make_mixer, randn):
+    assert make_mixer(label, max_len=6)(randn(1, 50, 16)).shape == (1, 50, 16)
+
+
+@pytest.mark.parametrize("label", ["S-pcg-q-12", "R-pcg-q-12o", "G-pcg-q-12o", "R-2!", "G"])
+@pytest.mark.parametrize("path", ["dense", "chunked"])
+def test_a_module_in_bfloat16_throughout_stays_close_to_the_reference(label, path, make_mixer, randn):
+    mixer, x = make_mixer(label, max_len=32, path=path, chunk=8), randn(2, 21, 16)
+    expected = reference(dict(mixer.named_parameters()), mixer.variant, mixer.n_head, x, mixer.rope)
+    given = mixer.bfloat16()(x.bfloat16())
+    assert given.dtype == torch.bfloat16
+    assert (given.double() - expected).norm() < 0.05 * expected.norm()

@@ -1,0 +1,56 @@
+"""Peak memory of a forward and backward pass, by the benchmark's own count, itself checked against a hand count."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+BENCH = Path(__file__).resolve().parents[3] / "bench" / "mixer.py"
+
+
+@pytest.fixture(scope="module")
+def bench():
+    spec = importlib.util.spec_from_file_location("bench_mixer", BENCH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_peak_memory_counts_what_is_alive_at_once(bench):
+    outside = torch.ones(1000)
+    with bench.PeakMemory() as memory:
+        a = outside.view(10, 100) + 1
+        assert (memory.live, memory.peak) == (4000, 4000)
+        a.t().add_(1)
+        assert memory.peak == 4000
+        b = a[:5] * 2
+        assert (memory.live, memory.peak) == (6000, 6000)
+        del a
+        assert (memory.live, memory.peak) == (2000, 6000)
+        b = b + 1
+        assert (memory.live, memory.peak) == (2000, 6000)
+
+
+def test_peak_memory_sees_what_autograd_keeps_and_frees(bench):
+    weight = torch.ones(1000, requires_grad=True)
+    with bench.PeakMemory() as memory:
+        y = (weight * 2).exp().sum()
+        assert memory.live == 4000 + 4  # the result of exp, kept for its backward
+        y.backward()
+    assert weight.grad is not None and memory.live == 4000 + 4  # its gradient and y
+
+
+@pytest.mark.parametrize("label", ["S", "G-cg-q-12o"])
+def test_peak_memory_of_chunked_grows_with_the_length_and_of_dense_with_its_square(label, make_mixer, bench, randn):
+    def peak(path, length, batch=1):
+        mixer = make_mixer(label, max_len=512, dtype=torch.float32, path=path, chunk=32)
+        return bench.peak_bytes(mixer, randn(batch, length, 16).float().requires_grad_())
+
+    dense, chunked = peak("dense", 512), peak("chunked", 512)
+    assert dense > 3.5 * peak("dense", 256)
+    assert chunked < 2.1 * peak("chunked", 256)
+    assert chunked < 0.25 * dense
+    assert peak("chunked", 512, batch=2) < 2.1 * chunked

@@ -1,0 +1,94 @@
+"""Counts, names, shapes and initial values of the built module."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from madbench.errors import BudgetError
+from madbench.labels import all_labels, all_variants
+from madbench.mixers.build import build
+from madbench.mixers.srg.budget import solve
+from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+
+
+@pytest.fixture
+def without_init(monkeypatch):
+    """Leaves fresh weights as they are, which is most of the time that building takes."""
+    for module in (torch.nn.Linear, DynamicMLP):
+        monkeypatch.setattr(module, "reset_parameters", lambda self: None)
+
+
+@pytest.mark.parametrize("counting", ["strict", "published"])
+@pytest.mark.parametrize("d_model, max_len", [(16, 5), (64, 33)])
+def test_every_label_has_exactly_the_parameters_of_its_allocation(d_model, max_len, counting, without_init):
+    built = 0
+    for variant in all_variants():
+        for n_head in (1, 2, 3):
+            try:
+                allocation = solve(variant, d_model, n_head, max_len, counting)
+            except BudgetError:
+                continue
+            parameters = DynamicMLP(allocation).parameters()
+            assert sum(parameter.numel() for parameter in parameters) == allocation.total, allocation
+            assert counting == "published" or variant.over or allocation.total <= allocation.target
+            built += 1
+    assert built >= 0.85 * 3 * 504
+
+
+def shapes(variant, d, n_head, max_len, qk, vo, r):
+    """The parameters as the exchange format names them, in torch's Linear layout (outputs, inputs)."""
+    query_heads = 2 * n_head if variant.base == "G" else n_head
+    table = {"q.weight": (qk, d), "k.weight": (qk, d), "v.weight": (vo, d), "o.weight": (d, vo)}
+    if variant.conv:
+        table |= {"k_conv.weight": (d, 4), "v_conv.weight": (d, 4)}
+    if variant.gates:
+        table |= {"qk_gate.weight": (qk, d), "qk_gate.bias": (qk,), "vo_gate.weight": (vo, d), "vo_gate.bias": (vo,)}
+    for name, present, heads in (("mix1", variant.mix1, query_heads), ("mix2", variant.mix2, n_head)):
+        if present:
+            table |= {f"{name}.A": (heads, max_len, r), f"{name}.B": (heads, max_len, r), f"{name}.p": (heads, max_len)}
+            table |= {f"{name}.gate.weight": (heads * r, d), f"{name}.gate.bias": (heads * r,)}
+    return table
+
+
+def test_state_dict_has_the_names_and_shapes_of_the_exchange_format(without_init):
+    for variant in all_variants():
+        mixer = build(variant, 24, 7, n_head=3, counting="published", mix_rank=5)
+        ranks = mixer.allocation.ranks
+        expected = shapes(variant, 24, 3, 7, ranks.qk, ranks.vo, ranks.mix)
+        assert {name: tuple(tensor.shape) for name, tensor in mixer.state_dict().items()} == expected, variant
+
+
+def test_weights_start_normal_with_deviation_0_02_and_diagonals_and_biases_at_zero():
+    torch.manual_seed(0)
+    mixer = build("G-pcg-12o!", 128, 256)
+    for name, parameter in mixer.named_parameters():
+        if name.endswith((".p", ".bias")):
+            assert (parameter == 0).all(), name
+        else:
+            n = parameter.numel()
+            assert abs(parameter.std().item() - 0.02) < 4 * 0.02 / (2 * n) ** 0.5, name
+            assert abs(parameter.mean().item()) < 4 * 0.02 / n**0.5, name
+            assert parameter.abs().max() > 0.04, name  # not uniform
+
+
+def test_two_builds_from_one_seed_are_the_same_module():
+    def weights():
+        torch.manual_seed(3)
+        return build("R-cg-q-12o", 16, 8).state_dict()
+
+    first, second = weights(), weights()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_build_takes_a_label_or_its_variant_and_passes_every_setting_on():
+    for label in (all_labels()[0], "R-pcg-v-12o"):
+        mixer = build(
+            label, 48, 9, n_head=3, counting="published", mix_rank=7, rank_multiple=2, rope="published", path="dense"
+        )
+        allocation = mixer.allocation
+        assert str(mixer.variant) == label and (mixer.rope, mixer.path) == ("published", "dense")
+        assert (allocation.d_model, allocation.n_head, allocation.max_len) == (48, 3, 9)
+        assert allocation.counting == "published" and allocation.vo_width % 2 == allocation.qk_width % 2 == 0
+        assert allocation.ranks.mix == (7 if allocation.variant.has_mixing else 0)
+        assert build(mixer.variant, 48, 9).variant == mixer.variant

@@ -1,0 +1,125 @@
+"""Decoding token by token against the parallel form."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from madbench.errors import TrainingError
+from madbench.labels import all_labels, parse
+from madbench.mixers.build import build
+
+WITH_MIXING = ("S-q-1", "S-p-q-12o", "R-q-2", "R-12!", "R-p-v-12o", "G-p-q-1o", "G-g-q-12", "G-g-q-12o")
+
+
+def decode(mixer, x, slide=False):
+    """x (B, T, D) -> (B, T, D), one step a token."""
+    cache, rows = None, []
+    for token in x.unbind(1):
+        y, cache = mixer.step(token, cache, slide=slide)
+        rows.append(y)
+    return torch.stack(rows, dim=1)
+
+
+@pytest.fixture(autouse=True)
+def without_gradients():
+    with torch.no_grad():
+        yield
+
+
+@pytest.mark.parametrize("label", all_labels())
+def test_steps_equal_the_parallel_form_for_every_label(label, make_mixer, randn):
+    mixer, x = make_mixer(label, max_len=5, path="dense"), randn(2, 4, 16)
+    torch.testing.assert_close(decode(mixer, x), mixer(x))
+
+
+def test_steps_equal_the_parallel_form_under_published_rope(make_mixer, randn):
+    mixer, x = make_mixer("R-p", d_model=64, rope="published"), randn(2, 6, 64)
+    torch.testing.assert_close(decode(mixer, x), mixer(x))
+
+
+def test_steps_equal_the_parallel_form_under_bfloat16_autocast(randn):
+    x = randn(2, 8, 32).float()
+    for label in ("S-pcg-q-12o", "R-pcg-q-12o", "G-pcg-q-12o"):
+        torch.manual_seed(0)
+        mixer = build(label, 32, 8, counting="published", path="dense")
+        with torch.autocast("cpu", torch.bfloat16):
+            steps, whole = decode(mixer, x).float(), mixer(x).float()
+        assert (steps - whole).norm() < 0.03 * whole.norm()
+
+
+@pytest.mark.parametrize("label", WITH_MIXING)
+def test_a_sliding_step_equals_the_parallel_form_on_the_last_max_len_tokens(label, make_mixer, randn):
+    """Keys see only their own input and RoPE only offsets, so a window is a sequence of its own (Theorem 2.3)."""
+    mixer, x = make_mixer(label, max_len=4), randn(2, 9, 16)
+    steps = decode(mixer, x, slide=True)
+    for t in range(9):
+        window = x[:, max(0, t - 3) : t + 1]
+        torch.testing.assert_close(steps[:, t], mixer(window)[:, -1])
+
+
+@pytest.mark.parametrize("label", ["S-cg-q-12o", "R-pc-q-12", "G-cg-q-12o"])
+def test_with_a_conv_the_cached_keys_remember_three_inputs_before_the_window(label, make_mixer, randn):
+    mixer, x = make_mixer(label, max_len=4), randn(2, 9, 16)
+    last = decode(mixer, x, slide=True)[:, -1]
+    assert (last - mixer(x[:, -4:])[:, -1]).norm() > 1e-3 * last.norm()
+    silent = x.clone()
+    silent[:, 2:5] = 0  # the three inputs before the window of the last token
+    torch.testing.assert_close(decode(mixer, silent, slide=True)[:, -1], mixer(silent[:, -4:])[:, -1])
+
+
+def test_a_gate_after_rope_ties_scores_to_positions_so_a_window_is_no_sequence_of_its_own(make_mixer, randn):
+    """The QK gate scales the two coordinates of a rotated pair apart: only an even gate keeps scores to offsets."""
+    mixer, x = make_mixer("R-pg-v-12o", max_len=4), randn(2, 9, 16)
+    last = decode(mixer, x, slide=True)[:, -1]
+    assert (last - mixer(x[:, -4:])[:, -1]).norm() > 1e-3 * last.norm()
+    mixer.qk_gate.weight.zero_()
+    mixer.qk_gate.bias.zero_()
+    torch.testing.assert_close(decode(mixer, x, slide=True)[:, -1], mixer(x[:, -4:])[:, -1])
+
+
+def test_published_rope_ties_scores_to_positions_so_a_window_is_no_sequence_of_its_own(make_mixer, randn):
+    mixer, x = make_mixer("R-p", d_model=64, max_len=4, rope="published"), randn(2, 9, 64)
+    last = decode(mixer, x, slide=True)[:, -1]
+    assert (last - mixer(x[:, -4:])[:, -1]).norm() > 1e-6 * last.norm()
+
+
+@pytest.mark.parametrize("label", WITH_MIXING)
+def test_a_step_beyond_max_len_is_refused_without_slide(label, make_mixer, randn):
+    mixer, x = make_mixer(label, max_len=4), randn(1, 5, 16)
+    decode(mixer, x[:, :4])
+    with pytest.raises(TrainingError, match="5 tokens, but .* max_len = 4"):
+        decode(mixer, x)
+
+
+@pytest.mark.parametrize("label", ["S-p", "R-cg-q", "G-pcg!"])
+def test_labels_without_mixing_decode_beyond_max_len(label, make_mixer, randn):
+    mixer, x = make_mixer(label, max_len=4), randn(2, 9, 16)
+    torch.testing.assert_close(decode(mixer, x), mixer(x))
+
+
+def test_slide_keeps_the_newest_max_len_tokens_of_labels_without_mixing_too(make_mixer, randn):
+    mixer, x = make_mixer("R-p", max_len=4), randn(2, 9, 16)
+    torch.testing.assert_close(decode(mixer, x, slide=True)[:, -1], mixer(x[:, -4:])[:, -1])
+
+
+def test_the_cache_holds_one_key_and_value_a_token_and_three_inputs(make_mixer, randn):
+    for label in all_labels()[::7]:
+        mixer, cache = make_mixer(label), None
+        for t, token in enumerate(randn(2, 3, 16).unbind(1)):
+            _, cache = mixer.step(token, cache)
+            heads, allocation = 4 if parse(label).base == "G" else 2, mixer.allocation
+            assert cache.k.shape == (2, heads, t + 1, allocation.ranks.qk // heads)
+            assert cache.v.shape == (2, 2, t + 1, allocation.ranks.vo // 2)
+            assert cache.inputs.shape == (2, 3, 16) and cache.position == t + 1
+            state = (cache.k[0].numel() + cache.v[0].numel()) * 2
+            assert state == (t + 1) * allocation.state_bytes_per_token(bytes_per_element=2)
+
+
+def test_a_cache_is_not_changed_by_the_step_that_takes_it(make_mixer, randn):
+    mixer, x = make_mixer("G-cg-q-12o"), randn(2, 4, 16)
+    _, cache = mixer.step(x[:, 0])
+    first, _ = mixer.step(x[:, 1], cache)
+    mixer.step(x[:, 2], cache)
+    again, _ = mixer.step(x[:, 1], cache)
+    assert torch.equal(first, again)

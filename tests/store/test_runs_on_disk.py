@@ -1,0 +1,161 @@
+"""A store through kills at any step, full disks and read-only ones."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from stored_samples import FAILED, RECORD, make_job, run_tree, tree
+
+from madbench.errors import StoreError
+from madbench.store import runs
+from madbench.store.runs import Store
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store.open(tmp_path / "results")
+
+
+STEPS = ["fsync", "rename", "mkdir", "unlink", "rmdir"]
+
+
+def in_child(action) -> int:
+    """Runs ``action`` in a fork of this process; the signal that ended it, or 0."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            action()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def at_call(monkeypatch, function: str, n: int, action) -> None:
+    """Lets the n-th call (from 0) of ``os.<function>`` do ``action`` instead."""
+    original, calls = getattr(os, function), iter(range(10_000))
+
+    def patched(*args, **kwargs):
+        if next(calls) == n:
+            action()
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(os, function, patched)
+
+
+@pytest.mark.parametrize("earlier", [None, FAILED], ids=["new", "retry"])
+@pytest.mark.parametrize("function", STEPS)
+def test_a_kill_at_any_step_leaves_a_store_that_loads_and_can_go_on(tmp_path, monkeypatch, function, earlier):
+    for n in itertools.count():
+        store = Store.open(tmp_path / str(n))
+        store.finish(make_job(1), RECORD)
+        if earlier:
+            store.finish(make_job(), earlier)
+
+        def finish(store=store, n=n):
+            with store.claim(make_job()) as work:
+                (work / "checkpoint.pt").write_bytes(b"state")
+                at_call(monkeypatch, function, n, lambda: os.kill(os.getpid(), signal.SIGKILL))
+                store.finish(make_job(), RECORD)
+
+        was_killed = in_child(finish) == -signal.SIGKILL
+        store = Store.open(store.root)
+        records = {run.job.seed: run.record for run in store.runs()}
+        assert store.problems == []
+        assert records.pop(1) == RECORD
+        assert records.get(0) in (None, earlier, RECORD)
+        if not store.has(make_job()):
+            with store.claim(make_job()) as work:
+                assert (work / "checkpoint.pt").read_bytes() == b"state"
+                store.finish(make_job(), RECORD)
+        assert store.read(make_job().id).record == RECORD
+        assert tree(store) == sorted([*run_tree(make_job()), *run_tree(make_job(1)), "work"])
+        if not was_killed:
+            break
+    assert n >= 1
+
+
+@pytest.mark.parametrize("function", ["fsync", "rename"])
+def test_a_disk_full_at_any_step_is_an_error_and_loses_nothing(tmp_path, monkeypatch, function):
+    def fail():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    failures = 0
+    for n in range(8):
+        store = Store.open(tmp_path / str(n))
+        store.finish(make_job(1), RECORD)
+        with store.claim(make_job()) as work:
+            (work / "checkpoint.pt").write_bytes(b"state")
+            with monkeypatch.context() as patch:
+                at_call(patch, function, n, fail)
+                try:
+                    store.finish(make_job(), RECORD)
+                except StoreError as error:
+                    failures += 1
+                    assert f"runs/{make_job().id}: no space left for" in str(error)
+            assert not (work / "run.tmp").exists()
+            store.finish(make_job(), RECORD)
+        assert [run.record for run in store.runs()] == [RECORD, RECORD]
+    assert failures >= 1
+
+
+def test_all_files_are_on_disk_before_the_run_has_its_name_and_that_before_the_checkpoint_goes(store, monkeypatch):
+    def name_of(descriptor):
+        return Path(os.readlink(f"/proc/self/fd/{descriptor}")).name
+
+    log = []
+    fsync, rename = os.fsync, os.rename
+    monkeypatch.setattr(os, "fsync", lambda fd: (log.append(name_of(fd)), fsync(fd)))
+    monkeypatch.setattr(os, "rename", lambda *paths: (rename(*paths), log.append("rename")))
+    monkeypatch.setattr(runs, "_remove_content", lambda work: log.append(f"remove {sorted(os.listdir(work))}"))
+    with store.claim(make_job()) as work:
+        (work / "checkpoint.pt").touch()
+        store.finish(make_job(), RECORD)
+    files = ["job.json", "record.json", "curve.csv"]
+    assert log == [*files, "run.tmp", "rename", "runs", "remove ['checkpoint.pt', 'lock']"]
+
+
+@pytest.mark.parametrize(
+    ("code", "says"), [(errno.EACCES, "permission denied"), (errno.EROFS, "read-only"), (errno.ENOSPC, "no space left")]
+)
+def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch, code, says):
+    def fail(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(runs.tempfile, "TemporaryFile", fail)
+    with pytest.raises(StoreError, match=f"{tmp_path}: {says}"):
+        Store.open(tmp_path)
+
+
+def test_a_read_only_or_full_disk_is_refused_for_writing_and_fine_for_reading(tmp_path):
+    def mount(*options):
+        command = ["mount", "-t", "tmpfs", *options, "tmpfs", str(tmp_path)]
+        return os.geteuid() == 0 and subprocess.run(command, capture_output=True).returncode == 0
+
+    if not mount("-o", "size=64k"):
+        pytest.skip("mounting a small file system needs root and the mount capability")
+    try:
+        store = Store.open(tmp_path)
+        store.finish(make_job(), RECORD)
+        with pytest.raises(OSError, match="No space left"):
+            (tmp_path / "filler").write_bytes(bytes(100_000))
+        with pytest.raises(StoreError, match="no space left"):
+            Store.open(tmp_path)
+        with pytest.raises(StoreError, match="no space left"):
+            store.finish(make_job(1), RECORD)
+        assert [run.record for run in Store.open(tmp_path, create=False).runs()] == [RECORD]
+        (tmp_path / "filler").unlink()
+        store.finish(make_job(1), RECORD)
+        assert mount("-o", "remount,ro")
+        with pytest.raises(StoreError, match="read-only file system"):
+            Store.open(tmp_path)
+        with pytest.raises(StoreError, match="read-only file system"):
+            store.finish(make_job(2), RECORD)
+        assert len(list(Store.open(tmp_path, create=False).runs())) == 2
+    finally:
+        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+from madbench.jobs import Job, Record
+from madbench.language_jobs import LanguageJob
+from madbench.store.index import RunIndex
+from madbench.store.runs import Snapshot, Store
+
+JOBS = [Job("S", "compression", {}, seed=seed) for seed in range(3)]
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    store = Store.open(tmp_path / "results")
+    for job in JOBS:
+        store.finish(job, Record("finished", {"accuracy": 0.5}, [{"step": 1}]))
+    return store
+
+
+def test_it_answers_as_the_store_does(store):
+    (store.root / "runs" / JOBS[0].id / "record.json").write_text("{")
+    snapshot = Snapshot.open(store.root, create=False)
+    ids = [job.id for job in JOBS]
+    for one in (snapshot, store):
+        assert list(one.runs(with_curves=False, kind=LanguageJob)) == [] and len(one.problems) == 1
+    assert list(snapshot.runs(with_curves=False)) == list(store.runs(with_curves=False))
+    assert snapshot.jobs() == store.jobs() and snapshot.records(ids) == store.records(ids)
+    assert snapshot.problems == store.problems and snapshot.missing(JOBS) == store.missing(JOBS)
+    assert list(snapshot.runs()) == list(store.runs()) and snapshot.read(ids[1]).record.curve == [{"step": 1}]
+
+
+def test_folders_are_looked_up_once_and_later_runs_are_not_in_it(store, monkeypatch):
+    snapshot = Snapshot.open(store.root, create=False)
+    assert len(snapshot.jobs()) == 3
+    store.finish(Job("S", "compression", {}, seed=3), Record("finished"))
+    monkeypatch.setattr(RunIndex, "look_up", None)
+    assert len(list(snapshot.runs(with_curves=False))) == len(snapshot.records(job.id for job in JOBS)) == 3

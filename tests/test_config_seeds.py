@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from madbench.config import parse_seeds, seed_list
+from madbench.errors import ConfigError
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("0", [0]), ("0,1, 2", [0, 1, 2]), ("3-5,9", [3, 4, 5, 9])])
+def test_seeds_are_numbers_and_ranges(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "-1", "1.5", "0-", "0,,1", "1_0", "\u0663", "2-1", "0,0", "0-1000000000000"])
+def test_what_is_no_list_of_seeds_is_refused(text):
+    with pytest.raises(ConfigError, match="--seeds"):
+        parse_seeds(text)
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, unique=True))
+def test_a_list_of_seeds_is_read_as_what_it_was_written_from(seeds):
+    assert parse_seeds(seed_list(seeds)) == sorted(seeds)
