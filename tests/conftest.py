@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -37,7 +41,6 @@ def _has_gpu() -> bool:
 def language_run():
     """``language_run(label, train_losses, ...)``: a run as the store gives it, without training."""
     from dataclasses import replace
-    from pathlib import Path
 
     from madbench.jobs import Record
     from madbench.language_jobs import GPTConfig, LanguageJob, LanguageTraining
@@ -65,3 +68,46 @@ def language_run():
         return Run(replace(tiny, label=label, **job), Record(status, {}, curve, usual | dict(details)), Path(label))
 
     return call
+
+
+@pytest.fixture
+def install_example(tmp_path_factory, monkeypatch):
+    """``install_example("task")``: a package of ``examples/``, as pip installs it, here and in processes started here."""
+
+    def install(name: str) -> Path:
+        folder = Path(__file__).resolve().parents[1] / "examples" / name
+        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        site = tmp_path_factory.mktemp("site")
+        files = [path.relative_to(folder) for path in folder.rglob("*") if path.suffix in (".py", ".yaml")]
+        for path in files:
+            (site / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(folder / path, site / path)
+        info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
+        (info / "RECORD").write_text("".join(f"{path.as_posix()},,\n" for path in files))
+        groups = project["entry-points"].items()
+        lines = [
+            f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in points.items()) for group, points in groups
+        ]
+        (info / "entry_points.txt").write_text("\n".join(lines))
+        monkeypatch.syspath_prepend(site)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])]))
+        sites.append(site)
+        forget_installed()
+        return site
+
+    sites: list[Path] = []
+    yield install
+    for name, module in list(sys.modules.items()):
+        if any(site in Path(getattr(module, "__file__", None) or "").parents for site in sites):
+            del sys.modules[name]
+    forget_installed()
+
+
+def forget_installed() -> None:
+    """Empties madbench's caches, which hold what was installed when they were filled."""
+    for name, module in list(sys.modules.items()):
+        for value in list(vars(module).values()) if name.startswith("madbench.") else ():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
+import json
+import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,16 +13,15 @@ from madbench.errors import MadbenchError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from madbench.suites.profile import Profile
     from madbench.tasks import Split, TaskSetting
 
 MOST_VIOLATIONS = 5
-MOST_UNASKED = 2  # examples shown where nobody says how many
+DEFAULT_EXAMPLES = 2
 SECONDS_WITHOUT_PROGRESS = 2.0
 
 
 class DataError(MadbenchError):
-    """Generated data that break the rules of their task."""
+    """Generated data break the rules of their task."""
 
 
 def data(
@@ -33,38 +33,35 @@ def data(
         str | None,
         typer.Option(help="train, validation or test.", show_default="test; all three with --check"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of a run; its data are shown.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the run whose data are shown.")] = 0,
     examples: Annotated[
-        int | None, typer.Option(min=1, help="How many examples to show.", show_default=str(MOST_UNASKED))
+        int | None, typer.Option(min=1, help="How many examples to show.", show_default=str(DEFAULT_EXAMPLES))
     ] = None,
     profile: ProfileOption = "quick",
     check: Annotated[bool, typer.Option("--check", help="Check every example against the task's rules.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show examples of a task as a person can read them, or check that the generated data keep its rules.
+    """Show examples of a task, or check that all generated data follow its rules.
 
-    Under each token stands a letter for the part it plays and, where the model
-    is asked, the token it has to answer. The data are those a run with this
-    profile and seed has. Without a task: what tasks there are.
+    Below each token is a letter for its role and, where the model is asked, the
+    target. The data are those of a run with this profile and seed. Without a
+    task, lists the tasks.
 
     [bold]Examples[/bold]
 
-      madbench data                                      the six tasks
+      madbench data                                      all tasks
       madbench data in_context_recall                    two test examples
       madbench data selective_copying seq_len=48 --examples 1
       madbench data fuzzy_in_context_recall --split train --seed 3
       madbench data --check                              check all tasks
       madbench data memorization --check --profile full
     """
-    import json
-
     from rich.console import Console
 
     from madbench.cli.preview import preview, print_preview
     from madbench.errors import ConfigError, did_you_mean
     from madbench.jobs import Job
-    from madbench.suites.profile import load_profile
-    from madbench.tasks import SPLITS
+    from madbench.tasks import SPLITS, task_names
 
     tasks, overrides = labels_and_overrides(words or [])
     if len(tasks) > 1:
@@ -79,14 +76,13 @@ def data(
 
     console = Console(highlight=False)
     data_seed = Job("S", "", {}, seed=seed).derived_seed("data")
-    loaded = load_profile(profile)
-    settings = {task: _settings(task, loaded, overrides) for task in tasks or _all_tasks()}
+    settings = {task: _settings(task, profile, overrides) for task in tasks or task_names()}
     if check:
         _print_check(console, settings, (split,) if split else SPLITS, data_seed, as_json)
     elif tasks:
         task = tasks[0]
         setting, shown = settings[task][0], split or "test"
-        count = examples or min(MOST_UNASKED, setting.count(shown))
+        count = examples or min(DEFAULT_EXAMPLES, setting.count(shown))
         content = preview(task, setting, shown, data_seed, count)
         if as_json:
             print(json.dumps({"seed": seed, **content}, indent=2))
@@ -96,128 +92,90 @@ def data(
         _list(console, settings, as_json)
 
 
-def _all_tasks() -> tuple[str, ...]:
-    from madbench.tasks import TASK_NAMES
-
-    return TASK_NAMES
-
-
-def _settings(task: str, profile: Profile, overrides: list[str]) -> list[TaskSetting]:
+def _settings(task: str, profile: str, overrides: list[str]) -> list[TaskSetting]:
     """The profile's settings of ``task``; overrides change its first one, and leave only that."""
     from madbench.suites.overrides import settings_of
     from madbench.suites.plan import task_settings
+    from madbench.suites.profile import load_profile
     from madbench.tasks import make_setting
 
-    settings = task_settings(task, profile)
-    if not overrides:
-        return [make_setting(task, setting, f"setting of {task}") for setting in settings]
-    return [make_setting(task, {**settings[0], **settings_of(overrides)}, f"setting of {task}")]
+    settings = task_settings(task, load_profile(profile))
+    if overrides:
+        settings = [{**settings[0], **settings_of(overrides)}]
+    return [make_setting(task, setting, f"setting of {task}") for setting in settings]
 
 
 def _list(console: Console, settings: dict[str, list[TaskSetting]], as_json: bool) -> None:
-    import json
-
     from madbench.tasks import load_task
 
-    content = [
-        {"task": task, "description": load_task(task).description, "setting": dataclasses.asdict(of_task[0])}
-        for task, of_task in settings.items()
-    ]
+    tasks = {task: load_task(task).description for task in settings}
     if as_json:
-        print(json.dumps(content, indent=2))
+        rows = [
+            {"task": task, "description": about, "setting": asdict(settings[task][0])} for task, about in tasks.items()
+        ]
+        print(json.dumps(rows, indent=2))
         return
-    for row in content:
-        console.print(f"[bold]{row['task']}[/bold]")
-        console.print(f"  {row['description']}")
-    console.print(f"\nmadbench data {content[0]['task']} shows examples; --check checks the data of all tasks.")
+    for task, about in tasks.items():
+        console.print(f"[bold]{task}[/bold]\n  {about}")
+    console.print(f"\nmadbench data {next(iter(tasks))} shows examples; --check checks the data of all tasks.")
 
 
 def _print_check(
     console: Console, settings: dict[str, list[TaskSetting]], splits: tuple[Split, ...], seed: int, as_json: bool
 ) -> None:
-    import json
-
-    from rich import box
-    from rich.table import Table
+    from madbench.cli.tables import plain_table
 
     rows, violations = _check(settings, splits, seed)
     if as_json:
         print(json.dumps({"checked": rows, "violations": violations}, indent=2))
     else:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-        for i, heading in enumerate(("task", "split", "settings", "examples", "targets", "wrong", "seconds")):
-            table.add_column(heading, justify="left" if i < 2 else "right", no_wrap=True)
-        for row in rows:
-            table.add_row(
-                row["task"],
-                row["split"],
-                *(f"{row[name]:,}" for name in ("settings", "examples", "targets", "violations")),
-                f"{row['seconds_generating'] + row['seconds_checking']:.2f}",
-                style="red" if row["violations"] else None,
-            )
-        console.print(table)
+        formats = {int: "{:,}", float: "{:.2f}", str: "{}"}
+        shown = [{name: formats[type(value)].format(value) for name, value in row.items()} for row in rows]
+        console.print(plain_table(shown, right=tuple(rows[0])[2:]))
     if violations:
-        left_out = len(violations) - MOST_VIOLATIONS
-        more = [f"and {left_out:,} more"] if left_out > 0 else []
-        raise DataError(f"{len(violations):,} violations\n" + "\n".join(violations[:MOST_VIOLATIONS] + more))
+        more = [f"and {len(violations) - MOST_VIOLATIONS:,} more"] * (len(violations) > MOST_VIOLATIONS)
+        raise DataError("\n".join([f"{len(violations):,} violations", *violations[:MOST_VIOLATIONS], *more]))
 
 
 def _check(
     settings: dict[str, list[TaskSetting]], splits: tuple[Split, ...], seed: int
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """A row of counts for each task and split, and every violation with the place where it is."""
-    import time
+    """A row of counts for each task and split, and every violation with the place where it is.
 
-    from madbench.tasks import IGNORE, generate, load_task
-    from madbench.tasks.preview import find_violations
-
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    found: list[str] = []
-    work = [(task, setting, split) for task, of_task in settings.items() for setting in of_task for split in splits]
-    for task, setting, split in _with_progress(work):
-        row = rows.setdefault((task, split), dict.fromkeys(_COUNTS, 0) | {"task": task, "split": split})
-        started = time.perf_counter()
-        examples = generate(task, setting, split, seed)
-        generated = time.perf_counter()
-        violations = find_violations(setting, examples, split)
-        change = ", ".join(f"{name} {value}" for name, value in load_task(task).change_of(setting).items())
-        found += [f"{task} ({change or 'baseline'}) {split}: {violation}" for violation in violations]
-        row["settings"] += 1
-        row["examples"] += len(examples.inputs)
-        row["targets"] += int((examples.targets != IGNORE).sum())
-        row["violations"] += len(violations)
-        row["seconds_generating"] += generated - started
-        row["seconds_checking"] += time.perf_counter() - generated
-    return [{name: row[name] for name in ("task", "split", *_COUNTS)} for row in rows.values()], found
-
-
-_COUNTS = ("settings", "examples", "targets", "violations", "seconds_generating", "seconds_checking")
-
-
-def _with_progress(work: list[tuple[str, TaskSetting, Split]]) -> Iterator[tuple[str, TaskSetting, Split]]:
-    """The items of ``work``; on a terminal a bar, weighted by tokens, once this has taken two seconds."""
-    import time
-
+    A check that takes more than two seconds shows a bar on a terminal, weighted by tokens.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from madbench.tasks import IGNORE, generate, load_task
+    from madbench.tasks.generation import find_violations
+
+    work = [(task, setting, split) for task, of_task in settings.items() for setting in of_task for split in splits]
     sizes = [setting.count(split) * setting.input_len for _, setting, split in work]
-    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    bar = progress.add_task("checking", total=sum(sizes))
-    started, shown = time.monotonic(), False
-    try:
-        for item, size in zip(work, sizes):
-            if not shown and time.monotonic() - started > SECONDS_WITHOUT_PROGRESS:
-                progress.start()
-                shown = True
-            progress.update(bar, description=f"{item[0]} {item[2]}")
-            yield item
-            progress.advance(bar, size)
-    finally:
-        if shown:
-            progress.stop()
+    bar = progress.add_task("", total=sum(sizes))
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    found: list[str] = []
+    started = time.perf_counter()
+    for (task, setting, split), size in zip(work, sizes):
+        begun = time.perf_counter()
+        progress.update(bar, description=f"{task} {split}")
+        if begun - started > SECONDS_WITHOUT_PROGRESS:
+            progress.start()
+        examples = generate(task, setting, split, seed)
+        violations = find_violations(setting, examples, split)
+        change = ", ".join(f"{name} {value}" for name, value in load_task(task).change_of(setting).items())
+        found += [f"{task} ({change or 'baseline'}) {split}: {violation}" for violation in violations]
+        progress.advance(bar, size)
+        counts = {"settings": 1, "examples": len(examples.inputs), "targets": int((examples.targets != IGNORE).sum())}
+        counts |= {"violations": len(violations), "seconds": time.perf_counter() - begun}
+        row = rows.setdefault((task, split), {"task": task, "split": split, **dict.fromkeys(counts, 0)})
+        row |= {name: row[name] + count for name, count in counts.items()}
+    if progress.live.is_started:
+        progress.stop()
+    return list(rows.values()), found
 
 
 def add_to(app: typer.Typer) -> None:

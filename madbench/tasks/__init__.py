@@ -1,24 +1,31 @@
-"""The six synthetic tasks of MAD: settings, examples, and the protocol they are run in. Imports no numpy."""
+"""The tasks by name: their settings, examples and protocols. Importing this imports no numpy."""
 
 from __future__ import annotations
 
 from madbench.tasks.base import IGNORE, SPLITS, Examples, Split, TaskSetting
-from madbench.tasks.generation import generate
+from madbench.tasks.generation import ceiling, generate
 from madbench.tasks.protocol import TaskFile, all_settings, load_task, load_task_file, make_setting
-from madbench.tasks.registry import TASK_NAMES, settings_class
+from madbench.tasks.registry import MAD_TASKS, check_task, heading, settings_class, task_names, title
+
+TASK_NAMES = MAD_TASKS
 
 __all__ = [
     "IGNORE",
+    "MAD_TASKS",
     "SPLITS",
-    "TASK_NAMES",
     "Examples",
     "Split",
     "TaskFile",
     "TaskSetting",
     "all_settings",
+    "ceiling",
+    "check_task",
     "generate",
+    "heading",
     "load_task",
     "load_task_file",
     "make_setting",
     "settings_class",
+    "task_names",
+    "title",
 ]

@@ -1,12 +1,12 @@
-"""What a MAD task is: a frozen setting that draws examples, and reads them back in plain Python.
+"""What a task is: a frozen setting that draws examples, and reads them back in plain Python.
 
-The tasks are those of MAD (Poli et al. 2024, arXiv 2403.17844). Token ids are 0..vocab_size-1.
+Token ids are 0..vocab_size-1. The six tasks here are those of MAD (Poli et al. 2024, arXiv 2403.17844).
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -20,11 +20,6 @@ IGNORE = -100
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-
-Role = Literal[
-    "key", "value", "probe key", "probe value", "token", "noise", "blank", "copy", "compress", "insert", "pad"
-]
-"""What an input position is to its task; a probe is the pair that ends a recall sequence."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +36,29 @@ class Examples:
 class Reading:
     """What the rules of a task say about one example, worked out from its tokens alone."""
 
-    roles: list[Role]
-    """What each input position is."""
+    roles: list[str]
+    """What each input position is, by a name in the task's ``roles``."""
     targets: list[int]
     """The target each position has to have."""
     problems: list[str]
     """Rules of the task that the tokens break; empty for a sound example."""
-    unknowable: frozenset[int] = frozenset()
-    """Positions whose target nothing in the sequence tells."""
+    num_unknowable: int = 0
+    """Evaluated targets that do not follow from the sequence."""
 
 
 @dataclass(frozen=True)
 class TaskSetting(abc.ABC):
-    """One task at one difficulty."""
+    """One task at one difficulty; a task is a subclass, and adds fields, a heading, a title and roles to it.
 
+    ``heading`` is that of its column in tables, ``title`` stands above its plots, ``published_column`` is its column
+    in Table 1 of the HyperMLP paper, and ``roles`` gives each role that an input position can have a letter. ``model``
+    says from what an answer is read: its own position, or the vector of the last position.
+    """
+
+    heading: ClassVar[str]
+    title: ClassVar[str]
+    roles: ClassVar[Mapping[str, str]]
+    published_column: ClassVar[str | None] = None
     model: ClassVar[Literal["language_model", "autoencoder"]] = "language_model"
 
     vocab_size: int
@@ -70,7 +74,14 @@ class TaskSetting(abc.ABC):
 
     def __post_init__(self):
         for split in SPLITS:
-            require(self.count(split) >= 1, f"num_{split}_examples must be at least 1, got {self.count(split)}")
+            self.require(f"num_{split}_examples", 1)
+
+    def require(self, name: str, least: int, why: str = "", is_even: bool = False) -> None:
+        """Raises ``ConfigError`` where the field ``name`` is below ``least``, or odd and has to be even."""
+        value = getattr(self, name)
+        if value < least or (is_even and value % 2):
+            even, why = "even and " if is_even else "", f" ({why})" if why else ""
+            raise ConfigError(f"{name} must be {even}at least {least}{why}, got {value}")
 
     def count(self, split: Split) -> int:
         """Number of examples in ``split``."""
@@ -84,7 +95,7 @@ class TaskSetting(abc.ABC):
     @property
     @abc.abstractmethod
     def num_answers(self) -> int:
-        """Ids that evaluation asks for: who guesses among them, knowing no more, is right once in so many times."""
+        """Ids that evaluation asks for; chance is one over this."""
 
     @abc.abstractmethod
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -98,12 +109,6 @@ class TaskSetting(abc.ABC):
         inputs.
         """
 
-    def knowable(self, test: Examples, train: Callable[[], Examples]) -> np.ndarray:
-        """bool (N, T): the evaluated targets of ``test`` that follow from the sequence or from the training data."""
-        return test.targets != IGNORE
-
-
-def require(condition: bool, message: str) -> None:
-    """Raises ``ConfigError`` with ``message`` unless ``condition`` holds."""
-    if not condition:
-        raise ConfigError(message)
+    def ceiling(self, examples: Callable[[Split], Examples]) -> float:
+        """Share of the test targets that follow from their sequence or from the training data."""
+        return 1.0

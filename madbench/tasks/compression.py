@@ -1,25 +1,26 @@
 """Compression: the whole sequence has to be read back from the vector of its last token."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from madbench.tasks.base import Reading, TaskSetting, require
+from madbench.tasks.base import Reading, TaskSetting
 
 
 @dataclass(frozen=True)
 class Compression(TaskSetting):
     """T - 1 uniform ids of 0..V-2, then the compression id V-1; the target is the whole input."""
 
+    heading, title, published_column = "Compr.", "compression", "compression"
+    roles: ClassVar = {"token": "t", "compress": "C"}
     model = "autoencoder"
 
     def __post_init__(self):
         super().__post_init__()
-        require(self.vocab_size >= 3, f"vocab_size must be at least 3 (two ids to tell apart), got {self.vocab_size}")
-        require(self.seq_len >= 2, f"seq_len must be at least 2, got {self.seq_len}")
+        self.require("vocab_size", 3, "two ids to tell apart")
+        self.require("seq_len", 2)
 
     @property
     def num_answers(self) -> int:

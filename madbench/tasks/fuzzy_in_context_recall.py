@@ -1,15 +1,14 @@
 """Fuzzy in-context recall: in-context recall with keys and values of several tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
-from madbench.tasks.base import IGNORE, Examples, Reading, TaskSetting, require
-from madbench.tasks.sampling import distinct_ids, first_occurrence
+from madbench.errors import ConfigError
+from madbench.tasks.base import IGNORE, Examples, Reading, Split, TaskSetting
+from madbench.tasks.in_context_recall import InContextRecall, first_occurrence
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,9 @@ class FuzzyInContextRecall(TaskSetting):
     of evaluation sequences at the baseline).
     """
 
+    heading, title, published_column = "Fuzzy recall", "fuzzy recall", "fuzzy_in_context_recall"
+    roles = InContextRecall.roles | {"pad": "_"}
+
     max_key_size: int
     """Tokens of the longest key; every key of an evaluation sequence has this size."""
     max_value_size: int
@@ -38,24 +40,15 @@ class FuzzyInContextRecall(TaskSetting):
 
     def __post_init__(self):
         super().__post_init__()
-        largest = self.max_key_size + self.max_value_size
-        for name in ("max_key_size", "max_value_size"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        self.require("max_key_size", 1)
+        self.require("max_value_size", 1)
         fewest = max(2 * self.max_key_size, 2 * self.max_value_size - 1) + 1
-        require(
-            self.vocab_size >= fewest,
-            f"vocab_size must be at least {fewest} for motifs of {self.max_key_size} and {self.max_value_size} "
-            f"distinct ids and the padding id, got {self.vocab_size}",
-        )
-        shortest = 2 * largest + 1
-        require(
-            self.seq_len >= shortest,
-            f"seq_len must be at least {shortest} for pairs of up to {largest} tokens, got {self.seq_len}",
-        )
-        require(
-            (self.num_key_ids + 1) ** self.max_key_size < 1 << 40,
-            f"max_key_size {self.max_key_size} is too large for vocab_size {self.vocab_size}: over 2^40 keys",
-        )
+        sizes = f"motifs of {self.max_key_size} and {self.max_value_size} distinct ids"
+        self.require("vocab_size", fewest, f"{sizes}, and the padding id")
+        largest = self.max_key_size + self.max_value_size
+        self.require("seq_len", 2 * largest + 1, f"pairs of up to {largest} tokens")
+        if (self.num_key_ids + 1) ** self.max_key_size >= 1 << 40:
+            raise ConfigError(f"max_key_size {self.max_key_size} with vocab_size {self.vocab_size}: over 2^40 keys")
 
     @property
     def num_key_ids(self) -> int:
@@ -68,9 +61,8 @@ class FuzzyInContextRecall(TaskSetting):
 
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
         max_key, max_value = self.max_key_size, self.max_value_size
-        shortest_pair = 1 + (1 if training else max_key)
         # Column 0 is the probe; the others suffice to fill a sequence with the shortest pairs.
-        shape = (count, 1 + -(-self.seq_len // shortest_pair))
+        shape = (count, 1 + -(-self.seq_len // (2 if training else 1 + max_key)))
         keys = distinct_ids(rng, self.num_key_ids, shape, max_key)
         values = distinct_ids(rng, self.num_answers, shape, max_value) + self.num_key_ids
         key_size = np.full(shape, max_key, np.int32)
@@ -85,18 +77,16 @@ class FuzzyInContextRecall(TaskSetting):
         first = first_occurrence((digits * weights).sum(axis=2))
         pair_len = key_size + np.take_along_axis(value_size, first, axis=1)
 
+        rows = np.arange(count)[:, None]
         order = _order_of_pairs(pair_len, first, insertion)
-        first = np.take_along_axis(first, order, axis=1)
-        pair_len = np.take_along_axis(pair_len, order, axis=1)
+        first, pair_len = first[rows, order], pair_len[rows, order]
         appended = np.cumsum(pair_len, axis=1) - pair_len < self.seq_len - probe_len - (max_key + max_value)
         appended[:, -1] = True
 
-        rows = np.arange(count)[:, None]
         pairs = np.concatenate([keys[rows, order], values[rows, first]], axis=2)
-        present = np.empty(pairs.shape, bool)
-        present[..., :max_key] = np.arange(max_key) < key_size[rows, order][..., None]
-        present[..., max_key:] = np.arange(max_value) < value_size[rows, first][..., None]
-        present &= appended[..., None]
+        in_key = np.arange(max_key) < key_size[rows, order][..., None]
+        in_value = np.arange(max_value) < value_size[rows, first][..., None]
+        present = np.concatenate([in_key, in_value], axis=2) & appended[..., None]
 
         # Both sides run through the tokens row by row, so each token lands behind the padding of its own row.
         filled = np.arange(self.seq_len, -1, -1) < present.sum(axis=(1, 2))[:, None]
@@ -104,24 +94,23 @@ class FuzzyInContextRecall(TaskSetting):
         tokens[filled] = pairs[present]
         targets = tokens
         if not training:
-            asked = np.zeros(pairs.shape, bool)
-            asked[..., max_key:] = _is_shown_before(order, first)[..., None]
+            # The closing probe counts as shown before, be it past the last append.
+            is_probe = first == 0
+            shown = np.where(is_probe, np.cumsum(is_probe, axis=1) > 1, first < order)
+            pairs[~shown] = pairs[..., :max_key] = IGNORE
             targets = np.full_like(tokens, IGNORE)
-            targets[filled] = np.where(asked, pairs, IGNORE)[present]
+            targets[filled] = pairs[present]
         return tokens[:, :-1], targets[:, 1:]
 
     def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> Reading:
         tokens = [*inputs, targets[-1]]
-        kinds = {}
-        for token in set(tokens):
-            kinds[token] = "pad" if token == self.vocab_size - 1 else "key" if token < self.num_key_ids else "value"
-        runs = [(kind, tuple(run)) for kind, run in groupby(tokens, kinds.__getitem__)]
-        roles = [kind for kind, run in runs for _ in run]
+        roles = ["pad" if t == self.vocab_size - 1 else "key" if t < self.num_key_ids else "value" for t in tokens]
+        runs = [(role, tuple(t for _, t in run)) for role, run in groupby(zip(roles, tokens), lambda pair: pair[0])]
         problems = []
         padding = runs.pop(0)[1] if runs[0][0] == "pad" else ()
         if not 2 <= len(padding) <= self.max_key_size + self.max_value_size + 1:
             problems.append(f"{len(padding)} padding tokens")
-        if not runs or [kind for kind, _ in runs] != ["key", "value"] * (len(runs) // 2):
+        if not runs or [role for role, _ in runs] != ["key", "value"] * (len(runs) // 2):
             return Reading(roles[:-1], tokens[1:], [*problems, "keys and values do not alternate after the padding"])
 
         motifs = [run for _, run in runs]
@@ -139,14 +128,14 @@ class FuzzyInContextRecall(TaskSetting):
             expected += [IGNORE] * len(key) + (list(value_of[key]) if is_known else [IGNORE] * len(value))
         expected[-len(value) :] = value
         roles[-len(key) - len(value) :] = ["probe key"] * len(key) + ["probe value"] * len(value)
-        unknowable = () if is_known else range(self.seq_len - len(value), self.seq_len)
-        return Reading(roles[:-1], (tokens if training else expected)[1:], problems, frozenset(unknowable))
+        return Reading(roles[:-1], (tokens if training else expected)[1:], problems, 0 if is_known else len(value))
 
-    def knowable(self, test: Examples, train: Callable[[], Examples]) -> np.ndarray:
-        known = test.targets != IGNORE
-        for row, (inputs, targets) in enumerate(zip(test.inputs.tolist(), test.targets.tolist())):
-            known[row, list(self.read(inputs, targets, training=False).unknowable)] = False
-        return known
+    def ceiling(self, examples: Callable[[Split], Examples]) -> float:
+        test = examples("test")
+        rows = zip(test.inputs.tolist(), test.targets.tolist())
+        missed = sum(self.read(inputs, targets, training=False).num_unknowable for inputs, targets in rows)
+        asked = (test.targets != IGNORE).sum()
+        return float((asked - missed) / asked)
 
 
 def _order_of_pairs(pair_len: np.ndarray, first: np.ndarray, insertion: np.ndarray) -> np.ndarray:
@@ -168,10 +157,17 @@ def _order_of_pairs(pair_len: np.ndarray, first: np.ndarray, insertion: np.ndarr
     return order
 
 
-def _is_shown_before(order: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Whether the key of each pair stands earlier in ``order``.
+def distinct_ids(rng: np.random.Generator, n: int, shape: tuple[int, ...], size: int) -> np.ndarray:
+    """Ordered choices of ``size`` distinct ids out of 0..n-1, uniform over all of them; int32 (*shape, size).
 
-    Always true of the closing probe: its key is in ``order`` once before, be it past the last append.
+    The j-th number drawn is a rank among the n - j ids not yet chosen; passing the chosen ids in ascending order
+    turns the rank into an id.
     """
-    is_probe = first == 0
-    return np.where(is_probe, np.cumsum(is_probe, axis=1) > 1, first < order)
+    chosen = np.empty((*shape, size), np.int32)
+    for j in range(size):
+        ids = rng.integers(n - j, size=shape, dtype=np.int32)
+        taken = np.sort(chosen[..., :j], axis=-1)
+        for i in range(j):
+            ids += ids >= taken[..., i]
+        chosen[..., j] = ids
+    return chosen

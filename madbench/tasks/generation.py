@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING
 
 from madbench.errors import ConfigError, did_you_mean
-from madbench.tasks.base import SPLITS, Examples, Split, TaskSetting
+from madbench.tasks.base import IGNORE, SPLITS, Examples, Split, TaskSetting
 from madbench.tasks.registry import settings_class
 
 if TYPE_CHECKING:
@@ -38,6 +38,16 @@ def generate(task: str, setting: TaskSetting, split: Split, seed: int) -> Exampl
     return Examples(inputs, targets)
 
 
+def ceiling(task: str, setting: TaskSetting, seed: int) -> float:
+    """The best test accuracy that the data allow.
+
+    Below 1 in two tasks: memorization cannot answer for a key that training never shows, and fuzzy in-context recall
+    asks now and then for a probe it never showed. Such a target counts as missed, so a lucky guess (1 in 8 for the
+    first value token of fuzzy recall at the baseline) can lift a model a little above the ceiling.
+    """
+    return setting.ceiling(lambda split: generate(task, setting, split, seed))
+
+
 def stream(task: str, setting: TaskSetting, split: Split, seed: int) -> np.random.Generator:
     """The generator that every draw of one split comes from, seeded by a hash of all four arguments.
 
@@ -53,3 +63,33 @@ def stream(task: str, setting: TaskSetting, split: Split, seed: int) -> np.rando
     content = {"task": task, "setting": dataclasses.asdict(setting), "split": split, "seed": int(seed)}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
+
+
+def find_violations(setting: TaskSetting, examples: Examples, split: Split) -> list[str]:
+    """What breaks the rules of ``setting`` in ``examples``, one message a violation.
+
+    Every example is worked out again from its tokens alone (:meth:`TaskSetting.read`), which shares no code with the
+    generator.
+    """
+    shape = (setting.count(split), setting.input_len)
+    if examples.inputs.shape != shape or examples.targets.shape != shape:
+        return [f"inputs {examples.inputs.shape} and targets {examples.targets.shape}, expected {shape} for both"]
+    return [
+        f"example {index}: {problem}"
+        for index, (inputs, targets) in enumerate(zip(examples.inputs, examples.targets))
+        for problem in _problems(setting, inputs.tolist(), targets.tolist(), split == "train")
+    ]
+
+
+def _problems(setting: TaskSetting, inputs: list[int], targets: list[int], training: bool) -> list[str]:
+    foreign = [token for token in {*inputs} | ({*targets} - {IGNORE}) if not 0 <= token < setting.vocab_size]
+    if foreign:
+        return [f"ids {sorted(foreign)} are outside 0..{setting.vocab_size - 1}"]
+    reading = setting.read(inputs, targets, training)
+    unknown = [f"role {role!r} is not among the task's roles" for role in {*reading.roles} - {*setting.roles}]
+    wrong = [
+        f"position {position}: target {target}, expected {expected}"
+        for position, (target, expected) in enumerate(zip(targets, reading.targets))
+        if target != expected
+    ]
+    return reading.problems + unknown + wrong

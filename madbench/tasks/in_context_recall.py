@@ -1,14 +1,12 @@
 """In-context recall: pairs of a key and a value, fixed within a sequence; the value of a key shown before is asked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from madbench.tasks.base import IGNORE, Reading, TaskSetting, require
-from madbench.tasks.sampling import first_occurrence
+from madbench.tasks.base import IGNORE, Reading, TaskSetting
 
 
 @dataclass(frozen=True)
@@ -20,12 +18,14 @@ class InContextRecall(TaskSetting):
     every key shown before. The shift by one leaves T - 1 positions.
     """
 
+    heading, title, published_column = "In-ctx recall", "in-context recall", "in_context_recall"
+    roles: ClassVar = {"key": "k", "value": "v", "probe key": "K", "probe value": "V"}
+
     def __post_init__(self):
         super().__post_init__()
-        used = self.vocab_size - self.num_noise_ids
-        require(used >= 4, f"vocab_size must leave at least 4 ids (two keys, two values), got {self.vocab_size}")
-        even = self.seq_len >= 4 and self.seq_len % 2 == 0
-        require(even, f"seq_len must be even and at least 4 (pairs of a key and a value), got {self.seq_len}")
+        noise = f", {self.num_noise_ids} noise ids" if self.num_noise_ids else ""
+        self.require("vocab_size", 4 + self.num_noise_ids, f"two keys, two values{noise}")
+        self.require("seq_len", 4, "pairs of a key and a value", is_even=True)
 
     @property
     def num_noise_ids(self) -> int:
@@ -33,21 +33,24 @@ class InContextRecall(TaskSetting):
         return 0
 
     @property
+    def num_keys(self) -> int:
+        """Key ids, from 0 up; the value ids follow."""
+        return (self.vocab_size - self.num_noise_ids) // 2
+
+    @property
     def input_len(self) -> int:
         return self.seq_len - 1
 
     @property
     def num_answers(self) -> int:
-        used = self.vocab_size - self.num_noise_ids
-        return used - used // 2
+        return self.vocab_size - self.num_noise_ids - self.num_keys
 
     def draw_noise(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """bool (count, T / 2): the pairs that are noise."""
         return np.zeros((count, self.seq_len // 2), bool)
 
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
-        used = self.vocab_size - self.num_noise_ids
-        num_keys, num_pairs = used // 2, self.seq_len // 2
+        num_keys, used, num_pairs = self.num_keys, self.vocab_size - self.num_noise_ids, self.seq_len // 2
         rows = np.arange(count)[:, None]
         noise = self.draw_noise(rng, count)
         keys = rng.integers(num_keys, size=(count, num_pairs), dtype=np.int32)
@@ -70,8 +73,7 @@ class InContextRecall(TaskSetting):
 
     def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> Reading:
         tokens = [*inputs, targets[-1]]
-        used = self.vocab_size - self.num_noise_ids
-        num_keys = used // 2
+        num_keys, used = self.num_keys, self.vocab_size - self.num_noise_ids
         value_of: dict[int, int] = {}
         roles, expected, problems = [], [], []
         for position in range(0, self.seq_len, 2):
@@ -93,3 +95,8 @@ class InContextRecall(TaskSetting):
         if roles[-2] == "key":
             roles[-2:] = ["probe key", "probe value"]
         return Reading(roles[:-1], tokens[1:] if training else expected[:-1], problems)
+
+
+def first_occurrence(codes: np.ndarray) -> np.ndarray:
+    """For each entry of ``codes`` (N, M), the first column of its row that holds the same code."""
+    return (codes[:, :, None] == codes[:, None, :]).argmax(axis=2)

@@ -1,14 +1,13 @@
 """Memorization: a fixed map from keys to values, to be learned from the training examples."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from madbench.tasks.base import IGNORE, Examples, Reading, TaskSetting, require
+from madbench.tasks.base import IGNORE, Examples, Reading, Split, TaskSetting
 
 MAP_SEED = 12345
 
@@ -21,11 +20,13 @@ class Memorization(TaskSetting):
     split and for every seed, so a key that training never shows cannot be answered.
     """
 
+    heading, title, published_column = "Memor.", "memorization", "memorization"
+    roles: ClassVar = {"key": "k", "insert": "i"}
+
     def __post_init__(self):
         super().__post_init__()
-        require(self.vocab_size >= 5, f"vocab_size must be at least 5 (two keys), got {self.vocab_size}")
-        even = self.seq_len >= 2 and self.seq_len % 2 == 0
-        require(even, f"seq_len must be even and at least 2 (pairs of a key and the insert id), got {self.seq_len}")
+        self.require("vocab_size", 5, "two keys")
+        self.require("seq_len", 2, "pairs of a key and the insert id", is_even=True)
 
     @property
     def num_answers(self) -> int:
@@ -40,23 +41,17 @@ class Memorization(TaskSetting):
         return inputs, targets
 
     def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> Reading:
-        insert, num_keys = self.vocab_size - 1, (self.vocab_size - 1) // 2
-        value_of = values_of_keys(self.vocab_size)
-        roles, expected, problems = [], [], []
-        for position in range(0, self.seq_len, 2):
-            key, mark = inputs[position], inputs[position + 1]
-            if not 0 <= key < num_keys:
-                problems.append(f"position {position}: {key} is not a key (0..{num_keys - 1})")
-            if mark != insert:
-                problems.append(f"position {position + 1}: {mark} is not the insert id {insert}")
-            roles += ["key", "insert"]
-            expected += [IGNORE, int(value_of[key]) if 0 <= key < num_keys else IGNORE]
-        return Reading(roles, expected, problems)
+        value_of = dict(enumerate(values_of_keys(self.vocab_size).tolist()))
+        expected, problems = [], []
+        for position, (key, mark) in enumerate(zip(inputs[0::2], inputs[1::2])):
+            if key not in value_of or mark != self.vocab_size - 1:
+                wanted = f"a key (0..{len(value_of) - 1}) and the insert id {self.vocab_size - 1}"
+                problems.append(f"position {2 * position}: {key} {mark}, expected {wanted}")
+            expected += [IGNORE, value_of.get(key, IGNORE)]
+        return Reading(["key", "insert"] * (self.seq_len // 2), expected, problems)
 
-    def knowable(self, test: Examples, train: Callable[[], Examples]) -> np.ndarray:
-        known = np.zeros(test.targets.shape, bool)
-        known[:, 1::2] = np.isin(test.inputs[:, 0::2], train().inputs[:, 0::2])
-        return known
+    def ceiling(self, examples: Callable[[Split], Examples]) -> float:
+        return float(np.isin(examples("test").inputs[:, 0::2], examples("train").inputs[:, 0::2]).mean())
 
 
 @functools.cache

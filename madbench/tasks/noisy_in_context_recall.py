@@ -1,12 +1,10 @@
 """Noisy in-context recall: in-context recall with noise in place of some pairs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 
-from madbench.tasks.base import require
+from madbench.errors import ConfigError
 from madbench.tasks.in_context_recall import InContextRecall
 
 
@@ -19,16 +17,20 @@ class NoisyInContextRecall(InContextRecall):
     noise; training asks for every next token, noise included.
     """
 
+    heading, title, published_column = "Noisy recall", "noisy recall", "noisy_in_context_recall"
+    roles = InContextRecall.roles | {"noise": "n"}
+
     noise_vocab_size: int
     """Noise ids, at the top of the vocabulary and counted in vocab_size."""
     frac_noise: float
     """Probability that a pair is noise."""
 
     def __post_init__(self):
-        require(self.noise_vocab_size >= 1, f"noise_vocab_size must be at least 1, got {self.noise_vocab_size}")
+        self.require("noise_vocab_size", 1)
         super().__post_init__()
-        in_range = 0 < self.frac_noise <= 1
-        require(in_range, f"frac_noise must be above 0 (else use in_context_recall) and at most 1: {self.frac_noise}")
+        if not 0 < self.frac_noise <= 1:
+            wanted = "above 0 (else use in_context_recall) and at most 1"
+            raise ConfigError(f"frac_noise must be {wanted}, got {self.frac_noise}")
 
     @property
     def num_noise_ids(self) -> int:

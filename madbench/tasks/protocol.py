@@ -1,4 +1,4 @@
-"""The protocol: each task at its baseline, and again with one variable changed at a time (``tasks/*.yaml``)."""
+"""The protocol of a task: its baseline, and the settings with one variable changed at a time (``tasks/*.yaml``)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from madbench import config
 from madbench.config import from_mapping, read_yaml
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError
 from madbench.tasks.base import TaskSetting
-from madbench.tasks.registry import check_task, settings_class
+from madbench.tasks.registry import check_task, settings_class, task_path
 
 
 @dataclass(frozen=True)
 class TaskContent:
-    """A task file as it is written; :func:`load_task_file` makes it a :class:`TaskFile`."""
+    """The keys of a task file; :func:`load_task_file` makes it a :class:`TaskFile`."""
 
     task: str
     description: str
@@ -36,15 +35,13 @@ class TaskFile:
     """Name of the task."""
     description: str
     """What the task asks, for a reader."""
-    baseline: TaskSetting
-    """The setting every change starts from."""
-    changes: tuple[TaskSetting, ...]
-    """The settings that differ from the baseline in one field, in the order of the file."""
+    settings: tuple[TaskSetting, ...]
+    """The baseline, then the settings that differ from it in one field, in the order of the file."""
 
     @property
-    def settings(self) -> tuple[TaskSetting, ...]:
-        """The baseline, then the changes."""
-        return (self.baseline, *self.changes)
+    def baseline(self) -> TaskSetting:
+        """The setting every change starts from."""
+        return self.settings[0]
 
     def change_of(self, setting: TaskSetting) -> dict[str, Any]:
         """The fields in which ``setting`` differs from the baseline, with its values; empty for the baseline."""
@@ -58,33 +55,32 @@ def load_task_file(path: Path | str) -> TaskFile:
     content = from_mapping(TaskContent, read_yaml(path), str(path))
     check_task(content.task, f"{path}: task: ")
     cls = settings_class(content.task)
-    baseline = from_mapping(cls, content.baseline, f"{path}: baseline")
-    settings = [baseline]
-    fields = [field.name for field in dataclasses.fields(cls)]
+    settings = [from_mapping(cls, content.baseline, f"{path}: baseline")]
     for name, values in content.vary.items():
-        where = f"{path}: vary: {name}"
-        if name not in fields:
-            raise ConfigError(f"{path}: vary: unknown key {name!r}{did_you_mean(name, fields)}")
+        where = f"{path}: vary"
         if not isinstance(values, list) or not values:
-            raise ConfigError(f"{where}: expected a list of values, got {values!r}")
+            raise ConfigError(f"{where}: {name}: expected a list of values, got {values!r}")
         for value in values:
             setting = from_mapping(cls, {**content.baseline, name: value}, where)
             if setting in settings:
-                raise ConfigError(f"{where}: {value!r} gives a setting that the file has already")
+                raise ConfigError(f"{where}: {name}: {value!r} gives a setting that the file has already")
             settings.append(setting)
-    return TaskFile(path, content.task, content.description.strip(), baseline, tuple(settings[1:]))
+    return TaskFile(path, content.task, content.description.strip(), tuple(settings))
 
 
 @functools.cache
-def load_task(name: str) -> TaskFile:
-    """The shipped file of task ``name``."""
-    check_task(name)
-    return load_task_file(config.TASKS / f"{name}.yaml")
+def load_task(task: str) -> TaskFile:
+    """The file that comes with ``task``."""
+    path = task_path(task)
+    file = load_task_file(path)
+    if file.task != task:
+        raise ConfigError(f"{path}: task: expected {task!r}, got {file.task!r}")
+    return file
 
 
-def all_settings(name: str) -> list[TaskSetting]:
-    """Every setting of task ``name`` in the whole protocol, the baseline first."""
-    return list(load_task(name).settings)
+def all_settings(task: str) -> list[TaskSetting]:
+    """Every setting of ``task`` in the whole protocol, the baseline first."""
+    return list(load_task(task).settings)
 
 
 def make_setting(task: str, mapping: Mapping[str, Any], where: str) -> TaskSetting:

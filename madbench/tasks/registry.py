@@ -1,32 +1,91 @@
-"""The six tasks by name."""
+"""Tasks by name: the six of MAD, and those of installed packages, entry points of the group ``madbench.tasks``."""
 
 from __future__ import annotations
 
-import importlib
+import functools
+import inspect
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from madbench import config
 from madbench.errors import ConfigError, did_you_mean
 from madbench.tasks.base import TaskSetting
 
-_CLASSES = {
-    "compression": "Compression",
-    "fuzzy_in_context_recall": "FuzzyInContextRecall",
-    "in_context_recall": "InContextRecall",
-    "memorization": "Memorization",
-    "noisy_in_context_recall": "NoisyInContextRecall",
-    "selective_copying": "SelectiveCopying",
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "madbench.tasks"
+
+_BUILT_IN = {
+    "compression": "madbench.tasks.compression:Compression",
+    "fuzzy_in_context_recall": "madbench.tasks.fuzzy_in_context_recall:FuzzyInContextRecall",
+    "in_context_recall": "madbench.tasks.in_context_recall:InContextRecall",
+    "memorization": "madbench.tasks.memorization:Memorization",
+    "noisy_in_context_recall": "madbench.tasks.noisy_in_context_recall:NoisyInContextRecall",
+    "selective_copying": "madbench.tasks.selective_copying:SelectiveCopying",
 }
+_RESERVED = ("language_model", "mad_average")
 
-TASK_NAMES: tuple[str, ...] = tuple(_CLASSES)
-"""Every task, in the order of the columns of the published table (HyperMLP, Table 1)."""
+MAD_TASKS: tuple[str, ...] = tuple(_BUILT_IN)
+"""The six tasks of MAD, in the order of the published table (HyperMLP, Table 1); the MAD average is over these."""
 
 
+def task_names() -> tuple[str, ...]:
+    """Every installed task: the six of MAD, then the others by name. Imports none of them."""
+    return tuple(_entry_points())
+
+
+@functools.cache
 def settings_class(task: str) -> type[TaskSetting]:
-    """The settings dataclass of ``task``; an unknown name is a ``ConfigError``."""
+    """The settings class of ``task``; ``ConfigError`` for an unknown task and for one that cannot be loaded."""
     check_task(task)
-    return getattr(importlib.import_module(f"madbench.tasks.{task}"), _CLASSES[task])
+    point = _entry_points()[task]
+    where = f"task {task!r} ({point.value})"
+    try:
+        cls = point.load()
+    except Exception as error:
+        raise ConfigError(f"{where}: cannot be loaded: {type(error).__name__}: {error}") from error
+    if not (isinstance(cls, type) and issubclass(cls, TaskSetting)):
+        raise ConfigError(f"{where}: expected a subclass of madbench.tasks.TaskSetting, got {cls!r}")
+    for name in ("heading", "title", "roles"):
+        if not hasattr(cls, name):
+            raise ConfigError(f"{where}: the class has no {name!r}")
+    return cls
+
+
+def heading(task: str) -> str:
+    """Heading of the task's column in a table, such as ``Compr.``."""
+    return settings_class(task).heading
+
+
+def title(task: str) -> str:
+    """Name of the task above a plot, such as ``in-context recall``."""
+    return settings_class(task).title
+
+
+def task_path(task: str) -> Path:
+    """The YAML file of ``task``: shipped with madbench, or beside the module of an installed task."""
+    if task in MAD_TASKS:
+        return config.TASKS / f"{task}.yaml"
+    return Path(inspect.getfile(settings_class(task))).with_name(f"{task}.yaml")
 
 
 def check_task(task: str, where: str = "") -> None:
     """Raises ``ConfigError`` unless ``task`` is the name of a task; ``where`` opens the message."""
-    if task not in _CLASSES:
-        raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, TASK_NAMES)}")
+    if task not in task_names():
+        raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, task_names())}")
+
+
+@functools.cache
+def _entry_points() -> dict[str, EntryPoint]:
+    from importlib.metadata import EntryPoint, entry_points  # slow to import
+
+    points = {name: EntryPoint(name, value, GROUP) for name, value in _BUILT_IN.items()}
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        where = f"task {point.name!r} ({point.value})"
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", point.name) or point.name in _RESERVED:
+            raise ConfigError(f"{where}: the name has to be of the form my_task, and none of {', '.join(_RESERVED)}")
+        if points.setdefault(point.name, point).value != point.value:
+            raise ConfigError(f"{where}: {points[point.name].value} has this name already")
+    return points

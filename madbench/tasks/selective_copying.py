@@ -1,13 +1,12 @@
 """Selective copying: tokens strewn among blanks, to be repeated in order at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from madbench.tasks.base import IGNORE, Reading, TaskSetting, require
+from madbench.tasks.base import IGNORE, Reading, TaskSetting
 
 
 @dataclass(frozen=True)
@@ -18,16 +17,17 @@ class SelectiveCopying(TaskSetting):
     before the copy id. Targets are the n ids, in order, at the last n positions.
     """
 
+    heading, title, published_column = "Sel. copy", "selective copying", "selective_copying"
+    roles: ClassVar = {"token": "t", "blank": ".", "copy": "C"}
+
     num_tokens_to_copy: int
     """Tokens to repeat."""
 
     def __post_init__(self):
         super().__post_init__()
-        n = self.num_tokens_to_copy
-        require(self.vocab_size >= 4, f"vocab_size must be at least 4 (two ids to copy), got {self.vocab_size}")
-        require(n >= 1, f"num_tokens_to_copy must be at least 1, got {n}")
-        fits = self.seq_len >= 2 * n + 1
-        require(fits, f"seq_len must be at least {2 * n + 1} for num_tokens_to_copy {n}, got {self.seq_len}")
+        self.require("vocab_size", 4, "two ids to copy")
+        self.require("num_tokens_to_copy", 1)
+        self.require("seq_len", 2 * self.num_tokens_to_copy + 1, f"num_tokens_to_copy {self.num_tokens_to_copy}")
 
     @property
     def num_answers(self) -> int:

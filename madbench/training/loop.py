@@ -22,8 +22,7 @@ from madbench.jobs import Job, Record, StopTraining, TrainingConfig
 from madbench.mixers.build import build
 from madbench.models.autoencoder import Autoencoder
 from madbench.models.mad import LanguageModel
-from madbench.tasks import IGNORE, SPLITS, TaskSetting, generate, make_setting
-from madbench.tasks.ceiling import ceiling
+from madbench.tasks import IGNORE, SPLITS, TaskSetting, ceiling, generate, make_setting
 from madbench.training.checkpoints import load_checkpoint, save_checkpoint
 from madbench.training.metrics import Scores, evaluate
 from madbench.training.optimizer import make_adamw, set_learning_rate

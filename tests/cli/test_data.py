@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import json
 import re
-import typing
 
 import pytest
 
-from madbench.cli import data, preview
+from madbench.cli import data
 from madbench.jobs import Job
-from madbench.tasks import IGNORE, TASK_NAMES, generate, load_task, make_setting
-from madbench.tasks.base import Role
+from madbench.tasks import IGNORE, MAD_TASKS, generate, load_task, make_setting, settings_class
 from madbench.tasks.compression import Compression
 
 
@@ -30,7 +28,7 @@ def shown_positions(text):
 
 def test_without_a_task_all_six_are_listed_with_what_they_ask(invoke):
     text = invoke(data).output
-    for task in TASK_NAMES:
+    for task in MAD_TASKS:
         assert f"{task}\n  {load_task(task).description}" in text
 
 
@@ -51,13 +49,13 @@ def test_json_has_the_data_a_run_with_this_seed_has(invoke, split):
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])
-@pytest.mark.parametrize("task", TASK_NAMES)
+@pytest.mark.parametrize("task", MAD_TASKS)
 def test_the_screen_shows_every_token_role_and_target_without_colour(invoke, task, columns):
     words = (task, "--examples", 1)
     text = invoke(data, *words, columns=columns).output
     assert max(map(len, text.splitlines())) <= columns and "\x1b" not in text
     (example,) = json.loads(invoke(data, *words, "--json").output)["examples"]
-    letters = [preview.LETTERS[position["role"]][0] for position in example["positions"]]
+    letters = [settings_class(task).roles[position["role"]] for position in example["positions"]]
     expected = [(p["token_id"], letter, p["target"]) for p, letter in zip(example["positions"], letters)]
     assert shown_positions(text) == expected
     legend = " ".join(text.split("roles: ")[1].split("\n\n")[0].split())
@@ -65,12 +63,17 @@ def test_the_screen_shows_every_token_role_and_target_without_colour(invoke, tas
         assert f"{letter} {position['role']}" in legend
 
 
-def test_every_role_has_a_letter_and_no_task_uses_one_twice(invoke):
-    assert set(preview.LETTERS) == set(typing.get_args(Role))
-    for task in TASK_NAMES:
-        example = json.loads(invoke(data, task, "--examples", 1, "--split", "train", "--json").output)["examples"][0]
-        roles = {position["role"] for position in example["positions"]}
-        assert len({preview.LETTERS[role][0] for role in roles}) == len(roles)
+def test_an_installed_task_is_listed_shown_and_checked(invoke, install_example):
+    install_example("task")
+    assert "prefix_sum\n  Say at each position" in invoke(data).output
+    positions = shown_positions(invoke(data, "prefix_sum", "seq_len=12", "--examples", 1).output)
+    assert {letter for _, letter, _ in positions} == {"d"}
+    total = 0
+    for token, _, target in positions:
+        total = (total + token) % 2
+        assert target == total
+    result = invoke(data, "prefix_sum", "--check", "--profile", "full", "--split", "test")
+    assert result.exit_code == 0 and "6,400" in result.output
 
 
 def test_the_setting_comes_from_the_profile_and_takes_changes(invoke):
@@ -100,7 +103,7 @@ def test_check_counts_examples_and_targets_of_every_split(invoke):
 def test_check_without_a_task_checks_all_and_fits_80_columns(invoke):
     result = invoke(data, "--check", "--split", "validation")
     assert result.exit_code == 0
-    assert all(task in result.output for task in TASK_NAMES)
+    assert all(task in result.output for task in MAD_TASKS)
     assert "…" not in result.output and max(map(len, result.output.splitlines())) <= 80
 
 

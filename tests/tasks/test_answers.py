@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from madbench.tasks import TASK_NAMES, make_setting
+from madbench.tasks import MAD_TASKS, make_setting
 from madbench.tasks.base import IGNORE
 from madbench.tasks.generation import generate
 
 
 @pytest.mark.parametrize("vocab_size", [31, 32])
-@pytest.mark.parametrize("task", TASK_NAMES)
+@pytest.mark.parametrize("task", MAD_TASKS)
 def test_evaluation_asks_for_every_answer_and_for_nothing_else(task, vocab_size):
     setting = make_setting(task, {"vocab_size": vocab_size, "num_test_examples": 256}, "test")
     targets = generate(task, setting, "test", 0).targets

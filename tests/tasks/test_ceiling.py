@@ -5,8 +5,7 @@ import math
 
 import pytest
 
-from madbench.tasks import IGNORE, all_settings, generate, load_task
-from madbench.tasks.ceiling import ceiling
+from madbench.tasks import IGNORE, all_settings, ceiling, generate, load_task
 
 
 @pytest.mark.parametrize(("vocab_size", "published"), [(2048, 0.987), (4096, 0.869), (8192, 0.632)])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.tasks import IGNORE, SPLITS, TASK_NAMES, all_settings, generate, load_task
+from madbench.tasks import IGNORE, MAD_TASKS, SPLITS, all_settings, generate, load_task
 from madbench.tasks.generation import TOKENS_PER_CHUNK, stream
 
 # Other data for the same job: raise SCHEMA in madbench/jobs.py together with these.
@@ -22,7 +22,7 @@ FINGERPRINTS = {
 }
 
 
-@pytest.mark.parametrize("task", TASK_NAMES)
+@pytest.mark.parametrize("task", MAD_TASKS)
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_same_arguments_give_the_same_examples(task, split, draw):
     setting, examples = draw(task, split, 20, seed=7)
@@ -35,7 +35,7 @@ def test_the_same_arguments_give_the_same_examples(task, split, draw):
     assert asked.size and asked.min() >= 0 and asked.max() < setting.vocab_size
 
 
-@pytest.mark.parametrize("task", TASK_NAMES)
+@pytest.mark.parametrize("task", MAD_TASKS)
 def test_examples_are_the_same_on_every_machine(task, draw):
     digest = hashlib.sha256()
     for split in ("train", "test"):
@@ -47,7 +47,7 @@ def test_examples_are_the_same_on_every_machine(task, draw):
 def test_no_two_settings_splits_or_seeds_share_a_stream():
     states = [
         stream(task, setting, split, seed).bit_generator.state["state"]["state"]
-        for task in TASK_NAMES
+        for task in MAD_TASKS
         for setting in all_settings(task)
         for split in SPLITS
         for seed in (0, 1, -1)
@@ -55,7 +55,7 @@ def test_no_two_settings_splits_or_seeds_share_a_stream():
     assert len(set(states)) == len(states) == 66 * 3 * 3
 
 
-@pytest.mark.parametrize("task", TASK_NAMES)
+@pytest.mark.parametrize("task", MAD_TASKS)
 def test_splits_and_seeds_have_different_examples(task, draw):
     seen = [draw(task, split, 20, seed)[1].inputs.tolist() for split in SPLITS for seed in (0, 1)]
     rows = [tuple(row) for inputs in seen for row in inputs]
@@ -69,7 +69,7 @@ def test_a_split_larger_than_a_chunk_goes_on_with_the_stream(draw):
     assert (examples.inputs[:, -1] == setting.vocab_size - 1).all()
 
 
-@pytest.mark.parametrize("task", TASK_NAMES)
+@pytest.mark.parametrize("task", MAD_TASKS)
 def test_global_random_states_are_neither_read_nor_changed(task, draw):
     random.seed(0)
     np.random.seed(0)

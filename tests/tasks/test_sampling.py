@@ -5,7 +5,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from madbench.tasks.sampling import distinct_ids, first_occurrence
+from madbench.tasks.fuzzy_in_context_recall import distinct_ids
+from madbench.tasks.in_context_recall import first_occurrence
 
 
 @pytest.mark.parametrize(("n", "size"), [(4, 3), (5, 2), (3, 3), (4, 1), (5, 4)])

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import madbench
+from madbench import tasks
+from madbench.errors import ConfigError
+from madbench.tasks import MAD_TASKS, generate, load_task, make_setting, settings_class, task_names
+from madbench.tasks.generation import find_violations
+from madbench.tasks.registry import GROUP, _entry_points, task_path
+
+
+@pytest.fixture
+def prefix_sum(install_example):
+    site = install_example("task")
+    return site / "madbench_prefix_sum" / "prefix_sum.yaml"
+
+
+@pytest.fixture
+def install_point(monkeypatch):
+    """``install_point(name, value)``: an entry point of another package."""
+
+    def install(*points):
+        found = [metadata.EntryPoint(name, value, GROUP) for name, value in points]
+        monkeypatch.setattr(metadata, "entry_points", lambda group: found)
+        _entry_points.cache_clear()
+        settings_class.cache_clear()
+
+    yield install
+    _entry_points.cache_clear()
+    settings_class.cache_clear()
+
+
+def test_an_installed_task_comes_after_the_six(prefix_sum):
+    assert task_names() == (*MAD_TASKS, "prefix_sum")
+    assert len(MAD_TASKS) == 6
+
+
+def test_without_an_installed_task_there_are_six():
+    assert task_names() == MAD_TASKS
+
+
+def test_an_installed_task_has_its_file_beside_its_module(prefix_sum):
+    assert task_path("prefix_sum") == load_task("prefix_sum").path == prefix_sum
+    assert load_task("prefix_sum").baseline.vocab_size == 2
+    assert (tasks.heading("prefix_sum"), tasks.title("prefix_sum")) == ("Prefix sum", "prefix sum")
+    assert settings_class("prefix_sum").published_column is None
+
+
+@pytest.mark.parametrize("vocab_size", [2, 5])
+def test_an_installed_task_generates_data_that_hold_its_rules(prefix_sum, vocab_size):
+    setting = make_setting("prefix_sum", {"vocab_size": vocab_size, "num_test_examples": 200}, "test")
+    examples = generate("prefix_sum", setting, "test", 0)
+    assert np.array_equal(examples.targets, examples.inputs.cumsum(axis=1) % vocab_size)
+    assert find_violations(setting, examples, "test") == []
+    assert len(np.unique(examples.targets)) == setting.num_answers == vocab_size
+    assert tasks.ceiling("prefix_sum", setting, 0) == 1.0
+    examples.targets[3, 7] = (examples.targets[3, 7] + 1) % vocab_size
+    (violation,) = find_violations(setting, examples, "test")
+    assert violation.startswith("example 3: position 7: ")
+
+
+def test_a_role_without_a_letter_is_found(prefix_sum, monkeypatch):
+    setting = make_setting("prefix_sum", {"num_test_examples": 1}, "test")
+    monkeypatch.setattr(type(setting), "roles", {"number": "n"})
+    (violation,) = find_violations(setting, generate("prefix_sum", setting, "test", 0), "test")
+    assert "role 'digit'" in violation
+
+
+def test_tasks_are_listed_without_importing_them_or_numpy(prefix_sum):
+    code = "import sys, madbench.tasks as t; assert 'prefix_sum' in t.task_names(); "
+    code += "print({'numpy', 'yaml', 'madbench_prefix_sum'} & {*sys.modules})"
+    root = Path(madbench.__path__[0]).parent
+    found = subprocess.run([sys.executable, "-c", code], check=True, cwd=root, capture_output=True, text=True)
+    assert found.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        ([("mine", "nowhere_to_be_found:Task")], "task 'mine' (nowhere_to_be_found:Task): cannot be loaded"),
+        ([("mine", "madbench.tasks.compression:Nothing")], "cannot be loaded: AttributeError"),
+        ([("mine", "madbench.tasks.base:Examples")], "expected a subclass of madbench.tasks.TaskSetting"),
+        ([("mine", "madbench.tasks.base:TaskSetting")], "the class has no 'heading'"),
+        ([("compression", "other:Task")], "madbench.tasks.compression:Compression has this name already"),
+        ([("mine", "a:Task"), ("mine", "b:Task")], "a:Task has this name already"),
+        ([("language_model", "a:Task")], "none of language_model, mad_average"),
+        ([("my.task", "a:Task")], "of the form my_task"),
+    ],
+)
+def test_a_task_that_cannot_be_is_refused(install_point, points, message):
+    install_point(*points)
+    with pytest.raises(ConfigError) as error:
+        settings_class(points[0][0])
+    assert message in str(error.value)
+
+
+def test_a_package_that_is_found_twice_is_one_task(install_point):
+    install_point(("mine", "a:Task"), ("mine", "a:Task"))
+    assert task_names() == (*MAD_TASKS, "mine")
