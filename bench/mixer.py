@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from madbench.errors import MadbenchError, TrainingError
 from madbench.labels import Variant, expand, parse
-from madbench.mixers.build import build
+from madbench.mixers import build
 from madbench.mixers.srg.dynamic_mlp import PATHS
 from madbench.training.devices import resolve_device
 from madbench.training.peak_memory import PeakMemory
@@ -123,7 +123,7 @@ def applicable(variant: Variant, length: int, options: argparse.Namespace) -> It
         if path in ("auto", "reference"):
             continue
         try:
-            mixer = build(variant, options.d_model, length, counting="published", path=path)
+            mixer = build(variant, options.d_model, length, budget="paper", path=path)
         except TrainingError:
             continue
         yield path, mixer.to(options.device)

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from madbench.experiment import run
     from madbench.labels import parse
     from madbench.language_experiment import run_language_model
-    from madbench.mixers.build import build
+    from madbench.mixers import build
     from madbench.sweep_experiment import sweep
 
 __version__ = "0.1.0"
 __all__ = ["build", "parse", "run", "run_language_model", "sweep"]
 
 _HOMES = {
-    "build": "madbench.mixers.build",
+    "build": "madbench.mixers",
     "parse": "madbench.labels",
     "run": "madbench.experiment",
     "run_language_model": "madbench.language_experiment",

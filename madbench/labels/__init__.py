@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from madbench.labels.registry import FamilyLabel, families, family_of
-from madbench.labels.grammar import ALIASES, InvalidLabel, Variant, all_labels, all_variants, format, parse
-from madbench.labels.meaning import FACTORS, Explanation, diff, explain, neighbourhood
+from madbench.labels.factors import FACTORS, Explanation, Variant
+from madbench.labels.grammar import ALIASES, InvalidLabel, all_labels, all_variants
+from madbench.labels.registry import (
+    diff,
+    explain,
+    factors,
+    families,
+    family_identity,
+    family_of,
+    levels,
+    neighbours,
+    parse,
+)
 from madbench.labels.sets import LabelSet, available_sets, expand
 
 __all__ = [
     "ALIASES",
     "FACTORS",
     "Explanation",
-    "FamilyLabel",
     "InvalidLabel",
     "LabelSet",
     "Variant",
@@ -21,9 +30,11 @@ __all__ = [
     "diff",
     "expand",
     "explain",
+    "factors",
     "families",
+    "family_identity",
     "family_of",
-    "format",
-    "neighbourhood",
+    "levels",
+    "neighbours",
     "parse",
 ]

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+import difflib
 import unicodedata
 
 from madbench.errors import LabelError
-from madbench.labels.grammar import SYNTAX, Variant, fields_of
-from madbench.labels.nearest import LETTERS, Trie, letter_meant, nearest, trie
+from madbench.labels.factors import LETTERS, SEGMENTS, either
+from madbench.labels.grammar import ALIASES, SYNTAX, all_labels, from_letters
 
 SHOWN = 60  # characters of a rejected text that a message repeats
-ORDER = "the order is base, pcg, q or v, 12o, !"
+MOST_EDITS = 3
+
+ALPHABET = "".join(row.letter for row in LETTERS)
+"""Every letter of the grammar, in the order in which a label has them."""
+
+# Characters drawn like ours that Unicode normalisation does not relate to them: Cyrillic, Greek, Latin, Cherokee
+# letters, a click letter, hyphens and dashes.
+_LOOK_ALIKES = {
+    "S": "\u0405\u0455\u13da",
+    "R": "\u13a1\u13d2",
+    "G": "\u050c\u050d\u13c0",
+    "p": "\u0420\u0440\u03a1\u03c1",
+    "c": "\u0421\u0441\u03f2\u03f9",
+    "g": "\u0261",
+    "q": "\u051a\u051b",
+    "v": "\u0474\u0475\u03bd",
+    "o": "\u041e\u043e\u039f\u03bf",
+    "!": "\u01c3",
+    "-": "\u00ad\u2010\u2011\u2012\u2013\u2014\u2015\u2212",
+}
 
 
 def describe(label: str) -> str:
     """The whole message for a text that is not a label of the S/R/G grammar."""
     match = SYNTAX.fullmatch(label)
-    if match:
+    if match:  # a rule beyond the syntax: the fault is the '!', else the first letter that adds parameters
         try:
-            Variant(**fields_of(match))
+            from_letters(filter(None, match.groupdict().values()))
         except LabelError as error:
-            return point_at(label, _first_cost(label), str(error))
+            at_fault = "!" if label.endswith("!") else [row.letter for row in LETTERS if row.is_paid]
+            return point_at(label, next(i for i, letter in enumerate(label) if letter in at_fault), str(error))
     position, problem, repaired = _first_problem(label)
     found = nearest(repaired)
     hint = f"did you mean {found!r}?" if found else "labels look like 'S', 'R-c' or 'G-cg-q-12o'"
@@ -52,39 +73,85 @@ def _is_plain(character: str) -> bool:
     )
 
 
-def _first_cost(label: str) -> int:
-    """Where a label breaks a rule beyond the syntax: at its ``!``, else at the first letter that adds parameters."""
-    if label.endswith("!"):
-        return len(label) - 1
-    return next(i for i, character in enumerate(label) if character in "g12")
+def nearest(text: str) -> str | None:
+    """The valid label or alias nearest to ``text``, or None when nothing is near.
+
+    Look-alikes and case are put right first. Then the label with the same letters in any order, else the one with the
+    fewest characters to change, among equals the one of the same length.
+    """
+    names = {name.lower(): name for name in ALIASES}
+    close = difflib.get_close_matches(text[:20].lower(), names, n=1, cutoff=0.75)
+    if close:
+        return names[close[0]]
+    if len(text) > SHOWN:
+        return None
+    letters = [letter_meant(character) or "?" for character in text if not character.isspace()]
+    if letters[:1] == ["g"]:
+        letters[0] = "G"
+    letters[1:] = ["g" if letter == "G" else letter for letter in letters[1:]]
+    try:
+        return str(from_letters("?" if "?" in letters else letters))
+    except LabelError:
+        return _fewest_edits("".join(letters))
+
+
+def _fewest_edits(text: str) -> str | None:
+    base = next((letter for letter in text if letter in "SRG"), "S")
+    matcher = difflib.SequenceMatcher(None, "", text, autojunk=False)
+    best: tuple[int, int, str | None] = (min(MOST_EDITS, len(text) - 1), len(text) + 1, None)
+    for label in all_labels():
+        if label[0] == base and abs(len(label) - len(text)) <= best[0]:
+            matcher.set_seq1(label)
+            changes = (max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal")
+            candidate = (sum(changes), abs(len(label) - len(text)), label)
+            best = candidate if candidate[:2] < best[:2] else best
+    return best[2]
+
+
+def letter_meant(character: str) -> str:
+    """The letter of the grammar, or hyphen, that a character is or looks like in any case; ``""`` if there is none."""
+    look_alike = next((letter for letter, others in _LOOK_ALIKES.items() if character in others), "")
+    base = look_alike or unicodedata.normalize("NFKD", character)[:1]
+    choices = (base, base.lower(), base.upper())
+    return next((choice for choice in choices if choice and choice in f"{ALPHABET}-"), "")
 
 
 def _first_problem(label: str) -> tuple[int, str, str]:
     """Position of the first character at which no label can go on, what is wrong, and the text with that mended."""
-    node, position = trie(), 0
-    while position < len(label) and label[position] in node:
-        node = node[label[position]]
+    position, following = 0, _following("")
+    while position < len(label) and label[position] in following:
         position += 1
+        following = _following(label[:position])
     before = label[:position]
-    expected = f"expected {_either(node)} {f'after {before[-1]!r}' if before else 'at the start'}"
+    options = [repr(letter) for letter in following if letter] + ["the end"] * ("" in following)
+    expected = f"expected {either(options)} {f'after {before[-1]!r}' if before else 'at the start'}"
     if position == len(label):
         return position, f"an empty {'segment' if label else 'label'}; {expected}", label
     character, rest = label[position], label[position + 1 :]
     problem = _misplaced(before, character, expected)
     if problem:
         return position, problem, before + rest
-    if character == "o" and before and not ("1" in before or "2" in before):
-        problem = "'o' lays out sequence mixing, and there is none before it; write '1o', '2o' or '12o'"
-        return position, problem, f"{before}12o{rest}"
+    needs = next((row.needs for row in LETTERS if row.letter == character), "")
+    if needs and before and not set(needs).intersection(before):
+        name = next(row.explanation.name for row in LETTERS if row.letter == character)
+        return position, f"{character!r} ({name}) needs {either(needs)} before it", f"{before}{needs}{label[position:]}"
     if character == "-" and before[-1:] not in ("", "-") and _wrong_order(before, rest[:1]):
         return position + 1, _wrong_order(before, rest[:1]), label
-    return position, _wrong_order(before, character) or _unexpected(before, character, node, expected), label
+    return position, _wrong_order(before, character) or _unexpected(before, character, following, expected), label
+
+
+def _following(before: str) -> list[str]:
+    """Characters that follow ``before`` in some label, ``""`` where it is one, in the order of the letters."""
+    found = {label[len(before) : len(before) + 1] for label in all_labels() if label.startswith(before)}
+    return sorted(found, key=f"{ALPHABET[:-1]}-!".index)
 
 
 def _misplaced(before: str, character: str, expected: str) -> str:
     """What is wrong with a letter that the label is better off without, or ``""``."""
-    if character not in LETTERS or not before:
+    if character not in ALPHABET or not before:
         return ""
+    segment = next(row.segment for row in LETTERS if row.letter == character)
+    others = [row.letter for row in LETTERS if row.segment == segment and row.letter in before]
     if character == "!" and before[-1] not in "-!":
         rank = next((letter for letter in "qv" if letter in before), "")
         if rank:
@@ -92,21 +159,23 @@ def _misplaced(before: str, character: str, expected: str) -> str:
         return "'!' has no effect: nothing here adds parameters"
     if character in before:
         return f"{character!r} is repeated; {expected}"
-    if character in "SR":
+    if segment == "base" and character.lower() not in ALPHABET:
         return f"{character!r} is a second base beside {before[0]!r}; {expected}"
-    if character in "qv" and ("q" in before or "v" in before):
+    if segment == "rank" and others:
         return f"'q' and 'v' exclude each other: either QK or VO is compressed; {expected}"
     return ""
 
 
 def _wrong_order(before: str, character: str) -> str:
-    if character in ("", "-") or character not in LETTERS or not before or character in "SRG":
+    if character not in ALPHABET or not character or not before or character in "SRG":
         return ""
-    later = [letter for letter in before if letter in LETTERS[LETTERS.index(character) + 1 :]]
-    return f"wrong order, {character!r} comes before {later[0]!r}; {ORDER}" if later else ""
+    later = [letter for letter in before if letter in ALPHABET[ALPHABET.index(character) + 1 :]]
+    segments = [(" or " if SEGMENTS[name] == "one" else "").join(_letters_of(name)) for name in SEGMENTS]
+    order = f"the order is base, {', '.join(segments[1:])}"
+    return f"wrong order, {character!r} comes before {later[0]!r}; {order}" if later else ""
 
 
-def _unexpected(before: str, character: str, node: Trie, expected: str) -> str:
+def _unexpected(before: str, character: str, following: list[str], expected: str) -> str:
     """What is wrong with a character that is no letter at all, or a letter where no letter of its kind may stand."""
     meant = letter_meant(character)
     if character.isspace():
@@ -117,17 +186,15 @@ def _unexpected(before: str, character: str, node: Trie, expected: str) -> str:
         return f"'{show(character)}' is {_name(character)}; {expected}"
     if character == "-":
         return f"{'an empty segment' if before[-1:] in ('', '-') else 'no segment can follow'}; {expected}"
-    if character.swapcase() in node:
+    if character.swapcase() in following:
         return f"wrong case, write {character.swapcase()!r}"
-    if meant and character not in LETTERS:
+    if meant and character not in ALPHABET:
         return f"wrong case, {character!r} is no letter of a label but {meant!r} is; {expected}"
     return expected
 
 
-def _either(node: Trie) -> str:
-    letters = sorted(filter(None, node), key=f"{LETTERS[:-1]}-!".index)
-    options = [repr(character) for character in letters] + ["the end"] * ("" in node)
-    return " or ".join(filter(None, (", ".join(options[:-1]), options[-1])))
+def _letters_of(segment: str) -> list[str]:
+    return [row.letter for row in LETTERS if row.segment == segment]
 
 
 def _name(character: str) -> str:

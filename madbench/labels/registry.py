@@ -1,59 +1,109 @@
-"""Label families beside S/R/G: the text before the first colon names one, and an installed package provides it.
+"""Families of mixers: the text before a label's first colon names one, and no colon means S/R/G.
 
-A family is an entry point of the group ``madbench.families``. It loads an object with ``parse(text)``, which takes the
-text after the colon and returns a value whose ``str`` is the canonical form of that text, or raises ``LabelError``, and
-``build(value, d_model, max_len, n_head)``, which returns the causal mixer, a ``torch.nn.Module`` on (B, T, d_model).
+A family is a value of the protocol :class:`madbench.mixers.family.Family`. One that is not built in comes from an
+installed package, as an entry point of the group ``madbench.families`` named like the family.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+import hashlib
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.errors import LabelError, did_you_mean
+from madbench.labels.diagnosis import SHOWN, point_at, show
+from madbench.labels.factors import Explanation
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "madbench.families"
+BUILT_IN = {"": "madbench.mixers.srg.family:FAMILY"}
 
-
-@dataclass(frozen=True)
-class FamilyLabel:
-    """A label of another family: its name and what the family's own parser made of the rest."""
-
-    family: str
-    """Name before the colon."""
-    value: Any
-    """Value of the family's parser; its ``str`` is the canonical text after the colon."""
-
-    def __str__(self) -> str:
-        return f"{self.family}:{self.value}"
+Family = Any  # of madbench.mixers.family, a room above this one
+Label = Any  # what a family's parser returns: frozen, hashable, its str is the canonical label
 
 
 def families() -> tuple[str, ...]:
-    """Names of the installed families, sorted."""
-    return tuple(sorted(_installed()))
+    """Names of the built-in and the installed families, sorted; S/R/G is ``""``."""
+    return tuple(sorted({**_installed(), **BUILT_IN}))
 
 
-def family_of(label: str) -> str:
-    """The family a label chooses, ``""`` for the S/R/G grammar; an unknown one is a ``LabelError``."""
-    name, colon, _ = label.partition(":")
+def family_of(label: str | Label) -> Family:
+    """The family of a label or of its text; a ``LabelError`` where it is not installed or cannot be loaded."""
+    text = str(label)
+    name, colon, _ = text.partition(":")
     if not colon:
-        return ""
-    if name not in _installed():
-        from madbench.labels.diagnosis import point_at, show
-
-        known = did_you_mean(name[:80], families()) or "; no families are installed"
-        raise LabelError(point_at(label, 0, f"unknown family {show(name)!r} before the colon{known}"))
-    return name
+        return _load("")
+    if name not in families():
+        known = did_you_mean(name[:SHOWN], filter(None, families())) or "; no families are installed"
+        raise LabelError(point_at(text, 0, f"unknown family {show(name[:SHOWN])!r} before the colon{known}"))
+    return _load(name)
 
 
-def parse(label: str) -> FamilyLabel:
-    """The value of a label that names an installed family."""
-    name, _, text = label.partition(":")
-    return FamilyLabel(name, load_family(name).parse(text))
+def parse(text: str) -> Label:
+    """The label that a text names, by the parser of its family; ``str`` of it is the canonical text.
+
+    Raises ``LabelError``, whose message points at the character at fault.
+    """
+    if not isinstance(text, str):
+        raise LabelError(f"a label is text such as 'G-cg-q-12o', got {type(text).__name__}")
+    return family_of(text).parse(text)
+
+
+def factors(label: Label) -> Mapping[str, str]:
+    """What the label is, factor by factor; a factor without a meaning for it is left out."""
+    return family_of(label).factors(label)
+
+
+def diff(a: Label, b: Label) -> tuple[str, ...]:
+    """The factors that both labels have and in which they differ; of two families, the family and all their factors."""
+    mine, theirs = factors(a), factors(b)
+    if family_of(a) is not family_of(b):
+        return ("family", *dict.fromkeys((*mine, *theirs)))
+    return tuple(name for name in mine if name in theirs and mine[name] != theirs[name])
+
+
+def neighbours(label: Label) -> Sequence[Label]:
+    """Every label that differs from this one in exactly one factor."""
+    return family_of(label).neighbours(label)
+
+
+def explain(label: Label) -> Sequence[Explanation]:
+    """A row a letter, then what follows from the letters that are absent."""
+    return family_of(label).explain(label)
+
+
+def levels(label: Label) -> Mapping[str, str]:
+    """What a contrast calls each factor of the label: its family's ``levels``, or else its ``factors``."""
+    family = family_of(label)
+    return getattr(family, "levels", family.factors)(label)
+
+
+def family_identity(family: Family) -> str:
+    """What a job says of the family that computes it: an edited operator has another identity.
+
+    The version of a built-in one; of an installed one the version, that of its distribution, and a hash of its package's
+    files.
+    """
+    return family.version if family.name in BUILT_IN else f"{family.version}+{_source(family.name)}"
+
+
+@functools.cache
+def _load(name: str) -> Family:
+    place = BUILT_IN[name] if name in BUILT_IN else _installed()[name].value
+    module, _, attribute = place.partition(":")
+    try:
+        family = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise LabelError(f"family {name!r} ({place}) cannot be loaded: {error}") from error
+    if family.name != name:
+        raise LabelError(f"family {name!r} ({place}) calls itself {family.name!r}; both names have to be the same")
+    return family
 
 
 @functools.cache
@@ -64,10 +114,19 @@ def _installed() -> dict[str, EntryPoint]:
 
 
 @functools.cache
-def load_family(name: str) -> Any:
-    """What the family's entry point provides; a ``LabelError`` when it cannot be imported."""
+def _source(name: str) -> str:
+    """Version of the distribution and sha256 of the package that an installed family is from."""
     point = _installed()[name]
-    try:
-        return point.load()
-    except (ImportError, AttributeError) as error:
-        raise LabelError(f"family {name!r} ({point.value}) cannot be loaded: {error}") from error
+    parts = point.value.partition(":")[0].split(".")
+    modules = (importlib.util.find_spec(".".join(parts[: i + 1])) for i in range(len(parts)))
+    spec = next(spec for spec in modules if spec.origin)  # a namespace package has no file
+    origin = Path(spec.origin)
+    package = origin.parent if spec.submodule_search_locations else origin
+    files = [path for path in package.rglob("*") if path.is_file()] if package != origin else [origin]
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        relative = path.relative_to(origin.parent)
+        if not any(part == "__pycache__" or part.startswith(".") for part in relative.parts):
+            content = path.read_bytes()
+            digest.update(f"{relative.as_posix()}\0{len(content)}\0".encode() + content)
+    return f"{point.dist.version if point.dist else 'unknown'}+{digest.hexdigest()}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +11,7 @@ from madbench import config
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, point_at, show
-from madbench.labels.grammar import Variant, parse
-from madbench.labels.meaning import neighbourhood
+from madbench.labels.registry import neighbours, parse
 
 MOST_LABELS = 10_000
 MOST_NESTING = 20
@@ -72,9 +71,7 @@ def _resolve(text: str, folder: Path, files: tuple[Path, ...]) -> list[str]:
     if not text.startswith("~"):
         return [str(parse(text))]
     centre = parse(text[1:])
-    if not isinstance(centre, Variant):
-        raise LabelError(f"'~' needs a label of the S/R/G grammar, got '{_shorten(str(centre))}'")
-    return [str(variant) for variant in (centre, *neighbourhood(centre))]
+    return [str(label) for label in (centre, *neighbours(centre))]
 
 
 def _find(name: str, folder: Path) -> Path:
@@ -111,45 +108,29 @@ def _expand_braces(spec: str) -> list[str]:
     """The texts a brace pattern stands for, leftmost braces slowest; a pattern without braces stands for itself."""
     if not ("{" in spec or "}" in spec):
         return [spec]
-    # A sequence is a list of parts; a part is a text or a list of alternatives, each a sequence.
-    sequence: list = []
-    enclosing: list[tuple[list, list, int]] = []
-    for position, character in enumerate(spec):
-        if character == "{":
+    texts = [""]  # of the alternative being read
+    enclosing: list[tuple[list[str], list[str], int]] = []  # texts before a brace, finished alternatives, its position
+    for token in re.finditer("[{},]|[^{},]+", spec):
+        if token[0] == "{":
             if len(enclosing) == MOST_NESTING:
-                raise LabelError(point_at(spec, position, f"braces nest more than {MOST_NESTING} deep", "set"))
-            alternatives: list = []
-            enclosing.append((sequence, alternatives, position))
-            sequence = []
-        elif character == "}":
+                raise LabelError(point_at(spec, token.start(), f"braces nest more than {MOST_NESTING} deep", "set"))
+            enclosing.append((texts, [], token.start()))
+            texts = [""]
+        elif token[0] == "}":
             if not enclosing:
-                raise LabelError(point_at(spec, position, "no '{' before this '}'", "set"))
-            outer, alternatives, _ = enclosing.pop()
-            outer.append([*alternatives, sequence])
-            sequence = outer
-        elif character == "," and enclosing:
-            enclosing[-1][1].append(sequence)
-            sequence = []
+                raise LabelError(point_at(spec, token.start(), "no '{' before this '}'", "set"))
+            before, alternatives, _ = enclosing.pop()
+            alternatives += texts
+            if len(before) * len(alternatives) > MOST_LABELS:
+                raise LabelError(f"'{_shorten(spec)}' stands for more than {MOST_LABELS:,} labels; ask for fewer")
+            texts = [text + ending for text in before for ending in alternatives]
+        elif token[0] == "," and enclosing:
+            enclosing[-1][1].extend(texts)
+            texts = [""]
         else:
-            sequence.append(character)
+            texts = [text + token[0] for text in texts]
     if enclosing:
         raise LabelError(point_at(spec, enclosing[-1][2], "no '}' closes this '{'", "set"))
-    count = _count(sequence)
-    if count > MOST_LABELS:
-        shown = f"{count:,}" if count < 10**15 else "over 10^15"
-        raise LabelError(f"'{_shorten(spec)}' stands for {shown} labels; at most {MOST_LABELS:,} are allowed")
-    return _texts(sequence)
-
-
-def _count(sequence: list) -> int:
-    return math.prod(sum(map(_count, part)) for part in sequence if isinstance(part, list))
-
-
-def _texts(sequence: list) -> list[str]:
-    texts = [""]
-    for part in sequence:
-        endings = [part] if isinstance(part, str) else [text for choice in part for text in _texts(choice)]
-        texts = [text + ending for text in texts for ending in endings]
     return texts
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from madbench.errors import LabelError
 from madbench.labels import all_labels, parse
-from madbench.labels.nearest import nearest
+from madbench.labels.diagnosis import nearest, point_at
 
 ORDER = "the order is base, pcg, q or v, 12o, !"
 MESSAGES = {
@@ -27,8 +27,10 @@ MESSAGES = {
     "SR-c": (8, "'R' is a second base beside 'S'; expected '-' or the end after 'S'; did you mean 'S-c'?"),
     "S-q-v": (
         11,
-        "'q' and 'v' exclude each other: either QK or VO is compressed; expected '1' or '2' after '-';"
-        " did you mean 'S-q'?",
+        (
+            "'q' and 'v' exclude each other: either QK or VO is compressed; expected '1' or '2' after '-';"
+            " did you mean 'S-q'?"
+        ),
     ),
     # Wrong case.
     "s": (7, "wrong case, write 'S'; did you mean 'S'?"),
@@ -47,13 +49,17 @@ MESSAGES = {
     # Look-alikes.
     "G-\u0441g-q": (
         9,
-        "'\u0441' is CYRILLIC SMALL LETTER ES (U+0441), not the ASCII 'c';"
-        " expected 'p', 'c', 'g', 'q', 'v', '1' or '2' after '-'; did you mean 'G-cg-q'?",
+        (
+            "'\u0441' is CYRILLIC SMALL LETTER ES (U+0441), not the ASCII 'c';"
+            " expected 'p', 'c', 'g', 'q', 'v', '1' or '2' after '-'; did you mean 'G-cg-q'?"
+        ),
     ),
     "\uff27-q": (
         7,
-        "'\uff27' is FULLWIDTH LATIN CAPITAL LETTER G (U+FF27), not the ASCII 'G';"
-        " expected 'S', 'R' or 'G' at the start; did you mean 'G-q'?",
+        (
+            "'\uff27' is FULLWIDTH LATIN CAPITAL LETTER G (U+FF27), not the ASCII 'G';"
+            " expected 'S', 'R' or 'G' at the start; did you mean 'G-q'?"
+        ),
     ),
     "S\u2013c": (
         8,
@@ -62,14 +68,15 @@ MESSAGES = {
     # Lay-out without mixing.
     "R-cg-q-o": (
         14,
-        "'o' lays out sequence mixing, and there is none before it; write '1o', '2o' or '12o';"
-        " did you mean 'R-cg-q-12o'?",
+        "'o' (lag layout) needs '1' or '2' before it; did you mean 'R-cg-q-12o'?",
     ),
     # Budget.
     "G-cg-q-12o!": (
         17,
-        "'!' lifts the budget and 'q' pays to keep it, which is a contradiction;"
-        " did you mean 'G-cg-q-12o' or 'G-cg-12o!'?",
+        (
+            "'!' lifts the budget and 'q' pays to keep it, which is a contradiction;"
+            " did you mean 'G-cg-q-12o' or 'G-cg-12o!'?"
+        ),
     ),
     "S-c-v!": (
         12,
@@ -77,13 +84,17 @@ MESSAGES = {
     ),
     "G-c-12o": (
         11,
-        "'12' adds parameters and nothing pays for them; add q to compress QK ('G-c-q-12o'),"
-        " v to compress VO ('G-c-v-12o') or ! to lift the budget ('G-c-12o!')",
+        (
+            "'12' adds parameters and nothing pays for them; add q to compress QK ('G-c-q-12o'),"
+            " v to compress VO ('G-c-v-12o') or ! to lift the budget ('G-c-12o!')"
+        ),
     ),
     "S-pg": (
         10,
-        "'g' adds parameters and nothing pays for them; add q to compress QK ('S-pg-q'),"
-        " v to compress VO ('S-pg-v') or ! to lift the budget ('S-pg!')",
+        (
+            "'g' adds parameters and nothing pays for them; add q to compress QK ('S-pg-q'),"
+            " v to compress VO ('S-pg-v') or ! to lift the budget ('S-pg!')"
+        ),
     ),
     "R-c!": (
         10,
@@ -113,14 +124,10 @@ def test_escaped_characters_before_the_fault_move_the_caret():
 
 
 def test_wide_characters_before_the_fault_take_two_columns():
-    from madbench.labels.diagnosis import point_at
-
     assert point_at("\u6f22\tx", 2, "here") == "label '\u6f22\\tx'\n           ^ here"
 
 
 def test_a_long_text_is_shown_around_its_fault():
-    from madbench.labels.diagnosis import point_at
-
     shown, caret = point_at("a" * 200 + "X" + "b" * 200, 200, "here").split("\n")
     assert shown[caret.index("^")] == "X" and len(shown) < 80
 
@@ -143,7 +150,7 @@ def levenshtein(a: str, b: str) -> int:
     return row[-1]
 
 
-def test_no_label_is_nearer_than_the_one_suggested():
+def test_no_label_is_an_edit_nearer_than_the_one_suggested_and_none_at_all_where_one_edit_suffices():
     draw = random.Random(1)
     checked = 0
     for _ in range(150):
@@ -156,7 +163,7 @@ def test_no_label_is_nearer_than_the_one_suggested():
         if not suggestion or text in all_labels() or suggestion == _reordered(text):
             continue
         least = min(levenshtein(text, label) for label in all_labels())
-        assert levenshtein(text, suggestion) == least, (text, suggestion)
+        assert levenshtein(text, suggestion) <= least + (least > 1), (text, suggestion)
         checked += 1
     assert checked > 50
 

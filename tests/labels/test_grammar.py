@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from madbench import labels
 from madbench.errors import LabelError
 from madbench.labels import Variant, all_labels, parse
 
@@ -39,13 +38,12 @@ def test_there_are_504_labels_and_they_are_those_of_the_grammar():
 def test_every_label_survives_parsing_and_writing():
     for label in VALID:
         assert str(parse(label)) == label
-        assert labels.format(parse(label)) == label
         assert parse(str(parse(label))) == parse(label)
 
 
 def test_fields_are_those_the_letters_name():
     everything = parse("G-pcg-q-12o")
-    assert everything == Variant("G", rope=True, conv=True, gates=True, rank="q", mix1=True, mix2=True, lag=True)
+    assert everything == Variant("G", rope=True, conv=True, gates=True, rank="q", mix1=True, mix2=True, layout="lag")
     assert parse("R-2!") == Variant("R", mix2=True, over=True)
     assert parse("S-c-v") == Variant("S", conv=True, rank="v")
 
@@ -71,15 +69,16 @@ def test_aliases_are_read_in_any_case_and_written_as_labels(alias, label):
 @pytest.mark.parametrize(
     "fields",
     [
-        dict(base="X"),
-        dict(base="s"),
-        dict(base=None),
-        dict(base="S", rank="x"),
-        dict(base="S", rope=1),
-        dict(base="S", lag=True, over=True),
-        dict(base="S", gates=True),
-        dict(base="S", over=True),
-        dict(base="S", gates=True, rank="q", over=True),
+        {"base": "X"},
+        {"base": "s"},
+        {"base": None},
+        {"base": "S", "rank": "x"},
+        {"base": "S", "rope": 1},
+        {"base": "S", "mix1": True, "rank": "q", "layout": "o"},
+        {"base": "S", "layout": "lag", "over": True},
+        {"base": "S", "gates": True},
+        {"base": "S", "over": True},
+        {"base": "S", "gates": True, "rank": "q", "over": True},
     ],
 )
 def test_a_variant_outside_the_grammar_cannot_be_constructed(fields):
@@ -125,7 +124,7 @@ def test_a_hundred_thousand_random_texts_end_in_a_variant_or_a_label_error():
         try:
             assert str(parse(text)) == text and text in VALID
         except LabelError as error:
-            if i % 10 == 0:
+            if i % 50 == 0:
                 assert text not in VALID and str(error).count("\n") == 1
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.labels import FACTORS, all_variants, diff, explain, neighbourhood, parse
+from madbench.errors import LabelError
+from madbench.labels import FACTORS, all_variants, diff, explain, factors, family_of, levels, neighbours, parse
 
 
 @pytest.mark.parametrize(
@@ -35,14 +36,14 @@ def test_only_a_variant_itself_differs_in_nothing():
 def test_neighbourhood_is_what_differs_in_one_factor_and_is_symmetric():
     variants = all_variants()
     for a in variants[::9]:
-        near = neighbourhood(a)
+        near = neighbours(a)
         assert len(set(near)) == len(near)
         assert set(near) == {b for b in variants if len(diff(a, b)) == 1}
-        assert all(a in neighbourhood(b) for b in near[:3])
+        assert all(a in neighbours(b) for b in near[:3])
 
 
 def test_neighbourhood_of_hyperglu_by_hand():
-    assert " ".join(map(str, neighbourhood(parse("HyperGLU")))) == (
+    assert " ".join(map(str, neighbours(parse("HyperGLU")))) == (
         "S-cg-q-12o R-cg-q-12o G-pcg-q-12o G-g-q-12o G-c-q-12o G-cg-v-12o G-cg-q-2o G-cg-q-1o G-cg-q-12 G-cg-12o!"
     )
 
@@ -71,5 +72,50 @@ def test_explain_claims_relative_positions_for_rope_only_where_no_gate_follows_i
 
 
 def test_explain_says_when_mixing_lacks_the_lag_layout():
-    assert "forward layout" in [row.name for row in explain(parse("R-12!"))]
-    assert "forward layout" not in [row.name for row in explain(parse("R-12o!"))]
+    assert "position layout" in [row.name for row in explain(parse("R-12!"))]
+    assert "position layout" not in [row.name for row in explain(parse("R-12o!"))]
+
+
+def test_a_factor_that_means_nothing_for_a_label_is_left_out():
+    assert dict(factors(parse("S-c"))) == {
+        "base": "S", "rope": "", "conv": "c", "gates": "", "rank": "", "mix1": "", "mix2": "", "budget": "matched",
+    }  # fmt: skip
+    assert set(FACTORS) - set(factors(parse("G-cg-12o!"))) == {"rank"}
+
+
+def test_levels_name_mixing_with_its_layout_and_the_budget_by_what_pays():
+    found = levels(parse("R-cg-q-2o"))
+    assert (found["mix1"], found["mix2"], found["layout"], found["budget"]) == ("", "2o", "o", "q")
+    assert levels(parse("R-1!"))["budget"] == "!" and levels(parse("R-1!"))["layout"] == ""
+
+
+@pytest.mark.parametrize(
+    ("label", "changes", "other"),
+    [
+        ("G-cg-q-12o", {"base": "R"}, "R-cg-q-12o"),
+        ("G-cg-q-12o", {"conv": "", "rope": "p"}, "G-pg-q-12o"),
+        ("G-cg-q-12o", {"budget": "over"}, "G-cg-12o!"),
+        ("G-cg-12o!", {"budget": "matched", "rank": "v"}, "G-cg-v-12o"),
+        ("G-cg-q-12o", {"layout": "position"}, "G-cg-q-12"),
+        ("G-cg-q-1o", {"mix1": ""}, "G-cg-q"),
+    ],
+)
+def test_replace_changes_factors(label, changes, other):
+    assert str(family_of(label).replace(parse(label), **changes)) == other
+
+
+@pytest.mark.parametrize(
+    "changes", [{"budget": "matched"}, {"bse": "R"}, {"base": "X"}, {"rank": "q"}, {"layout": "o"}]
+)
+def test_a_replacement_without_a_label_is_an_error(changes):
+    with pytest.raises(LabelError):
+        family_of("S").replace(parse("G-cg-12o!"), **changes)
+
+
+def test_every_neighbour_is_a_replacement_of_its_factor():
+    for variant in all_variants()[::9]:
+        for other in neighbours(variant):
+            (name,) = diff(variant, other)
+            changes = {name: factors(other)[name]}
+            changes |= {key: value for key, value in factors(other).items() if key not in factors(variant)}
+            assert family_of("S").replace(variant, **changes) == other

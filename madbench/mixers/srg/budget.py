@@ -1,9 +1,9 @@
 """The budget solver: the ranks at which a mixer costs what softmax attention of the same width costs.
 
 Softmax attention of width d has 4 d^2 parameters. A label without ``!`` claims to have no more, apart from the conv
-taps, which are counted on both sides. ``strict`` counting enforces that on every parameter. ``published`` counting
-takes the HyperMLP paper's ranks (Section 2.6, Appendix F.2.2, eq. 57) and enforces nothing. Ranks are summed over
-heads; ``madbench.mixers.srg.allocation`` has the symbols and the count.
+taps, which are counted on both sides. The ``strict`` budget enforces that on every parameter. The ``paper`` budget takes
+the HyperMLP paper's ranks (Section 2.6, Appendix F.2.2, eq. 57) and enforces nothing. Ranks are summed over heads;
+``madbench.mixers.srg.allocation`` has the symbols and the count.
 """
 
 from __future__ import annotations
@@ -11,31 +11,21 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import get_args
+from dataclasses import dataclass, replace
 
-from madbench.errors import BudgetError, did_you_mean
-from madbench.labels.grammar import Variant
-from madbench.mixers.srg.allocation import CONV_TAPS, Allocation, Counting, Ranks, budget
-
-__all__ = ["Allocation", "Counting", "Ranks", "solve"]
+from madbench.errors import BudgetError
+from madbench.labels import Variant
+from madbench.mixers.family import Size
+from madbench.mixers.srg.allocation import Allocation
 
 WIDE_MODEL = 256
 WIDE_VO_STEP = 8  # from WIDE_MODEL up, a d_vo off this grid halves the speed of a GPU matrix product
 
 
-def solve(
-    variant: Variant,
-    d_model: int,
-    n_head: int = 2,
-    max_len: int = 1024,
-    counting: Counting = "strict",
-    mix_rank: int = 16,
-    rank_multiple: int = 1,
-) -> Allocation:
+def solve(variant: Variant, size: Size, mix_rank: int = 16, rank_multiple: int = 1) -> Allocation:
     """The ranks of ``variant`` at this size.
 
-    Strict counting, ``q`` (``v`` exchanges the sides): starts at r_qk = d/4, r_vo = d, r = ``mix_rank``. Over budget,
+    Strict budget, ``q`` (``v`` exchanges the sides): starts at r_qk = d/4, r_vo = d, r = ``mix_rank``. Over budget,
     it pays in this order, each only as far as needed: r_qk down to d/8, r down to 1, r_vo down to d/2, r_qk below
     d/8. What is then left goes to r_vo. A label without ``q``, ``v`` and ``!`` starts at r_qk = r_vo = d; with ``!``
     it stays there.
@@ -43,25 +33,21 @@ def solve(
     Admissible are ranks whose width per head is a multiple of 1 (d_qk of 2 with p, d_vo of 8 from d_model 256 up) and
     of ``rank_multiple``; the uncompressed rank d also is, whenever it divides among the heads.
 
-    Published counting: r = ``mix_rank``; the compressed rank is d/4, or d/8 when the mixer with d/4, tables included,
+    Paper's budget: r = ``mix_rank``; the compressed rank is d/4, or d/8 when the mixer with d/4, tables included,
     exceeds the budget; the other rank is d.
 
-    Raises ``BudgetError`` for arguments no mixer can have, and under strict counting when the smallest mixer the
-    label allows exceeds the budget: the message says what would make it fit.
+    Raises ``BudgetError`` for a size no mixer can have, and under the strict budget when the smallest mixer the
+    label allows exceeds it: the message says what would make it fit.
     """
-    size = _Size(variant, d_model, n_head, max_len, mix_rank, rank_multiple)
-    size.check()
-    if counting not in get_args(Counting):
-        raise BudgetError(f"counting {counting!r} is unknown{did_you_mean(str(counting), get_args(Counting))}")
-    if variant.over or (counting == "published" and not variant.rank):
-        ranks = size.uncompressed()
-    elif counting == "published":
-        ranks = size.published()
+    solver = _Solver(variant, size, mix_rank, rank_multiple)
+    solver.check()
+    if variant.over or (size.budget == "paper" and not variant.rank):
+        ranks = solver.start(1)
+    elif size.budget == "paper":
+        ranks = solver.start(4) if solver.room(*solver.start(4)) >= 0 else solver.start(8)
     else:
-        ranks = size.matched()
-    if ranks is None:
-        raise BudgetError(_why_infeasible(size))
-    return size.allocate(ranks, counting)
+        ranks = solver.matched()
+    return solver.allocate(*ranks)
 
 
 @dataclass(frozen=True)
@@ -87,44 +73,38 @@ class _Side:
 
 
 @dataclass(frozen=True)
-class _Size:
-    """A variant at a size: its admissible ranks, and its count as an affine function of them."""
+class _Solver:
+    """A variant at a size, and its admissible ranks: (pay, keep, mix) for the side that pays, the other one, and r."""
 
     variant: Variant
-    d: int
-    n_head: int
-    max_len: int
+    size: Size
     mix_rank: int
     rank_multiple: int
 
+    @property
+    def d(self) -> int:
+        return self.size.d_model
+
+    def at(self, **changes: int) -> _Solver:
+        return replace(self, size=replace(self.size, **changes))
+
     def check(self) -> None:
-        """Raises ``BudgetError`` for arguments that no mixer can have."""
-        names = dict(d_model=self.d, n_head=self.n_head, max_len=self.max_len)
-        names |= dict(mix_rank=self.mix_rank, rank_multiple=self.rank_multiple)
-        for name, value in names.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise BudgetError(f"{self.variant}: {name} must be a whole number of at least 1, got {value!r}")
+        """Raises ``BudgetError`` for a size that no mixer of this label can have."""
         if self.rank_multiple > self.d:
             raise BudgetError(f"{self.variant}: rank_multiple {self.rank_multiple} exceeds d_model {self.d}")
         if not self.has_room_for_heads():
-            heads = self.variant.query_heads(1)
-            enough = -(-self.d // (heads * self.n_head * self.qk_step)) * heads * self.n_head * self.qk_step
-            fewer = (n for n in range(min(self.n_head, self.d), 0, -1) if self.at(n_head=n).has_room_for_heads())
+            n_head = self.size.n_head
+            unit = self.variant.query_heads(n_head) * self.qk_step
+            fewer = (n for n in range(min(n_head, self.d), 0, -1) if self.at(n_head=n).has_room_for_heads())
             fitting = next(fewer, None)
             raise BudgetError(
-                f"{self.variant}: d_model {self.d} is too narrow for {self.n_head} heads: the narrowest take"
+                f"{self.variant}: d_model {self.d} is too narrow for {n_head} heads: the narrowest take"
                 f" r_qk {self.qk.smallest} and r_vo {self.vo.smallest}, and neither may exceed d_model;"
-                f" use {f'n_head {fitting} or ' if fitting else ''}d_model {enough}"
+                f" use {f'n_head {fitting} or ' if fitting else ''}d_model {-(-self.d // unit) * unit}"
             )
 
     def has_room_for_heads(self) -> bool:
         return max(self.qk.smallest, self.vo.smallest) <= self.d
-
-    def at(self, **changes: int) -> _Size:
-        return _Size(**{**vars(self), **changes})
-
-    def allocate(self, ranks: Ranks, counting: Counting) -> Allocation:
-        return Allocation(self.variant, self.d, self.n_head, self.max_len, counting, ranks)
 
     @property
     def qk_step(self) -> int:
@@ -132,115 +112,87 @@ class _Size:
 
     @property
     def qk(self) -> _Side:
-        heads = self.variant.query_heads(self.n_head)
+        heads = self.variant.query_heads(self.size.n_head)
         whole = self.d if self.d % (heads * self.qk_step) == 0 else 0
         return _Side(heads * math.lcm(self.qk_step, self.rank_multiple), whole)
 
     @property
     def vo(self) -> _Side:
         step = WIDE_VO_STEP if self.d >= WIDE_MODEL else 1
-        whole = self.d if self.d % self.n_head == 0 else 0
-        return _Side(self.n_head * math.lcm(step, self.rank_multiple), whole)
+        whole = self.d if self.d % self.size.n_head == 0 else 0
+        return _Side(self.size.n_head * math.lcm(step, self.rank_multiple), whole)
 
     @property
     def sides(self) -> tuple[_Side, _Side]:
-        """The side that pays and the side that is kept and grows."""
+        """The side that pays and the side that keeps its rank and grows."""
         return (self.vo, self.qk) if self.variant.rank == "v" else (self.qk, self.vo)
 
-    @property
-    def mixing_heads(self) -> int:
-        return self.variant.query_heads(self.n_head) * self.variant.mix1 + self.n_head * self.variant.mix2
-
-    @property
-    def cost_of_rank(self) -> int:
-        """Parameters of one more unit of r_qk, and of r_vo."""
-        return 2 * self.d + (self.d + 1) * self.variant.gates
-
-    @property
-    def cost_of_mix(self) -> int:
-        """Parameters of one more unit of r."""
-        return self.mixing_heads * (self.d + 1 + 2 * self.max_len)
+    def allocate(self, pay: int, keep: int, mix: int) -> Allocation:
+        qk, vo = (keep, pay) if self.variant.rank == "v" else (pay, keep)
+        return Allocation(self.variant, self.size, {"qk": qk, "vo": vo, "mix": mix})
 
     def room(self, pay: int, keep: int, mix: int) -> int:
-        """Parameters left in the budget; negative when it is exceeded."""
-        fixed = 2 * CONV_TAPS * self.d * self.variant.conv + self.mixing_heads * self.max_len
-        used = fixed + self.cost_of_rank * (pay + keep) + self.cost_of_mix * mix
-        return budget(self.variant, self.d) - used
-
-    def ranks(self, pay: int, keep: int, mix: int) -> Ranks:
-        return Ranks(keep, pay, mix) if self.variant.rank == "v" else Ranks(pay, keep, mix)
+        """Parameters left in the budget; negative when it is exceeded. Affine in each rank."""
+        return self.allocate(pay, keep, mix).slack
 
     def start(self, divisor: int) -> tuple[int, int, int]:
         """The paying side at d / ``divisor``, the other at d, r at ``mix_rank``."""
-        paying, kept = self.sides
+        paying, keeping = self.sides
         pay = max(paying.floor(self.d // divisor), paying.smallest)
-        return pay, kept.floor(self.d), self.mix_rank * self.variant.has_mixing
-
-    def uncompressed(self) -> Ranks:
-        return self.ranks(*self.start(1))
-
-    def published(self) -> Ranks:
-        quarter = self.start(4)
-        return self.ranks(*(quarter if self.room(*quarter) >= 0 else self.start(8)))
+        return pay, keeping.floor(self.d), self.mix_rank * self.variant.has_mixing
 
     def smallest(self) -> tuple[int, int, int]:
         """The smallest mixer the order of payment reaches."""
-        paying, kept = self.sides
-        return paying.smallest, kept.ceil(-(-self.d // 2)), 1 * self.variant.has_mixing
+        paying, keeping = self.sides
+        return paying.smallest, keeping.ceil(-(-self.d // 2)), 1 * self.variant.has_mixing
 
     def fits(self) -> bool:
         return self.has_room_for_heads() and self.room(*self.smallest()) >= 0
 
-    def matched(self) -> Ranks | None:
-        """Ranks within the budget, or None when there are none."""
-        paying, kept = self.sides
+    def matched(self) -> tuple[int, int, int]:
+        """Ranks within the budget."""
+        paying, keeping = self.sides
         pay, keep, mix = self.start(4 if self.variant.rank else 1)
         least_pay, least_keep, least_mix = self.smallest()
+        none = self.room(0, 0, 0)
+        cost = none - self.room(1, 0, 0)  # of one more unit of either side's rank
 
-        pay = self.shrink(paying, pay, paying.ceil(-(-self.d // 8)), self.room(pay, keep, mix))
+        def shrink(side: _Side, rank: int, least: int) -> int:
+            """The largest admissible rank that meets the budget, but none below ``least``."""
+            room = self.room(pay, keep, mix)
+            return rank if room >= 0 else min(rank, max(side.floor(rank + room // cost), least))
+
+        pay = shrink(paying, pay, paying.ceil(-(-self.d // 8)))
         if self.room(pay, keep, mix) < 0 and mix:
-            mix = max(mix + self.room(pay, keep, mix) // self.cost_of_mix, least_mix)
-        keep = self.shrink(kept, keep, least_keep, self.room(pay, keep, mix))
-        pay = self.shrink(paying, pay, least_pay, self.room(pay, keep, mix))
+            mix = max(mix + self.room(pay, keep, mix) // (none - self.room(0, 0, 1)), least_mix)
+        keep = shrink(keeping, keep, least_keep)
+        pay = shrink(paying, pay, least_pay)
         if self.room(pay, keep, mix) < 0:
-            return None
-        keep = kept.floor(keep + self.room(pay, keep, mix) // self.cost_of_rank)
-        return self.ranks(pay, keep, mix)
+            raise BudgetError(self.why_infeasible())
+        return pay, keeping.floor(keep + self.room(pay, keep, mix) // cost), mix
 
-    def shrink(self, side: _Side, rank: int, least: int, room: int) -> int:
-        """The largest admissible rank that removes a negative ``room``, but none below ``least``."""
-        if room >= 0:
-            return rank
-        return min(rank, max(side.floor(rank + room // self.cost_of_rank), least))
+    def why_infeasible(self) -> str:
+        smallest = self.allocate(*self.smallest())
+        term = max(smallest.terms, key=smallest.terms.__getitem__)
+        ranks = f"r_qk {smallest.r_qk}, r_vo {smallest.r_vo}" + f", r {smallest.r}" * self.variant.has_mixing
+        ways = [f"d_model {next(d for d in self.widths_worth_trying() if self.at(d_model=d).fits())}"]
+        a_position = self.cost_of_a_position()
+        longest = (self.room(*self.smallest()) // a_position + self.size.max_len) if a_position else 0
+        if longest > 0:
+            ways.insert(0, f"max_len {longest} or less")
+        ways.append("the paper's budget (--budget paper), which is reported and not enforced")
+        size = f"d_model {self.d}, n_head {self.size.n_head}, max_len {self.size.max_len}"
+        return (
+            f"{self.variant} does not fit its budget at {size}: the smallest it can be ({ranks}) is"
+            f" {smallest.total:,} parameters of {smallest.target:,} allowed, most of them in {term}"
+            f" ({smallest.terms[term]:,}); what would fit: {'; '.join(ways)}"
+        )
 
+    def cost_of_a_position(self) -> int:
+        """Parameters that each position of the maximum length adds to the smallest mixer."""
+        ranks = self.smallest()
+        return self.room(*ranks) - self.at(max_len=self.size.max_len + 1).room(*ranks)
 
-def _why_infeasible(size: _Size) -> str:
-    smallest = size.allocate(size.ranks(*size.smallest()), "strict")
-    term = max(smallest.terms, key=smallest.terms.__getitem__)
-    ranks = f"r_qk {smallest.ranks.qk}, r_vo {smallest.ranks.vo}"
-    if size.variant.has_mixing:
-        ranks += f", r {smallest.ranks.mix}"
-    ways = [f"d_model {next(d for d in _widths_worth_trying(size) if size.at(d=d).fits())}"]
-    longest = _longest(size)
-    if longest:
-        ways.insert(0, f"max_len {longest} or less")
-    ways.append("published counting (--budget published), which reports the budget without enforcing it")
-    return (
-        f"{size.variant} does not fit its budget at d_model {size.d}, n_head {size.n_head}, max_len {size.max_len}:"
-        f" the smallest it can be ({ranks}) is {smallest.total:,} parameters of {smallest.target:,} allowed,"
-        f" most of them in {term} ({smallest.terms[term]:,}); what would fit: {'; '.join(ways)}"
-    )
-
-
-def _longest(size: _Size) -> int:
-    """The largest max_len at which the smallest mixer fits, or 0: each position costs 3 parameters a mixing head."""
-    if not size.mixing_heads:
-        return 0
-    without_tables = size.at(max_len=0).room(*size.smallest())
-    return max(without_tables // (3 * size.mixing_heads), 0)
-
-
-def _widths_worth_trying(size: _Size) -> Iterator[int]:
-    """Every d_model, upwards, from where the tables and the kept side at d/2 (at least d^2) alone fit into 4 d^2."""
-    tables = 3 * size.mixing_heads * size.max_len
-    return itertools.count(max(math.isqrt(tables // 3), 1))
+    def widths_worth_trying(self) -> Iterator[int]:
+        """Every d_model, upwards, from where the tables and the side that keeps d/2 (at least d^2) fit into 4 d^2."""
+        return itertools.count(max(math.isqrt(self.cost_of_a_position() * self.size.max_len // 3), 1))

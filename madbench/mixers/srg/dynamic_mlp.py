@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.srg.activations import activate
-from madbench.mixers.srg.budget import Allocation
+from madbench.mixers.srg.allocation import Allocation
 from madbench.mixers.srg.layout import lag_readout, lag_scores, newest_first
 from madbench.mixers.srg.mixing import SequenceMixing
 from madbench.mixers.srg.reference import reference
@@ -68,7 +68,7 @@ class DynamicMLP(nn.Module):
 
     Args:
         allocation: label, width, heads, maximum length and ranks, from :func:`madbench.mixers.srg.budget.solve`.
-        rope: ``rotation`` or ``published`` (see :mod:`madbench.mixers.srg.rope`).
+        rope: ``rotation`` or ``mispaired`` (see :mod:`madbench.mixers.srg.rope`).
         path: ``auto``, or one of ``reference`` (float64 loops), ``dense`` (all rows at once), ``chunked`` (blocks of
             ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of B H T T) and ``sdpa``
             (torch's scaled dot product attention; S without mixing only). All compute the same function.
@@ -83,24 +83,24 @@ class DynamicMLP(nn.Module):
             raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")
         if rope not in STYLES:
             raise TrainingError(f"rope {rope!r} is not known{did_you_mean(rope, STYLES)}")
-        variant, ranks, d_model = allocation.variant, allocation.ranks, allocation.d_model
-        self.allocation, self.variant, self.n_head = allocation, variant, allocation.n_head
+        variant, d_model, n_head = allocation.label, allocation.size.d_model, allocation.size.n_head
+        self.allocation, self.variant, self.n_head = allocation, variant, n_head
         self.query_heads = allocation.query_heads
-        self.rope, self.chunk = rope, chunk
+        self.rope, self.chunk, self.by_lag = rope, chunk, variant.layout == "lag"
         self.uses_sdpa = variant.base == "S" and not variant.has_mixing
         if path == "sdpa" and not self.uses_sdpa:
             raise TrainingError(f"path 'sdpa' computes softmax attention without mixing, not {variant}; use 'auto'")
         self.path = path
 
-        self.q = nn.Linear(d_model, ranks.qk, bias=False)
-        self.k = nn.Linear(d_model, ranks.qk, bias=False)
-        self.v = nn.Linear(d_model, ranks.vo, bias=False)
-        self.o = nn.Linear(ranks.vo, d_model, bias=False)
+        self.q = nn.Linear(d_model, allocation.r_qk, bias=False)
+        self.k = nn.Linear(d_model, allocation.r_qk, bias=False)
+        self.v = nn.Linear(d_model, allocation.r_vo, bias=False)
+        self.o = nn.Linear(allocation.r_vo, d_model, bias=False)
         self.k_conv = ShortConv(d_model) if variant.conv else None
         self.v_conv = ShortConv(d_model) if variant.conv else None
-        self.qk_gate = nn.Linear(d_model, ranks.qk) if variant.gates else None
-        self.vo_gate = nn.Linear(d_model, ranks.vo) if variant.gates else None
-        tables = (allocation.max_len, ranks.mix)
+        self.qk_gate = nn.Linear(d_model, allocation.r_qk) if variant.gates else None
+        self.vo_gate = nn.Linear(d_model, allocation.r_vo) if variant.gates else None
+        tables = (allocation.size.max_len, allocation.r)
         self.mix1 = SequenceMixing(d_model, self.query_heads, *tables) if variant.mix1 else None
         self.mix2 = SequenceMixing(d_model, self.n_head, *tables) if variant.mix2 else None
         self.reset_parameters()
@@ -135,17 +135,17 @@ class DynamicMLP(nn.Module):
         Equals row ``cache.position`` of :meth:`forward`. With mixing, more than ``max_len`` tokens are an error.
         ``slide`` keeps a window of the newest ``max_len``: its output is the last row of :meth:`forward` on them
         alone (paper, Theorem 2.3), unless a conv reads inputs before the window, or scores depend on absolute positions
-        because a gate follows RoPE or ``rope`` is ``published``.
+        because a gate follows RoPE or ``rope`` is ``mispaired``.
         """
         if cache is None:
-            nothing = x.new_zeros(x.shape[0], 0, self.allocation.d_model)
+            nothing = x.new_zeros(x.shape[0], 0, self.allocation.size.d_model)
             empty = self._project(nothing, 0)
             cache = Cache(empty.k, empty.v, x.new_zeros(x.shape[0], KERNEL - 1, x.shape[1]), 0)
         row = x[:, None]
         new = self._project(row, cache.position, cache.inputs)
         k, v = torch.cat((cache.k, new.k), dim=2), torch.cat((cache.v, new.v), dim=2)
         if slide:
-            k, v = k[:, :, -self.allocation.max_len :], v[:, :, -self.allocation.max_len :]
+            k, v = k[:, :, -self.allocation.size.max_len :], v[:, :, -self.allocation.size.max_len :]
         self._check_length(k.shape[2])
         o = self._attend(self._ordered(replace(new, k=k, v=v)), k.shape[2] - 1)
         inputs = torch.cat((cache.inputs, row), dim=1)[:, 1:]
@@ -162,13 +162,13 @@ class DynamicMLP(nn.Module):
         return "dense" if is_small or length <= self.chunk else "chunked"
 
     def extra_repr(self) -> str:
-        ranks = self.allocation.ranks
-        return f"{self.variant}, r_qk={ranks.qk}, r_vo={ranks.vo}, r={ranks.mix}, path={self.path}"
+        ranks = ", ".join(f"{name} {rank}" for name, rank in self.allocation.ranks.items())
+        return f"{self.variant}, ranks {ranks}, path {self.path}"
 
     def _check_length(self, length: int) -> None:
-        if self.variant.has_mixing and length > self.allocation.max_len:
+        if self.variant.has_mixing and length > self.allocation.size.max_len:
             raise TrainingError(
-                f"{self.variant}: {length} tokens, but its mixing tables hold max_len = {self.allocation.max_len}; "
+                f"{self.variant}: {length} tokens, but its mixing tables hold max_len = {self.allocation.size.max_len}; "
                 "build it with a larger max_len"
             )
 
@@ -188,16 +188,16 @@ class DynamicMLP(nn.Module):
         return Projected(q, k, v, s1, s2)
 
     def _ordered(self, p: Projected) -> Projected:
-        return replace(p, k=newest_first(p.k), v=newest_first(p.v)) if self.variant.lag else p
+        return replace(p, k=newest_first(p.k), v=newest_first(p.v)) if self.by_lag else p
 
     def _attend(self, p: Projected, first_row: int) -> Tensor:
         """Rows ``first_row, ...`` against all the keys up to the last of them: (B, H, M, V)."""
         q = p.q * p.q.shape[-1] ** -0.5 if self.variant.base == "S" else p.q
-        z = lag_scores(q, p.k) if self.variant.lag else q @ p.k.transpose(-1, -2)
+        z = lag_scores(q, p.k) if self.by_lag else q @ p.k.transpose(-1, -2)
         h = self.mix1.right(z.tril(first_row), p.s1) if self.mix1 else z
         a, norm = activate(self.variant.base, h, first_row)
         w = self.mix2.right_transposed(a, p.s2).tril(first_row) if self.mix2 else a
-        o = lag_readout(w, p.v) if self.variant.lag else w @ p.v
+        o = lag_readout(w, p.v) if self.by_lag else w @ p.v
         return o if norm is None else (o / norm).to(o.dtype)
 
     def _attend_in_chunks(self, p: Projected) -> Tensor:
@@ -207,9 +207,9 @@ class DynamicMLP(nn.Module):
         for start in range(0, length, self.chunk):
             end = min(start + self.chunk, length)
             rows = [None if t is None else t[:, :, start:end] for t in (p.q, p.s1, p.s2)]
-            seen = slice(length - end, None) if self.variant.lag else slice(0, end)
+            seen = slice(length - end, None) if self.by_lag else slice(0, end)
             block = (rows[0], whole.k[:, :, seen], whole.v[:, :, seen], rows[1], rows[2])
-            how = dict(use_reentrant=False, preserve_rng_state=False)  # a block draws no random numbers
+            how = {"use_reentrant": False, "preserve_rng_state": False}  # a block draws no random numbers
             blocks.append(checkpoint(self._attend_block, start, *block, **how))
         return torch.cat(blocks, dim=2)
 

@@ -21,7 +21,7 @@ def reference(parameters: Mapping[str, Tensor], variant: Variant, n_head: int, x
     Args:
         parameters: the state dict of a ``DynamicMLP``, any floating dtype.
         x: (B, T, D).
-        rope: ``rotation`` or ``published``.
+        rope: ``rotation`` or ``mispaired``.
 
     Returns:
         (B, T, D) in float64.
@@ -45,7 +45,7 @@ def _sequence(w: dict[str, Tensor], variant: Variant, n_head: int, x: Tensor, ro
     rows = []
     for t in range(length):
         # row(l): the prefix in the order of its slots
-        order = list(range(t, -1, -1)) if variant.lag else list(range(t + 1))
+        order = list(range(t, -1, -1)) if variant.layout == "lag" else list(range(t + 1))
         hidden = []
         for head in range(query_heads):
             columns = slice(head * d_qk, (head + 1) * d_qk)

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 BASE = 10000.0
-STYLES = ("rotation", "published")
+STYLES = ("rotation", "mispaired")
 
 
 def rotate(x: Tensor, first_position: int, style: str = "rotation") -> Tensor:
     """x (..., T, K), K even; row t is at position ``first_position + t``.
 
     ``style="rotation"``: every pair turns by one angle, so scores depend on the offset of two positions only.
-    ``style="published"``: the angles are laid out for half-split pairs and applied to interleaved pairs
+    ``style="mispaired"``: the angles are laid out for half-split pairs and applied to interleaved pairs
     (2i, 2i + 1), as the paper's public code does; the two coordinates of a pair turn by different angles.
     """
     length, width = x.shape[-2:]

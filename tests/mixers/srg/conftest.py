@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from madbench.labels import parse
-from madbench.mixers.srg.budget import solve
+from madbench.mixers import solve
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
 
 @pytest.fixture(scope="session")
 def make_mixer():
-    """``make_mixer(label, ...)``: published counting, so that every label fits every size; weights from one seed."""
+    """``make_mixer(label, ...)``: the paper's budget, so that every label fits every size; weights from one seed."""
 
     def make(label, d_model=16, n_head=2, max_len=6, mix_rank=3, std=0.3, dtype=torch.float64, **how):
-        allocation = solve(parse(label), d_model, n_head, max_len, "published", mix_rank)
+        allocation = solve(label, d_model, n_head, max_len, "paper", mix_rank=mix_rank)
         mixer = DynamicMLP(allocation, **how)
         generator = torch.Generator().manual_seed(0)
         with torch.no_grad():

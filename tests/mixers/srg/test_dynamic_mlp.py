@@ -7,9 +7,9 @@ import functools
 import pytest
 import torch
 
-from madbench.errors import TrainingError
+from madbench.errors import ConfigError, TrainingError
 from madbench.labels import all_labels
-from madbench.mixers.build import build
+from madbench.mixers import build
 from madbench.mixers.srg.reference import reference
 
 DOZEN = (
@@ -95,8 +95,8 @@ def test_every_path_equals_the_reference_at_odd_lengths(
 
 
 @pytest.mark.parametrize("label", ["S-p", "R-pg!", "G-pcg-v-12o"])
-def test_published_rope_equals_the_reference(label, make_mixer, randn):
-    mixer = make_mixer(label, d_model=64, rope="published", chunk=2)
+def test_mispaired_rope_equals_the_reference(label, make_mixer, randn):
+    mixer = make_mixer(label, d_model=64, rope="mispaired", chunk=2)
     x, cotangent = randn(2, 5, 64), randn(2, 5, 64, seed=2)
     expected = run(mixer, "reference", x, cotangent)
     for path in fast_paths(mixer):
@@ -116,7 +116,7 @@ def test_rows_of_a_batch_do_not_meet(label, path, make_mixer, randn):
 @pytest.mark.parametrize("label", FULL)
 def test_bfloat16_autocast_trains(label, path, randn):
     torch.manual_seed(0)
-    mixer = build(label, 32, 16, path=path, counting="published")
+    mixer = build(label, 32, 16, path=path, budget="paper")
     mixer.chunk = 5
     x, target = randn(4, 16, 32).float(), 0.3 * randn(4, 16, 32, seed=2).float().cumsum(1)
     optimizer = torch.optim.AdamW(mixer.parameters(), lr=2e-2)
@@ -178,7 +178,7 @@ def test_an_unknown_path_is_refused_with_the_nearest_one():
 
 
 def test_an_unknown_rope_is_refused_with_the_nearest_one():
-    with pytest.raises(TrainingError, match="'rotations' is not known; did you mean 'rotation'"):
+    with pytest.raises(ConfigError, match="settings of R-p: rope: 'rotations' is not allowed; did you mean 'rotation'"):
         build("R-p", 16, 8, rope="rotations")
 
 

@@ -7,8 +7,7 @@ import torch
 
 from madbench.errors import BudgetError
 from madbench.labels import all_labels, all_variants
-from madbench.mixers.build import build
-from madbench.mixers.srg.budget import solve
+from madbench.mixers import Size, build, solve
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
 
@@ -19,19 +18,19 @@ def without_init(monkeypatch):
         monkeypatch.setattr(module, "reset_parameters", lambda self: None)
 
 
-@pytest.mark.parametrize("counting", ["strict", "published"])
+@pytest.mark.parametrize("budget", ["strict", "paper"])
 @pytest.mark.parametrize("d_model, max_len", [(16, 5), (64, 33)])
-def test_every_label_has_exactly_the_parameters_of_its_allocation(d_model, max_len, counting, without_init):
+def test_every_label_has_exactly_the_parameters_of_its_allocation(d_model, max_len, budget, without_init):
     built = 0
     for variant in all_variants():
         for n_head in (1, 2, 3):
             try:
-                allocation = solve(variant, d_model, n_head, max_len, counting)
+                allocation = solve(variant, d_model, n_head, max_len, budget)
             except BudgetError:
                 continue
             parameters = DynamicMLP(allocation).parameters()
             assert sum(parameter.numel() for parameter in parameters) == allocation.total, allocation
-            assert counting == "published" or variant.over or allocation.total <= allocation.target
+            assert budget == "paper" or variant.over or allocation.total <= allocation.target
             built += 1
     assert built >= 0.85 * 3 * 504
 
@@ -53,9 +52,9 @@ def shapes(variant, d, n_head, max_len, qk, vo, r):
 
 def test_state_dict_has_the_names_and_shapes_of_the_exchange_format(without_init):
     for variant in all_variants():
-        mixer = build(variant, 24, 7, n_head=3, counting="published", mix_rank=5)
+        mixer = build(variant, 24, 7, n_head=3, budget="paper", mix_rank=5)
         ranks = mixer.allocation.ranks
-        expected = shapes(variant, 24, 3, 7, ranks.qk, ranks.vo, ranks.mix)
+        expected = shapes(variant, 24, 3, 7, ranks["qk"], ranks["vo"], ranks["mix"])
         assert {name: tuple(tensor.shape) for name, tensor in mixer.state_dict().items()} == expected, variant
 
 
@@ -84,11 +83,11 @@ def test_two_builds_from_one_seed_are_the_same_module():
 def test_build_takes_a_label_or_its_variant_and_passes_every_setting_on():
     for label in (all_labels()[0], "R-pcg-v-12o"):
         mixer = build(
-            label, 48, 9, n_head=3, counting="published", mix_rank=7, rank_multiple=2, rope="published", path="dense"
+            label, 48, 9, n_head=3, budget="paper", mix_rank=7, rank_multiple=2, rope="mispaired", path="dense"
         )
         allocation = mixer.allocation
-        assert str(mixer.variant) == label and (mixer.rope, mixer.path) == ("published", "dense")
-        assert (allocation.d_model, allocation.n_head, allocation.max_len) == (48, 3, 9)
-        assert allocation.counting == "published" and allocation.vo_width % 2 == allocation.qk_width % 2 == 0
-        assert allocation.ranks.mix == (7 if allocation.variant.has_mixing else 0)
+        assert str(mixer.variant) == label and (mixer.rope, mixer.path) == ("mispaired", "dense")
+        assert allocation.size == Size(48, 3, 9, "paper")
+        assert allocation.vo_width % 2 == allocation.qk_width % 2 == 0
+        assert allocation.ranks["mix"] == (7 if allocation.label.has_mixing else 0)
         assert build(mixer.variant, 48, 9).variant == mixer.variant

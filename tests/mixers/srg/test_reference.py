@@ -22,7 +22,9 @@ def by_matrices(weights, label, n_head, x, rope="rotation"):
     query_heads = n_head * (2 if label.startswith("G") else 1)
     rows = np.arange(length)
     seen = rows[None, :] <= rows[:, None]  # [t, l]: row t has slots 0..t
-    position = np.where(seen, rows[:, None] - rows[None, :], 0) if variant.lag else np.tile(rows, (length, 1))
+    position = (
+        np.where(seen, rows[:, None] - rows[None, :], 0) if variant.layout == "lag" else np.tile(rows, (length, 1))
+    )
 
     def heads(features, count):
         return features.reshape(length, count, -1)
@@ -102,7 +104,7 @@ def test_reference_is_the_equations(label, make_mixer, randn):
     assert np.linalg.norm(y - expected) < 1e-12 * np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize("rope", ["rotation", "published"])
+@pytest.mark.parametrize("rope", ["rotation", "mispaired"])
 @pytest.mark.parametrize("label", ["S-p", "R-pg!", "G-pcg-v-12o"])
 def test_reference_turns_wide_heads_by_either_rope(label, rope, make_mixer, randn):
     mixer, x = make_mixer(label, d_model=64), randn(1, 5, 64)

@@ -7,7 +7,7 @@ import torch
 
 from madbench.errors import TrainingError
 from madbench.labels import all_labels, parse
-from madbench.mixers.build import build
+from madbench.mixers import build
 
 WITH_MIXING = ("S-q-1", "S-p-q-12o", "R-q-2", "R-12!", "R-p-v-12o", "G-p-q-1o", "G-g-q-12", "G-g-q-12o")
 
@@ -33,8 +33,8 @@ def test_steps_equal_the_parallel_form_for_every_label(label, make_mixer, randn)
     torch.testing.assert_close(decode(mixer, x), mixer(x))
 
 
-def test_steps_equal_the_parallel_form_under_published_rope(make_mixer, randn):
-    mixer, x = make_mixer("R-p", d_model=64, rope="published"), randn(2, 6, 64)
+def test_steps_equal_the_parallel_form_under_mispaired_rope(make_mixer, randn):
+    mixer, x = make_mixer("R-p", d_model=64, rope="mispaired"), randn(2, 6, 64)
     torch.testing.assert_close(decode(mixer, x), mixer(x))
 
 
@@ -42,7 +42,7 @@ def test_steps_equal_the_parallel_form_under_bfloat16_autocast(randn):
     x = randn(2, 8, 32).float()
     for label in ("S-pcg-q-12o", "R-pcg-q-12o", "G-pcg-q-12o"):
         torch.manual_seed(0)
-        mixer = build(label, 32, 8, counting="published", path="dense")
+        mixer = build(label, 32, 8, budget="paper", path="dense")
         with torch.autocast("cpu", torch.bfloat16):
             steps, whole = decode(mixer, x).float(), mixer(x).float()
         assert (steps - whole).norm() < 0.03 * whole.norm()
@@ -78,8 +78,8 @@ def test_a_gate_after_rope_ties_scores_to_positions_so_a_window_is_no_sequence_o
     torch.testing.assert_close(decode(mixer, x, slide=True)[:, -1], mixer(x[:, -4:])[:, -1])
 
 
-def test_published_rope_ties_scores_to_positions_so_a_window_is_no_sequence_of_its_own(make_mixer, randn):
-    mixer, x = make_mixer("R-p", d_model=64, max_len=4, rope="published"), randn(2, 9, 64)
+def test_mispaired_rope_ties_scores_to_positions_so_a_window_is_no_sequence_of_its_own(make_mixer, randn):
+    mixer, x = make_mixer("R-p", d_model=64, max_len=4, rope="mispaired"), randn(2, 9, 64)
     last = decode(mixer, x, slide=True)[:, -1]
     assert (last - mixer(x[:, -4:])[:, -1]).norm() > 1e-6 * last.norm()
 
@@ -109,8 +109,8 @@ def test_the_cache_holds_one_key_and_value_a_token_and_three_inputs(make_mixer, 
         for t, token in enumerate(randn(2, 3, 16).unbind(1)):
             _, cache = mixer.step(token, cache)
             heads, allocation = 4 if parse(label).base == "G" else 2, mixer.allocation
-            assert cache.k.shape == (2, heads, t + 1, allocation.ranks.qk // heads)
-            assert cache.v.shape == (2, 2, t + 1, allocation.ranks.vo // 2)
+            assert cache.k.shape == (2, heads, t + 1, allocation.ranks["qk"] // heads)
+            assert cache.v.shape == (2, 2, t + 1, allocation.ranks["vo"] // 2)
             assert cache.inputs.shape == (2, 3, 16) and cache.position == t + 1
             state = (cache.k[0].numel() + cache.v[0].numel()) * 2
             assert state == (t + 1) * allocation.state_bytes_per_token(bytes_per_element=2)

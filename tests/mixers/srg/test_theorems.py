@@ -111,9 +111,9 @@ def test_rotation_scores_depend_on_the_offset_alone(width, randn):
 
 
 @pytest.mark.parametrize("width", [4, 6, 32])
-def test_published_rope_scores_depend_on_the_position(width, randn):
+def test_mispaired_rope_scores_depend_on_the_position(width, randn):
     q, k = randn(3, 7, width), randn(3, 7, width, seed=2)
-    here, there = scores(q, k, 0, "published"), scores(q, k, 1000, "published")
+    here, there = scores(q, k, 0, "mispaired"), scores(q, k, 1000, "mispaired")
     assert (here - there).norm() > 0.1 * here.norm()
 
 
@@ -132,7 +132,7 @@ def test_rotation_turns_each_pair_as_a_complex_number_by_its_own_frequency(randn
     torch.testing.assert_close(rotate(x, 3), torch.cat((expected.real, expected.imag), dim=-1))
 
 
-@pytest.mark.parametrize("rope, holds", [("rotation", True), ("published", False)])
+@pytest.mark.parametrize("rope, holds", [("rotation", True), ("mispaired", False)])
 def test_a_mixer_with_a_true_rotation_does_not_know_where_the_sequence_starts(rope, holds, make_mixer, randn):
     """A zero token scores zero against everything and has no value, so under R it is as if it were not there."""
     mixer, x = make_mixer("R-p", d_model=32, rope=rope), randn(2, 5, 32)

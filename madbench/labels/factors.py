@@ -1,0 +1,287 @@
+"""The letters of the S/R/G grammar, a row each, and the variant that they spell.
+
+The syntax, the messages, the nearest label, the explanations, the help and the factors in which two labels differ all
+derive from ``LETTERS``. The letters are those of the HyperMLP paper, Section 3 and Table 1; sources name its places.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from madbench.errors import LabelError, did_you_mean
+
+SEGMENTS = {"base": "one", "features": "several", "rank": "one", "mixing": "several", "budget": "several"}
+"""Segments of a label in their order, and how many of its letters a segment may hold."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One letter of a label, or one thing that follows from the letters it does not have."""
+
+    letter: str
+    """Letter as it stands in the label; empty for what follows from absent letters."""
+    name: str
+    """Term for it."""
+    what: str
+    """What it does."""
+    equation: str
+    """Equation it touches, t being the current token and i a token of its prefix."""
+    source: str
+    """Name and place in the paper."""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A row of the table: where a letter stands, what it sets, what it says, needs and costs."""
+
+    segment: str
+    """One of ``SEGMENTS``."""
+    field: str
+    """Field of ``Variant`` that it sets; also its factor, except for ``over``, which is the factor ``budget``."""
+    value: str | bool
+    """Value of that field."""
+    explanation: Explanation
+    needs: str = ""
+    """Letters of which one has to stand before it."""
+    terms: tuple[str, ...] = ()
+    """Parameters it adds: names in :data:`madbench.mixers.srg.allocation.TERMS`."""
+    raises_budget: bool = False
+    """Whether the budget grows by these parameters, so that nothing has to pay for them."""
+    beside: dict[str, dict[str, str]] = field(default_factory=dict, hash=False)
+    """Changes of the explanation beside another letter."""
+
+    @property
+    def letter(self) -> str:
+        return self.explanation.letter
+
+    @property
+    def factor(self) -> str:
+        """Name of what it varies."""
+        return "budget" if self.field == "over" else self.field
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether it adds parameters that something has to pay for."""
+        return bool(self.terms) and not self.raises_budget
+
+
+LETTERS = (
+    Letter("base", "base", "S", Explanation(
+        "S", "softmax",
+        "Scores are divided by sqrt(d_qk) and become weights that sum to one over the prefix.",
+        "a_t = softmax(h_t)",
+        "softmax attention, Section 2.2, eq. 2",
+    )),
+    Letter("base", "base", "R", Explanation(
+        "R", "ReLU after L2Norm",
+        "Scores are normalised over the prefix without a gain; the positive ones select their tokens.",
+        "a_t = ReLU(h_t / sqrt(|h_t|^2 + eps))",
+        "ReLU attention and HyperMLP, Section 2.4, eq. 8",
+    )),
+    Letter("base", "base", "G", Explanation(
+        "G", "GLU",
+        "Two sets of query heads: one selects tokens as R does, the other says how strongly each counts.",
+        "a_t = Softplus(h_t^scale) * ReLU(L2Norm(h_t^gate))",
+        "HyperGLU, Section 2.4, eq. 11",
+    )),
+    Letter("features", "rope", True, Explanation(
+        "p", "RoPE",
+        "Queries and keys are rotated by position, so a score sees positions only through the distance of two tokens.",
+        "q_t . k_i -> q_t Rot(t - i) k_i",
+        "RoPE as an edit of W(1), Section 2.2",
+    ), beside={"g": {
+        "what": "Queries and keys are rotated by position; the QK gate then scales the rotated query, so that a score"
+        " depends on absolute positions too.",
+        "equation": "q_t . k_i -> (q_t Rot(t) M(1)(x_t)) . (k_i Rot(i))",
+    }}),
+    Letter("features", "conv", True, Explanation(
+        "c", "short convolution",
+        "Depthwise causal convolutions over 4 tokens run on the inputs of K and of V, each with its own taps.",
+        "k_i = conv_k(x)_i W_k, v_i = conv_v(x)_i W_v",
+        "KV depthwise convolution, Section 3 and Appendix L",
+    ), terms=("conv",), raises_budget=True),
+    Letter("features", "gates", True, Explanation(
+        "g", "QK and VO gates",
+        "The current token scales each channel of the QK and of the VO width.",
+        "M(j)(x_t) = Diag(sigmoid(x_t W_M(j) + b_M(j)))",
+        "M(1) and M(2), Section 2.4",
+    ), terms=("qk_gate", "vo_gate")),
+    Letter("rank", "rank", "q", Explanation(
+        "q", "QK compressed",
+        "The budget of softmax attention is met by a narrower QK side and, with mixing, a lower rank r; VO takes what"
+        " is left.",
+        "W_q, W_k in R^(d x r_qk), r_qk starting at d/4",
+        "Section 2.6 and Appendix F.2.2, eq. 57",
+    )),
+    Letter("rank", "rank", "v", Explanation(
+        "v", "VO compressed",
+        "The budget of softmax attention is met by a narrower VO side and, with mixing, a lower rank r; QK takes what"
+        " is left.",
+        "W_v, W_o in R^(d x r_vo), r_vo starting at d/4",
+        "the opposite of Theorem 2.5's advice, Section 3",
+    )),
+    Letter("mixing", "mix1", True, Explanation(
+        "1", "R(1)",
+        "Scores of one row are mixed along the sequence before the activation, by a diagonal plus rank r.",
+        "h_t = z_t R(1)(x_t), R(1) = I + Diag(p1) + A1 Diag(s1_t) B1^T",
+        "temporal mixing R(1), Section 2.4, eq. 9",
+    ), terms=("mix1", "mix1_tables")),
+    Letter("mixing", "mix2", True, Explanation(
+        "2", "R(2)",
+        "Activations of one row are mixed along the sequence before the readout, by a diagonal plus rank r.",
+        "w_t = a_t R(2)(x_t)^T, R(2) = I + Diag(p2) + A2 Diag(s2_t) B2^T",
+        "temporal mixing R(2), Section 2.4, eq. 10",
+    ), terms=("mix2", "mix2_tables")),
+    Letter("mixing", "layout", "lag", Explanation(
+        "o", "lag layout",
+        "Mixing rows are counted back from the current token, so older context never moves a row.",
+        "row(l) = t - l, l = 0 .. t-1",
+        "reverse-offset layout, Theorem 2.3 and Appendix F.1",
+    ), needs="12"),
+    Letter("budget", "over", True, Explanation(
+        "!", "over budget",
+        "No rank is compressed; the budget is reported and not enforced, so the result is an upper bound.",
+        "r_qk = r_vo = d",
+        "over-parameterised upper bound, Section 3",
+    )),
+)  # fmt: skip
+"""Every letter, in the order in which a label has them; a hyphen separates all segments but the last."""
+
+NO_POSITIONS = Explanation(
+    "",
+    "no positions",
+    "Without p, c and mixing, permuting a layer's earlier inputs leaves its output as it is. Only in a stack do the"
+    " causal prefixes of the layers below tell positions apart.",
+    "o_t = sum_i a_t[i] v_i W_o",
+    "Section 2.2, eq. 5",
+)
+POSITION_LAYOUT = Explanation(
+    "",
+    "position layout",
+    "Without o, mixing rows are counted from the oldest token, so their distance to the current token grows.",
+    "row(l) = l + 1",
+    "Section 3, result 3",
+)
+MATCHED = Explanation(
+    "",
+    "nothing to pay for",
+    "The label adds no parameters that the budget has to find, so no rank is compressed.",
+    "r_qk = r_vo = d",
+    "parameter allocation, Section 2.6",
+)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One mixer of the S/R/G grammar; ``str`` gives its label. A combination outside it is a ``LabelError``."""
+
+    base: Literal["S", "R", "G"]
+    """Activation: softmax, ReLU of the L2-normalised scores, or GLU of two score branches."""
+    rope: bool = False
+    """Whether queries and keys are rotated by position (p)."""
+    conv: bool = False
+    """Whether depthwise causal convolutions run over the K and V inputs (c)."""
+    gates: bool = False
+    """Whether the QK and VO widths are gated by the current token (g)."""
+    rank: Literal["", "q", "v"] = ""
+    """Which rank is compressed to meet the budget."""
+    mix1: bool = False
+    """Whether R(1) mixes the scores along the sequence (1)."""
+    mix2: bool = False
+    """Whether R(2) mixes the activations along the sequence (2)."""
+    layout: Literal["position", "lag"] = "position"
+    """Whether mixing rows are counted from the oldest token or back from the current one (o)."""
+    over: bool = False
+    """Whether the budget is reported but not enforced (!)."""
+
+    def __post_init__(self):
+        problem = _broken_rule(self)
+        if problem:
+            raise LabelError(problem)
+
+    def __str__(self) -> str:
+        return _spell(self)
+
+    @property
+    def letters(self) -> tuple[Letter, ...]:
+        """Rows of its letters, in the order of the label."""
+        return tuple(row for row in LETTERS if getattr(self, row.field) == row.value)
+
+    @property
+    def has_mixing(self) -> bool:
+        return self.mix1 or self.mix2
+
+    @property
+    def adds_parameters(self) -> bool:
+        """Whether gates or mixing cost parameters that something has to pay for; conv taps are budgeted apart."""
+        return any(row.is_paid for row in self.letters)
+
+    def query_heads(self, n_head: int) -> int:
+        """Number of QK heads: ``2 * n_head`` for G (gate branch, then scale branch), else ``n_head``."""
+        return 2 * n_head if self.base == "G" else n_head
+
+
+DEFAULTS = {item.name: item.default for item in dataclasses.fields(Variant)} | {"base": None}
+"""Value of every field of a variant without its letters; a label always has a base."""
+CHOICES = {
+    name: tuple(value for value in (default, *(row.value for row in LETTERS if row.field == name)) if value is not None)
+    for name, default in DEFAULTS.items()
+}
+"""Values of every field of a variant."""
+FACTORS = tuple(dict.fromkeys(row.factor for row in LETTERS))
+"""Names of what labels differ in, in the order of the letters."""
+
+
+def syntax_help() -> list[str]:
+    """A line a segment with its letters and their names, for the help of the command line."""
+    rows = {segment: [row for row in LETTERS if row.segment == segment] for segment in SEGMENTS}
+    return [f"{name:<9} {', '.join(f'{row.letter} {row.explanation.name}' for row in rows[name])}" for name in rows]
+
+
+def either(options: list[str] | str) -> str:
+    """``'a', 'b' or 'c'``."""
+    options = [repr(option) if len(option) == 1 else option for option in options]
+    return " or ".join(filter(None, (", ".join(options[:-1]), options[-1])))
+
+
+def _spell(variant: Variant, **changes: Any) -> str:
+    values = {**vars(variant), **changes}
+    segments = dict.fromkeys(SEGMENTS, "")
+    for row in LETTERS:
+        segments[row.segment] += row.letter * (values[row.field] == row.value)
+    over = segments.pop("budget")
+    return "-".join(filter(None, segments.values())) + over
+
+
+def _broken_rule(variant: Variant) -> str | None:
+    for name, options in CHOICES.items():
+        value = getattr(variant, name)
+        if value not in options or isinstance(value, bool) != isinstance(options[0], bool):
+            return f"{name} {value!r} is unknown{did_you_mean(str(value), map(repr, options))}"
+    rows = variant.letters
+    given = {row.letter for row in rows}
+    for row in rows:
+        if row.needs and not given.intersection(row.needs):
+            return f"{row.letter!r} ({row.explanation.name}) needs {either(row.needs)} before it"
+    if variant.over and variant.rank:
+        matched = _spell(variant, over=False)
+        lifted = _spell(variant, rank="", over=variant.adds_parameters)
+        return (
+            f"'!' lifts the budget and {variant.rank!r} pays to keep it, which is a contradiction;"
+            f" did you mean {matched!r} or {lifted!r}?"
+        )
+    if variant.over and not variant.adds_parameters:
+        return (
+            "'!' has no effect: nothing here adds parameters, so there is no budget to lift;"
+            f" did you mean {_spell(variant, over=False)!r}?"
+        )
+    if variant.adds_parameters and not (variant.rank or variant.over):
+        paid = ("".join(row.letter for row in rows if row.is_paid and row.segment == name) for name in SEGMENTS)
+        q, v, over = _spell(variant, rank="q"), _spell(variant, rank="v"), _spell(variant, over=True)
+        return (
+            f"{'-'.join(filter(None, paid))!r} adds parameters and nothing pays for them; add q to compress QK ({q!r}),"
+            f" v to compress VO ({v!r}) or ! to lift the budget ({over!r})"
+        )
+    return None

@@ -1,0 +1,135 @@
+"""The protocol of a family of mixers: from a label's text to a module with a known cost.
+
+S/R/G is the family without a name; an installed package adds one as an entry point of the group ``madbench.families``
+(``examples/plugin`` is a complete one). A family is a value, imported without torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+
+from madbench.errors import BudgetError, did_you_mean
+from madbench.labels.factors import Explanation
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["Allocation", "Budget", "Check", "Explanation", "Family", "Size", "one_factor_away"]
+
+Budget = Literal["strict", "paper"]
+
+
+@dataclass(frozen=True)
+class Size:
+    """Where a mixer stands: what every family solves its ranks for. Raises ``BudgetError`` for a size that is none."""
+
+    d_model: int
+    """Width; the budget is 4 d_model^2."""
+    n_head: int
+    """Heads."""
+    max_len: int
+    """Longest sequence."""
+    budget: Budget = "strict"
+    """``strict``: every parameter counts, and the budget is enforced. ``paper``: the ranks of the family's paper."""
+
+    def __post_init__(self):
+        for name in ("d_model", "n_head", "max_len"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BudgetError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if self.budget not in get_args(Budget):
+            raise BudgetError(f"budget {self.budget!r} is unknown{did_you_mean(str(self.budget), get_args(Budget))}")
+
+
+class Allocation(Protocol):
+    """What a mixer is built from and what it costs. Every count is exact for the built module."""
+
+    label: Any
+    size: Size
+    terms: Mapping[str, int]
+    """Parameters by term."""
+    total: int
+    """Every parameter of the mixer."""
+    target: int
+    """The budget."""
+    ratio: float
+    """``total / target``."""
+    ranks: Mapping[str, int]
+    """What the budget decided."""
+
+    def flops_per_token(self, seq_len: int) -> float:
+        """Forward FLOPs per token of a causal sequence of ``seq_len`` tokens, two for each multiply-add."""
+
+    def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
+        """Bytes by which each token makes the decoding cache grow."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One statement about a label's mixer that ``verify`` runs."""
+
+    name: str
+    statement: str
+    """What holds, in a sentence."""
+    source: str
+    """Where it is stated."""
+    run: Callable[[], float]
+    """Measures the residual."""
+    tolerance: float = 0.0
+    """Largest residual at which it holds."""
+
+
+class Family(Protocol):
+    """A family of mixers. A label is frozen and hashable, and its ``str`` is the canonical text."""
+
+    name: str
+    """Text before the colon of its labels."""
+    version: str
+    """Raised when the same label would give other numbers; part of a job's identity."""
+    Settings: type
+    """Frozen dataclass of what this family alone uses, each field followed by a sentence about it."""
+
+    def parse(self, text: str) -> Any:
+        """The label of the whole text, its name and colon included; a ``LabelError`` points at the fault."""
+
+    def factors(self, label: Any) -> Mapping[str, str]:
+        """What the label is, factor by factor, ``""`` for what it lacks; one that has no meaning for it is left out.
+
+        Two labels differ in the factors that both have with different values. ``budget`` is ``matched`` or ``over``.
+        """
+
+    def replace(self, label: Any, **factors: str) -> Any:
+        """The label with other values of some factors; a ``LabelError`` where there is none."""
+
+    def neighbours(self, label: Any) -> Sequence[Any]:
+        """Every label that differs from this one in exactly one factor."""
+
+    def explain(self, label: Any) -> Sequence[Explanation]:
+        """A row a letter, in the order of the label."""
+
+    def solve(self, label: Any, size: Size, settings: Any) -> Allocation:
+        """The ranks of the label at a size; a ``BudgetError`` where nothing fits."""
+
+    def build(self, allocation: Allocation, settings: Any, path: str = "auto") -> nn.Module:
+        """The causal mixer, (B, T, D) -> (B, T, D) for T up to ``max_len``, with exactly ``allocation.total`` parameters.
+
+        Optional: ``step(x, cache, slide)`` decodes one token (B, D), ``resolve_path(batch, length)`` names the path that
+        computes an input of this shape, ``allocation`` is what it was built from.
+        """
+
+    def checks(self, label: Any) -> Iterable[Check]:
+        """What ``verify`` runs; :func:`madbench.mixers.checks.general_checks` has those that any mixer passes."""
+
+
+def one_factor_away(family: Family, label: Any, labels: Iterable[Any]) -> tuple[Any, ...]:
+    """Those of ``labels`` that differ from ``label`` in exactly one factor, by factor and then in their order."""
+    mine = family.factors(label)
+    found: dict[str, list[Any]] = {name: [] for name in mine}
+    for other in labels:
+        theirs = family.factors(other)
+        differing = [name for name in mine if name in theirs and mine[name] != theirs[name]]
+        if len(differing) == 1:
+            found[differing[0]].append(other)
+    return tuple(other for of_factor in found.values() for other in of_factor)

@@ -1,0 +1,131 @@
+"""S/R/G (HyperMLP) as a family: its grammar, factors, budget and operator behind the protocol."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from madbench.errors import ConfigError, LabelError, did_you_mean
+from madbench.labels import Explanation, Variant, all_variants, grammar
+from madbench.labels.factors import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT
+from madbench.mixers.checks import ROUNDING, difference, general_checks, sample
+from madbench.mixers.family import Check, Size, one_factor_away
+from madbench.mixers.srg.allocation import Allocation
+from madbench.mixers.srg.budget import solve
+
+if TYPE_CHECKING:
+    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What S/R/G mixers have besides their label and size."""
+
+    mix_rank: int = 16
+    """Rank r of R(1) and R(2) before the budget is solved; the strict budget may lower it."""
+    rank_multiple: int = 1
+    """Coarsens the per-head widths the budget solver may choose."""
+    rope: Literal["rotation", "mispaired"] = "rotation"
+    """A true rotation, or angles laid out for half-split pairs on interleaved pairs, as the paper's public code has."""
+
+    def __post_init__(self):
+        for name in ("mix_rank", "rank_multiple"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+class SRGFamily:
+    """The family of labels without a prefix; see :class:`madbench.mixers.family.Family`."""
+
+    name = ""
+    version = "1"
+    Settings = Settings
+    parse = staticmethod(grammar.parse)
+
+    LEVELS = ("", "S", "R", "G", "p", "c", "g", "v", "q", "1", "1o", "2", "2o", "o", "!")
+    """Values of ``levels``; a contrast gives the later one of two."""
+
+    def factors(self, label: Variant) -> dict[str, str]:
+        """Letters by factor, ``layout`` and ``budget`` in words.
+
+        ``rank`` is there only where the budget is enforced, as nothing is compressed otherwise, and ``layout`` only
+        where there is mixing. So ``G-cg-q-12o`` and ``G-cg-12o!`` differ in ``budget`` alone.
+        """
+        found = dict.fromkeys(FACTORS, "") | {row.factor: row.letter for row in label.letters}
+        found |= {"layout": label.layout, "budget": "over" if label.over else "matched"}
+        absent = ["rank"] * label.over + ["layout"] * (not label.has_mixing)
+        return {name: value for name, value in found.items() if name not in absent}
+
+    def levels(self, label: Variant) -> dict[str, str]:
+        """Letters by factor as contrasts name them: mixing with its layout, and what pays for the budget."""
+        found = self.factors(label) | {"budget": "!" if label.over else label.rank}
+        if label.has_mixing:
+            lag = "o" * (label.layout == "lag")
+            found |= {name: found[name] + lag for name in ("mix1", "mix2") if found[name]} | {"layout": lag}
+        return found
+
+    def replace(self, label: Variant, **factors: str) -> Variant:
+        """Lifting the budget takes ``q`` and ``v`` away, and the last mixing takes its layout away."""
+        values = dict.fromkeys(FACTORS, "") | self.factors(label) | factors
+        if values["budget"] == "over" and "rank" not in factors:
+            values["rank"] = ""
+        if not (values.get("mix1") or values.get("mix2")) and "layout" not in factors:
+            values["layout"] = "position"
+        letters = []
+        for name, value in values.items():
+            if name not in FACTORS:
+                raise LabelError(f"{label}: unknown factor {name!r}{did_you_mean(name, FACTORS)}")
+            options = {"": ""} | {row.letter: row.letter for row in LETTERS if row.factor == name}
+            options = {"layout": {"position": "", "lag": "o"}, "budget": {"matched": "", "over": "!"}}.get(
+                name, options
+            )
+            if value not in options:
+                raise LabelError(f"{label}: {name} {value!r} is unknown{did_you_mean(value, map(repr, options))}")
+            letters.append(options[value])
+        return grammar.from_letters(letters)
+
+    def neighbours(self, label: Variant) -> tuple[Variant, ...]:
+        return one_factor_away(self, label, all_variants())
+
+    def explain(self, label: Variant) -> list[Explanation]:
+        """A row a letter in the order of the label, then what follows from the letters that are absent."""
+        given = {row.letter for row in label.letters}
+        rows = []
+        for row in label.letters:
+            changes = [changes for letter, changes in row.beside.items() if letter in given]
+            rows.append(dataclasses.replace(row.explanation, **changes[0]) if changes else row.explanation)
+        if label.has_mixing and label.layout == "position":
+            rows.append(POSITION_LAYOUT)
+        if not (label.rope or label.conv or label.has_mixing):
+            rows.append(NO_POSITIONS)
+        if not (label.rank or label.over):
+            rows.append(MATCHED)
+        return rows
+
+    def solve(self, label: Variant, size: Size, settings: Settings) -> Allocation:
+        return solve(label, size, settings.mix_rank, settings.rank_multiple)
+
+    def build(self, allocation: Allocation, settings: Settings, path: str = "auto") -> DynamicMLP:
+        from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+
+        return DynamicMLP(allocation, rope=settings.rope, path=path)
+
+    def checks(self, label: Variant) -> Iterable[Check]:
+        """The general ones, and every fast path against the reference."""
+
+        def residual(path: str) -> float:
+            mixer, x = sample(self, label, "reference")
+            expected = mixer(x)
+            mixer.path, mixer.chunk = path, 3
+            return difference(mixer(x), expected)
+
+        yield from general_checks(self, label)
+        for path in ("dense", "chunked", *["sdpa"] * (label.base == "S" and not label.has_mixing)):
+            statement = f"The path {path} computes what the float64 loops of the reference do."
+            yield Check(f"path {path}", statement, "eq. 7-11", functools.partial(residual, path), ROUNDING)
+
+
+FAMILY = SRGFamily()

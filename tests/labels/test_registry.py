@@ -1,0 +1,145 @@
+"""Families found by entry point, and what tells one version of them from another."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+from madbench.errors import LabelError
+from madbench.labels import diff, expand, families, family_identity, family_of, levels, parse, registry
+
+SOURCE = '''
+from dataclasses import dataclass
+
+from madbench.errors import LabelError
+
+
+@dataclass(frozen=True)
+class Number:
+    value: int
+
+    def __str__(self):
+        return f"num:{self.value}"
+
+
+class Family:
+    """Numbers: canonical without leading zeros."""
+
+    name, version = "num", "3"
+
+    def parse(self, text):
+        digits = text.removeprefix("num:")
+        if not digits.isdigit():
+            raise LabelError(f"{digits!r} is no number")
+        return Number(int(digits))
+
+    def factors(self, label):
+        return {"parity": "odd" if label.value % 2 else "even", "budget": "matched"}
+
+    def neighbours(self, label):
+        return [Number(label.value + 1)]
+
+
+FAMILY = Family()
+'''
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A distribution on the path: the package ``numbers_family`` with the families ``num`` and, broken, ``gone``."""
+    package = tmp_path / "numbers_family"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "family.py").write_text(SOURCE)
+    metadata = tmp_path / "numbers_family-1.5.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: numbers-family\nVersion: 1.5\n")
+    points = (
+        "num = numbers_family.family:FAMILY",
+        "gone = no_such_module_at_all:Family",
+        "alias = numbers_family.family:FAMILY",
+    )
+    (metadata / "entry_points.txt").write_text("\n".join(["[madbench.families]", *points]))
+    monkeypatch.syspath_prepend(tmp_path)
+    forget()
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("numbers_family")]:
+        del sys.modules[name]
+    monkeypatch.undo()
+    forget()
+
+
+def forget():
+    """Finds families anew, as a new process would."""
+    importlib.invalidate_caches()
+    for function in (registry._installed, registry._load, registry._source):
+        function.cache_clear()
+
+
+def test_the_prefix_chooses_the_family(installed):
+    assert family_of("S-c").name == family_of(parse("S-c")).name == ""
+    assert family_of("num:7").name == family_of(parse("num:7")).name == "num"
+    assert {"", "num", "gone"} <= set(families())
+
+
+def test_a_family_label_is_written_canonically(installed):
+    assert str(parse("num:007")) == "num:7" and parse("num:007") == parse("num:7")
+    assert expand(["S", "num:{1,02,2}"]) == ["S", "num:1", "num:2"]
+
+
+def test_a_neighbourhood_is_the_family_s_own(installed):
+    assert expand(["~num:1"]) == ["num:1", "num:2"]
+
+
+def test_labels_of_one_family_differ_in_its_factors_and_of_two_in_the_family_too(installed):
+    assert diff(parse("num:1"), parse("num:2")) == ("parity",)
+    assert diff(parse("num:1"), parse("num:3")) == ()
+    assert diff(parse("num:1"), parse("S"))[:3] == ("family", "parity", "budget")
+
+
+def test_levels_are_the_factors_where_a_family_has_no_other_names(installed):
+    assert levels(parse("num:1")) == {"parity": "odd", "budget": "matched"}
+
+
+def test_an_error_of_the_family_reaches_the_user(installed):
+    with pytest.raises(LabelError, match="'x' is no number"):
+        parse("num:x")
+
+
+def test_an_unknown_family_names_the_nearest_installed_one(installed):
+    with pytest.raises(LabelError) as caught:
+        parse("nun:7")
+    assert str(caught.value) == "label 'nun:7'\n       ^ unknown family 'nun' before the colon; did you mean 'num'?"
+
+
+def test_a_family_that_cannot_be_loaded_says_why(installed):
+    with pytest.raises(LabelError, match="'gone'.*cannot be loaded.*no_such_module_at_all"):
+        parse("gone:1")
+
+
+def test_a_family_under_another_name_is_refused(installed):
+    with pytest.raises(LabelError, match="'alias'.*calls itself 'num'"):
+        parse("alias:1")
+
+
+def test_the_identity_of_a_built_in_family_is_its_version():
+    assert family_identity(family_of("S")) == family_of("S").version
+
+
+def test_edited_source_and_another_distribution_have_another_identity(installed):
+    first = family_identity(family_of("num:1"))
+    assert first.startswith("3+1.5+")
+    (installed / "numbers_family" / "__pycache__").mkdir(exist_ok=True)
+    (installed / "numbers_family" / "__pycache__" / "x.pyc").write_bytes(b"cache")
+    forget()
+    assert family_identity(family_of("num:1")) == first
+    (installed / "numbers_family" / "kernel.cu").write_text("// faster\n")
+    forget()
+    edited = family_identity(family_of("num:1"))
+    assert edited != first
+    metadata = installed / "numbers_family-1.5.dist-info" / "METADATA"
+    metadata.write_text(metadata.read_text().replace("Version: 1.5", "Version: 1.6"))
+    forget()
+    assert family_identity(family_of("num:1")) == edited.replace("3+1.5+", "3+1.6+")

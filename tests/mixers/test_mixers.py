@@ -1,0 +1,47 @@
+"""``build`` and ``solve`` by the family of the label, its settings, and the checks of its mixers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import madbench
+from madbench.errors import BudgetError, ConfigError
+from madbench.labels import all_labels, family_of, parse
+from madbench.mixers import Size, solve
+
+
+def test_build_is_the_package_s_and_builds_what_solve_allocates():
+    mixer = madbench.build("G-cg-q-12o", 32, 16, n_head=1, mix_rank=3)
+    assert mixer.allocation == solve("G-cg-q-12o", 32, 1, 16, "strict", mix_rank=3)
+    assert mixer.allocation.size == Size(32, 1, 16)
+    assert mixer(torch.randn(2, 16, 32)).shape == (2, 16, 32)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mix_rnk": 3}, "settings of S-c: unknown key 'mix_rnk'; did you mean 'mix_rank'"),
+        ({"rope": "mispared"}, "rope: 'mispared' is not allowed; did you mean 'mispaired'"),
+        ({"mix_rank": 0}, "mix_rank must be at least 1, got 0"),
+        ({"rank_multiple": -1}, "rank_multiple must be at least 1, got -1"),
+        ({"mix_rank": 2.0}, "mix_rank: expected a whole number, got 2.0"),
+        ({"rank_multiple": True}, "rank_multiple: expected a whole number, got True"),
+    ],
+)
+def test_a_setting_that_the_family_does_not_take_is_an_error(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        solve("S-c", 32, **settings)
+
+
+def test_a_size_that_is_none_is_an_error():
+    with pytest.raises(BudgetError, match="max_len must be a whole number of at least 1, got 0"):
+        madbench.build("S", 32, 0)
+
+
+@pytest.mark.parametrize("label", ["S-p", "R-cg-q-12o", *all_labels()[3::67]])
+def test_every_check_of_a_label_holds(label):
+    checks = list(family_of(label).checks(parse(label)))
+    assert {"parameters", "causality", "steps", "path dense", "path chunked"} <= {check.name for check in checks}
+    for check in checks:
+        assert check.run() <= check.tolerance, check.name
