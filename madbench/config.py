@@ -16,7 +16,7 @@ import reprlib
 import textwrap
 import types
 import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,17 +87,48 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def overridden(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
-    """A copy of ``mapping`` with one change, written ``path.to.key=value`` with the value in YAML."""
+def parse_override(override: str) -> tuple[str, Any]:
+    """``"model.d_model=64"`` -> ``("model.d_model", 64)``, the value read as YAML."""
     import yaml
 
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise ConfigError(f"override {override!r}: expected KEY=VALUE, such as model.d_model=64")
     try:
-        value = yaml.safe_load(text)
+        return key, yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date such as 2024-13-45
         raise ConfigError(f"override {override[:99]!r}: {text[:99]!r} is not a value") from None
+
+
+def key_of(override: str) -> str:
+    """``"model.d_model=64"`` -> ``"model.d_model"``."""
+    return override.partition("=")[0]
+
+
+def override_of(key: str, value: Any, where: str) -> str:
+    """``KEY=VALUE``, the value in YAML on one line."""
+    import yaml
+
+    if isinstance(value, Mapping):
+        inner = f"{key}.{next(iter(value), 'KEY')}"
+        raise ConfigError(f"{where}: {key}: expected a value, got a mapping; write {inner}: ...")
+    text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=True)
+    return f"{key}={text.removesuffix('...' + chr(10)).strip()}"
+
+
+def settings_of(overrides: Iterable[str]) -> dict[str, Any]:
+    """``["model.mix_rank=4"]`` -> ``{"model.mix_rank": 4}``; raises ``ConfigError`` for a key given twice."""
+    settings: dict[str, Any] = {}
+    for key, value in map(parse_override, overrides):
+        if key in settings:
+            raise ConfigError(f"override {key!r} is given twice; only one value can hold")
+        settings[key] = value
+    return settings
+
+
+def overridden(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
+    """A copy of ``mapping`` with one change, written ``path.to.key=value`` with the value in YAML."""
+    key, value = parse_override(override)
     changed = copy.deepcopy(dict(mapping))
     node, names = changed, key.split(".")
     for name in names[:-1]:
@@ -223,7 +254,7 @@ def seed_list(seeds: Collection[int]) -> str:
 
 def check_seeds(seeds: Sequence[int] | int) -> tuple[int, ...]:
     """The seeds, of which there may be one alone; raises ``ConfigError`` for anything but whole numbers from 0."""
-    seeds = (seeds,) if isinstance(seeds, int) else tuple(seeds)
+    seeds = tuple(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else (seeds,)
     for seed in seeds:
         if type(seed) is not int or seed < 0:
             raise ConfigError(f"seeds: expected whole numbers of at least 0, got {seed!r}")

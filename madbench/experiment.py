@@ -1,68 +1,120 @@
-"""The main job: labels in, trained and tabulated results out. The command line and ``madbench.run`` share it."""
+"""Experiment: the rows of a grid as jobs of every suite on one store. The command line and the Python API share it."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from madbench.config import check_seeds
-from madbench.errors import ConfigError, TrainingError, did_you_mean
-from madbench.execute.base import Executor, OnEvent, Policy, Summary, Train, ignore_event
-from madbench.jobs import Counting, Fidelity, Job, Precision
-from madbench.labels import expand
+from madbench.config import check_seeds, key_of
+from madbench.errors import ConfigError, did_you_mean
+from madbench.execute.base import Executor, OnEvent, Policy, Summary, ignore_event, ready_groups
+from madbench.grid import LANGUAGE_MODEL, Grid, Row, errors_named, suite_of_override
+from madbench.jobs import Budget, Fidelity, Job, Precision
+from madbench.labels import family_of, parse
+from madbench.mixers import solve
 from madbench.store.runs import Store
-from madbench.suites.plan import plan
-from madbench.suites.profile import Profile, load_profile
-from madbench.tasks.registry import TASK_NAMES, check_task
+from madbench.suites import LANGUAGE, MAD, Suite
+from madbench.suites.base import unique
+from madbench.suites.language import TASK
+from madbench.suites.mad import MadProfile
+from madbench.suites.profile import Profile
+from madbench.tasks import MAD_TASKS, check_task, task_names
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from madbench.text.corpus import Corpus
 
-    from madbench.analysis.tables import AblationTable
+
+@dataclass(frozen=True)
+class Protocol:
+    """What the runs of one table share, whatever their label and seed."""
+
+    suite: Suite
+    profile: Profile
+    profile_name: str
+    overrides: tuple[str, ...]
+    """Changes to the profile, as KEY=VALUE."""
+    tasks: list[str]
+    fidelity: Fidelity
+    budget: Budget
+    precision: Precision
+    device: str
+    corpus: Corpus | None = None
+
+    @property
+    def title(self) -> str:
+        """The protocol in a line."""
+        what = f"profile {self.profile_name}, {self.fidelity}, {self.device}"
+        if self.corpus is not None:
+            what = f"language model, preset {self.profile_name}, corpus {self.corpus.name}, {self.device}"
+        return what if self.profile.comparable_with_paper else f"{what}; not comparable with the paper"
+
+    def jobs(self, labels: Sequence[str], seeds: Sequence[int]) -> list[Job]:
+        """The jobs of ``labels``; raises a ``MadbenchError`` for anything that could not be trained."""
+        how: dict[str, Any] = {"seeds": seeds, "budget": self.budget, "precision": self.precision}
+        if self.suite is LANGUAGE:
+            return self.suite.jobs(labels, self.profile, corpus=self.corpus, **how)
+        return self.suite.jobs(labels, self.profile, tasks=self.tasks, fidelity=self.fidelity, **how)
+
+
+@dataclass(frozen=True)
+class PlannedRow:
+    """A row of one suite's table: what it is called, its protocol, and the jobs that it shows."""
+
+    row: Row
+    protocol: Protocol
+    jobs: list[Job]
+
+    @property
+    def name(self) -> str:
+        return self.row.name
 
 
 @dataclass(frozen=True)
 class Experiment:
     """A checked plan: nothing has been trained or written yet."""
 
-    labels: list[str]
-    profile: Profile
-    profile_name: str
-    overrides: tuple[str, ...]
-    jobs: list[Job]
-    tasks: list[str]
-    fidelity: Fidelity
-    counting: Counting
-    precision: Precision
+    grid: Grid
+    rows: list[PlannedRow]
+    """Of every suite, suite by suite, the baseline first."""
     device: str
     results: Path
+    notes: list[str] = field(default_factory=list)
+    """What a user should know before anything trains."""
+
+    def of(self, suite: Suite) -> Experiment:
+        """The part of one suite."""
+        return replace(self, rows=[row for row in self.rows if row.protocol.suite is suite])
+
+    @property
+    def suites(self) -> list[Suite]:
+        """Those that have rows."""
+        return [suite for suite in (MAD, LANGUAGE) if any(row.protocol.suite is suite for row in self.rows)]
+
+    @functools.cached_property
+    def jobs(self) -> list[Job]:
+        """All jobs, each once, in the order of the rows."""
+        return unique(job for row in self.rows for job in row.jobs)
+
+    @property
+    def protocol(self) -> Protocol:
+        """That of the first row, the baseline."""
+        return self.rows[0].protocol
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the rows, each once."""
+        return list(dict.fromkeys(row.row.label for row in self.rows))
 
     @property
     def title(self) -> str:
-        """The protocol in a line."""
-        what = f"profile {self.profile_name}, {self.fidelity}, {self.device}"
-        return what if self.profile.comparable_with_paper else f"{what}; not comparable with the paper"
-
-    def begun(self, stored: Container[str], all_labels: bool) -> Experiment:
-        """Only labels and seeds of which at least one job is stored; with ``all_labels``, labels without any stay."""
-        pairs = {(job.label, job.seed) for job in self.jobs if job.id in stored}
-        labels, seeds = ({pair[i] for pair in pairs} for i in range(2))
-        jobs = [
-            job
-            for job in self.jobs
-            if (job.label, job.seed) in pairs or (all_labels and job.label not in labels and job.seed in seeds)
-        ]
-        return replace(self, jobs=jobs)
-
-    @property
-    def train(self) -> Train:
-        """What trains one of its jobs."""
-        from madbench.training.loop import train_job
-
-        return functools.partial(train_job, device=self.device)
+        """The protocols in a line."""
+        titles = "; ".join(self.of(suite).protocol.title for suite in self.suites)
+        if all(not row.row.changes for row in self.rows):
+            return titles
+        return f"{len(self.grid.rows)} rows, the baseline {self.grid.rows[0].name}; {titles}"
 
     def execute(
         self,
@@ -70,70 +122,226 @@ class Experiment:
         slots: int | None = None,
         policy: Policy = Policy(),
         executor: Executor | None = None,
+        devices: Sequence[str] | None = None,
+        micro_batch: int | None = None,
+        compile: bool = False,
     ) -> Summary:
-        """Trains what the store lacks; on this machine, ``slots`` jobs at a time, unless ``executor`` does it elsewhere."""
-        from madbench.execute.local import run_jobs
-        from madbench.training.devices import default_slots
+        """Trains what the store lacks, suite by suite; ``policy.max_failures`` counts over all.
 
-        store = Store.open(self.results)
+        On this machine, ``slots`` jobs at a time, on the GPUs ``devices`` in turn; or where ``executor`` does it; under
+        torchrun, all processes as one. ``micro_batch`` sequences go through the model at once; it and ``compile``
+        change the speed, not the result.
+        """
+        from madbench.training.distributed import is_distributed
+
+        options = {"slots": slots, "executor": executor, "devices": devices}
+        if is_distributed():
+            for name, value in options.items():
+                if value is not None:
+                    raise ConfigError(
+                        f"--{name} has no effect under torchrun: all its processes train one run together"
+                    )
+        total = Summary()
+        for suite in self.suites:
+            part = self.of(suite)
+            allowed = policy.max_failures and policy.max_failures - total.failed
+            if allowed is not None and allowed < 1:
+                total.left += len(Store.open(self.results).missing(part.jobs))
+                continue
+            limited = replace(policy, max_failures=allowed)
+            total += part._execute(suite, on_event, limited, options, {"micro_batch": micro_batch, "compile": compile})
+        return total
+
+    def _execute(
+        self, suite: Suite, on_event: OnEvent, policy: Policy, options: Mapping[str, Any], how: Mapping[str, Any]
+    ) -> Summary:
+        from madbench.execute.local import run_jobs
+        from madbench.execute.torchrun import train_distributed
+        from madbench.training.devices import available_cores, default_slots
+        from madbench.training.distributed import is_distributed
+        from madbench.training.loop import train
+
+        corpora = {  # absolute: workers have another working directory
+            row.protocol.corpus.digest: row.protocol.corpus.folder.absolute()
+            for row in self.rows
+            if row.protocol.corpus
+        }
+        training = functools.partial(train, corpora=corpora, **how)
+        groups = ready_groups(self.jobs)
+        if is_distributed():
+            return train_distributed(groups, self.results, training, self.device, on_event, policy)
+        training = functools.partial(training, device=self.device)
+        executor, devices = options["executor"], options["devices"]
         if executor is None:
-            slots = min(slots or default_slots(self.device), max(1, len(self.jobs)))
-            executor = functools.partial(run_jobs, slots=slots)
-        return executor(self.jobs, store, self.train, on_event=on_event, policy=policy)
+            usual = len(devices) if devices else 1 if suite.uses_all_cores else default_slots(self.device)
+            slots = min(options["slots"] or usual, max(1, len(groups)))
+            threads = max(1, available_cores() // slots) if suite.uses_all_cores else 1
+            executor = functools.partial(run_jobs, slots=slots, threads_per_slot=threads, devices=devices)
+        return executor(groups, Store.open(self.results), training, on_event=on_event, policy=policy)
 
 
 def prepare(
-    labels: Sequence[str],
+    grid: Grid,
     *,
-    profile: str = "quick",
-    overrides: Sequence[str] = (),
-    tasks: Iterable[str] | None = None,
-    seeds: Sequence[int] = (0,),
-    fidelity: Fidelity = "corrected",
-    counting: Counting = "strict",
     device: str = "auto",
-    results: Path | str = "results",
-    precision: Precision | None = None,
     is_remote: bool = False,
+    results: Path | str = "results",
+    corpus: Path | str | None = None,
+    tokenizer: str | None = None,
+    precision: Precision | None = None,
 ) -> Experiment:
-    """Parses, budgets and plans; raises a ``MadbenchError`` for anything that could not be trained.
+    """Parses, budgets and plans every row, and opens the corpus.
 
-    ``precision`` stands in for a profile's ``auto``, which otherwise depends on the device. With ``is_remote`` the
-    device is that of the machines of an executor, ``cpu`` or ``cuda``; ``auto`` precision is bfloat16 on the second.
+    Args:
+        grid: the rows (:func:`madbench.grid.expand_grid`).
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
+        is_remote: whether the device is that of the machines of an executor, ``cpu`` or ``cuda``; ``auto`` precision is
+            bfloat16 on the second.
+        results: folder of the run store; default corpora are below it.
+        corpus: of the language model: folder made by ``madbench lm prepare``, or one with nanoGPT's train.bin and
+            val.bin; its preset's own by default, which is prepared on first use.
+        tokenizer: what made the ids of nanoGPT's files, ``gpt2`` by default.
+        precision: stands in for a profile's ``auto``, which otherwise depends on the device.
+
+    Raises a ``MadbenchError`` for anything that has no effect or could not be trained.
     """
-    from madbench.training.devices import resolve_device, resolve_precision
+    from madbench.training.devices import resolve_device
 
-    canonical = expand(labels)
-    overrides = (overrides,) if isinstance(overrides, str) else tuple(overrides)
-    seeds = check_seeds(seeds)
-    check_choice("fidelity", fidelity, Fidelity)
-    check_choice("counting", counting, Counting)
-    loaded = load_profile(str(profile), overrides)
-    chosen = {tasks} if isinstance(tasks, str) else set(tasks or TASK_NAMES)
-    for task in chosen:
-        check_task(task)
-    tasks = [task for task in TASK_NAMES if task in chosen]
-    for override in overrides:
-        first, _, rest = override.partition(".")
-        if first == "tasks" and rest.partition(".")[0] in set(TASK_NAMES) - chosen:
-            raise ConfigError(f"override {override!r} has no effect: the tasks are {', '.join(tasks)}")
-    device = resolve_device(device, is_here=not is_remote)
-    if precision is None or loaded.precision != "auto":
-        precision = resolve_precision(loaded.precision, device, is_here=not is_remote)
-    jobs = plan(
-        canonical,
-        loaded,
-        tasks=tasks,
-        seeds=seeds,
-        fidelity=fidelity,
-        counting=counting,
-        precision=precision,
-    )
-    if not jobs:
-        raise ConfigError("nothing to train: give at least one label and one seed")
-    return Experiment(
-        canonical, loaded, str(profile), overrides, jobs, tasks, fidelity, counting, precision, device, Path(results)
-    )
+    results = Path(results)
+    with errors_named(grid.where):
+        check_seeds(grid.seeds)
+        check_choice("fidelity", grid.fidelity, Fidelity)
+        check_choice("budget", grid.budget, Budget)
+        if not grid.rows or not grid.seeds:
+            raise ConfigError("nothing to train: give at least one label and one seed")
+        device = resolve_device(device, is_here=not is_remote)
+        planner = _Planner(grid, device, not is_remote, results, corpus, tokenizer, precision)
+        rows = [row for suite in (MAD, LANGUAGE) for row in planner.rows(suite)]
+        notes = [note for suite in (MAD, LANGUAGE) for note in _notes_on_equal_rows(rows, suite)]
+        return Experiment(grid, rows, device, results, [*notes, *planner.notes])
+
+
+class _Planner:
+    """From a grid to the rows of each suite: one protocol for all labels that share their changes."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        device: str,
+        is_here: bool,
+        results: Path,
+        corpus: Path | str | None,
+        tokenizer: str | None,
+        precision: Precision | None,
+    ):
+        self.grid, self.device, self.is_here, self.results = grid, device, is_here, results
+        self.corpus, self.tokenizer, self.precision = corpus, tokenizer, precision
+        self.tasks = None if grid.tasks is None else [task for task in grid.tasks if task != TASK]
+        """MAD tasks; None for the six."""
+        for task in self.tasks or ():
+            check_task(task)
+        if self.tasks == [] and grid.fidelity != "corrected":
+            raise ConfigError(f"fidelity {grid.fidelity}: has no effect, only MAD tasks have a fidelity")
+        self.presets = {changes: self._preset(changes) for changes in dict.fromkeys(row.changes for row in grid.rows)}
+        self._opened: dict[str, Corpus] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        left_out = self.grid.tasks is None and not any(self.presets.values())
+        if left_out and MadProfile.load(self.grid.profile).language_model:
+            return ["no language model: its preset needs a corpus, --corpus FOLDER; see madbench lm prepare --help"]
+        return []
+
+    def rows(self, suite: Suite) -> list[PlannedRow]:
+        """The rows of one suite, each once."""
+        if suite is MAD and self.tasks == []:
+            return []
+        wanted = {
+            row.of_suite(suite.name): self.presets[row.changes]
+            for row in self.grid.rows
+            if suite is MAD or self.presets[row.changes]
+        }
+        protocols: dict[tuple, Protocol] = {}
+        planned = []
+        for row, preset in wanted.items():
+            key = (row.changes, preset if suite is LANGUAGE else "")
+            if key not in protocols:
+                shared = (word for word in self.grid.overrides if suite_of_override(word) == suite.name)
+                protocols[key] = self._protocol(suite, (*shared, *row.changes), preset)
+            planned.append(PlannedRow(row, protocols[key], protocols[key].jobs([row.label], self.grid.seeds)))
+        return planned
+
+    def _protocol(self, suite: Suite, overrides: tuple[str, ...], preset: str) -> Protocol:
+        grid = self.grid
+        if suite is LANGUAGE:
+            own = tuple(word.removeprefix(LANGUAGE_MODEL) for word in overrides if word.startswith(LANGUAGE_MODEL))
+            profile = suite.Profile.load(preset, own)
+            corpus = self._corpus(profile, preset)
+            shared = (self._precision(profile), self.device, corpus)
+            return Protocol(suite, profile, preset, own, [TASK], "corrected", grid.budget, *shared)
+        profile = suite.Profile.load(grid.profile, overrides)
+        chosen = MAD_TASKS if self.tasks is None else self.tasks
+        tasks = [task for task in task_names() if task in chosen]
+        for override in overrides:
+            first, _, rest = override.partition(".")
+            if first == "tasks" and rest.partition(".")[0] not in tasks:
+                raise ConfigError(f"override {override!r} has no effect: the tasks are {', '.join(tasks)}")
+        shared = (grid.fidelity, grid.budget, self._precision(profile), self.device)
+        return Protocol(suite, profile, grid.profile, overrides, tasks, *shared)
+
+    def _precision(self, profile: Profile) -> Precision:
+        from madbench.training.devices import resolve_precision
+
+        if self.precision is not None and profile.precision == "auto":
+            return self.precision
+        return resolve_precision(profile.precision, self.device, is_here=self.is_here)
+
+    def _preset(self, changes: tuple[str, ...]) -> str:
+        """The preset of the language model under these changes; empty where none is trained."""
+        grid, corpus = self.grid, self.corpus
+        overrides = (*grid.overrides, *changes)
+        preset = MadProfile.load(grid.profile, [word for word in overrides if key_of(word) == "language_model"])
+        preset = preset.language_model
+        is_asked = grid.tasks is not None and TASK in grid.tasks
+        if is_asked and not preset:
+            raise ConfigError(
+                f"profile {grid.profile} has no language model; name its preset, such as language_model=tiny"
+            )
+        if grid.tasks is not None and not is_asked:
+            preset = ""
+        if preset and not is_asked and corpus is None and not LANGUAGE.Profile.load(preset).corpus:
+            preset = ""
+        for override in overrides:
+            if override.startswith(LANGUAGE_MODEL) and not preset:
+                raise ConfigError(f"override {override!r} has no effect: no language model is trained")
+            if self.tasks == [] and suite_of_override(override) == "mad":
+                raise ConfigError(
+                    f"override {override!r} has no effect on the language model; write language_model.KEY=VALUE"
+                )
+        if corpus is not None and not preset:
+            raise ConfigError(f"--corpus {corpus}: has no effect, no language model is trained")
+        return preset
+
+    def _corpus(self, profile: Profile, preset: str) -> Corpus:
+        from madbench.text.corpus import open_corpus
+        from madbench.text.prepare import default_corpus
+
+        place = "" if self.corpus is None else str(self.corpus)
+        if self.corpus is None and self.tokenizer is not None:
+            raise ConfigError(f"--tokenizer {self.tokenizer}: has no effect without --corpus")
+        if self.corpus is None and profile.corpus != "stdlib":
+            raise ConfigError(
+                f"preset {preset} has no corpus of its own: give --corpus FOLDER, made by madbench lm prepare, or with "
+                "nanoGPT's train.bin and val.bin"
+            )
+        if place not in self._opened:
+            cache = self.results / "corpora"
+            self._opened[place] = (
+                open_corpus(Path(place), tokenizer=self.tokenizer, cache=cache)
+                if place
+                else default_corpus(self.results)
+            )
+        return self._opened[place]
 
 
 def check_choice(name: str, value: str, allowed: Any) -> None:
@@ -142,108 +350,45 @@ def check_choice(name: str, value: str, allowed: Any) -> None:
         raise ConfigError(f"{name}: {value!r} is not allowed{did_you_mean(value, get_args(allowed))}")
 
 
-def tabulate(experiment: Experiment, store: Store | None = None) -> AblationTable:
-    """The table of the experiment's jobs, as far as they are in ``store``, by default its own."""
-    from madbench.analysis.scores import collect, scores
-    from madbench.analysis.tables import ablation_table
-
-    collected = collect(experiment.jobs, store or Store.open(experiment.results, create=False))
-    return ablation_table(scores(collected), experiment.tasks, caption(experiment, collected))
-
-
-def caption(experiment: Experiment, collected: pd.DataFrame) -> str:
-    """What the numbers of the table are of, and what it lacks."""
-    sentences = [
-        f"Percent, {accuracy_meaning(experiment.fidelity)}; mean over n seeds.",
-        *protocol_sentences(experiment, collected),
-        "Budget is mixer parameters over softmax attention's, both with the conv taps of the label.",
+def _notes_on_equal_rows(planned: Iterable[PlannedRow], suite: Suite) -> list[str]:
+    """A sentence where rows train the same model; raises ``ConfigError`` for a change that changes no row at all."""
+    rows = [row for row in planned if row.protocol.suite is suite]
+    by_jobs: dict[frozenset[str], str] = {}
+    for row in rows:
+        other = by_jobs.setdefault(frozenset(job.id for job in row.jobs), row.name)
+        if other != row.name:
+            raise ConfigError(f"the rows {other!r} and {row.name!r} train the same jobs; leave one out")
+    trained = {row.row: _trained(row) for row in rows}
+    for key in dict.fromkeys(key_of(change) for row in rows for change in row.row.changes):
+        groups: dict[tuple, list[tuple]] = {}
+        for row, what in trained.items():
+            rest = (row.label, *(change for change in row.changes if key_of(change) != key))
+            groups.setdefault(rest, []).append(what)
+        compared = [group for group in groups.values() if len(group) > 1]
+        if compared and all(len(set(group)) == 1 for group in compared):
+            raise ConfigError(
+                f"{key} has no effect on any row: each label gets the same mixer for all its values; madbench budget"
+                " LABEL shows which"
+            )
+    same: dict[Any, list[str]] = {}
+    for row, what in trained.items():
+        same.setdefault(what, []).append(row.name)
+    doubled = [" = ".join(names) for names in same.values() if len(names) > 1]
+    if not doubled:
+        return []
+    more = f" and {len(doubled) - 3} more" if len(doubled) > 3 else ""
+    return [
+        f"rows that train the same model, as the label or its budget leaves no choice: {'; '.join(doubled[:3])}{more}"
     ]
-    lacking = int((~collected.status.isin(["finished", "diverged"])).sum())
-    if lacking:
-        sentences.append(f"{lacking:,} of {len(collected):,} jobs have no result yet.")
-    limits = collected.dropna(subset=["ceiling"]).groupby("task", sort=False).ceiling.mean()
-    below = [f"{task} {100 * limit:.1f}" for task, limit in limits.items() if limit < 0.9995]
-    if below:
-        sentences.append(f"Token accuracy without guessing is at most: {', '.join(below)}.")
-    if not experiment.profile.comparable_with_paper:
-        sentences.append("This profile is not comparable with the published rows, which are full size.")
-    elif (experiment.fidelity, experiment.counting) != ("published", "published"):
-        sentences.append("The published rows used the published fidelity and counting.")
-    return " ".join(sentences)
 
 
-def accuracy_meaning(fidelity: Fidelity) -> str:
-    """What the accuracy of a table is, and on what it was chosen where that is not the validation set."""
-    if fidelity == "published":
-        return "the reference implementation's accuracy (macro within each batch of 128), chosen on the test set"
-    return "token accuracy over all test targets"
-
-
-def protocol_sentences(experiment: Experiment, collected: pd.DataFrame) -> list[str]:
-    """What all runs of the experiment share, where they ran and how many diverged."""
-    config = experiment.profile.model
-    changes = f" with {', '.join(experiment.overrides)}" if experiment.overrides else ""
-    devices = sorted({str(name) for name in collected.device.dropna().unique()}) or ["no device yet"]
-    sentences = [
-        f"Profile {experiment.profile_name}{changes}: d_model {config.d_model}, {config.n_layer} blocks,"
-        f" {config.n_head} heads, {experiment.precision}.",
-        f"Fidelity {experiment.fidelity}; budget counting {experiment.counting}.",
-        f"Trained on {', '.join(devices)}.",
-    ]
-    diverged = int((collected.status == "diverged").sum())
-    if diverged:
-        sentences.append(f"{diverged} of {len(collected)} runs diverged.")
-    return sentences
-
-
-def run(
-    labels: str | Sequence[str],
-    *,
-    profile: str = "quick",
-    overrides: Sequence[str] = (),
-    tasks: Iterable[str] | None = None,
-    seeds: Sequence[int] = (0,),
-    fidelity: Fidelity = "corrected",
-    counting: Counting = "strict",
-    device: str = "auto",
-    results: Path | str = "results",
-    slots: int | None = None,
-    force: bool = False,
-) -> pd.DataFrame:
-    """Trains ``labels`` on the MAD tasks and returns the scores; what the store has already is not trained again.
-
-    Args:
-        labels: labels or sets of labels (``"G-cg-q-12o"``, ``"{S,R}-c"``, ``"@table1"``).
-        profile: ``quick``, ``full`` or a YAML file.
-        overrides: changes to the profile, such as ``"training.epochs=20"``.
-        tasks: names of MAD tasks; all six by default.
-        seeds: each decides initialisation, data and order.
-        fidelity: ``corrected``, or ``published`` for the reference implementation's protocol.
-        counting: ``strict`` or ``published`` parameter budget.
-        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
-        results: folder of the run store.
-        slots: jobs at a time; one a core on the CPU, one on a GPU.
-        force: train again what is already there.
-
-    Returns:
-        One row a label, task and seed, with its accuracy in percent (:func:`madbench.analysis.scores.scores`).
-
-    Jobs run in processes of their own: call this under ``if __name__ == "__main__":`` in a script.
-    """
-    from madbench.analysis.scores import collect, scores
-
-    experiment = prepare(
-        [labels] if isinstance(labels, str) else labels,
-        profile=profile,
-        overrides=overrides,
-        tasks=tasks,
-        seeds=seeds,
-        fidelity=fidelity,
-        counting=counting,
-        device=device,
-        results=results,
-    )
-    summary = experiment.execute(slots=slots, policy=Policy(redo=force))
-    if summary.failed:
-        raise TrainingError(f"{summary.failed} of {len(experiment.jobs)} jobs failed; see {experiment.results}/runs")
-    return scores(collect(experiment.jobs, Store.open(experiment.results, create=False)))
+def _trained(row: PlannedRow) -> tuple:
+    """What the row trains: rows with an equal one differ in settings of mixers that their label does not use."""
+    label, job = row.row.label, row.jobs[0]
+    family, parsed = family_of(label), parse(label)
+    of_mixer = tuple(f"model.{name}" for name in job.mixer)
+    rest = [word for word in row.row.changes if key_of(word).removeprefix(LANGUAGE_MODEL) not in of_mixer]
+    lengths = sorted({getattr(job.model, "seq_len", None) or job.setting["seq_len"] for job in row.jobs})
+    solved = [solve(label, job.model.d_model, job.model.n_head, n, job.budget, **job.mixer) for n in lengths]
+    ranks = tuple(tuple(allocation.ranks.items()) for allocation in solved)
+    return label, *rest, ranks, tuple(family.effective(parsed, job.mixer).items())

@@ -1,7 +1,7 @@
 """A grid: labels times settings, as rows of a table. A YAML file or the words of a command become checked rows.
 
 Nothing here knows what a setting means: whether a key exists, and whether a label fits its budget, is known once the
-rows are prepared (:mod:`madbench.sweep_experiment`).
+rows are prepared (:mod:`madbench.experiment`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from madbench.config import from_mapping, parse_seeds, read_yaml
+from madbench.config import check_seeds, from_mapping, key_of, override_of, parse_seeds, read_yaml
 from madbench.errors import ConfigError, LabelError, MadbenchError, did_you_mean
-from madbench.jobs import Counting, Fidelity
+from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand, parse
-from madbench.suites.overrides import LANGUAGE_MODELS, key_of, override_of
 
 Mode = Literal["product", "one_at_a_time", "list"]
 
 MOST_ROWS = 10_000
 
+LANGUAGE_MODEL = "language_model."
+"""How an override of the language model's preset begins."""
 _ONE_A_TABLE = ("profile", "fidelity", "budget")
 
 
@@ -44,7 +45,7 @@ class GridFile:
     """quick, full, or a YAML file."""
     fidelity: Fidelity = "corrected"
     """Protocol of the MAD tasks: ours, or the reference implementation's."""
-    budget: Counting = "strict"
+    budget: Budget = "strict"
     """What the parameter budget counts."""
     set: dict[str, Any] = field(default_factory=dict)
     """Settings that all rows share, by key."""
@@ -74,12 +75,15 @@ class Row:
         """``R-cg-q-12o  model.mix_rank=16``."""
         return "  ".join([self.label, " ".join(self.shown)]) if self.shown else self.label
 
-    def of_half(self, is_language: bool) -> Row:
-        """The row without the changes that do not concern the half of the language model, or the other one."""
-        parts = (
-            [c for c in some if c.startswith(LANGUAGE_MODELS) == is_language] for some in (self.changes, self.shown)
-        )
+    def of_suite(self, suite: str) -> Row:
+        """The row without the changes that do not concern the suite."""
+        parts = ([c for c in some if suite_of_override(c) == suite] for some in (self.changes, self.shown))
         return Row(self.label, *map(tuple, parts))
+
+
+def suite_of_override(override: str) -> str:
+    """Name of the suite that an override of a profile concerns."""
+    return "language" if override.startswith((LANGUAGE_MODEL, "language_model=")) else "mad"
 
 
 @dataclass(frozen=True)
@@ -88,11 +92,11 @@ class Grid:
 
     rows: tuple[Row, ...]
     tasks: tuple[str, ...] | None = None
-    """Tasks of either half, in the order of the file; None for all."""
+    """Tasks of all suites, in the order of the file; None for all."""
     seeds: tuple[int, ...] = (0,)
     profile: str = "quick"
     fidelity: Fidelity = "corrected"
-    counting: Counting = "strict"
+    budget: Budget = "strict"
     overrides: tuple[str, ...] = ()
     """Overrides, as KEY=VALUE, that all rows share."""
     axes: tuple[str, ...] = ()
@@ -301,10 +305,8 @@ def _check_key(key: str, where: str) -> None:
 def _seeds(given: Any) -> tuple[int, ...]:
     if isinstance(given, str):
         return tuple(parse_seeds(given, "seeds"))
-    seeds = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    seeds = check_seeds(list(given) if isinstance(given, (list, tuple)) else given)
     for seed in seeds:
-        if type(seed) is not int or seed < 0:
-            raise ConfigError(f"seeds: expected whole numbers of at least 0, such as 0-2 or [0, 1, 2], got {seed!r}")
         if seeds.count(seed) > 1:
             raise ConfigError(f"seeds: {seed} appears twice")
     return seeds

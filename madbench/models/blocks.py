@@ -32,6 +32,11 @@ class RMSNorm(nn.RMSNorm):
         return super().forward(x.to(self.weight.dtype))
 
 
+def autocast(device: str, precision: str) -> torch.autocast:
+    """The arithmetic of a forward pass: matrix products in ``precision``, weights as they are."""
+    return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bfloat16")
+
+
 class SwiGLU(nn.Module):
     """(SiLU(x W_gate) * x W_up) W_down, inner width 8/3 d rounded up to a multiple of 16, no biases."""
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError
-from madbench.language_jobs import GPTConfig
 from madbench.models.blocks import INIT_STD, linear
 
 NORM_EPS = 1e-5
@@ -73,19 +72,26 @@ class GPT(nn.Module):
     plus d.
     """
 
-    def __init__(self, vocab_size: int, config: GPTConfig, make_mixer: Callable[[], nn.Module]):
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int,
+        n_layer: int,
+        make_mixer: Callable[[], nn.Module],
+        seq_len: int,
+        positions: Literal["none", "learned"] = "none",
+    ):
         super().__init__()
-        d_model = config.d_model
-        self.seq_len = config.seq_len
+        self.seq_len = seq_len
         self.embedding = embedding(vocab_size, d_model)
-        self.positions = embedding(config.seq_len, d_model) if config.positions == "learned" else None
-        self.blocks = nn.ModuleList(Block(d_model, make_mixer()) for _ in range(config.n_layer))
+        self.positions = embedding(seq_len, d_model) if positions == "learned" else None
+        self.blocks = nn.ModuleList(Block(d_model, make_mixer()) for _ in range(n_layer))
         self.norm = layer_norm(d_model)
         with torch.no_grad():
             for block in self.blocks:
                 for projection in (getattr(block.mixer, "o", None), block.mlp.down):
                     if projection is not None:
-                        projection.weight.mul_((2 * config.n_layer) ** -0.5)
+                        projection.weight.mul_((2 * n_layer) ** -0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Ids (B, T) -> logits (B, T, vocab_size). Raises ``TrainingError`` where T is too long for the positions."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from madbench.models.blocks import Backbone, RMSNorm, linear
 
 
-class LanguageModel(nn.Module):
+class MadModel(nn.Module):
     """Scores every token of the vocabulary at every position, causally when the mixer is causal."""
 
     def __init__(self, vocab_size: int, d_model: int, n_layer: int, make_mixer: Callable[[], nn.Module]):

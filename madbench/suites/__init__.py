@@ -1,1 +1,36 @@
-"""Suites of training runs: the MAD tasks and the language model."""
+"""Suites: the ways to train and judge a label. Imports neither torch nor pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from madbench.config import from_mapping
+from madbench.errors import ConfigError, did_you_mean
+from madbench.jobs import Job
+from madbench.suites.base import Column, Suite
+from madbench.suites.language import LANGUAGE
+from madbench.suites.mad import MAD
+
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (MAD, LANGUAGE)}
+"""Every suite by name, in the order of their tables."""
+
+__all__ = ["LANGUAGE", "MAD", "SUITES", "Column", "Suite", "job_from_dict", "suite_of"]
+
+
+def suite_of(job: Job) -> Suite:
+    """The suite that trains the job."""
+    return SUITES[job.suite]
+
+
+def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:
+    """The job that :meth:`Job.to_dict` made ``mapping`` of; ``ConfigError``, opened by ``where``, for any other."""
+    name = mapping.get("suite")
+    if name not in SUITES:
+        raise ConfigError(f"{where}: unknown suite {name!r}{did_you_mean(str(name), SUITES)}")
+    configs = {"model": SUITES[name].Model, "training": SUITES[name].Training}
+    made = {
+        key: from_mapping(configs[key], value, f"{where}: {key}") if key in configs else value
+        for key, value in mapping.items()
+    }
+    return from_mapping(Job, made, where)

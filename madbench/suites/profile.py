@@ -1,167 +1,171 @@
-"""A profile: which settings of which tasks, at what size, for how long. One YAML file in ``tasks/profiles/``."""
+"""A profile: what a suite trains, at what size, for how long. One YAML file, with changes written KEY=VALUE."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from madbench.config import PROFILES, from_mapping, overridden, read_yaml
+from madbench.config import field_docs, from_mapping, key_of, overridden, read_yaml
 from madbench.errors import ConfigError, did_you_mean
-from madbench.jobs import ModelConfig, Precision, TrainingConfig
-from madbench.tasks import TASK_NAMES
+from madbench.labels import families, family_of
 
-_FILE_ONLY = ("description", "comparable_with_paper")
-
-
-@dataclass(frozen=True)
-class TaskPlan:
-    """How a profile changes one task."""
-
-    setting: dict[str, Any] = field(default_factory=dict)
-    """Parameters of the task that differ from its baseline."""
-    training: dict[str, Any] = field(default_factory=dict)
-    """Training settings that differ from the profile's."""
-    learning_rates: tuple[float, ...] = ()
-    """Learning rates tried instead of the profile's."""
+FILE_ONLY = ("description", "comparable_with_paper", "corpus")
+"""Keys that say what a file is; they belong in it and cannot be overridden."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What a run trains; labels, seeds, fidelity and counting come from the command line."""
+    """What every suite's profile has; labels, seeds, fidelity and budget come from the command line."""
+
+    folder: ClassVar[Path]
+    """Where the shipped profiles are."""
+    noun: ClassVar[str]
+    """What messages call it."""
+    Model: ClassVar[type]
+    Training: ClassVar[type]
+    not_training: ClassVar[dict[str, str]] = {"precision": "precision"}
+    """Training settings that are keys of the profile itself, and which."""
+    stays_comparable: ClassVar[tuple[str, ...]] = ("precision",)
+    """Keys that can be overridden without making the profile another one."""
 
     description: str
     """What the profile is for and how long it takes."""
     comparable_with_paper: bool
     """Whether its numbers may be set against the published ones."""
-    learning_rates: tuple[float, ...]
-    """Learning rates tried on every setting; the best by validation counts (published fidelity: by test)."""
-    weight_decays: tuple[float, ...]
-    """Weight decays tried on every setting."""
-    difficulty: Literal["baseline", "all"]
-    """Each task's baseline only, or its one-variable changes too."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of matrix products; auto is bfloat16 where the hardware has it."""
-    model: ModelConfig = ModelConfig()
-    """Model around the mixer."""
+    model: dict[str, Any] = field(default_factory=dict)
+    """Model around the mixer, and settings of mixers."""
     training: dict[str, Any] = field(default_factory=dict)
-    """Training settings, without the learning rate, the weight decay and the precision above."""
-    tasks: dict[str, TaskPlan] = field(default_factory=dict)
-    """Changes for single tasks."""
-    language_model: str = ""
-    """Preset of the language model that goes with the profile, shipped or a YAML file; empty for none."""
+    """Training settings that all runs share."""
+    overridden: tuple[str, ...] = ()
+    """Keys that an override gave; never in a file."""
 
     def __post_init__(self):
-        for name in ("learning_rates", "weight_decays"):
-            if not getattr(self, name):
-                raise ConfigError(f"{name}: give at least one value")
-        for name in self.tasks:
-            if name not in TASK_NAMES:
-                raise ConfigError(f"tasks: unknown task {name!r}{did_you_mean(name, TASK_NAMES)}")
-        for where, training in [("training", self.training)] + [
-            (f"tasks: {name}: training", plan.training) for name, plan in self.tasks.items()
-        ]:
-            for key, instead in (
-                ("learning_rate", "learning_rates"),
-                ("weight_decay", "weight_decays"),
-                ("precision", "precision"),
-            ):
-                if key in training:
-                    raise ConfigError(f"{where}: {key!r} has no effect here; set the profile's own {instead!r}")
-            from_mapping(TrainingConfig, training, where)
-        if self.difficulty == "all" and any(plan.setting for plan in self.tasks.values()):
-            raise ConfigError("tasks: a changed setting goes with difficulty: baseline; 'all' takes the task files")
+        of_mixers = {name for family in _families() for name in setting_names(family)}
+        known = [*setting_names(self), *of_mixers]
+        for name in self.model:
+            if name not in known:
+                raise ConfigError(f"model: unknown key {name!r}{did_you_mean(name, known)}")
+        self.model_config()
+        for family in _families():
+            self._settings(family)
+        self.check_training(self.training, "training")
 
-    def rates(self, task: str) -> tuple[float, ...]:
-        """The learning rates tried on ``task``."""
-        return self.tasks.get(task, TaskPlan()).learning_rates or self.learning_rates
+    def check_training(self, training: Mapping[str, Any], where: str) -> None:
+        """Raises ``ConfigError`` for training settings that do not exist or belong elsewhere."""
+        for key, instead in self.not_training.items():
+            if key in training:
+                raise ConfigError(f"{where}: {key!r} has no effect here; set the {self.noun}'s own {instead!r}")
+        from_mapping(self.Training, training, where)
 
-    def training_config(self, task: str, learning_rate: float, weight_decay: float, precision: Precision):
-        """The optimiser run of one job."""
-        plan = self.tasks.get(task, TaskPlan())
-        return from_mapping(
-            TrainingConfig,
-            {
-                **self.training,
-                **plan.training,
-                "learning_rate": learning_rate,
-                "weight_decay": weight_decay,
-                "precision": precision,
-            },
-            f"training of {task}",
-        )
+    def model_config(self) -> Any:
+        """The model around the mixer."""
+        names = setting_names(self)
+        return from_mapping(self.Model, {key: value for key, value in self.model.items() if key in names}, "model")
 
+    def mixer_settings(self, label: str) -> dict[str, Any]:
+        """The settings of the label's family. Raises ``ConfigError`` for an override that the family does not have."""
+        family = family_of(label)
+        for key in self.overridden:
+            section, _, name = key.partition(".")
+            if section == "model" and name not in [*setting_names(self), *setting_names(family)]:
+                has = ", ".join(f"model.{known}" for known in setting_names(family)) or "none"
+                raise ConfigError(f"{key} has no effect on {label!r}; settings of its mixer: {has}")
+        return dataclasses.asdict(self._settings(family))
 
-def profile_names() -> list[str]:
-    """Names of the shipped profiles."""
-    return sorted(path.stem for path in PROFILES.glob("*.yaml"))
+    def _settings(self, family: Any) -> Any:
+        names = setting_names(family)
+        own = {key: value for key, value in self.model.items() if key in names}
+        return from_mapping(family.Settings, own, "model")
 
+    @classmethod
+    def names(cls) -> list[str]:
+        """Names of the shipped files."""
+        return sorted(path.stem for path in cls.folder.glob("*.yaml"))
 
-def load_profile(name: str, overrides: Iterable[str] = ()) -> Profile:
-    """The profile ``name``, shipped or a path to a YAML file, with ``overrides`` such as ``training.epochs=20``.
+    @classmethod
+    def load(cls, name: str, overrides: Iterable[str] = ()) -> Self:
+        """The profile ``name``, shipped or a path to a YAML file, with ``overrides`` such as ``training.epochs=20``.
 
-    An override of ``training.KEY`` or ``learning_rates`` holds for every task, also for one to which the profile gives a
-    value of its own; one that begins with ``tasks.TASK`` holds for that task, whatever the order. An override of anything but the precision and the preset
-    of the language model makes the profile one of its own, not comparable with the paper.
+        An override of anything but the precision makes it a profile of its own, not comparable with the paper. Raises
+        ``ConfigError`` for an unknown profile, key or type, and for an override without effect.
+        """
+        overrides = tuple(overrides)
+        path = Path(name) if name.endswith((".yaml", ".yml")) else cls.folder / f"{name}.yaml"
+        if not path.is_file():
+            choices = [*cls.names(), *([f"{name}.yaml"] if Path(f"{name}.yaml").is_file() else [])]
+            raise ConfigError(f"{cls.noun} {name!r}: no such {cls.noun} or file{did_you_mean(name, choices)}")
+        mapping = read_yaml(path)
+        if "overridden" in mapping:
+            raise ConfigError(f"{path}: unknown key 'overridden'")
+        from_mapping(cls, mapping, str(path))
+        keys = tuple(key_of(override) for override in overrides)
+        for key in keys:
+            cls._check_key(key, keys)
+        for override in sorted(overrides, key=cls.order):
+            mapping = cls.changed(mapping, override)
+        if set(keys) - set(cls.stays_comparable):
+            mapping = {**mapping, "comparable_with_paper": False}
+        where = f"override {', '.join(map(repr, overrides))}" if overrides else str(path)
+        return from_mapping(cls, {**mapping, "overridden": keys}, where)
 
-    Raises ``ConfigError`` for an unknown profile, key or type, and for an override without effect.
-    """
-    overrides = tuple(overrides)
-    path = Path(name) if name.endswith((".yaml", ".yml")) else PROFILES / f"{name}.yaml"
-    if not path.is_file():
-        choices = [*profile_names(), *([f"{name}.yaml"] if Path(f"{name}.yaml").is_file() else [])]
-        raise ConfigError(f"profile {name!r}: no such profile or file{did_you_mean(name, choices)}")
-    mapping = read_yaml(path)
-    from_mapping(Profile, mapping, str(path))
-    keys = [override.partition("=")[0] for override in overrides]
-    for key in keys:
+    @classmethod
+    def order(cls, override: str) -> int:
+        """Overrides of a lower order come first, whatever the order they are given in."""
+        return 0
+
+    @classmethod
+    def changed(cls, mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
+        """``mapping`` with one override."""
+        return overridden(mapping, override)
+
+    @classmethod
+    def docs(cls) -> dict[str, str]:
+        """Every dotted key that can be overridden, with its sentence of documentation."""
+        docs = {}
+        for name, sentence in field_docs(cls).items():
+            if name == "model":
+                docs |= {f"model.{key}": text for key, text in field_docs(cls.Model).items()}
+                for family in _families():
+                    docs |= {f"model.{key}": text for key, text in field_docs(family.Settings).items()}
+            elif name == "training":
+                documented = field_docs(cls.Training).items()
+                docs |= {f"training.{key}": text for key, text in documented if key not in cls.not_training}
+            elif name not in (*FILE_ONLY, "overridden"):
+                docs |= cls.nested_docs(name) or {name: sentence}
+        return docs
+
+    @classmethod
+    def nested_docs(cls, name: str) -> dict[str, str]:
+        """The documented keys below the key ``name``; none where it has a value."""
+        return {}
+
+    @classmethod
+    def _check_key(cls, key: str, keys: Sequence[str]) -> None:
         if keys.count(key) > 1:
             raise ConfigError(f"override {key!r} is given twice; only one value can hold")
-        whole = [known for known in override_docs() if known.endswith(f".{key}")]
-        if whole and key not in override_docs():
+        if key in FILE_ONLY:
+            raise ConfigError(f"override {key!r} has no effect on a run; it belongs in the {cls.noun}'s file")
+        known = cls.docs()
+        whole = [name for name in known if name.endswith(f".{key}")]
+        if whole and key not in known:
             raise ConfigError(f"override {key!r}: unknown key; did you mean {whole[0]!r}?")
-        if key in _FILE_ONLY:
-            raise ConfigError(f"override {key!r} has no effect on a run; it belongs in the profile's file")
-    for override in sorted(overrides, key=lambda override: override.startswith("tasks.")):
-        mapping = _overridden(mapping, override)
-        from_mapping(Profile, mapping, f"override {override!r}")
-    profile = from_mapping(Profile, mapping, str(path))
-    if set(keys) - {"precision", "language_model"}:
-        profile = dataclasses.replace(profile, comparable_with_paper=False)
-    return profile
 
 
-def _overridden(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
-    changed = overridden(mapping, override)
-    names = override.partition("=")[0].split(".")
-    for plan in changed.get("tasks", {}).values():
-        if names[0] == "training" and len(names) == 2:
-            plan.get("training", {}).pop(names[1], None)
-        if names == ["learning_rates"]:
-            plan.pop("learning_rates", None)
-    return changed
+def _families() -> list[Any]:
+    return [family_of(f"{name}:" if name else "") for name in families()]
 
 
 @functools.cache
-def override_docs() -> dict[str, str]:
-    """Every dotted key a profile understands, with its sentence of documentation."""
-    from madbench.config import field_docs
+def _names_of(cls: type) -> tuple[str, ...]:
+    return tuple(one.name for one in dataclasses.fields(cls))
 
-    docs = {}
-    for name, sentence in field_docs(Profile).items():
-        if name in _FILE_ONLY:
-            continue
-        if name == "model":
-            docs |= {f"model.{key}": text for key, text in field_docs(ModelConfig).items()}
-        elif name == "training":
-            own = ("learning_rate", "weight_decay", "precision")
-            docs |= {f"training.{key}": text for key, text in field_docs(TrainingConfig).items() if key not in own}
-        elif name == "tasks":
-            for part, text in field_docs(TaskPlan).items():
-                docs[f"tasks.TASK.{part}" + ".KEY" * (part != "learning_rates")] = text
-        else:
-            docs[name] = sentence
-    return docs
+
+def setting_names(owner: Any) -> tuple[str, ...]:
+    """The settings of a family's mixers, or those of a profile's model."""
+    return _names_of(owner.Model if isinstance(owner, Profile) else owner.Settings)

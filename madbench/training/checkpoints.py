@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from torch import nn
 
 from madbench.errors import TrainingError
 from madbench.files import write_atomically
-from madbench.jobs import JobBase
+from madbench.jobs import Job
+from madbench.suites.base import Trial
+from madbench.training.state import TrainingState
 
 NAME = "checkpoint.pt"
 
 
 def save_checkpoint(
-    work: Path, job: JobBase, model: nn.Module, optimizer: torch.optim.Optimizer, state: Any, seconds: float
+    work: Path, job: Job, trial: Trial, optimizer: torch.optim.Optimizer, state: TrainingState, seconds: float
 ) -> None:
-    """Saves weights, optimiser and the attributes of ``state``; adds ``seconds`` to the run's training time.
+    """Saves weights, optimiser, state and the trial's own state; adds ``seconds`` to the run's training time.
 
     The job itself is in the file, so that the model can be built again from it alone. Raises ``StoreError`` where the
     file cannot be written; an earlier checkpoint is then still there.
@@ -28,15 +29,16 @@ def save_checkpoint(
     content = {
         "job": job.id,
         "config": json.dumps(job.to_dict()),
-        "model": model.state_dict(),
+        "model": trial.model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "state": vars(state),
+        "trial": trial.state,
     }
     write_atomically(work / NAME, lambda file: _write(content, file))
 
 
 def load_checkpoint(
-    work: Path, job: JobBase, model: nn.Module, optimizer: torch.optim.Optimizer, state: Any, device: str
+    work: Path, job: Job, trial: Trial, optimizer: torch.optim.Optimizer, state: TrainingState, device: str
 ) -> None:
     """Restores what :func:`save_checkpoint` saved; without a checkpoint everything stays as it is.
 
@@ -49,9 +51,10 @@ def load_checkpoint(
         content = torch.load(path, map_location=device, weights_only=True)
         saved_by = content["job"]
         if saved_by == job.id:
-            model.load_state_dict(content["model"])
+            trial.model.load_state_dict(content["model"])
             optimizer.load_state_dict(content["optimizer"])
             vars(state).update(content["state"])
+            trial.state = content["trial"]
     except Exception as error:  # torch raises half a dozen kinds for a damaged file or another version's
         raise TrainingError(f"{path}: the checkpoint cannot be used ({error}); delete it to start afresh") from error
     if saved_by != job.id:

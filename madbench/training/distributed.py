@@ -1,6 +1,7 @@
 """The processes that ``torchrun`` started to train one run together, and what they tell each other.
 
-Without torchrun there is one process, and every function here does the obvious thing for it.
+Without torchrun there is one process, and every function here does the obvious thing for it. The module is the
+:class:`madbench.suites.base.World` of the training loop.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def process_group(device: str) -> Iterator[str]:
     backend = "gloo"
     if device != "cpu":
         device, backend = _own_gpu(device), "cpu:gloo,cuda:nccl"
-    store, rank, size = _meeting_place()
+    store, rank, count = _meeting_place()
     store = dist.PrefixStore(f"group-{next(_groups)}", store)  # the addresses of an earlier group are no longer good
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=TIMEOUT)
     yield device
     dist.destroy_process_group()
 
@@ -71,9 +72,9 @@ def _own_gpu(device: str) -> str:
     return f"cuda:{index}"
 
 
-def world_size() -> int:
+def size() -> int:
     """Processes that train together."""
-    return dist.get_world_size() if dist.is_initialized() else 1
+    return dist.get_size() if dist.is_initialized() else 1
 
 
 def is_first() -> bool:
@@ -81,28 +82,28 @@ def is_first() -> bool:
     return int(os.environ["RANK"]) == 0 if is_distributed() else True
 
 
-def own_share(items: np.ndarray) -> np.ndarray:
+def share(items: np.ndarray) -> np.ndarray:
     """This process's part of ``items`` (N, ...): consecutive, the parts of all processes differing by one at most."""
-    return np.array_split(items, world_size())[dist.get_rank()] if world_size() > 1 else items
+    return np.array_split(items, size())[dist.get_rank()] if size() > 1 else items
 
 
 def total(values: Tensor) -> Tensor:
     """The sum over all processes of ``values``, in place and without waiting for the device."""
-    if world_size() > 1:
+    if size() > 1:
         dist.all_reduce(values)
     return values
 
 
 def agree(flag: bool) -> bool:
     """Whether ``flag`` holds in any process; all of them wait here for each other, not for their devices."""
-    if world_size() == 1:
+    if size() == 1:
         return flag
     return bool(total(torch.tensor(int(flag))))
 
 
 def from_first(value: Any) -> Any:
     """What the first process passed; it must pickle."""
-    if world_size() == 1:
+    if size() == 1:
         return value
     box = [value]
     dist.broadcast_object_list(box, device=torch.device("cpu"))

@@ -1,216 +1,202 @@
-"""One run, top to bottom: data on the device, AdamW, an evaluation an epoch, a checkpoint now and then, a record.
+"""The training loop, top to bottom: rate, micro-batches, loss, backward, clip, optimiser, a row, a checkpoint.
 
-Inside a step nothing waits for the device: the loss is summed there and read once an epoch.
+Inside a step nothing waits for the device: the loss is summed there and read for the rows of the curve. Under torchrun
+all processes run this together, each on its share of a step's sequences; the first one writes the files.
 """
 
 from __future__ import annotations
 
-import copy
-import math
+import functools
+import itertools
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from madbench.jobs import Job, Record, StopTraining, TrainingConfig
-from madbench.mixers.build import build
-from madbench.models.autoencoder import Autoencoder
-from madbench.models.mad import LanguageModel
-from madbench.tasks import IGNORE, SPLITS, TaskSetting, ceiling, generate, make_setting
+from madbench.errors import TrainingError
+from madbench.files import explain_os_errors
+from madbench.jobs import KEEP, Job, Record, StopTraining
+from madbench.suites import suite_of
+from madbench.suites.base import Interval, Trial
+from madbench.training import distributed as world
 from madbench.training.checkpoints import load_checkpoint, save_checkpoint
-from madbench.training.metrics import Scores, evaluate
+from madbench.training.devices import peak_flops
 from madbench.training.optimizer import make_adamw, set_learning_rate
-from madbench.training.provenance import provenance
+from madbench.training.provenance import device_name, provenance
+from madbench.training.state import Stopwatch, TrainingState, memory_bytes
+from madbench.training.weights import save_weights
 
 CHECKPOINT_SECONDS = 15.0
+CHECKPOINT_SHARE = 0.05  # of the time, at most, goes into writing checkpoints
 REPORT_SECONDS = 0.25
 
 Report = Callable[[dict[str, Any]], None]
+T = TypeVar("T")
 
 
-def train_job(job: Job, work: Path, report: Report, *, device: str = "cpu") -> Record:
-    """Trains ``job`` and evaluates it; resumes from ``work/checkpoint.pt`` when there is one.
+def train(
+    jobs: Sequence[Job],
+    works: Sequence[Path],
+    report: Callable[[Job, dict[str, Any]], None],
+    *,
+    device: str = "cpu",
+    corpora: Mapping[str, Path] | None = None,
+    micro_batch: int | None = None,
+    compile: bool = False,
+) -> list[Record]:
+    """Trains a group of jobs and evaluates them; each resumes from the checkpoint in its work folder, if any.
 
     Args:
-        job: what to train.
-        work: folder for the checkpoint, this process's alone while it runs.
-        report: called a few times a second with the progress; when it raises ``StopTraining`` the state is saved first.
+        jobs: what to train.
+        works: a folder a job, for its checkpoint, and for ``keep/weights.safetensors`` once a run that keeps its
+            weights is finished; this process's alone while it runs.
+        report: called a few times a second with a job and its progress; when it raises ``StopTraining`` the state is
+            saved first.
         device: a torch device name.
+        corpora: folders of the corpora that language jobs name, by digest.
+        micro_batch: sequences that go through the model at once; gradients of the rest are accumulated.
+        compile: train through ``torch.compile``. Evaluations are not compiled: they are few.
 
     Returns:
-        A record with status ``finished`` or ``diverged``. On the CPU an interrupted and resumed run returns the same
-        numbers, bit for bit, as an uninterrupted one.
+        A record a job, ``finished`` or ``diverged``. On the CPU an interrupted and resumed run returns the same
+        numbers, bit for bit, as an uninterrupted one in as many threads; threads, micro-batches and processes change
+        them by rounding only. Seconds are those of training: evaluations and checkpoints are left out.
+
+    Raises:
+        ConfigError: what the suite cannot train so.
+        TrainingError: a checkpoint that cannot be used, or another corpus than the job's.
     """
-    config = job.training
-    data = load_data(job, device)
-    model = build_model(job).to(device)
-    optimizer = make_optimizer(model, config)
-    autocast = torch.autocast(torch.device(device).type, torch.bfloat16, enabled=config.precision == "bfloat16")
-    steps_per_epoch = math.ceil(len(data["train"][0]) / config.batch_size)
-    total_steps = config.epochs * steps_per_epoch
-    judge = "validation" if job.fidelity == "corrected" else "test"
+    how = {"device": device, "corpora": corpora, "micro_batch": micro_batch, "compile": compile}
+    return [train_job(job, work, functools.partial(report, job), **how) for job, work in zip(jobs, works, strict=True)]
 
+
+def train_job(
+    job: Job,
+    work: Path,
+    report: Report,
+    *,
+    device: str = "cpu",
+    corpora: Mapping[str, Path] | None = None,
+    micro_batch: int | None = None,
+    compile: bool = False,
+) -> Record:
+    """Trains one job; see :func:`train`."""
+    suite = suite_of(job)
+    trial = suite.Trial(job, device, world, corpora=corpora, micro_batch=micro_batch)
+    optimizer = make_adamw(trial.model, job.training)
     state = TrainingState(device)
-    load_checkpoint(work, job, model, optimizer, state, device)
-    last_save = last_report = started = time.monotonic()
-    first_step = state.step
+    load_checkpoint(work, job, trial, optimizer, state, device)
+    if world.agree(state.step != world.from_first(state.step)):
+        raise TrainingError(f"{work}: not every process found the same checkpoint here; all must share this folder")
+    network = _network(trial.loss, device, compile)
+    flops_per_token = 3 * suite.size(job).flops_per_token
+    peak = peak_flops(device_name(device), job.training.precision)
 
-    while state.step < total_steps and not state.stopped:
-        epoch, within = divmod(state.step, steps_per_epoch)
-        if within == 0 or state.step == first_step:
-            order = shuffled(job, epoch, len(data["train"][0]), device)
-        batch = order[within * config.batch_size : (within + 1) * config.batch_size]
-        set_learning_rate(optimizer, scheduled_rate(config, job.fidelity, state.step, total_steps))
-        with autocast:
-            logits = model(data["train"][0][batch])
-        loss = F.cross_entropy(logits.float().flatten(0, 1), data["train"][1][batch].flatten(), ignore_index=IGNORE)
+    watch = Stopwatch(device)
+    last_save = last_report = time.monotonic()
+    save_every = CHECKPOINT_SECONDS
+    while state.step < trial.steps and not state.diverged and not (state.curve and trial.is_done(state.curve[-1])):
+        rate = trial.learning_rate(state.step)
+        set_learning_rate(optimizer, rate)
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        state.loss_sum += backward(network, trial, state.step, device)
+        norm = None if trial.clip is None else nn.utils.clip_grad_norm_(trial.model.parameters(), trial.clip)
         optimizer.step()
-        state.loss_sum += loss.detach()
         state.step += 1
 
-        if within == steps_per_epoch - 1:
-            train_loss = float(state.loss_sum) / steps_per_epoch
-            scores = evaluate(model, *data[judge], autocast)
-            state.end_epoch(epoch + 1, train_loss, scores, judge, headline(job, scores), model, job)
-            if state.diverged:
-                break
+        if trial.has_row(state.step):
+            row = trial.row(_interval(state, watch, rate, norm, device))
+            watch.lap()
+            if peak is not None and "tokens_per_second" in row:
+                row["mfu"] = flops_per_token * row["tokens_per_second"] / (peak * world.size())
+            state.add(row)
         now = time.monotonic()
-        if now - last_save > CHECKPOINT_SECONDS:
-            save_checkpoint(work, job, model, optimizer, state, seconds=now - started)
-            last_save = started = time.monotonic()
+        if world.is_first() and now - last_save > save_every:
+            save_checkpoint(work, job, trial, optimizer, state, seconds=watch.lap())
+            save_every = max(CHECKPOINT_SECONDS, watch.lap() / CHECKPOINT_SHARE)
+            last_save = time.monotonic()
+        is_stopped = False
         if now - last_report > REPORT_SECONDS:
             last_report = now
             try:
-                report({"step": state.step, "total_steps": total_steps, "accuracy": state.last_accuracy})
+                shown = trial.progress(state.curve[-1]) if state.curve else {}
+                report({"step": state.step, "total_steps": trial.steps} | shown)
             except StopTraining:
-                save_checkpoint(work, job, model, optimizer, state, seconds=time.monotonic() - started)
-                raise
-    seconds = state.seconds + time.monotonic() - started
+                is_stopped = True
+        if world.agree(is_stopped):
+            if world.is_first():
+                save_checkpoint(work, job, trial, optimizer, state, seconds=watch.lap())
+            raise StopTraining
+    state.seconds += watch.lap()
 
-    examples, length = data["train"][0].shape
-    batch_shape = (min(config.batch_size, examples), length)
-    details = provenance(job, ("init", "data", "order"), model, model.backbone.layers[0], device, batch_shape)
-    details |= {"steps": state.step, "seconds": seconds, "steps_per_second": state.step / max(seconds, 1e-9)}
+    details = provenance(job, trial, device) | {
+        "flops_per_token": flops_per_token,
+        "steps": state.step,
+        "seconds": state.seconds,
+        "steps_per_second": state.step / max(state.seconds, 1e-9),
+        "world_size": world.size(),
+        "micro_batch": trial.batch_shape[0],
+        "compiled": compile,
+    }
+    details |= trial.details(state.curve)
     if state.diverged:
-        last = state.curve[-1]
-        error = f"loss was not finite in epoch {last['epoch']} (step {state.step})"
-        return Record("diverged", {}, state.curve, details, error)
-    return Record("finished", final_metrics(job, model, data, state, autocast), state.curve, details)
+        return Record("diverged", {}, state.curve, details, f"loss was not finite at step {state.step}")
+    metrics = trial.finish(state.curve)
+    if world.is_first() and trial.is_kept:
+        with explain_os_errors(work / KEEP):
+            (work / KEEP).mkdir(exist_ok=True)
+        save_weights(work / KEEP / "weights.safetensors", trial.model, job)
+    return Record("finished", metrics, state.curve, details)
 
 
-class TrainingState:
-    """What a resumed run needs beside the weights and the optimiser."""
-
-    def __init__(self, device: str):
-        self.step = 0
-        self.seconds = 0.0
-        self.loss_sum = torch.zeros((), device=device)
-        self.curve: list[dict[str, float]] = []
-        self.stopped = False
-        self.diverged = False
-        self.last_accuracy: float | None = None
-        self.best_loss = math.inf
-        self.best_weights: dict[str, Tensor] | None = None
-
-    def end_epoch(
-        self, epoch: int, train_loss: float, scores: Scores, judge: str, accuracy: float, model: nn.Module, job: Job
-    ) -> None:
-        """Adds a row to the curve and decides whether the run is over."""
-        row = {"epoch": epoch, "step": self.step, "train_loss": train_loss}
-        self.curve.append(row | {f"{judge}_{name}": value for name, value in asdict(scores).items()})
-        self.loss_sum.zero_()
-        self.last_accuracy = accuracy
-        self.diverged = not (math.isfinite(train_loss) and math.isfinite(scores.loss))
-        self.stopped = accuracy >= job.training.stop_accuracy
-        if job.fidelity == "published" and scores.loss < self.best_loss:
-            self.best_loss = scores.loss
-            self.best_weights = copy.deepcopy(model.state_dict())
+def backward(network: nn.Module, trial: Trial, step: int, device: str) -> Tensor:
+    """Accumulates the gradient of the mean loss of one step and gives that loss, both over all processes."""
+    loss = torch.zeros((), device=device)
+    for (batch, share), is_last in _with_last(trial.micro_batches(step)):
+        waits = not is_last and isinstance(network, DistributedDataParallel)
+        with network.no_sync() if waits else nullcontext():
+            with trial.autocast:
+                part = network(*batch) * share
+            part.backward()
+        loss += part.detach()
+    return world.total(loss) / world.size()
 
 
-def setting_of(job: Job) -> TaskSetting:
-    return make_setting(job.task, job.setting, f"setting of {job.task}")
+def _with_last(items: Iterable[T]) -> Iterator[tuple[T, bool]]:
+    """Each item and whether it is the last one."""
+    end = object()
+    for item, following in itertools.pairwise(itertools.chain(items, [end])):
+        yield item, following is end
 
 
-def load_data(job: Job, device: str) -> dict[str, tuple[Tensor, Tensor]]:
-    """Inputs and targets (N, T) of the three splits, on the device."""
-    setting = setting_of(job)
-    data = {}
-    for split in SPLITS:
-        examples = generate(job.task, setting, split, job.derived_seed("data"))
-        data[split] = tuple(torch.from_numpy(array).to(device) for array in (examples.inputs, examples.targets))
-    return data
+def _interval(state: TrainingState, watch: Stopwatch, rate: float, norm: Tensor | None, device: str) -> Interval:
+    """The steps since the last row; begins a new interval."""
+    before, state.row_seconds = state.row_seconds, state.seconds + watch.lap()
+    state.seconds = state.row_seconds
+    steps = state.step - (state.curve[-1]["step"] if state.curve else 0)
+    mean_loss = float(state.loss_sum) / steps
+    state.loss_sum.zero_()
+    return Interval(
+        step=state.step,
+        steps=steps,
+        seconds=state.seconds,
+        interval_seconds=state.seconds - before,
+        mean_loss=mean_loss,
+        learning_rate=rate,
+        grad_norm=None if norm is None else float(norm),
+        memory_bytes=memory_bytes(device),
+    )
 
 
-def build_model(job: Job) -> nn.Module:
-    """The model of a job with its initial weights; the global random state is left alone."""
-    setting, config = setting_of(job), job.model
-
-    def make_mixer() -> nn.Module:
-        return build(
-            job.label,
-            config.d_model,
-            setting.seq_len,
-            n_head=config.n_head,
-            counting=job.counting,
-            mix_rank=config.mix_rank,
-            rank_multiple=config.rank_multiple,
-            rope=config.rope,
-        )
-
-    shape = (setting.vocab_size, config.d_model, config.n_layer, make_mixer)
-    with torch.random.fork_rng():
-        torch.manual_seed(job.derived_seed("init"))
-        if setting.model == "autoencoder":
-            return Autoencoder(*shape, max_len=setting.input_len)
-        return LanguageModel(*shape)
-
-
-def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-    """AdamW; what decays is :func:`madbench.training.optimizer.decays`'s to say."""
-    return make_adamw(model, config.learning_rate, config.weight_decay)
-
-
-def scheduled_rate(config: TrainingConfig, fidelity: str, step: int, total_steps: int) -> float:
-    """Cosine from ``learning_rate`` to ``min_learning_rate``; constant in the published fidelity."""
-    if fidelity == "published":
-        return config.learning_rate
-    cosine = 0.5 * (1 + math.cos(math.pi * step / total_steps))
-    return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
-
-
-def shuffled(job: Job, epoch: int, count: int, device: str) -> Tensor:
-    """The order of the training examples in one epoch: a function of seed and epoch alone."""
-    generator = np.random.default_rng([job.derived_seed("order"), epoch])
-    return torch.from_numpy(generator.permutation(count)).to(device)
-
-
-def headline(job: Job, scores: Scores) -> float:
-    """The accuracy that the fidelity judges by."""
-    return scores.token_accuracy if job.fidelity == "corrected" else scores.batch_macro_accuracy
-
-
-def final_metrics(
-    job: Job, model: nn.Module, data: dict[str, tuple[Tensor, Tensor]], state: TrainingState, autocast: torch.autocast
-) -> dict[str, float]:
-    """``accuracy`` is the number of the table, ``selection_accuracy`` the one that chooses learning rate and decay."""
-    if state.best_weights is not None:
-        model.load_state_dict(state.best_weights)
-    test = evaluate(model, *data["test"], autocast)
-    metrics = {f"test_{name}": value for name, value in asdict(test).items()}
-    metrics["accuracy"] = headline(job, test)
-    if job.fidelity == "published":
-        metrics["selection_accuracy"] = metrics["accuracy"]
-    else:
-        metrics["selection_accuracy"] = state.curve[-1]["validation_token_accuracy"]
-        metrics["best_validation_accuracy"] = max(row["validation_token_accuracy"] for row in state.curve)
-    setting = setting_of(job)
-    metrics["ceiling"] = ceiling(job.task, setting, job.derived_seed("data"))
-    return metrics
+def _network(loss: nn.Module, device: str, compile: bool) -> nn.Module:
+    if compile:
+        loss.compile()
+    if world.size() == 1:
+        return loss
+    gpu = [torch.device(device)] if torch.device(device).type == "cuda" else None
+    return DistributedDataParallel(loss, device_ids=gpu, gradient_as_bucket_view=True)

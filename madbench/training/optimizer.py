@@ -1,6 +1,8 @@
-"""AdamW and the one rule for what decays."""
+"""AdamW, the one rule for what decays, and a model's parameters by group."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,18 +17,51 @@ def decays(name: str, parameter: nn.Parameter) -> bool:
     return parameter.ndim >= 2 and not name.endswith(".p")
 
 
-def make_adamw(
-    model: nn.Module, learning_rate: float, weight_decay: float, betas: tuple[float, float] = (0.9, 0.999)
-) -> torch.optim.AdamW:
-    """AdamW over all parameters: first the group of those that decay, then the group of those that do not."""
+def make_adamw(model: nn.Module, config: Any) -> torch.optim.AdamW:
+    """AdamW by ``learning_rate``, ``weight_decay`` and ``betas`` of a training configuration.
+
+    Its parameters are first the group of those that decay, then the group of those that do not.
+    """
     named = list(model.named_parameters())
     groups = [
         {"params": [p for name, p in named if decays(name, p) is kind], "weight_decay": decay}
-        for kind, decay in ((True, weight_decay), (False, 0.0))
+        for kind, decay in ((True, config.weight_decay), (False, 0.0))
     ]
-    return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=True)
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = rate
+
+
+_GROUP_OF = (
+    ("embedding.", "embedding"),
+    ("positions.", "positions"),
+    (".mlp.", "mlp"),
+    ("norm.", "norms"),
+    (".mixer.mix1.gate.", "mixing gates"),
+    (".mixer.mix2.gate.", "mixing gates"),
+    (".mixer.mix1.", "mixing tables"),
+    (".mixer.mix2.", "mixing tables"),
+    ("_gate.", "mixer gates"),
+    ("_conv.", "mixer conv"),
+    (".mixer.", "mixer projections"),
+)
+
+
+def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
+    """The model's parameters by what they do and whether they decay, each counted once, in the model's order.
+
+    A row is ``{"group", "decays", "tensors", "parameters"}``; the groups are embedding (the output shares it),
+    positions, norms, mixer projections, mixer conv, mixer gates, mixing gates, mixing tables and mlp. A family's mixer
+    is in mixer projections, unless its names say otherwise.
+    """
+    rows: dict[tuple[str, bool], dict[str, Any]] = {}
+    for name, parameter in model.named_parameters():
+        group = next((group for part, group in _GROUP_OF if part in name), "other")
+        decaying = decays(name, parameter)
+        row = rows.setdefault((group, decaying), {"group": group, "decays": decaying, "tensors": 0, "parameters": 0})
+        row["tensors"] += 1
+        row["parameters"] += parameter.numel()
+    return list(rows.values())

@@ -5,46 +5,39 @@ from __future__ import annotations
 import functools
 import platform
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
-from torch import nn
 
 import madbench
-from madbench.jobs import JobBase
+from madbench.jobs import Job
+from madbench.suites.base import Trial
 from madbench.training.devices import cpu_name
 
 
-def provenance(
-    job: JobBase, streams: Sequence[str], model: nn.Module, mixer: nn.Module, device: str, batch_shape: tuple[int, int]
-) -> dict[str, Any]:
-    """Everything about a run of any kind that is not its job and not its result.
-
-    ``streams`` are the sources of randomness that the run draws from, ``mixer`` is one of the model's and
-    ``batch_shape`` (B, T) that of what it is given in training.
-    """
+def provenance(job: Job, trial: Trial, device: str) -> dict[str, Any]:
+    """Everything about a run that is not its job and not its result."""
     details: dict[str, Any] = {
-        "model_parameters": sum(p.numel() for p in model.parameters()),
-        "mixer_parameters": sum(p.numel() for p in mixer.parameters()),
-        "seeds": {stream: job.derived_seed(stream) for stream in streams},
+        "model_parameters": sum(p.numel() for p in trial.model.parameters()),
+        "mixer_parameters": sum(p.numel() for p in trial.mixer.parameters()),
+        "seeds": {stream: job.derived_seed(stream) for stream in trial.streams},
         "device": device_name(device),
         "threads": torch.get_num_threads(),
         "versions": versions(),
         "git": git_state(),
     }
-    allocation = getattr(mixer, "allocation", None)
+    allocation = getattr(trial.mixer, "allocation", None)
     if allocation is not None:
-        ranks = allocation.ranks
         details |= {
-            "ranks": {"qk": ranks.qk, "vo": ranks.vo, "mix": ranks.mix},
-            "mixer_parameters_published": allocation.published_total,
+            "ranks": dict(allocation.ranks),
             "budget": allocation.target,
             "budget_ratio": allocation.ratio,
-            "path": mixer.resolve_path(*batch_shape),
         }
+    resolve_path = getattr(trial.mixer, "resolve_path", None)
+    if resolve_path is not None:
+        details["path"] = resolve_path(*trial.batch_shape)
     return details
 
 

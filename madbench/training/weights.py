@@ -1,4 +1,4 @@
-"""Weights of a language model on disk, with the job that says what they are weights of."""
+"""Weights of a model on disk, with the job that says what they are weights of."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from madbench.errors import MadbenchError, TrainingError
 from madbench.files import write_atomically
-from madbench.language_jobs import LanguageJob
-from madbench.models.gpt import GPT
-from madbench.training.language_model import build_gpt
+from madbench.jobs import Job
+from madbench.suites import job_from_dict, suite_of
 
 METADATA_KEY = "madbench_job"
 
 
-def save_weights(path: Path, model: GPT, job: LanguageJob) -> None:
+def save_weights(path: Path, model: nn.Module, job: Job) -> None:
     """Writes the state dict as safetensors, the job as JSON in its metadata. Raises ``StoreError`` on a full disk."""
     from safetensors.torch import save
 
@@ -28,10 +27,10 @@ def save_weights(path: Path, model: GPT, job: LanguageJob) -> None:
     write_atomically(path, save(tensors, {METADATA_KEY: json.dumps(job.to_dict())}))
 
 
-def load_model(path: Path) -> tuple[GPT, LanguageJob]:
+def load_model(path: Path) -> tuple[nn.Module, Job]:
     """The model in a ``weights.safetensors`` or a ``checkpoint.pt``, on the CPU in eval mode, and its job.
 
-    Raises ``TrainingError`` where the file is not there, is damaged or holds no language model of ours.
+    Raises ``TrainingError`` where the file is not there, is damaged or holds no model of ours.
     """
     path = Path(path)
     try:
@@ -43,10 +42,10 @@ def load_model(path: Path) -> tuple[GPT, LanguageJob]:
     if text is None:
         raise TrainingError(f"{path}: holds no job, so these are not weights that madbench saved")
     try:
-        job = LanguageJob.from_dict(json.loads(text), "job")
-    except (MadbenchError, ValueError) as error:
-        raise TrainingError(f"{path}: its job is not one of a language model ({_short(error)})") from error
-    model = build_gpt(job)
+        job = job_from_dict(json.loads(text))
+    except (AttributeError, MadbenchError, ValueError) as error:
+        raise TrainingError(f"{path}: its job is not one of this madbench ({_short(error)})") from error
+    model = suite_of(job).Trial.build(job)
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:

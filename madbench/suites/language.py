@@ -1,0 +1,177 @@
+"""The language suite: a GPT-2-shaped model trained by the nanoGPT recipe on a corpus (HyperMLP appendices K to M)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from madbench.config import TASKS, from_mapping
+from madbench.errors import ConfigError
+from madbench.jobs import Budget, Job, Precision
+from madbench.labels import family_identity, family_of, parse
+from madbench.mixers import solve
+from madbench.suites.base import Size, Suite, unique
+from madbench.suites.mad import ModelConfig, check_at_least, check_budget, check_numbers
+from madbench.suites.profile import Profile
+
+if TYPE_CHECKING:
+    from madbench.text.corpus import Corpus
+
+NAME = "language"
+TASK = "language_model"
+LAST_EVALUATIONS = 5  # in L5
+
+
+def loss_l5(train_losses: Sequence[float]) -> float:
+    """L5: the mean of the last five training-batch evaluations, of all where there are fewer; NaN for none."""
+    last = train_losses[-LAST_EVALUATIONS:]
+    return sum(last) / len(last) if last else math.nan
+
+
+@dataclass(frozen=True)
+class GPTConfig(ModelConfig):
+    """Shape of the GPT-2 model around the mixer; the defaults are the paper's, GPT-2 small with two heads."""
+
+    d_model: int = 768
+    """Width of the residual stream."""
+    n_layer: int = 12
+    """Blocks; a block is one mixer and one MLP of inner width 4 d_model."""
+    seq_len: int = 1024
+    """Tokens of context, in training and evaluation; the tables of R(1) and R(2) are as long."""
+    positions: Literal["none", "learned"] = "none"
+    """A learned vector for every position as in GPT-2, or positions from the mixer alone as in the paper."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_at_least(self, 1, "seq_len")
+
+
+@dataclass(frozen=True)
+class LanguageTraining:
+    """One run of the nanoGPT recipe: AdamW, linear warm-up, cosine decay; the defaults are the paper's."""
+
+    steps: int = 40_000
+    """Optimiser steps."""
+    tokens_per_step: int = 491_520
+    """Tokens of one optimiser step, a multiple of seq_len, however many devices share them."""
+    learning_rate: float = 6e-4
+    """Peak step size, reached after the warm-up."""
+    min_learning_rate: float = 6e-5
+    """Where the cosine ends, at the last step."""
+    warmup_steps: int = 2000
+    """Steps over which the rate rises linearly from zero."""
+    weight_decay: float = 0.1
+    """Decoupled weight decay on linear maps; biases, norm gains and the diagonals p of R(1), R(2) do not decay."""
+    beta1: float = 0.9
+    """AdamW's decay of the mean gradient."""
+    beta2: float = 0.95
+    """AdamW's decay of the mean squared gradient."""
+    grad_clip: float = 1.0
+    """Largest norm of the whole gradient; longer ones are scaled down to it. 0 leaves them as they are."""
+    eval_every: int = 500
+    """Steps from one evaluation to the next."""
+    eval_sequences: int = 2400
+    """Windows of seq_len tokens in one evaluation of either split; 2,400 are nanoGPT's 200 batches of 12."""
+    precision: Precision = "float32"
+    """Arithmetic of matrix products; parameters and optimiser stay in float32."""
+
+    def __post_init__(self):
+        check_at_least(self, 1, "steps", "tokens_per_step", "eval_every", "eval_sequences")
+        check_at_least(self, 0, "warmup_steps")
+        check_numbers(self, "learning_rate", "min_learning_rate", "weight_decay", "beta1", "beta2", "grad_clip")
+        for name in ("beta1", "beta2"):
+            if getattr(self, name) >= 1:
+                raise ConfigError(f"{name} must be a number from 0 to below 1, got {getattr(self, name)}")
+        if self.steps % self.eval_every:
+            raise ConfigError(f"steps {self.steps} must be a multiple of eval_every {self.eval_every}")
+
+    @property
+    def betas(self) -> tuple[float, float]:
+        return self.beta1, self.beta2
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageProfile(Profile):
+    """A preset: the size, the schedule and the usual corpus of a language model."""
+
+    folder = TASKS / "presets"
+    noun = "preset"
+    Model = GPTConfig
+    Training = LanguageTraining
+
+    corpus: Literal["stdlib", ""] = ""
+    """The corpus when none is named: Python's standard library in bytes, or none."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        tokens, seq_len = self.training_config("float32").tokens_per_step, self.model_config().seq_len
+        if tokens % seq_len:
+            raise ConfigError(f"tokens_per_step {tokens} must be a multiple of seq_len {seq_len}")
+
+    def training_config(self, precision: Precision) -> LanguageTraining:
+        """The optimiser run of a job."""
+        return from_mapping(LanguageTraining, {**self.training, "precision": precision}, "training")
+
+
+def jobs(
+    labels: Iterable[str],
+    profile: LanguageProfile,
+    *,
+    corpus: Corpus,
+    seeds: Sequence[int] = (0,),
+    budget: Budget = "strict",
+    precision: Precision = "float32",
+) -> list[Job]:
+    """The jobs in the order label, seed, none twice. Raises ``BudgetError`` for a label that has no ranks."""
+    model, training = profile.model_config(), profile.training_config(precision)
+    setting = {"corpus": corpus.digest, "vocab_size": corpus.padded_vocab_size}
+    found = []
+    for label in labels:
+        label = str(parse(label))
+        mixer, family = profile.mixer_settings(label), family_identity(family_of(label))
+        check_budget(label, model, mixer, model.seq_len, budget, TASK)
+        shared = (NAME, TASK, label, family, setting, model, mixer, training)
+        found += [Job(*shared, seed, budget=budget) for seed in seeds]
+    return unique(found)
+
+
+def sequences_per_step(job: Job) -> int:
+    """Windows of one optimiser step."""
+    return job.training.tokens_per_step // job.model.seq_len
+
+
+def size(job: Job) -> Size:
+    """``n_layer`` (mixer + 16 d^2) + 2 d ``vocab_size`` FLOPs a token; the output shares the embedding's weights."""
+    model, config, vocab_size = job.model, job.training, job.setting["vocab_size"]
+    d_model, seq_len = model.d_model, model.seq_len
+    mixer = solve(job.label, d_model, model.n_head, seq_len, job.budget, **job.mixer)
+    rows = vocab_size + seq_len * (model.positions == "learned")
+    return Size(
+        parameters=rows * d_model + model.n_layer * (mixer.total + 8 * d_model**2 + 2 * d_model) + d_model,
+        steps=config.steps,
+        seq_len=seq_len,
+        sequences_per_step=sequences_per_step(job),
+        flops_per_token=model.n_layer * (mixer.flops_per_token(seq_len) + 16 * d_model**2) + 2 * d_model * vocab_size,
+        trained_tokens=config.steps * config.tokens_per_step,
+        evaluated_tokens=config.steps // config.eval_every * 2 * config.eval_sequences * seq_len,
+    )
+
+
+def tasks() -> tuple[str, ...]:
+    """The one task there is."""
+    return (TASK,)
+
+
+LANGUAGE = Suite(
+    name=NAME,
+    Model=GPTConfig,
+    Training=LanguageTraining,
+    Profile=LanguageProfile,
+    trial="madbench.suites.language_trial:LanguageTrial",
+    tasks=tasks,
+    jobs=jobs,
+    size=size,
+    uses_all_cores=True,
+)

@@ -1,0 +1,269 @@
+"""A language-model job ready to train: windows of a corpus, evaluations on the same windows for every label."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from madbench.errors import ConfigError, TrainingError
+from madbench.jobs import Job
+from madbench.mixers import build as build_mixer
+from madbench.models.blocks import autocast
+from madbench.models.gpt import GPT
+from madbench.suites.base import Interval, World
+from madbench.suites.language import LanguageTraining, loss_l5, sequences_per_step
+from madbench.text.batches import Split, check_tokens, evaluation_starts, training_starts, windows
+from madbench.text.corpus import Corpus, open_corpus
+
+MICRO_BATCH_TOKENS = 12_288  # 12 windows of 1,024, as nanoGPT's
+ROWS_PER_EVALUATION = 20
+
+
+class LanguageTrial:
+    """See :class:`madbench.suites.base.Trial`.
+
+    Raises ``ConfigError`` for a number of processes that does not divide the windows of a step and for a split without
+    a window, ``TrainingError`` for a corpus that is not there or is another one than the job's.
+    """
+
+    streams = ("init", "order")
+    is_kept = True
+
+    def __init__(
+        self,
+        job: Job,
+        device: str,
+        world: World,
+        corpora: Mapping[str, Path] | None = None,
+        micro_batch: int | None = None,
+    ):
+        self.job, self.world, self.state = job, world, {}
+        digest = job.setting["corpus"]
+        if digest not in (corpora or {}):
+            raise TrainingError(f"{job.label}: the corpus {digest} of the job is not given")
+        self.corpus = _check(job, open_corpus(corpora[digest]), micro_batch, world.size())
+        self.batches = Batches(self.corpus, job.model.seq_len, device, micro_batch)
+        self.autocast = autocast(device, job.training.precision)
+        self.evaluation = Evaluation(self.batches, job.training, self.autocast, world)
+        self.model = self.build(job).to(device)
+        self.loss = self.loss_of(self.model)
+        self.mixer = self.model.blocks[0].mixer
+        self.steps = job.training.steps
+        self.clip = job.training.grad_clip or math.inf
+        self.row_every = max(1, job.training.eval_every // ROWS_PER_EVALUATION)
+        at_once = min(self.batches.micro_batch, sequences_per_step(job) // world.size())
+        self.batch_shape = (at_once, job.model.seq_len)
+
+    @staticmethod
+    def build(job: Job, path: str = "auto") -> GPT:
+        config = job.model
+
+        def make_mixer() -> nn.Module:
+            how = {"n_head": config.n_head, "budget": job.budget, "path": path}
+            return build_mixer(job.label, config.d_model, config.seq_len, **how, **job.mixer)
+
+        with torch.random.fork_rng():
+            torch.manual_seed(job.derived_seed("init"))
+            shape = (config.d_model, config.n_layer, make_mixer, config.seq_len, config.positions)
+            return GPT(job.setting["vocab_size"], *shape)
+
+    @staticmethod
+    def loss_of(model: GPT) -> nn.Module:
+        return Loss(model)
+
+    def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
+        seed, n_tokens = self.job.derived_seed("order"), len(self.batches.tokens["train"])
+        count = sequences_per_step(self.job)
+        starts = self.world.share(training_starts(seed, step, count, n_tokens, self.job.model.seq_len))
+        for inputs, targets in self.batches.micro_batches("train", starts):
+            yield (inputs, targets), len(inputs) / len(starts)
+
+    def learning_rate(self, step: int) -> float:
+        return scheduled_rate(self.job.training, step)
+
+    def has_row(self, step: int) -> bool:
+        return step % self.job.training.eval_every == 0 or step % self.row_every == 0
+
+    def row(self, interval: Interval) -> dict[str, float]:
+        config = self.job.training
+        row = {
+            "step": interval.step,
+            "tokens": interval.step * config.tokens_per_step,
+            "seconds": interval.seconds,
+            "step_loss": interval.mean_loss,
+            "tokens_per_second": interval.steps * config.tokens_per_step / max(interval.interval_seconds, 1e-9),
+            "learning_rate": interval.learning_rate,
+            "grad_norm": interval.grad_norm,
+            "memory_bytes": interval.memory_bytes,
+        }
+        if interval.step % config.eval_every == 0 and math.isfinite(interval.mean_loss):
+            row |= self.evaluation.losses(self.model, interval.step // config.eval_every)
+        return row
+
+    def is_done(self, row: Mapping[str, float]) -> bool:
+        return False
+
+    def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
+        return {"loss": row["step_loss"], "tokens_per_second": row["tokens_per_second"]}
+
+    def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        """``loss_l5`` is the paper's number: the mean of the last five evaluations on training batches."""
+        rows = [row for row in curve if "evaluation" in row]
+        names = ("train_loss", "validation_loss", "validation_bits_per_byte")
+        metrics = {"loss_l5": loss_l5([row["train_loss"] for row in rows])}
+        metrics |= {name: rows[-1][name] for name in names if name in rows[-1]}
+        return metrics | {"best_validation_loss": min(row["validation_loss"] for row in rows)}
+
+    def details(self, curve: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+        return {
+            "corpus": self.corpus.description(),
+            "tokens_per_second": float(np.median([row["tokens_per_second"] for row in curve])),
+            "evaluation": self.evaluation.description(),
+        }
+
+
+def _check(job: Job, corpus: Corpus, micro_batch: int | None, processes: int) -> Corpus:
+    setting, count = job.setting, sequences_per_step(job)
+    if corpus.digest != setting["corpus"]:
+        raise TrainingError(f"{corpus.folder}: corpus {corpus.digest}, but the job is for corpus {setting['corpus']}")
+    if corpus.vocab_size > setting["vocab_size"]:
+        raise TrainingError(
+            f"{corpus.folder}: {corpus.vocab_size} token ids, but the job's model has {setting['vocab_size']}; "
+            f"its vocab_size must be {corpus.padded_vocab_size}"
+        )
+    if micro_batch is not None and micro_batch < 1:
+        raise ConfigError(f"micro_batch must be at least 1, got {micro_batch}")
+    if count % processes:
+        raise ConfigError(
+            f"{processes} processes cannot share the {count} windows of a step evenly; start a number of them that "
+            "divides it, or change training.tokens_per_step"
+        )
+    return corpus
+
+
+class Loss(nn.Module):
+    """A language model's loss as a ``forward``, which is what ``torch.compile`` and data parallelism wrap."""
+
+    def __init__(self, model: GPT):
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Ids and targets (B, T) -> mean nats per token."""
+        return self.model.loss(inputs, targets)
+
+
+def scheduled_rate(config: LanguageTraining, step: int) -> float:
+    """Linear over the warm-up, then a cosine to the minimum; ``step`` counts the steps already taken."""
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
+    progress = (step - config.warmup_steps) / (config.steps - config.warmup_steps)
+    cosine = 0.5 * (1 + math.cos(math.pi * progress))
+    return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
+
+
+class Batches:
+    """The two splits of a corpus, cut into windows of ``seq_len`` tokens for ``device``.
+
+    ``micro_batch`` windows at most go through the model at once; by default as many as hold 12,288 tokens.
+    """
+
+    def __init__(self, corpus: Corpus, seq_len: int, device: str, micro_batch: int | None = None):
+        self.corpus, self.seq_len, self.device = corpus, seq_len, torch.device(device)
+        self.micro_batch = micro_batch or max(1, MICRO_BATCH_TOKENS // seq_len)
+        self.tokens = {split: corpus.tokens(split) for split in ("train", "val")}
+
+    def micro_batches(self, split: Split, starts: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs and targets, int64 (B, T) on the device, of the windows at ``starts`` (N,), in parts of like size.
+
+        Raises ``ConfigError`` for a token id beyond the corpus' vocabulary.
+        """
+        for part in self.parts(starts):
+            inputs, targets = self.read(split, part)
+            yield self._send(inputs), self._send(targets)
+
+    def parts(self, starts: np.ndarray) -> list[np.ndarray]:
+        """``starts`` in micro-batches."""
+        return np.array_split(starts, math.ceil(len(starts) / self.micro_batch)) if len(starts) else []
+
+    def read(self, split: Split, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets (N, T) of the windows at ``starts`` (N,), on the host and checked."""
+        inputs, targets = windows(self.tokens[split], starts, self.seq_len)
+        for ids in (inputs, targets):
+            check_tokens(ids, self.corpus.vocab_size, str(self.corpus.folder / f"{split}.bin"))
+        return inputs, targets
+
+    def _send(self, ids: np.ndarray) -> Tensor:
+        tensor = torch.from_numpy(ids)
+        if self.device.type != "cuda":
+            return tensor
+        return tensor.pin_memory().to(self.device, non_blocking=True)
+
+
+class Evaluation:
+    """Evaluates models on the same windows whatever the label, the seed and the number of processes."""
+
+    def __init__(
+        self, batches: Batches, config: LanguageTraining, autocast: torch.autocast, world: World | None = None
+    ):
+        self.batches, self.config, self.autocast, self.world = batches, config, autocast, world
+        self.validation_starts = self._starts("val", 0)
+        self.validation_bytes = self._text_bytes()
+        """UTF-8 bytes of the targets of all validation windows; None where the corpus is ids without text."""
+
+    def losses(self, model: nn.Module, number: int) -> dict[str, float]:
+        """Numbers of the ``number``-th evaluation, counted from 1: the same in every process.
+
+        ``train_loss`` and ``validation_loss`` are nats per token, ``validation_bits_per_byte`` the nats of the whole
+        evaluated text over ln 2 and its bytes.
+        """
+        train_loss = self._mean_loss(model, "train", self._starts("train", number))
+        return {"evaluation": number, "train_loss": train_loss} | self.validation(model)
+
+    def validation(self, model: nn.Module) -> dict[str, float]:
+        """The numbers of the validation windows alone."""
+        losses = {"validation_loss": self._mean_loss(model, "val", self.validation_starts)}
+        if self.validation_bytes is not None:
+            nats = losses["validation_loss"] * self.validation_starts.size * self.batches.seq_len
+            losses["validation_bits_per_byte"] = nats / (math.log(2) * self.validation_bytes)
+        return losses
+
+    def description(self) -> dict[str, Any]:
+        """Which windows were evaluated, for the run's record."""
+        starts = self.validation_starts
+        return {
+            "windows": len(starts),
+            "seq_len": self.batches.seq_len,
+            "train": "uniform, drawn anew at every evaluation; the same for every label and seed",
+            "val": "the same at every evaluation, evenly spread over the split",
+            "val_stride": float(starts[-1] - starts[0]) / max(1, len(starts) - 1),
+            "val_bytes": self.validation_bytes,
+        }
+
+    def _starts(self, split: Split, number: int) -> np.ndarray:
+        tokens, count = self.batches.tokens[split], self.config.eval_sequences
+        return evaluation_starts(split, number, count, len(tokens), self.batches.seq_len)
+
+    def _text_bytes(self) -> int | None:
+        bytes_of_token = self.batches.corpus.token_bytes()
+        if bytes_of_token is None:
+            return None
+        targets = (self.batches.read("val", part)[1] for part in self.batches.parts(self.validation_starts))
+        return sum(int(bytes_of_token[ids].sum(dtype=np.int64)) for ids in targets)
+
+    @torch.inference_mode()
+    def _mean_loss(self, model: nn.Module, split: Split, starts: np.ndarray) -> float:
+        model.eval()
+        nats = torch.zeros((), dtype=torch.float64, device=self.batches.device)
+        mine = self.world.share(starts) if self.world else starts
+        for inputs, targets in self.batches.micro_batches(split, mine):
+            with self.autocast:
+                nats += model.loss(inputs, targets).double() * targets.numel()
+        model.train()
+        return float(self.world.total(nats) if self.world else nats) / (len(starts) * self.batches.seq_len)

@@ -1,0 +1,267 @@
+"""The MAD suite: six synthetic tasks (Poli et al. 2024), each setting trained for epochs until it is solved."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from madbench.config import TASKS, field_docs, from_mapping, overridden
+from madbench.errors import BudgetError, ConfigError
+from madbench.jobs import Budget, Fidelity, Job, Precision
+from madbench.labels import family_identity, family_of, parse
+from madbench.mixers import solve
+from madbench.suites.base import Size, Suite, unique
+from madbench.suites.profile import Profile
+from madbench.tasks import MAD_TASKS, all_settings, check_task, make_setting, task_names
+
+if TYPE_CHECKING:
+    from madbench.tasks import TaskSetting
+
+NAME = "mad"
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Shape of the model around the mixer; the defaults are MAD's."""
+
+    d_model: int = 128
+    """Width of the residual stream."""
+    n_head: int = 2
+    """Heads of every mixer, the softmax baseline included."""
+    n_layer: int = 2
+    """Blocks; a block is one mixer and one SwiGLU."""
+
+    def __post_init__(self):
+        check_at_least(self, 1, "d_model", "n_head", "n_layer")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """One optimiser run: AdamW, batches reshuffled every epoch."""
+
+    betas: ClassVar[tuple[float, float]] = (0.9, 0.999)
+    """AdamW's decays of the mean gradient and of the mean squared gradient."""
+
+    learning_rate: float = 5e-4
+    """AdamW step size at the start."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay on linear maps; biases, norm gains and the diagonals p of R(1), R(2) do not decay."""
+    epochs: int = 200
+    """Passes over the training examples, unless accuracy stops the run earlier."""
+    batch_size: int = 128
+    """Examples per optimiser step; the last, smaller batch of an epoch is used too."""
+    min_learning_rate: float = 1e-6
+    """Where the cosine schedule ends; the published fidelity keeps the rate constant and ignores it."""
+    stop_accuracy: float = 0.999
+    """Ends the run once an evaluation reaches this accuracy."""
+    precision: Precision = "float32"
+    """Arithmetic of matrix products; parameters and optimiser stay in float32."""
+
+    def __post_init__(self):
+        check_at_least(self, 1, "epochs", "batch_size")
+        check_numbers(self, "learning_rate", "weight_decay", "min_learning_rate", "stop_accuracy")
+
+
+def check_at_least(config: Any, least: int, *names: str) -> None:
+    """Raises ``ConfigError`` for a field below ``least``."""
+    for name in names:
+        if getattr(config, name) < least:
+            raise ConfigError(f"{name} must be at least {least}, got {getattr(config, name)}")
+
+
+def check_numbers(config: Any, *names: str) -> None:
+    """Makes the fields floats, as 1 and 1.0 are one job; raises ``ConfigError`` unless each is finite and at least 0."""
+    for name in names:
+        if not 0 <= getattr(config, name) < math.inf:
+            raise ConfigError(f"{name} must be a number of at least 0, got {getattr(config, name)}")
+        object.__setattr__(config, name, float(getattr(config, name)))
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """How a profile changes one task."""
+
+    setting: dict[str, Any] = field(default_factory=dict)
+    """Parameters of the task that differ from its baseline."""
+    training: dict[str, Any] = field(default_factory=dict)
+    """Training settings that differ from the profile's."""
+    learning_rates: tuple[float, ...] = ()
+    """Learning rates tried instead of the profile's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadProfile(Profile):
+    """Which settings of which tasks are trained, at what size, for how long."""
+
+    folder = TASKS / "profiles"
+    noun = "profile"
+    Model = ModelConfig
+    Training = TrainingConfig
+    not_training = {"learning_rate": "learning_rates", "weight_decay": "weight_decays", "precision": "precision"}
+    stays_comparable = ("precision", "language_model")
+
+    learning_rates: tuple[float, ...]
+    """Learning rates tried on every setting; the best by validation counts (published fidelity: by test)."""
+    weight_decays: tuple[float, ...]
+    """Weight decays tried on every setting."""
+    difficulty: Literal["baseline", "all"]
+    """Each task's baseline only, or its one-variable changes too."""
+    tasks: dict[str, TaskPlan] = field(default_factory=dict)
+    """Changes for single tasks."""
+    language_model: str = ""
+    """Preset of the language model that goes with the profile, shipped or a YAML file; empty for none."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("learning_rates", "weight_decays"):
+            if not getattr(self, name):
+                raise ConfigError(f"{name}: give at least one value")
+        for name, plan in self.tasks.items():
+            check_task(name, "tasks: ")
+            self.check_training(plan.training, f"tasks: {name}: training")
+        if self.difficulty == "all" and any(plan.setting for plan in self.tasks.values()):
+            raise ConfigError("tasks: a changed setting goes with difficulty: baseline; 'all' takes the task files")
+
+    @classmethod
+    def load(cls, name: str, overrides: Iterable[str] = ()) -> Self:
+        """As :meth:`Profile.load`.
+
+        An override of ``training.KEY`` or ``learning_rates`` holds for every task, also for one to which the profile
+        gives a value of its own; one that begins with ``tasks.TASK`` holds for that task, whatever the order.
+        """
+        return super().load(name, overrides)
+
+    @classmethod
+    def order(cls, override: str) -> int:
+        return int(override.startswith("tasks."))
+
+    @classmethod
+    def changed(cls, mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
+        changed = overridden(mapping, override)
+        names = override.partition("=")[0].split(".")
+        for plan in changed.get("tasks", {}).values():
+            if names[0] == "training" and len(names) == 2:
+                plan.get("training", {}).pop(names[1], None)
+            if names == ["learning_rates"]:
+                plan.pop("learning_rates", None)
+        return changed
+
+    @classmethod
+    def nested_docs(cls, name: str) -> dict[str, str]:
+        if name != "tasks":
+            return {}
+        return {
+            f"tasks.TASK.{part}" + ".KEY" * (part != "learning_rates"): text
+            for part, text in field_docs(TaskPlan).items()
+        }
+
+    def settings(self, task: str) -> list[dict[str, Any]]:
+        """The settings of one task, each as the mapping of its fields."""
+        check_task(task)
+        if self.difficulty == "all":
+            return [dataclasses.asdict(setting) for setting in all_settings(task)]
+        changes = self.tasks.get(task, TaskPlan()).setting
+        return [dataclasses.asdict(make_setting(task, changes, f"setting of {task}"))]
+
+    def trainings(self, task: str, precision: Precision) -> list[TrainingConfig]:
+        """The optimiser runs of one setting, by learning rate, then weight decay."""
+        plan = self.tasks.get(task, TaskPlan())
+        shared = {**self.training, **plan.training, "precision": precision}
+        return [
+            from_mapping(
+                TrainingConfig, {**shared, "learning_rate": rate, "weight_decay": decay}, f"training of {task}"
+            )
+            for rate, decay in itertools.product(plan.learning_rates or self.learning_rates, self.weight_decays)
+        ]
+
+
+def jobs(
+    labels: Iterable[str],
+    profile: MadProfile,
+    *,
+    seeds: Sequence[int] = (0,),
+    tasks: Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    precision: Precision = "float32",
+) -> list[Job]:
+    """The jobs in the order label, task, setting, learning rate, weight decay, seed, none twice.
+
+    Raises ``LabelError``, ``ConfigError`` or ``BudgetError`` for anything that could not be trained.
+    """
+    model = profile.model_config()
+    runs = [
+        (task, setting, training)
+        for task in (MAD_TASKS if tasks is None else tasks)
+        for setting, training in itertools.product(profile.settings(task), profile.trainings(task, precision))
+    ]
+    found = []
+    for label in labels:
+        label = str(parse(label))
+        mixer, family = profile.mixer_settings(label), family_identity(family_of(label))
+        task_of_length = {setting["seq_len"]: task for task, setting, _ in reversed(runs)}
+        for seq_len, task in task_of_length.items():
+            check_budget(label, model, mixer, seq_len, budget, task)
+        found += [
+            Job(NAME, task, label, family, setting, model, mixer, training, seed, fidelity, budget)
+            for task, setting, training in runs
+            for seed in seeds
+        ]
+    return unique(found)
+
+
+def check_budget(label: str, model: Any, mixer: Mapping[str, Any], max_len: int, budget: Budget, task: str) -> None:
+    """Raises ``BudgetError``, naming the task, where the label has no ranks at this size and length."""
+    try:
+        solve(label, model.d_model, model.n_head, max_len, budget, **mixer)
+    except BudgetError as error:
+        raise BudgetError(f"{task} at seq_len {max_len}: {error}") from None
+
+
+def setting_of(job: Job) -> TaskSetting:
+    """The task setting of a job."""
+    return make_setting(job.task, job.setting, f"setting of {job.task}")
+
+
+def size(job: Job) -> Size:
+    """Mixers by their own formula, SwiGLU and readout as matrix products."""
+    from madbench.models.blocks import swiglu_width
+
+    setting, model, config = setting_of(job), job.model, job.training
+    d_model, vocab_size = model.d_model, setting.vocab_size
+    mixer = solve(job.label, d_model, model.n_head, setting.seq_len, job.budget, **job.mixer)
+    swiglu = 3 * d_model * swiglu_width(d_model)
+    decodes = setting.model == "autoencoder"
+    parameters = vocab_size * d_model + d_model + (d_model + 1) * vocab_size
+    parameters += model.n_layer * (mixer.total + swiglu + 2 * d_model)
+    parameters += 2 * (d_model + (d_model + 1) * d_model) * decodes
+    flops = model.n_layer * (mixer.flops_per_token(setting.input_len) + 2 * swiglu)
+    flops += 4 * d_model * d_model * decodes + 2 * d_model * vocab_size
+    judged = setting.count("validation" if job.fidelity == "corrected" else "test")
+    examples = setting.num_train_examples
+    return Size(
+        parameters=parameters,
+        steps=config.epochs * math.ceil(examples / config.batch_size),
+        seq_len=setting.input_len,
+        sequences_per_step=min(config.batch_size, examples),
+        flops_per_token=flops,
+        trained_tokens=config.epochs * examples * setting.input_len,
+        evaluated_tokens=(config.epochs * judged + setting.num_test_examples) * setting.input_len,
+    )
+
+
+MAD = Suite(
+    name=NAME,
+    Model=ModelConfig,
+    Training=TrainingConfig,
+    Profile=MadProfile,
+    trial="madbench.suites.mad_trial:MadTrial",
+    tasks=task_names,
+    jobs=jobs,
+    size=size,
+    uses_all_cores=False,
+)
