@@ -391,4 +391,5 @@ def _trained(row: PlannedRow) -> tuple:
     lengths = sorted({getattr(job.model, "seq_len", None) or job.setting["seq_len"] for job in row.jobs})
     solved = [solve(label, job.model.d_model, job.model.n_head, n, job.budget, **job.mixer) for n in lengths]
     ranks = tuple(tuple(allocation.ranks.items()) for allocation in solved)
-    return label, *rest, ranks, tuple(family.effective(parsed, job.mixer).items())
+    effective = getattr(family, "effective", lambda _, settings: settings)
+    return label, *rest, ranks, tuple(effective(parsed, job.mixer).items())

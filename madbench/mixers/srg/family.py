@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.labels import Explanation, Variant, all_variants, grammar
@@ -104,6 +104,10 @@ class SRGFamily:
         if not (label.rank or label.over):
             rows.append(MATCHED)
         return rows
+
+    def effective(self, label: Variant, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that change the mixer of this label otherwise than through its ranks."""
+        return {"rope": settings["rope"]} if label.rope else {}
 
     def solve(self, label: Variant, size: Size, settings: Settings) -> Allocation:
         return solve(label, size, settings.mix_rank, settings.rank_multiple)
