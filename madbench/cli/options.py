@@ -5,14 +5,11 @@ from __future__ import annotations
 import enum
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from madbench.errors import ConfigError, LabelError
-
-if TYPE_CHECKING:
-    from madbench.labels import Variant
+from madbench.errors import ConfigError
 
 
 class Fidelity(str, enum.Enum):
@@ -20,9 +17,18 @@ class Fidelity(str, enum.Enum):
     published = "published"
 
 
-class Counting(str, enum.Enum):
+class Budget(str, enum.Enum):
     strict = "strict"
-    published = "published"
+    paper = "paper"
+
+
+def parse_budget(text: str) -> Budget:
+    """The value of ``--budget``; a usage error for any other."""
+    try:
+        return Budget(text)
+    except ValueError:
+        hint = "; the paper's way to count parameters is called 'paper'" if text == "published" else ""
+        raise typer.BadParameter(f"{text!r} is not one of 'strict', 'paper'{hint}") from None
 
 
 LABELS_HELP = (
@@ -40,23 +46,33 @@ ProfileOption = Annotated[
 FidelityOption = Annotated[
     Fidelity, typer.Option(help="corrected: our protocol. published: the reference implementation's, quirks included.")
 ]
-CountingOption = Annotated[
-    Counting,
-    typer.Option("--budget", help="strict: every parameter counts. published: the tables of R(1), R(2) do not."),
+BudgetOption = Annotated[
+    Budget,
+    typer.Option(
+        "--budget",
+        parser=parse_budget,
+        metavar="[strict|paper]",
+        help="strict: every parameter counts. paper: the HyperMLP paper's ranks, the tables of R(1), R(2) not counted.",
+    ),
 ]
 ResultsOption = Annotated[Path, typer.Option("--results", help="Folder of the run store.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of a table.")]
 TasksOption = Annotated[
     list[str] | None,
-    typer.Option("--tasks", "-t", help="MAD tasks, separated by commas or repeated; all six by default."),
+    typer.Option(
+        "--tasks",
+        "-t",
+        help="Tasks and language_model, comma-separated or repeated.",
+        show_default="the six of MAD and language_model",
+    ),
 ]
 StoredTasksOption = Annotated[
     list[str] | None,
     typer.Option(
         "--tasks",
         "-t",
-        help="MAD tasks and language_model, comma-separated.",
-        show_default="all six, and language_model where stored",
+        help="Tasks and language_model, comma-separated or repeated.",
+        show_default="the six of MAD, and language_model where stored",
     ),
 ]
 LanguageProtocolOption = Annotated[
@@ -78,6 +94,34 @@ TrackOption = Annotated[
     list[str] | None,
     typer.Option("--track", help="Also log to tensorboard, wandb or trackio, comma-separated; each is an extra."),
 ]
+SeedsOption = Annotated[
+    str, typer.Option(help="Seeds such as 0,1,2 or 0-4; each decides initialisation, data and order.")
+]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+SlotsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Jobs at a time; language models share the cores.",
+        show_default="one a CPU core, one on a GPU, one language model",
+    ),
+]
+MicroBatchOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Sequences in memory at a time; gradients of the rest of a step are accumulated.",
+        show_default="the batch, of a language model 12,288 tokens",
+    ),
+]
+CompileOption = Annotated[bool, typer.Option("--compile", help="Compile the model first (needs a C++ compiler).")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Train again what the store has already.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show jobs, parameters, FLOPs and a time estimate; train nothing.")
+]
+DetailsOption = Annotated[
+    bool, typer.Option("--details", help="With --dry-run: also memory, and parameters by what they are for.")
+]
 
 RESULTS = Path("results")
 
@@ -88,7 +132,7 @@ def split_list(values: list[str] | None) -> list[str] | None:
         return None
     parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
     if not parts:
-        raise ConfigError(f"--tasks {','.join(values)!r}: no task named; without --tasks it is all six")
+        raise ConfigError(f"--tasks {','.join(values)!r}: no task named; without --tasks it is all of them")
     return parts
 
 
@@ -103,20 +147,11 @@ def parse_trackers(values: list[str] | None) -> list[str]:
 
 
 def labels_and_overrides(words: list[str]) -> tuple[list[str], list[str]]:
-    """Splits ``LABEL... key.path=value...``: a word with '=' is an override of the profile."""
+    """Splits ``LABEL... key.path=value...``; a label may have a '=' behind its family's colon."""
+    labels, overrides = [], []
     for word in words:
         if re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", word):
             raise ConfigError(f"{word!r} is no label; to change the profile write {word}=VALUE")
-    overrides = [word for word in words if "=" in word]
-    return [word for word in words if "=" not in word], overrides
-
-
-def variants_of(labels: list[str]) -> list[Variant]:
-    """The variants of a verb that reads letters; a label of another family has none and is a ``LabelError``."""
-    from madbench.labels import Variant, expand, parse
-
-    variants = [parse(label) for label in expand(labels)]
-    for variant in variants:
-        if not isinstance(variant, Variant):
-            raise LabelError(f"label {str(variant)!r}: only labels of the S/R/G grammar can be taken apart here")
-    return variants
+        key, equals, _ = word.partition("=")
+        (overrides if equals and ":" not in key else labels).append(word)
+    return labels, overrides
