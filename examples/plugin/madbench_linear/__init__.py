@@ -1,0 +1,122 @@
+"""Linear attention (Katharopoulos et al. 2020, arXiv 2006.16236) as a family of madbench.
+
+::
+
+    label = "lin:", map, [ "-g" ]       lin:elu  lin:relu-g
+    map   = "elu" | "relu" | "id"       phi: elu(x) + 1, ReLU, or none (then nothing is normalised)
+    g                                   the current token gates the output width; its rank pays for the gate
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from madbench.errors import BudgetError, ConfigError, LabelError, did_you_mean
+from madbench.mixers.checks import general_checks
+from madbench.mixers.family import Explanation, Size, one_factor_away
+
+MAPS = {"elu": "phi(x) = elu(x) + 1", "relu": "phi(x) = ReLU(x)", "id": "phi(x) = x"}
+LABELS = [f"lin:{name}{gate}" for name in MAPS for gate in ("", "-g")]
+
+
+@dataclass(frozen=True)
+class Label:
+    map: str
+    gate: bool = False
+
+    def __str__(self) -> str:
+        return f"lin:{self.map}{'-g' * self.gate}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What linear attention has besides its label and size."""
+
+    eps: float = 1e-6
+    """Added to the sum that elu and relu divide by."""
+
+    def __post_init__(self):
+        if self.eps <= 0:
+            raise ConfigError(f"eps must be positive, got {self.eps}")
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The rank r that q, k, v and o share: 4 d r parameters, and (d + 1) r more of the gate."""
+
+    label: Label
+    size: Size
+    ranks: dict[str, int]
+
+    @property
+    def terms(self) -> dict[str, int]:
+        d, r = self.size.d_model, self.ranks["r"]
+        return {"projections": 4 * d * r} | ({"gate": (d + 1) * r} if self.label.gate else {})
+
+    total = property(lambda self: sum(self.terms.values()))
+    target = property(lambda self: 4 * self.size.d_model**2)
+    ratio = property(lambda self: self.total / self.target)
+
+    def flops_per_token(self, seq_len: int) -> float:
+        """Projections, and scores and readout of (seq_len + 1) / 2 causal pairs."""
+        return 2.0 * self.total + 4 * self.ranks["r"] * (seq_len + 1) / 2
+
+    def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
+        """The state has one size at every length."""
+        return 0.0
+
+
+class LinearAttention:
+    """See :class:`madbench.mixers.family.Family`."""
+
+    name, version, Settings = "lin", "1", Settings
+
+    def parse(self, text: str) -> Label:
+        if text not in LABELS:
+            raise LabelError(f"label {text[:60]!r} is no linear attention{did_you_mean(text[:60], LABELS)}")
+        name, _, gate = text.removeprefix("lin:").partition("-")
+        return Label(name, gate == "g")
+
+    def factors(self, label: Label) -> dict[str, str]:
+        return {"map": label.map, "gate": "g" * label.gate, "budget": "matched"}
+
+    def replace(self, label: Label, **factors: str) -> Label:
+        values = self.factors(label) | factors
+        if unknown := set(values) - {"map", "gate", "budget"}:
+            raise LabelError(f"{label}: unknown factor {unknown.pop()!r}; expected one of: map, gate, budget")
+        if values["budget"] != "matched":
+            raise LabelError(f"{label}: linear attention has no label over budget")
+        return self.parse(f"lin:{values['map']}" + f"-{values['gate']}" * bool(values["gate"]))
+
+    def neighbours(self, label: Label) -> tuple[Label, ...]:
+        return one_factor_away(self, label, map(self.parse, LABELS))
+
+    def explain(self, label: Label) -> list[Explanation]:
+        source = "Katharopoulos et al. 2020, eq. 4-6"
+        what = "Queries and keys go through a feature map, and their products weigh the values."
+        rows = [Explanation(label.map, "feature map", what, MAPS[label.map], source)]
+        if label.gate:
+            what = "The current token scales each channel of the output."
+            rows.append(Explanation("g", "output gate", what, "o_t * sigmoid(x_t W_g + b_g)", "this package"))
+        return rows
+
+    def solve(self, label: Label, size: Size, settings: Settings) -> Allocation:
+        d, heads = size.d_model, size.n_head
+        fitting = 4 * d * d // (4 * d + (d + 1) * label.gate) if size.budget == "strict" else d
+        rank = fitting // heads * heads
+        if rank < heads:
+            raise BudgetError(
+                f"{label}: d_model {d} is too narrow for {heads} heads; use n_head {max(fitting, 1)} or less"
+            )
+        return Allocation(label, size, {"r": rank})
+
+    def build(self, allocation: Allocation, settings: Settings, path: str = "auto"):
+        from madbench_linear.mixer import LinearMixer
+
+        return LinearMixer(allocation, settings.eps, path)
+
+    def checks(self, label: Label):
+        return general_checks(self, label)
+
+
+FAMILY = LinearAttention()
