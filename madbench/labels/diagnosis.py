@@ -6,7 +6,7 @@ import difflib
 import unicodedata
 
 from madbench.errors import LabelError
-from madbench.labels.factors import LETTERS, SEGMENTS, either
+from madbench.labels.factors import LETTERS, SEGMENTS, Letter, either
 from madbench.labels.grammar import ALIASES, SYNTAX, all_labels, from_letters
 
 SHOWN = 60  # characters of a rejected text that a message repeats
@@ -18,29 +18,20 @@ ALPHABET = "".join(row.letter for row in LETTERS)
 # Characters drawn like ours that Unicode normalisation does not relate to them: Cyrillic, Greek, Latin, Cherokee
 # letters, a click letter, hyphens and dashes.
 _LOOK_ALIKES = {
-    "S": "\u0405\u0455\u13da",
-    "R": "\u13a1\u13d2",
-    "G": "\u050c\u050d\u13c0",
-    "p": "\u0420\u0440\u03a1\u03c1",
-    "c": "\u0421\u0441\u03f2\u03f9",
-    "g": "\u0261",
-    "q": "\u051a\u051b",
-    "v": "\u0474\u0475\u03bd",
-    "o": "\u041e\u043e\u039f\u03bf",
-    "!": "\u01c3",
-    "-": "\u00ad\u2010\u2011\u2012\u2013\u2014\u2015\u2212",
-}
+    "S": "\u0405\u0455\u13da", "R": "\u13a1\u13d2", "G": "\u050c\u050d\u13c0", "p": "\u0420\u0440\u03a1\u03c1",
+    "c": "\u0421\u0441\u03f2\u03f9", "g": "\u0261", "q": "\u051a\u051b", "v": "\u0474\u0475\u03bd",
+    "o": "\u041e\u043e\u039f\u03bf", "!": "\u01c3", "-": "\u00ad\u2010\u2011\u2012\u2013\u2014\u2015\u2212",
+}  # fmt: skip
 
 
 def describe(label: str) -> str:
     """The whole message for a text that is not a label of the S/R/G grammar."""
-    match = SYNTAX.fullmatch(label)
-    if match:  # a rule beyond the syntax: the fault is the '!', else the first letter that adds parameters
-        try:
-            from_letters(filter(None, match.groupdict().values()))
-        except LabelError as error:
-            at_fault = "!" if label.endswith("!") else [row.letter for row in LETTERS if row.is_paid]
-            return point_at(label, next(i for i, letter in enumerate(label) if letter in at_fault), str(error))
+    try:
+        if SYNTAX.fullmatch(label):
+            from_letters(label)
+    except LabelError as error:  # a rule beyond the syntax: the fault is the '!', else the first letter to pay for
+        at_fault = "!" if label.endswith("!") else [row.letter for row in LETTERS if row.is_paid]
+        return point_at(label, next(i for i, letter in enumerate(label) if letter in at_fault), str(error))
     position, problem, repaired = _first_problem(label)
     found = nearest(repaired)
     hint = f"did you mean {found!r}?" if found else "labels look like 'S', 'R-c' or 'G-cg-q-12o'"
@@ -90,7 +81,7 @@ def nearest(text: str) -> str | None:
         letters[0] = "G"
     letters[1:] = ["g" if letter == "G" else letter for letter in letters[1:]]
     try:
-        return str(from_letters("?" if "?" in letters else letters))
+        return str(from_letters("".join(letters)))
     except LabelError:
         return _fewest_edits("".join(letters))
 
@@ -118,72 +109,61 @@ def letter_meant(character: str) -> str:
 
 def _first_problem(label: str) -> tuple[int, str, str]:
     """Position of the first character at which no label can go on, what is wrong, and the text with that mended."""
-    position, following = 0, _following("")
-    while position < len(label) and label[position] in following:
+    position = 0
+    while position < len(label) and any(other.startswith(label[: position + 1]) for other in all_labels()):
         position += 1
-        following = _following(label[:position])
-    before = label[:position]
-    options = [repr(letter) for letter in following if letter] + ["the end"] * ("" in following)
+    before, character, rest = label[:position], label[position : position + 1], label[position + 1 :]
+    following = {other[position : position + 1] for other in all_labels() if other.startswith(before)}
+    options = [repr(letter) for letter in f"{ALPHABET[:-1]}-!" if letter in following] + ["the end"] * ("" in following)
     expected = f"expected {either(options)} {f'after {before[-1]!r}' if before else 'at the start'}"
-    if position == len(label):
+    if not character:
         return position, f"an empty {'segment' if label else 'label'}; {expected}", label
-    character, rest = label[position], label[position + 1 :]
-    problem = _misplaced(before, character, expected)
-    if problem:
-        return position, problem, before + rest
-    needs = next((row.needs for row in LETTERS if row.letter == character), "")
-    if needs and before and not set(needs).intersection(before):
-        name = next(row.explanation.name for row in LETTERS if row.letter == character)
-        return position, f"{character!r} ({name}) needs {either(needs)} before it", f"{before}{needs}{label[position:]}"
+    row = next((row for row in LETTERS if row.letter == character), None)
+    if row and before:
+        problem = _surplus(before, row, expected)
+        if problem:
+            return position, problem, before + rest
+        if row.needs and not set(row.needs).intersection(before):
+            problem = f"{character!r} ({row.name}) needs {either(row.needs)} before it"
+            return position, problem, before + row.needs + label[position:]
     if character == "-" and before[-1:] not in ("", "-") and _wrong_order(before, rest[:1]):
         return position + 1, _wrong_order(before, rest[:1]), label
     return position, _wrong_order(before, character) or _unexpected(before, character, following, expected), label
 
 
-def _following(before: str) -> list[str]:
-    """Characters that follow ``before`` in some label, ``""`` where it is one, in the order of the letters."""
-    found = {label[len(before) : len(before) + 1] for label in all_labels() if label.startswith(before)}
-    return sorted(found, key=f"{ALPHABET[:-1]}-!".index)
-
-
-def _misplaced(before: str, character: str, expected: str) -> str:
+def _surplus(before: str, row: Letter, expected: str) -> str:
     """What is wrong with a letter that the label is better off without, or ``""``."""
-    if character not in ALPHABET or not before:
-        return ""
-    segment = next(row.segment for row in LETTERS if row.letter == character)
-    others = [row.letter for row in LETTERS if row.segment == segment and row.letter in before]
-    if character == "!" and before[-1] not in "-!":
-        rank = next((letter for letter in "qv" if letter in before), "")
+    rank = next((letter for letter in "qv" if letter in before), "")
+    if row.letter == "!" and before[-1] not in "-!":
         if rank:
             return f"'!' lifts the budget and {rank!r} pays to keep it, which is a contradiction"
         return "'!' has no effect: nothing here adds parameters"
-    if character in before:
-        return f"{character!r} is repeated; {expected}"
-    if segment == "base" and character.lower() not in ALPHABET:
-        return f"{character!r} is a second base beside {before[0]!r}; {expected}"
-    if segment == "rank" and others:
+    if row.letter in before:
+        return f"{row.letter!r} is repeated; {expected}"
+    if row.segment == "base" and row.letter.lower() not in ALPHABET:  # G may be a g in the wrong case
+        return f"{row.letter!r} is a second base beside {before[0]!r}; {expected}"
+    if row.segment == "rank" and rank:
         return f"'q' and 'v' exclude each other: either QK or VO is compressed; {expected}"
     return ""
 
 
 def _wrong_order(before: str, character: str) -> str:
-    if character not in ALPHABET or not character or not before or character in "SRG":
+    if not character or character not in ALPHABET[ALPHABET.index("p") :]:
         return ""
     later = [letter for letter in before if letter in ALPHABET[ALPHABET.index(character) + 1 :]]
-    segments = [(" or " if SEGMENTS[name] == "one" else "").join(_letters_of(name)) for name in SEGMENTS]
-    order = f"the order is base, {', '.join(segments[1:])}"
-    return f"wrong order, {character!r} comes before {later[0]!r}; {order}" if later else ""
+    letters = {name: [row.letter for row in LETTERS if row.segment == name] for name in SEGMENTS if name != "base"}
+    order = ", ".join((" or " if SEGMENTS[name] == "one" else "").join(letters[name]) for name in letters)
+    return f"wrong order, {character!r} comes before {later[0]!r}; the order is base, {order}" if later else ""
 
 
-def _unexpected(before: str, character: str, following: list[str], expected: str) -> str:
+def _unexpected(before: str, character: str, following: set[str], expected: str) -> str:
     """What is wrong with a character that is no letter at all, or a letter where no letter of its kind may stand."""
     meant = letter_meant(character)
     if character.isspace():
         return f"a label has no spaces, and this is {_name(character)}; {expected}"
-    if not character.isascii() and meant:
-        return f"'{show(character)}' is {_name(character)}, not the ASCII {meant!r}; {expected}"
     if not (character.isascii() and character.isprintable()):
-        return f"'{show(character)}' is {_name(character)}; {expected}"
+        instead = f", not the ASCII {meant!r}" if meant and not character.isascii() else ""
+        return f"'{show(character)}' is {_name(character)}{instead}; {expected}"
     if character == "-":
         return f"{'an empty segment' if before[-1:] in ('', '-') else 'no segment can follow'}; {expected}"
     if character.swapcase() in following:
@@ -191,10 +171,6 @@ def _unexpected(before: str, character: str, following: list[str], expected: str
     if meant and character not in ALPHABET:
         return f"wrong case, {character!r} is no letter of a label but {meant!r} is; {expected}"
     return expected
-
-
-def _letters_of(segment: str) -> list[str]:
-    return [row.letter for row in LETTERS if row.segment == segment]
 
 
 def _name(character: str) -> str:

@@ -19,10 +19,9 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Iterable
 
 from madbench.errors import LabelError
-from madbench.labels.factors import CHOICES, DEFAULTS, LETTERS, SEGMENTS, Variant
+from madbench.labels.factors import FIELDS, LETTERS, SEGMENTS, Variant
 
 ALIASES = {
     "SoftmaxAttn": "S",
@@ -36,17 +35,12 @@ _ALIASES_IN_LOWER_CASE = {name.lower(): label for name, label in ALIASES.items()
 
 
 def _syntax() -> re.Pattern[str]:
-    """The segments as one pattern, a group a field."""
     pattern = ""
     for segment, how_many in SEGMENTS.items():
         rows = [row for row in LETTERS if row.segment == segment]
         first = "".join(row.letter for row in rows if not row.needs)
-        if how_many == "one":
-            letters = f"(?P<{rows[0].field}>[{first}])"
-        else:
-            letters = "".join(f"(?P<{row.field}>{row.letter}?)" for row in rows)
-        bare = segment in ("base", "budget")
-        pattern += letters if bare else f"(?:-(?=[{first}]){letters})?"
+        letters = f"[{first}]" if how_many == "one" else "".join(f"{row.letter}?" for row in rows)
+        pattern += letters if segment in ("base", "budget") else f"(?:-(?=[{first}]){letters})?"
     return re.compile(pattern)
 
 
@@ -68,40 +62,33 @@ def parse(label: str) -> Variant:
     Raises ``LabelError``, whose message points at the character and names the nearest label.
     """
     label = _ALIASES_IN_LOWER_CASE.get(label.lower(), label)
-    match = SYNTAX.fullmatch(label)
-    if match is None:
+    if not SYNTAX.fullmatch(label):
         raise InvalidLabel(label)
     try:
-        return from_letters(filter(None, match.groupdict().values()))
+        return from_letters(label)
     except LabelError:
         raise InvalidLabel(label) from None
 
 
-def from_letters(letters: Iterable[str]) -> Variant:
-    """The variant with these letters; raises ``LabelError`` where no label has all of them."""
-    given = "".join(letters)
-    fields = dict(DEFAULTS)
-    for row in LETTERS:
-        if row.letter in given:
-            if fields[row.field] != DEFAULTS[row.field]:
-                raise LabelError(f"{given!r} has two letters of {row.segment}")
-            fields[row.field] = row.value
-    return Variant(**fields)
+def from_letters(given: str) -> Variant:
+    """The variant with these letters in any order; raises ``LabelError`` where no label has all of them."""
+    rows = [row for row in LETTERS if row.letter in given]
+    fields = {row.field: row.value for row in rows}
+    if len(fields) < len(rows) or not set(given) <= {"-", *(row.letter for row in rows)}:
+        raise LabelError(f"no label has the letters {given!r}")
+    return Variant(**{"base": None, **fields})
 
 
 @functools.cache
 def all_variants() -> tuple[Variant, ...]:
     """Every valid variant: by base, then features, mixing, and what pays for them."""
-    groups = (("base",), ("features",), ("mixing",), ("rank", "budget"))
-    slowest_first = [
-        name
-        for group in groups
-        for name in reversed(dict.fromkeys(row.field for row in LETTERS if row.segment in group))
-    ]
+    names: list[str] = []  # those that change slowest first
+    for segments in ("base",), ("features",), ("mixing",), ("rank", "budget"):
+        names += reversed(dict.fromkeys(row.field for row in LETTERS if row.segment in segments))
     found = []
-    for values in itertools.product(*(CHOICES[name] for name in slowest_first)):
+    for values in itertools.product(*(FIELDS[name] for name in names)):
         try:
-            found.append(Variant(**dict(zip(slowest_first, values))))
+            found.append(Variant(**dict(zip(names, values))))
         except LabelError:
             continue
     return tuple(found)

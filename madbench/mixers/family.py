@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from madbench.errors import BudgetError, did_you_mean
+from madbench.errors import BudgetError, LabelError, did_you_mean
 from madbench.labels.factors import Explanation
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Allocation", "Budget", "Check", "Explanation", "Family", "Size", "one_factor_away"]
+__all__ = ["Allocation", "Budget", "Check", "Explanation", "Family", "ListedFamily", "Size"]
 
 Budget = Literal["strict", "paper"]
 
@@ -123,13 +123,33 @@ class Family(Protocol):
         """What ``verify`` runs; :func:`madbench.mixers.checks.general_checks` has those that any mixer passes."""
 
 
-def one_factor_away(family: Family, label: Any, labels: Iterable[Any]) -> tuple[Any, ...]:
-    """Those of ``labels`` that differ from ``label`` in exactly one factor, by factor and then in their order."""
-    mine = family.factors(label)
-    found: dict[str, list[Any]] = {name: [] for name in mine}
-    for other in labels:
-        theirs = family.factors(other)
-        differing = [name for name in mine if name in theirs and mine[name] != theirs[name]]
-        if len(differing) == 1:
-            found[differing[0]].append(other)
-    return tuple(other for of_factor in found.values() for other in of_factor)
+class ListedFamily:
+    """Neighbours and replacements of a family whose labels can be listed; it has ``factors``, and ``labels``."""
+
+    def neighbours(self, label: Any) -> tuple[Any, ...]:
+        """Every label that differs from this one in exactly one factor, by factor and then in their order."""
+        mine = self.factors(label)
+        found: dict[str, list[Any]] = {name: [] for name in mine}
+        for other in self.labels():
+            theirs = self.factors(other)
+            differing = [name for name in mine if theirs.get(name, mine[name]) != mine[name]]
+            if len(differing) == 1:
+                found[differing[0]].append(other)
+        return tuple(other for of_factor in found.values() for other in of_factor)
+
+    def replace(self, label: Any, **factors: str) -> Any:
+        """The label with these factors that is otherwise the same; a ``LabelError`` where there is not exactly one."""
+        wanted, names, found = {**self.factors(label), **factors}, {}, []
+        for other in self.labels():
+            theirs = self.factors(other)
+            names |= theirs
+            if factors.items() <= theirs.items() and all(wanted.get(name, own) == own for name, own in theirs.items()):
+                found.append(other)
+        if len(found) == 1:
+            return found[0]
+        change = ", ".join(f"{name} {value!r}" for name, value in factors.items())
+        if unknown := [name for name in factors if name not in names]:
+            raise LabelError(f"{label}: unknown factor {unknown[0]!r}{did_you_mean(unknown[0], names)}")
+        if found:
+            raise LabelError(f"{label} with {change} may be any of {', '.join(map(str, found))}: name more factors")
+        raise LabelError(f"no label is {label} with {change}")

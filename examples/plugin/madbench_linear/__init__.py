@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 from madbench.errors import BudgetError, ConfigError, LabelError, did_you_mean
 from madbench.mixers.checks import general_checks
-from madbench.mixers.family import Explanation, Size, one_factor_away
+from madbench.mixers.family import Explanation, ListedFamily, Size
 
 MAPS = {"elu": "phi(x) = elu(x) + 1", "relu": "phi(x) = ReLU(x)", "id": "phi(x) = x"}
-LABELS = [f"lin:{name}{gate}" for name in MAPS for gate in ("", "-g")]
 
 
 @dataclass(frozen=True)
@@ -66,30 +65,22 @@ class Allocation:
         return 0.0
 
 
-class LinearAttention:
+class LinearAttention(ListedFamily):
     """See :class:`madbench.mixers.family.Family`."""
 
     name, version, Settings = "lin", "1", Settings
 
     def parse(self, text: str) -> Label:
-        if text not in LABELS:
-            raise LabelError(f"label {text[:60]!r} is no linear attention{did_you_mean(text[:60], LABELS)}")
-        name, _, gate = text.removeprefix("lin:").partition("-")
-        return Label(name, gate == "g")
+        labels = {str(label): label for label in self.labels()}
+        if text not in labels:
+            raise LabelError(f"label {text[:60]!r} is not one of linear attention{did_you_mean(text[:60], labels)}")
+        return labels[text]
 
     def factors(self, label: Label) -> dict[str, str]:
         return {"map": label.map, "gate": "g" * label.gate, "budget": "matched"}
 
-    def replace(self, label: Label, **factors: str) -> Label:
-        values = self.factors(label) | factors
-        if unknown := set(values) - {"map", "gate", "budget"}:
-            raise LabelError(f"{label}: unknown factor {unknown.pop()!r}; expected one of: map, gate, budget")
-        if values["budget"] != "matched":
-            raise LabelError(f"{label}: linear attention has no label over budget")
-        return self.parse(f"lin:{values['map']}" + f"-{values['gate']}" * bool(values["gate"]))
-
-    def neighbours(self, label: Label) -> tuple[Label, ...]:
-        return one_factor_away(self, label, map(self.parse, LABELS))
+    def labels(self) -> list[Label]:
+        return [Label(name, gate) for name in MAPS for gate in (False, True)]
 
     def explain(self, label: Label) -> list[Explanation]:
         source = "Katharopoulos et al. 2020, eq. 4-6"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from madbench.errors import ConfigError, LabelError, did_you_mean
+from madbench.errors import ConfigError
 from madbench.labels import Explanation, Variant, all_variants, grammar
-from madbench.labels.factors import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT
+from madbench.labels.factors import FACTORS, MATCHED, NO_POSITIONS, POSITION_LAYOUT
 from madbench.mixers.checks import ROUNDING, difference, general_checks, sample
-from madbench.mixers.family import Check, Size, one_factor_away
+from madbench.mixers.family import Check, ListedFamily, Size
 from madbench.mixers.srg.allocation import Allocation
 from madbench.mixers.srg.budget import solve
 
@@ -37,13 +36,14 @@ class Settings:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
-class SRGFamily:
+class SRGFamily(ListedFamily):
     """The family of labels without a prefix; see :class:`madbench.mixers.family.Family`."""
 
     name = ""
     version = "1"
     Settings = Settings
     parse = staticmethod(grammar.parse)
+    labels = staticmethod(all_variants)
 
     LEVELS = ("", "S", "R", "G", "p", "c", "g", "v", "q", "1", "1o", "2", "2o", "o", "!")
     """Values of ``levels``; a contrast gives the later one of two."""
@@ -67,36 +67,13 @@ class SRGFamily:
             found |= {name: found[name] + lag for name in ("mix1", "mix2") if found[name]} | {"layout": lag}
         return found
 
-    def replace(self, label: Variant, **factors: str) -> Variant:
-        """Lifting the budget takes ``q`` and ``v`` away, and the last mixing takes its layout away."""
-        values = dict.fromkeys(FACTORS, "") | self.factors(label) | factors
-        if values["budget"] == "over" and "rank" not in factors:
-            values["rank"] = ""
-        if not (values.get("mix1") or values.get("mix2")) and "layout" not in factors:
-            values["layout"] = "position"
-        letters = []
-        for name, value in values.items():
-            if name not in FACTORS:
-                raise LabelError(f"{label}: unknown factor {name!r}{did_you_mean(name, FACTORS)}")
-            options = {"": ""} | {row.letter: row.letter for row in LETTERS if row.factor == name}
-            options = {"layout": {"position": "", "lag": "o"}, "budget": {"matched": "", "over": "!"}}.get(
-                name, options
-            )
-            if value not in options:
-                raise LabelError(f"{label}: {name} {value!r} is unknown{did_you_mean(value, map(repr, options))}")
-            letters.append(options[value])
-        return grammar.from_letters(letters)
-
-    def neighbours(self, label: Variant) -> tuple[Variant, ...]:
-        return one_factor_away(self, label, all_variants())
-
     def explain(self, label: Variant) -> list[Explanation]:
         """A row a letter in the order of the label, then what follows from the letters that are absent."""
         given = {row.letter for row in label.letters}
         rows = []
         for row in label.letters:
-            changes = [changes for letter, changes in row.beside.items() if letter in given]
-            rows.append(dataclasses.replace(row.explanation, **changes[0]) if changes else row.explanation)
+            own = Explanation(row.letter, row.name, row.what, row.equation, row.source)
+            rows.append(next((other for letter, other in row.beside if letter in given), own))
         if label.has_mixing and label.layout == "position":
             rows.append(POSITION_LAYOUT)
         if not (label.rope or label.conv or label.has_mixing):
