@@ -18,23 +18,7 @@ from madbench.labels.registry import (
 from madbench.labels.sets import LabelSet, available_sets, expand
 
 __all__ = [
-    "ALIASES",
-    "FACTORS",
-    "Explanation",
-    "InvalidLabel",
-    "LabelSet",
-    "Variant",
-    "all_labels",
-    "all_variants",
-    "available_sets",
-    "diff",
-    "expand",
-    "explain",
-    "factors",
-    "families",
-    "family_identity",
-    "family_of",
-    "levels",
-    "neighbours",
-    "parse",
-]
+    "ALIASES", "FACTORS", "Explanation", "InvalidLabel", "LabelSet", "Variant", "all_labels", "all_variants",
+    "available_sets", "diff", "expand", "explain", "factors", "families", "family_identity", "family_of", "levels",
+    "neighbours", "parse",
+]  # fmt: skip

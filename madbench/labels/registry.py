@@ -62,8 +62,9 @@ def factors(label: Label) -> Mapping[str, str]:
 
 def diff(a: Label, b: Label) -> tuple[str, ...]:
     """The factors that both labels have and in which they differ; of two families, the family and all their factors."""
-    mine, theirs = factors(a), factors(b)
-    if family_of(a) is not family_of(b):
+    family, other = family_of(a), family_of(b)
+    mine, theirs = family.factors(a), other.factors(b)
+    if family is not other:
         return ("family", *dict.fromkeys((*mine, *theirs)))
     return tuple(name for name in mine if name in theirs and mine[name] != theirs[name])
 
@@ -124,9 +125,8 @@ def _source(name: str) -> str:
     package = origin.parent if spec.submodule_search_locations else origin
     files = [path for path in package.rglob("*") if path.is_file()] if package != origin else [origin]
     digest = hashlib.sha256()
-    for path in sorted(files):
-        relative = path.relative_to(origin.parent)
-        if not any(part == "__pycache__" or part.startswith(".") for part in relative.parts):
+    for place, path in sorted((path.relative_to(origin.parent).as_posix(), path) for path in files):
+        if not any(part == "__pycache__" or part.startswith(".") for part in place.split("/")):
             content = path.read_bytes()
-            digest.update(f"{relative.as_posix()}\0{len(content)}\0".encode() + content)
+            digest.update(f"{place}\0{len(content)}\0".encode() + content)
     return f"{point.dist.version if point.dist else 'unknown'}+{digest.hexdigest()}"

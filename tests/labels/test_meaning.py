@@ -6,6 +6,7 @@ import pytest
 
 from madbench.errors import LabelError
 from madbench.labels import FACTORS, all_variants, diff, explain, factors, family_of, levels, neighbours, parse
+from madbench.mixers.srg.family import LEVELS
 
 
 @pytest.mark.parametrize(
@@ -119,3 +120,8 @@ def test_every_neighbour_is_a_replacement_of_its_factor():
             changes = {name: factors(other)[name]}
             changes |= {key: value for key, value in factors(other).items() if key not in factors(variant)}
             assert family_of("S").replace(variant, **changes) == other
+
+
+def test_the_levels_of_contrasts_have_one_order():
+    assert LEVELS == ("", "S", "R", "G", "p", "c", "g", "v", "q", "1", "1o", "2", "2o", "o", "!")
+    assert {level for variant in all_variants() for level in levels(variant).values()} == set(LEVELS)

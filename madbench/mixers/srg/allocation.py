@@ -59,56 +59,28 @@ class Allocation:
         return {name: TERMS[name].count(self) for name in names}
 
     @property
-    def total(self) -> int:
-        """Every parameter of the mixer."""
-        return sum(self.terms.values())
-
-    @property
-    def paper_total(self) -> int:
-        """Parameters without the length-indexed tables A, B and p."""
-        return sum(size for name, size in self.terms.items() if not TERMS[name].is_table)
-
-    @property
     def target(self) -> int:
         """The budget: 4 d^2, plus the conv taps when the label has them."""
         raising = (term for row in self.label.letters if row.raises_budget for term in row.terms)
         return 4 * self.d**2 + sum(self.terms[term] for term in raising)
 
     @property
-    def ratio(self) -> float:
-        """``total / target``."""
-        return self.total / self.target
-
-    @property
-    def paper_ratio(self) -> float:
-        """``paper_total / target``."""
-        return self.paper_total / self.target
-
-    @property
-    def slack(self) -> int:
-        """Parameters left in the budget; negative when it is exceeded."""
-        return self.target - self.total
-
-    @property
-    def query_heads(self) -> int:
-        """H_q: twice ``n_head`` for G."""
-        return self.label.query_heads(self.size.n_head)
-
-    @property
-    def qk_width(self) -> int:
-        """d_qk, the width of one query head."""
-        return self.r_qk // self.query_heads
-
-    @property
-    def vo_width(self) -> int:
-        """d_vo, the width of one value head."""
-        return self.r_vo // self.size.n_head
+    def paper_total(self) -> int:
+        """Parameters without the length-indexed tables A, B and p."""
+        return sum(count for name, count in self.terms.items() if not TERMS[name].is_table)
 
     d = property(lambda self: self.size.d_model)
     length = property(lambda self: self.size.max_len)
     r_qk = property(lambda self: self.ranks["qk"])
     r_vo = property(lambda self: self.ranks["vo"])
     r = property(lambda self: self.ranks["mix"])
+    total = property(lambda self: sum(self.terms.values()), doc="Every parameter of the mixer.")
+    slack = property(lambda self: self.target - self.total, doc="Parameters left; negative when over budget.")
+    ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
+    paper_ratio = property(lambda self: self.paper_total / self.target, doc="``paper_total / target``.")
+    query_heads = property(lambda self: self.label.query_heads(self.size.n_head), doc="H_q: twice ``n_head`` for G.")
+    qk_width = property(lambda self: self.r_qk // self.query_heads, doc="d_qk, the width of one query head.")
+    vo_width = property(lambda self: self.r_vo // self.size.n_head, doc="d_vo, the width of one value head.")
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
         """Bytes the decoding cache grows by with each token: one key and one value of every head.

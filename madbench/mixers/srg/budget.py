@@ -154,22 +154,23 @@ class _Solver:
         paying, keeping = self.sides
         pay, keep, mix = self.start(4 if self.variant.rank else 1)
         least_pay, least_keep, least_mix = self.smallest()
-        none = self.room(0, 0, 0)
-        cost = none - self.room(1, 0, 0)  # of one more unit of either side's rank
+        of_pay, of_keep, of_mix = (
+            self.room(0, 0, 0) - self.room(*unit) for unit in ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+        )  # parameters of one more
 
-        def shrink(side: _Side, rank: int, least: int) -> int:
+        def shrink(side: _Side, rank: int, least: int, cost: int) -> int:
             """The largest admissible rank that meets the budget, but none below ``least``."""
             room = self.room(pay, keep, mix)
             return rank if room >= 0 else min(rank, max(side.floor(rank + room // cost), least))
 
-        pay = shrink(paying, pay, paying.ceil(-(-self.d // 8)))
+        pay = shrink(paying, pay, paying.ceil(-(-self.d // 8)), of_pay)
         if self.room(pay, keep, mix) < 0 and mix:
-            mix = max(mix + self.room(pay, keep, mix) // (none - self.room(0, 0, 1)), least_mix)
-        keep = shrink(keeping, keep, least_keep)
-        pay = shrink(paying, pay, least_pay)
+            mix = max(mix + self.room(pay, keep, mix) // of_mix, least_mix)
+        keep = shrink(keeping, keep, least_keep, of_keep)
+        pay = shrink(paying, pay, least_pay, of_pay)
         if self.room(pay, keep, mix) < 0:
             raise BudgetError(self.why_infeasible())
-        return pay, keeping.floor(keep + self.room(pay, keep, mix) // cost), mix
+        return pay, keeping.floor(keep + self.room(pay, keep, mix) // of_keep), mix
 
     def why_infeasible(self) -> str:
         smallest = self.allocate(*self.smallest())

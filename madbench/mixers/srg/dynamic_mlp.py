@@ -27,30 +27,21 @@ DENSE_LIMIT_BYTES = 2**30  # of one (B, H, T, T) float32 tensor
 class Projected:
     """What the rows of a block and the tokens they see became; every field but ``k``, ``v`` has one row a query."""
 
-    q: Tensor
-    """(B, H_q, T, K), rotated and gated."""
-    k: Tensor
-    """(B, H_q, S, K), rotated."""
-    v: Tensor
-    """(B, H, S, V)."""
-    s1: Tensor | None
-    """(B, H_q, T, R) strengths of R(1)."""
-    s2: Tensor | None
-    """(B, H, T, R) strengths of R(2)."""
+    q: Tensor  # (B, H_q, T, K), rotated and gated
+    k: Tensor  # (B, H_q, S, K), rotated
+    v: Tensor  # (B, H, S, V)
+    s1: Tensor | None  # (B, H_q, T, R) strengths of R(1)
+    s2: Tensor | None  # (B, H, T, R) strengths of R(2)
 
 
 @dataclass(frozen=True)
 class Cache:
     """State of token-by-token decoding: keys, values and the last three inputs."""
 
-    k: Tensor
-    """(B, H_q, S, K), rotated, oldest first."""
-    v: Tensor
-    """(B, H, S, V)."""
-    inputs: Tensor
-    """(B, 3, D) for the convolution, zeros before the first token."""
-    position: int
-    """Tokens decoded so far; with a sliding window more than S."""
+    k: Tensor  # (B, H_q, S, K), rotated, oldest first
+    v: Tensor  # (B, H, S, V)
+    inputs: Tensor  # (B, 3, D) for the convolution, zeros before the first token
+    position: int  # tokens decoded so far; with a sliding window more than S
 
 
 class DynamicMLP(nn.Module):
@@ -83,24 +74,24 @@ class DynamicMLP(nn.Module):
             raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")
         if rope not in STYLES:
             raise TrainingError(f"rope {rope!r} is not known{did_you_mean(rope, STYLES)}")
-        variant, d_model, n_head = allocation.label, allocation.size.d_model, allocation.size.n_head
-        self.allocation, self.variant, self.n_head = allocation, variant, n_head
-        self.query_heads = allocation.query_heads
-        self.rope, self.chunk, self.by_lag = rope, chunk, variant.layout == "lag"
+        self.allocation, self.variant, self.max_len = allocation, allocation.label, allocation.size.max_len
+        self.n_head, self.query_heads = allocation.size.n_head, allocation.query_heads
+        self.rope, self.chunk, self.by_lag = rope, chunk, allocation.label.layout == "lag"
+        variant, d_model, r_qk, r_vo = allocation.label, allocation.size.d_model, allocation.r_qk, allocation.r_vo
         self.uses_sdpa = variant.base == "S" and not variant.has_mixing
         if path == "sdpa" and not self.uses_sdpa:
             raise TrainingError(f"path 'sdpa' computes softmax attention without mixing, not {variant}; use 'auto'")
         self.path = path
 
-        self.q = nn.Linear(d_model, allocation.r_qk, bias=False)
-        self.k = nn.Linear(d_model, allocation.r_qk, bias=False)
-        self.v = nn.Linear(d_model, allocation.r_vo, bias=False)
-        self.o = nn.Linear(allocation.r_vo, d_model, bias=False)
+        self.q = nn.Linear(d_model, r_qk, bias=False)
+        self.k = nn.Linear(d_model, r_qk, bias=False)
+        self.v = nn.Linear(d_model, r_vo, bias=False)
+        self.o = nn.Linear(r_vo, d_model, bias=False)
         self.k_conv = ShortConv(d_model) if variant.conv else None
         self.v_conv = ShortConv(d_model) if variant.conv else None
-        self.qk_gate = nn.Linear(d_model, allocation.r_qk) if variant.gates else None
-        self.vo_gate = nn.Linear(d_model, allocation.r_vo) if variant.gates else None
-        tables = (allocation.size.max_len, allocation.r)
+        self.qk_gate = nn.Linear(d_model, r_qk) if variant.gates else None
+        self.vo_gate = nn.Linear(d_model, r_vo) if variant.gates else None
+        tables = (self.max_len, allocation.r)
         self.mix1 = SequenceMixing(d_model, self.query_heads, *tables) if variant.mix1 else None
         self.mix2 = SequenceMixing(d_model, self.n_head, *tables) if variant.mix2 else None
         self.reset_parameters()
@@ -145,7 +136,7 @@ class DynamicMLP(nn.Module):
         new = self._project(row, cache.position, cache.inputs)
         k, v = torch.cat((cache.k, new.k), dim=2), torch.cat((cache.v, new.v), dim=2)
         if slide:
-            k, v = k[:, :, -self.allocation.size.max_len :], v[:, :, -self.allocation.size.max_len :]
+            k, v = k[:, :, -self.max_len :], v[:, :, -self.max_len :]
         self._check_length(k.shape[2])
         o = self._attend(self._ordered(replace(new, k=k, v=v)), k.shape[2] - 1)
         inputs = torch.cat((cache.inputs, row), dim=1)[:, 1:]
@@ -166,11 +157,9 @@ class DynamicMLP(nn.Module):
         return f"{self.variant}, ranks {ranks}, path {self.path}"
 
     def _check_length(self, length: int) -> None:
-        if self.variant.has_mixing and length > self.allocation.size.max_len:
-            raise TrainingError(
-                f"{self.variant}: {length} tokens, but its mixing tables hold max_len = {self.allocation.size.max_len}; "
-                "build it with a larger max_len"
-            )
+        if self.variant.has_mixing and length > self.max_len:
+            limit = f"its mixing tables hold max_len = {self.max_len}; build it with a larger max_len"
+            raise TrainingError(f"{self.variant}: {length} tokens, but {limit}")
 
     def _project(self, x: Tensor, position: int, before: Tensor | None = None) -> Projected:
         if self.k_conv:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.errors import ConfigError
 from madbench.labels import Explanation, Variant, all_variants, grammar
-from madbench.labels.factors import FACTORS, MATCHED, NO_POSITIONS, POSITION_LAYOUT
+from madbench.labels.factors import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT
 from madbench.mixers.checks import ROUNDING, difference, general_checks, sample
 from madbench.mixers.family import Check, ListedFamily, Size
 from madbench.mixers.srg.allocation import Allocation
@@ -36,6 +36,11 @@ class Settings:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
+_LEVELS_OF = {"q": ("v", "q"), "1": ("1", "1o"), "2": ("2", "2o")}
+LEVELS = ("", *dict.fromkeys(level for row in LETTERS for level in _LEVELS_OF.get(row.letter, (row.letter,))))
+"""What ``levels`` may have of a factor; a contrast gives the later one of two."""
+
+
 class SRGFamily(ListedFamily):
     """The family of labels without a prefix; see :class:`madbench.mixers.family.Family`."""
 
@@ -44,9 +49,6 @@ class SRGFamily(ListedFamily):
     Settings = Settings
     parse = staticmethod(grammar.parse)
     labels = staticmethod(all_variants)
-
-    LEVELS = ("", "S", "R", "G", "p", "c", "g", "v", "q", "1", "1o", "2", "2o", "o", "!")
-    """Values of ``levels``; a contrast gives the later one of two."""
 
     def factors(self, label: Variant) -> dict[str, str]:
         """Letters by factor, ``layout`` and ``budget`` in words.
