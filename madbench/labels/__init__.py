@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from madbench.labels.diagnosis import InvalidLabel
 from madbench.labels.factors import FACTORS, Explanation, Variant
-from madbench.labels.grammar import ALIASES, InvalidLabel, all_labels, all_variants
+from madbench.labels.grammar import ALIASES, all_labels, all_variants
 from madbench.labels.registry import (
     diff,
     explain,

@@ -24,6 +24,13 @@ _LOOK_ALIKES = {
 }  # fmt: skip
 
 
+class InvalidLabel(LabelError):
+    """A text outside the grammar. The message is worked out when it is shown, so that rejecting a label is cheap."""
+
+    def __str__(self) -> str:
+        return describe(self.args[0])
+
+
 def describe(label: str) -> str:
     """The whole message for a text that is not a label of the S/R/G grammar."""
     try:

@@ -6,6 +6,7 @@ derive from ``LETTERS``. The letters are those of the HyperMLP paper, Section 3 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -145,7 +146,7 @@ class Variant:
     def __str__(self) -> str:
         return _spell(self)
 
-    @property
+    @functools.cached_property
     def letters(self) -> tuple[Letter, ...]:
         """Rows of its letters, in the order of the label."""
         return tuple(row for row in LETTERS if getattr(self, row.field) == row.value)

@@ -29,9 +29,7 @@ ALIASES = {
     "HyperMLP": "R-cg-q-12o",
     "HyperGLU": "G-cg-q-12o",
 }
-"""Names the paper uses for four of the labels; ``parse`` takes them in any case."""
-
-_ALIASES_IN_LOWER_CASE = {name.lower(): label for name, label in ALIASES.items()}
+"""Names the paper uses for four of the labels; they are read in any case."""
 
 
 def _syntax() -> re.Pattern[str]:
@@ -45,29 +43,6 @@ def _syntax() -> re.Pattern[str]:
 
 
 SYNTAX = _syntax()
-
-
-class InvalidLabel(LabelError):
-    """A text outside the grammar. The message is worked out when it is shown, so that rejecting a label is cheap."""
-
-    def __str__(self) -> str:
-        from madbench.labels.diagnosis import describe  # only a message needs every label
-
-        return describe(self.args[0])
-
-
-def parse(label: str) -> Variant:
-    """The variant a label or an alias names; ``str`` of it is the canonical label.
-
-    Raises ``LabelError``, whose message points at the character and names the nearest label.
-    """
-    label = _ALIASES_IN_LOWER_CASE.get(label.lower(), label)
-    if not SYNTAX.fullmatch(label):
-        raise InvalidLabel(label)
-    try:
-        return from_letters(label)
-    except LabelError:
-        raise InvalidLabel(label) from None
 
 
 def from_letters(given: str) -> Variant:

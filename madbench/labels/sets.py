@@ -57,21 +57,18 @@ def _labels_of(spec: str, folder: Path, files: tuple[Path, ...]) -> list[str]:
     labels = []
     for text in _expand_braces(spec):
         try:
-            labels += _resolve(text, folder, files)
+            if text.startswith("@"):
+                labels += _labels_in(_find(text[1:], folder), files)
+            elif text.startswith("~"):
+                centre = parse(text[1:])
+                labels += map(str, (centre, *neighbours(centre)))
+            else:
+                labels.append(str(parse(text)))
         except LabelError as error:
             if text == spec:
                 raise
             raise LabelError(f"{error}\nin the set '{_shorten(spec)}'") from None
     return labels
-
-
-def _resolve(text: str, folder: Path, files: tuple[Path, ...]) -> list[str]:
-    if text.startswith("@"):
-        return _labels_in(_find(text[1:], folder), files)
-    if not text.startswith("~"):
-        return [str(parse(text))]
-    centre = parse(text[1:])
-    return [str(label) for label in (centre, *neighbours(centre))]
 
 
 def _find(name: str, folder: Path) -> Path:

@@ -25,14 +25,10 @@ Budget = Literal["strict", "paper"]
 class Size:
     """Where a mixer stands: what every family solves its ranks for. Raises ``BudgetError`` for a size that is none."""
 
-    d_model: int
-    """Width; the budget is 4 d_model^2."""
+    d_model: int  # width; the budget is 4 d_model^2
     n_head: int
-    """Heads."""
-    max_len: int
-    """Longest sequence."""
-    budget: Budget = "strict"
-    """``strict``: every parameter counts, and the budget is enforced. ``paper``: the ranks of the family's paper."""
+    max_len: int  # longest sequence
+    budget: Budget = "strict"  # every parameter counts, and the budget is enforced; or the ranks of the family's paper
 
     def __post_init__(self):
         for name in ("d_model", "n_head", "max_len"):
@@ -48,16 +44,11 @@ class Allocation(Protocol):
 
     label: Any
     size: Size
-    terms: Mapping[str, int]
-    """Parameters by term."""
-    total: int
-    """Every parameter of the mixer."""
-    target: int
-    """The budget."""
-    ratio: float
-    """``total / target``."""
-    ranks: Mapping[str, int]
-    """What the budget decided."""
+    terms: Mapping[str, int]  # parameters by term
+    total: int  # every parameter of the mixer
+    target: int  # the budget
+    ratio: float  # total / target
+    ranks: Mapping[str, int]  # what the budget decided
 
     def flops_per_token(self, seq_len: int) -> float:
         """Forward FLOPs per token of a causal sequence of ``seq_len`` tokens, two for each multiply-add."""
@@ -71,25 +62,18 @@ class Check:
     """One statement about a label's mixer that ``verify`` runs."""
 
     name: str
-    statement: str
-    """What holds, in a sentence."""
-    source: str
-    """Where it is stated."""
-    run: Callable[[], float]
-    """Measures the residual."""
-    tolerance: float = 0.0
-    """Largest residual at which it holds."""
+    statement: str  # what holds, in a sentence
+    source: str  # where it is stated
+    run: Callable[[], float]  # measures the residual
+    tolerance: float = 0.0  # largest residual at which it holds
 
 
 class Family(Protocol):
     """A family of mixers. A label is frozen and hashable, and its ``str`` is the canonical text."""
 
-    name: str
-    """Text before the colon of its labels."""
-    version: str
-    """Raised when the same label would give other numbers; part of a job's identity."""
-    Settings: type
-    """Frozen dataclass of what this family alone uses, each field followed by a sentence about it."""
+    name: str  # text before the colon of its labels
+    version: str  # raised when the same label would give other numbers; part of a job's identity
+    Settings: type  # frozen dataclass of what this family alone uses, each field followed by a sentence about it
 
     def parse(self, text: str) -> Any:
         """The label of the whole text, its name and colon included; a ``LabelError`` points at the fault."""

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from madbench.errors import ConfigError
-from madbench.labels import Explanation, Variant, all_variants, grammar
+from madbench.errors import ConfigError, LabelError
+from madbench.labels import ALIASES, Explanation, InvalidLabel, Variant, all_variants
 from madbench.labels.factors import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT
+from madbench.labels.grammar import SYNTAX, from_letters
 from madbench.mixers.checks import ROUNDING, difference, general_checks, sample
 from madbench.mixers.family import Check, ListedFamily, Size
 from madbench.mixers.srg.allocation import Allocation
@@ -47,8 +48,17 @@ class SRGFamily(ListedFamily):
     name = ""
     version = "1"
     Settings = Settings
-    parse = staticmethod(grammar.parse)
     labels = staticmethod(all_variants)
+
+    def parse(self, text: str) -> Variant:
+        """The variant a label or an alias names."""
+        text = next((label for name, label in ALIASES.items() if name.lower() == text.lower()), text)
+        try:
+            if SYNTAX.fullmatch(text):
+                return from_letters(text)
+        except LabelError:
+            pass
+        raise InvalidLabel(text)
 
     def factors(self, label: Variant) -> dict[str, str]:
         """Letters by factor, ``layout`` and ``budget`` in words.
