@@ -1,74 +1,60 @@
-"""What madbench needs installed, and what of that is here."""
+"""The packages that madbench needs, and which of them are installed."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
 
 import madbench
 
 
 def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What madbench depends on, with the versions that are here: always, and by extra."""
+    """The packages madbench always needs and its extras, each with the installed versions."""
+    project = _project()
     by_extra: dict[str, list[dict[str, Any]]] = {"": []}
-    for requirement, extra in _declared():
-        if not requirement.startswith("madbench["):  # an extra that includes another
-            by_extra.setdefault(extra, []).append(_installed(requirement))
-    packages = by_extra.pop("")
-    install = "pip install -e '.[{}]'" if _project() else "pip install 'madbench[{}]'"
-    return packages, [
-        {
-            "extra": extra,
-            "packages": needed,
-            "installed": all(package["fits"] for package in needed),
-            "install_with": install.format(extra),
-        }
-        for extra, needed in by_extra.items()
+    for line in _of_distribution() if project is None else _of_project(project):
+        requirement = Requirement(line)
+        extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", str(requirement.marker))
+        if requirement.name != "madbench":  # an extra that includes another
+            by_extra.setdefault(extra[1] if extra else "", []).append(_installed(requirement))
+    install = "pip install 'madbench[{}]'" if project is None else "pip install -e '.[{}]'"
+    return by_extra.pop(""), [
+        {"extra": extra, "packages": packages, "installed": all(package["fits"] for package in packages)}
+        | {"install_with": install.format(extra)}
+        for extra, packages in by_extra.items()
     ]
 
 
 def _project() -> dict[str, Any] | None:
     """The project table of the checkout that madbench runs from; None where it is installed."""
     path = Path(madbench.__file__).resolve().parents[1] / "pyproject.toml"
-    if not path.is_file():
-        return None
-    project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
+    project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {}) if path.is_file() else {}
     return project if project.get("name") == "madbench" else None
 
 
-def _declared() -> Iterator[tuple[str, str]]:
-    """Each requirement and its extra, ``""`` for none: of the checkout, else of the installed distribution."""
-    project = _project()
-    if project is not None:
-        yield from ((requirement, "") for requirement in project["dependencies"])
-        for extra, requirements in project.get("optional-dependencies", {}).items():
-            yield from ((requirement, extra) for requirement in requirements)
-        return
+def _of_project(project: dict[str, Any]) -> list[str]:
+    """The project's requirements as the metadata of its distribution would have them."""
+    extras = project.get("optional-dependencies", {}).items()
+    return [*project["dependencies"], *(f"{line}; extra == '{extra}'" for extra, lines in extras for line in lines)]
+
+
+def _of_distribution() -> list[str]:
     try:
-        lines = metadata.requires("madbench") or ()
+        return metadata.requires("madbench") or []
     except metadata.PackageNotFoundError:
-        return
-    for line in lines:
-        requirement, _, condition = line.partition(";")
-        extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", condition)
-        yield requirement.strip(), extra[1] if extra else ""
+        return []
 
 
-def _installed(requirement: str) -> dict[str, Any]:
-    """The package of ``NAME>=VERSION`` as it is here; other bounds are not looked at."""
-    name = re.match(r"[\w.-]+", requirement)[0]
-    least = re.search(r">=\s*([\w.]+)", requirement)
+def _installed(requirement: Requirement) -> dict[str, Any]:
+    """The package that is required, as it is installed here."""
     try:
-        version = metadata.version(name)
+        version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:
         version = None
-    fits = version is not None and (least is None or _numbers(version) >= _numbers(least[1]))
-    return {"name": name, "version": version, "needs": requirement[len(name) :].strip(), "fits": fits}
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.match(r"\d+(\.\d+)*", version)[0].split(".")]
+    fits = version is not None and requirement.specifier.contains(version, prereleases=True)
+    return {"name": requirement.name, "version": version, "needs": str(requirement.specifier), "fits": fits}

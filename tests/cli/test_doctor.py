@@ -5,6 +5,7 @@ import os
 from importlib import metadata
 
 import pytest
+from packaging.requirements import Requirement
 
 from madbench.cli import doctor, requirements
 from madbench.errors import TrainingError
@@ -94,7 +95,7 @@ def test_a_missing_extra_is_no_problem_and_comes_with_its_command(invoke, monkey
     monkeypatch.setattr(requirements, "_project", lambda: project)
     result = invoke(doctor, "--results", tmp_path)
     assert result.exit_code == 0
-    assert "kernels" in result.output and "get them with: pip install -e '.[kernels]'" in result.output
+    assert "kernels" in result.output and "install with: pip install -e '.[kernels]'" in result.output
 
 
 def test_extras_of_an_installed_distribution_come_from_its_metadata(monkeypatch):
@@ -109,9 +110,9 @@ def test_extras_of_an_installed_distribution_come_from_its_metadata(monkeypatch)
 
 def test_versions_are_compared_as_numbers(monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda name: "2.13.0+cpu")
-    assert requirements._installed("torch>=2.6")["fits"]
-    assert requirements._installed("torch")["fits"]
-    assert not requirements._installed("torch>=2.14")["fits"]
+    assert requirements._installed(Requirement("torch>=2.6"))["fits"]
+    assert requirements._installed(Requirement("torch"))["fits"]
+    assert not requirements._installed(Requirement("torch>=2.14"))["fits"]
 
 
 def test_the_results_folder_is_tried_and_not_created(examine, tmp_path):
