@@ -75,7 +75,7 @@ def data(
         raise ConfigError(f"{given} has no effect without a task; see: madbench data")
 
     console = Console(highlight=False)
-    data_seed = Job("S", "", {}, seed=seed).derived_seed("data")
+    data_seed = Job("mad", "", "S", "", {}, None, {}, None, seed=seed).derived_seed("data")
     settings = {task: _settings(task, profile, overrides) for task in tasks or task_names()}
     if check:
         _print_check(console, settings, (split,) if split else SPLITS, data_seed, as_json)
@@ -94,12 +94,11 @@ def data(
 
 def _settings(task: str, profile: str, overrides: list[str]) -> list[TaskSetting]:
     """The profile's settings of ``task``; overrides change its first one, and leave only that."""
-    from madbench.suites.overrides import settings_of
-    from madbench.suites.plan import task_settings
-    from madbench.suites.profile import load_profile
+    from madbench.config import settings_of
+    from madbench.suites import MAD
     from madbench.tasks import make_setting
 
-    settings = task_settings(task, load_profile(profile))
+    settings = MAD.Profile.load(profile).settings(task)
     if overrides:
         settings = [{**settings[0], **settings_of(overrides)}]
     return [make_setting(task, setting, f"setting of {task}") for setting in settings]

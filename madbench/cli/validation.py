@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
-import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from madbench.jobs import ModelConfig
+    from madbench.suites import Suite
 
 KEY_OF_KIND = {"variants": "labels", "task": "task", "profile": "learning_rates", "preset": "training"}
 FOLDER_OF_KIND = {"variants": "variants", "task": "tasks", "profile": "profiles", "preset": "presets"}
-SMALLEST_PROFILE = {
-    "description": "",
-    "comparable_with_paper": False,
-    "learning_rates": [1.0],
-    "weight_decays": [0.0],
-    "difficulty": "baseline",
-}
-"""The keys every profile has, for checking each value of a file by itself."""
+
+Load = Callable[[Mapping[str, Any]], Any]
+"""Makes of a file's content what it stands for, or raises the user's error."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +36,14 @@ class Report:
 
 
 def shipped_files() -> list[Path]:
-    """Every set of variants a label can name, every task, every profile, every preset."""
-    from madbench.config import PRESETS, PROFILES, TASKS
+    """Every set of variants a label can name, every installed task, every profile, every preset."""
     from madbench.labels import available_sets
+    from madbench.suites import SUITES
+    from madbench.tasks import task_names
+    from madbench.tasks.registry import task_path
 
-    folders = (TASKS, PROFILES, PRESETS)
-    paths = [*available_sets().values(), *(path for folder in folders for path in sorted(folder.glob("*.yaml")))]
+    profiles = [path for suite in SUITES.values() for path in sorted(suite.Profile.folder.glob("*.yaml"))]
+    paths = [*available_sets().values(), *map(task_path, task_names()), *profiles]
     here = Path.cwd()
     return [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
 
@@ -55,191 +52,178 @@ def check_file(path: Path) -> Report:
     """Checks one file of whatever kind it is."""
     from madbench.config import read_yaml
     from madbench.errors import ConfigError
+    from madbench.suites import LANGUAGE, MAD
 
     try:
         mapping = read_yaml(path)
     except ConfigError as error:
         return Report(str(path), "", problems=[str(error)])
-    kind = _kind(path, mapping)
-    if not kind:
-        keys = ", ".join(f"{key} ({name})" for name, key in KEY_OF_KIND.items())
-        return Report(str(path), "", problems=[f"{path}: cannot tell what this is; expected one of the keys {keys}"])
-    return _CHECKS[kind](path, mapping)
-
-
-def _kind(path: Path, mapping: Mapping[str, Any]) -> str:
     of_content = [kind for kind, key in KEY_OF_KIND.items() if key in mapping]
     of_folder = [kind for kind, folder in FOLDER_OF_KIND.items() if path.resolve().parent.name == folder]
-    return next(iter([*of_content, *of_folder]), "")
+    kind = next(iter([*of_content, *of_folder]), "")
+    if kind == "variants":
+        return _check_variants(path, mapping)
+    if kind == "task":
+        return _check_task(path, mapping)
+    if kind:
+        return _check_profile(path, mapping, {"profile": MAD, "preset": LANGUAGE}[kind])
+    keys = ", ".join(f"{key} ({name})" for name, key in KEY_OF_KIND.items())
+    return Report(str(path), "", problems=[f"{path}: cannot tell what this is; expected one of the keys {keys}"])
 
 
 def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Report:
+    from madbench.config import from_mapping
     from madbench.errors import MadbenchError
     from madbench.labels import LabelSet, expand
 
-    problems = list(_find_problems(LabelSet, mapping, str(path)))
+    sound = {"description": "", "labels": ["S"]}
+    problems = find_problems(lambda content: from_mapping(LabelSet, content, str(path)), mapping, sound, path)
     specs = mapping.get("labels")
-    for i, spec in enumerate(specs if isinstance(specs, list) else []):
+    specs = specs if isinstance(specs, list) else []
+    for i, spec in enumerate(specs):
         where = f"{path}: labels[{i}]"
-        if not isinstance(spec, str):
-            continue
-        if spec in specs[:i]:
-            problems.append(f"{where}: {spec!r} is in the set already, as labels[{specs.index(spec)}]")
-        try:
-            expand([_with_folder(spec, path.parent)])
-        except MadbenchError as error:
-            problems.append(f"{error}\nin {where}")
-    found: list[str] = []
-    _add_unless_known(problems, lambda: found.extend(expand([f"@{path}"])))
-    return Report(str(path), "variants", f"{len(found)} labels", problems)
-
-
-def _with_folder(spec: str, folder: Path) -> str:
-    """``spec`` with the files it names relative to ``folder`` named from here."""
-    return re.sub(r"@([^/{},][^{},]*\.ya?ml)", lambda match: f"@{folder / match[1]}", spec)
+        if isinstance(spec, str):
+            if spec in specs[:i]:
+                problems.append(f"{where}: {spec!r} is in the set already, as labels[{specs.index(spec)}]")
+            from_here = re.sub(r"@([^/{},][^{},]*\.ya?ml)", lambda file: f"@{path.parent / file[1]}", spec)
+            try:
+                expand([from_here])
+            except MadbenchError as error:
+                problems.append(f"{error}\nin {where}")
+    if problems:
+        return Report(str(path), "variants", problems=problems)
+    return Report(str(path), "variants", f"{len(expand([f'@{path}']))} labels")
 
 
 def _check_task(path: Path, mapping: Mapping[str, Any]) -> Report:
-    from madbench.config import from_mapping
-    from madbench.errors import did_you_mean
-    from madbench.tasks import TASK_NAMES, load_task_file, settings_class
-    from madbench.tasks.protocol import TaskContent
+    from madbench.tasks import MAD_TASKS, load_task, task_names
+    from madbench.tasks.protocol import parse_task_file
 
-    problems = list(_find_problems(TaskContent, mapping, str(path)))
-    task, baseline, vary = (mapping.get(key) for key in ("task", "baseline", "vary"))
-    if task in TASK_NAMES and isinstance(baseline, Mapping):
-        cls = settings_class(task)
-        fields = [field.name for field in dataclasses.fields(cls)]
-        of_baseline = list(_find_problems(cls, baseline, f"{path}: baseline"))
-        problems += of_baseline
-        for name, values in vary.items() if isinstance(vary, Mapping) else ():
-            if name not in fields:
-                problems.append(f"{path}: vary: unknown key {name!r}{did_you_mean(name, fields)}")
-            elif not isinstance(values, list):
-                problems.append(f"{path}: vary: {name}: expected a list of values, got {values!r}")
-            elif not of_baseline:
-                for i, value in enumerate(values):
-                    if value in (baseline[name], *values[:i]):
-                        problems.append(f"{path}: vary: {name}: {value!r} gives a setting that the file has already")
-                    changed = {**baseline, name: value}
-                    _add_unless_known(problems, lambda: from_mapping(cls, changed, f"{path}: vary: {name}"))
-    summary: list[str] = []
-    _add_unless_known(problems, lambda: summary.append(f"{task}, {len(load_task_file(path).settings)} settings"))
-    return Report(str(path), "task", "".join(summary), problems)
+    is_known = mapping.get("task") in task_names()
+    file = load_task(mapping["task"] if is_known else MAD_TASKS[0])
+    sound = {"task": file.task, "description": file.description, "baseline": dataclasses.asdict(file.baseline)}
+    if not is_known:
+        del sound["task"]
+    problems = find_problems(lambda content: parse_task_file(content, path), mapping, sound, path)
+    if problems:
+        return Report(str(path), "task", problems=problems)
+    return Report(str(path), "task", f"{file.task}, {len(parse_task_file(mapping, path).settings)} settings")
 
 
-def _check_profile(path: Path, mapping: Mapping[str, Any]) -> Report:
-    from madbench.config import from_mapping
-    from madbench.suites.plan import task_settings
-    from madbench.suites.profile import Profile, load_profile
-    from madbench.tasks import TASK_NAMES
+def _check_profile(path: Path, mapping: Mapping[str, Any], suite: Suite) -> Report:
+    from madbench.config import from_mapping, read_yaml
+    from madbench.suites import MAD
+    from madbench.tasks import MAD_TASKS
 
-    problems = list(_find_problems(Profile, mapping, str(path)))
-    for leaf in _leaves(mapping):
-        _add_unless_known(problems, lambda: from_mapping(Profile, {**SMALLEST_PROFILE, **leaf}, str(path)))
-    loaded: list[Profile] = []
-    _add_unless_known(problems, lambda: loaded.append(load_profile(str(path))))
-    if not loaded:
-        return Report(str(path), "profile", problems=problems)
-    profile, count = loaded[0], 0
-    lengths: set[int] = set()
-    for task in TASK_NAMES:
-        settings: list[dict[str, Any]] = []
-        _add_unless_known(problems, lambda: settings.extend(task_settings(task, profile)), f"{path}: ")
-        for rate in profile.learning_rates:
-            for decay in profile.weight_decays:
-                _add_unless_known(problems, lambda: profile.training_config(task, rate, decay, "float32"), f"{path}: ")
-        lengths |= {setting["seq_len"] for setting in settings}
-        count += len(settings)
-    runs = count * len(profile.learning_rates) * len(profile.weight_decays)
-    summary = f"{count} settings, {runs} runs a label"
-    return Report(str(path), "profile", summary, problems, _without_budget(profile.model, lengths))
+    cls = suite.Profile
 
+    def load(content: Mapping[str, Any]) -> Any:
+        profile = from_mapping(cls, content, str(path))
+        for task in dict.fromkeys((*MAD_TASKS, *profile.tasks)) if suite is MAD else ():
+            profile.settings(task), profile.trainings(task, "float32")
+        return profile
 
-def _check_preset(path: Path, mapping: Mapping[str, Any]) -> Report:
-    from madbench.language_jobs import LanguageTraining
-    from madbench.suites.preset import Preset, load_preset
-
-    problems = list(_find_problems(Preset, mapping, str(path)))
-    if isinstance(training := mapping.get("training"), Mapping):
-        of_training = {key: value for key, value in training.items() if key != "precision"}
-        problems += _find_problems(LanguageTraining, of_training, f"{path}: training")
-    loaded: list[Preset] = []
-    _add_unless_known(problems, lambda: loaded.append(load_preset(str(path))))
-    if not loaded:
-        return Report(str(path), "preset", problems=problems)
-    training, model = loaded[0].training_config("float32"), loaded[0].model
-    summary = f"{training.steps:,} steps of {training.tokens_per_step:,} tokens"
-    return Report(str(path), "preset", summary, problems, _without_budget(model, {model.seq_len}))
+    shipped = read_yaml(cls.folder / f"{cls.names()[0]}.yaml")
+    required = [one.name for one in dataclasses.fields(cls) if one.default is one.default_factory]
+    problems = find_problems(load, mapping, {name: shipped[name] for name in required}, path)
+    if problems:
+        return Report(str(path), cls.noun, problems=problems)
+    profile = cls.load(str(path))
+    if suite is MAD:
+        settings = {task: profile.settings(task) for task in MAD_TASKS}
+        count = sum(len(of_task) for of_task in settings.values())
+        runs = sum(len(of_task) * len(profile.trainings(task, "float32")) for task, of_task in settings.items())
+        summary = f"{count} settings, {runs} runs a label"
+        lengths = {setting["seq_len"] for of_task in settings.values() for setting in of_task}
+    else:
+        training, lengths = profile.training_config("float32"), {profile.model_config().seq_len}
+        summary = f"{training.steps:,} steps of {training.tokens_per_step:,} tokens"
+    return Report(str(path), cls.noun, summary, notes=list(_without_budget(profile, lengths)))
 
 
-def _leaves(mapping: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """``mapping`` taken apart: for every value in it, a mapping with that value alone in its place."""
-    for key, value in mapping.items():
-        if isinstance(value, Mapping) and value:
-            yield from ({key: leaf} for leaf in _leaves(value))
-        else:
-            yield {key: value}
-
-
-def _without_budget(model: ModelConfig, lengths: set[int]) -> list[str]:
-    """A note for each length at which labels of the paper's table have no ranks under strict counting."""
+def _without_budget(profile: Any, lengths: set[int]) -> Iterator[str]:
+    """A note for each length at which labels of the paper's table have no ranks under the strict budget."""
     from madbench.errors import BudgetError
-    from madbench.labels import expand, parse
-    from madbench.mixers.srg.budget import solve
+    from madbench.labels import expand
+    from madbench.mixers import solve
 
-    notes = []
+    model = profile.model_config()
     for length in sorted(lengths):
         failed = []
         for label in expand(["@table1"]):
             try:
-                solve(parse(label), model.d_model, model.n_head, length, "strict", model.mix_rank, model.rank_multiple)
+                solve(label, model.d_model, model.n_head, length, "strict", **profile.mixer_settings(label))
             except BudgetError:
                 failed.append(label)
         if failed:
-            notes.append(f"no budget at seq_len {length} under strict counting: {', '.join(failed)}")
-    return notes
+            yield f"no ranks at seq_len {length} under the strict budget: {', '.join(failed)}"
 
 
-def _find_problems(cls: type, mapping: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Every unknown key, wrong type and missing key of ``mapping``, as :func:`madbench.config.from_mapping` words them.
+def find_problems(load: Load, mapping: Mapping[str, Any], sound: Mapping[str, Any], path: Path) -> list[str]:
+    """Every error of ``mapping``: where one is found, the part that causes it is mended, and the rest loaded again.
 
-    Of a value that is itself a mapping only the first problem; rules that join several fields are not looked at.
+    ``sound`` has a value for every required key. A part is the cause of an error if without it the error is gone.
     """
-    from madbench.config import convert
-    from madbench.errors import ConfigError, did_you_mean
-
-    types = typing.get_type_hints(cls)
-    fields = {field.name: field for field in dataclasses.fields(cls)}
-    for key, value in mapping.items():
-        if key not in fields:
-            yield f"{where}: unknown key {key!r}{did_you_mean(key, fields)}"
-            continue
-        parts = {f"{where}: {key}": (value, types[key])}
-        if typing.get_origin(types[key]) is tuple and isinstance(value, list):
-            of_item = typing.get_args(types[key])[0]
-            parts = {f"{where}: {key}[{i}]": (item, of_item) for i, item in enumerate(value)}
-        for place, (part, expected) in parts.items():
-            try:
-                convert(part, expected, place)
-            except ConfigError as error:
-                yield str(error)
-    for name, declared in fields.items():
-        required = declared.default is dataclasses.MISSING and declared.default_factory is dataclasses.MISSING
-        if required and name not in mapping:
-            yield f"{where}: key {name!r} is missing"
+    problems: list[str] = []
+    message = _error(load, mapping, path)
+    while message and message not in problems:
+        problems.append(message)
+        for changed, missing in _mended(mapping, sound, message.removeprefix(str(path))):
+            following = _error(load, changed, path)
+            if following != message:
+                mapping, message = changed, "" if following.endswith(missing) else following
+                break
+    return problems
 
 
-def _add_unless_known(problems: list[str], attempt: Callable[[], Any], prefix: str = "") -> None:
-    """Runs ``attempt`` and adds the user's error it ends in, unless that problem is in the list."""
+def _error(load: Load, mapping: Mapping[str, Any], path: Path) -> str:
     from madbench.errors import MadbenchError
 
     try:
-        attempt()
+        load(mapping)
     except MadbenchError as error:
-        message = f"{prefix}{error}"
-        if message not in problems:
-            problems.append(message)
+        return str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
+    return ""
 
 
-_CHECKS = {"variants": _check_variants, "task": _check_task, "profile": _check_profile, "preset": _check_preset}
+def _mended(mapping: Mapping[str, Any], sound: Mapping[str, Any], message: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """``mapping`` without each part that ``message`` names, the smallest first; and how the message of its lack ends.
+
+    What ``sound`` has is put in the part's place, or where it is missing.
+    """
+    for *outer, key in sorted({**_places(mapping), **_places(sound)}, key=len, reverse=True):
+        changed = copy.deepcopy(dict(mapping))
+        parent = _at(changed, outer)
+        if isinstance(parent, list):
+            there = _at(sound, (*outer, 0))
+            is_named = f"[{key}]" in message or ("[" not in message and outer[-1] in message)
+            can_change = key < len(parent) and (there is not None or len(parent) > 1)  # an empty list is an error too
+        else:
+            there = _at(sound, (*outer, key))
+            is_named, can_change = str(key) in message, parent is not None
+        if not is_named or not can_change or there == _at(parent, (key,)):
+            continue
+        if there is None:
+            del parent[key]
+        else:
+            parent[key] = copy.deepcopy(there)
+        yield changed, f"key {key!r} is missing"
+
+
+def _places(node: Any, outer: tuple = ()) -> dict[tuple, None]:
+    """The keys and indices that lead to each part of ``node``."""
+    items = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
+    places: dict[tuple, None] = {}
+    for key, value in items:
+        places |= {(*outer, key): None, **_places(value, (*outer, key))}
+    return places
+
+
+def _at(node: Any, place: tuple) -> Any:
+    """The part of ``node`` at ``place``; None where it has none."""
+    for key in place:
+        try:
+            node = node[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return node

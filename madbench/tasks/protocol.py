@@ -51,8 +51,12 @@ class TaskFile:
 
 def load_task_file(path: Path | str) -> TaskFile:
     """Reads a task file; anything in it that is unknown, of a wrong type or without effect is a ``ConfigError``."""
-    path = Path(path)
-    content = from_mapping(TaskContent, read_yaml(path), str(path))
+    return parse_task_file(read_yaml(Path(path)), Path(path))
+
+
+def parse_task_file(mapping: Mapping[str, Any], path: Path) -> TaskFile:
+    """What the file at ``path`` holds if its content is ``mapping``; raises as :func:`load_task_file` does."""
+    content = from_mapping(TaskContent, mapping, str(path))
     check_task(content.task, f"{path}: task: ")
     cls = settings_class(content.task)
     settings = [from_mapping(cls, content.baseline, f"{path}: baseline")]

@@ -18,8 +18,7 @@ import madbench.cli
 from madbench.errors import MadbenchError
 from madbench.jobs import Record
 from madbench.store.runs import Run, Store
-from madbench.suites.plan import plan
-from madbench.suites.profile import load_profile
+from madbench.suites import MAD
 
 SIZES = "seq_len: 16, num_train_examples: 64, num_validation_examples: 32, num_test_examples: 32"
 PROFILE = f"""\
@@ -71,7 +70,7 @@ def fill(store, tiny) -> Callable[..., None]:
         curve = [{"epoch": 1, "step": 4, "train_loss": 1.0, "validation_loss": 1.0}]
         curve[0] |= {"validation_token_accuracy": accuracy, "validation_batch_macro_accuracy": accuracy}
         details = {"budget_ratio": 0.99, "mixer_parameters": 1000, "device": "an abacus"}
-        for job in plan(labels, load_profile(profile, overrides), **choices):
+        for job in MAD.jobs(labels, MAD.Profile.load(profile, overrides), **choices):
             job = replace(job, setting=job.setting | dict(setting))
             store.finish(job, Record("finished", metrics, curve, details))
 

@@ -36,7 +36,7 @@ def test_without_a_task_all_six_are_listed_with_what_they_ask(invoke):
 def test_json_has_the_data_a_run_with_this_seed_has(invoke, split):
     content = json.loads(invoke(data, "selective_copying", "--split", split, "--seed", 3, "--json").output)
     setting = make_setting("selective_copying", content["setting"], "test")
-    job = Job("S", "selective_copying", content["setting"], seed=3)
+    job = Job("mad", "selective_copying", "S", "", content["setting"], None, {}, None, seed=3)
     expected = generate("selective_copying", setting, split, job.derived_seed("data"))
     assert [example["index"] for example in content["examples"]] == [0, 1]
     for example in content["examples"]:

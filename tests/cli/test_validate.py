@@ -155,7 +155,7 @@ def test_a_profile_too_narrow_for_the_papers_labels_is_noted_and_allowed(invoke,
     path = write("p.yaml", PROFILE + "model: {d_model: 16}\n")
     result = invoke(validate, path)
     assert result.exit_code == 0 and result.output.startswith("ok")
-    assert "note: no budget at seq_len 256 under strict counting: R-cg-q-12o" in result.output
+    assert "note: no ranks at seq_len 256 under the strict budget: R-cg-q-12o" in result.output
 
 
 def test_the_kind_of_a_file_is_told_by_its_content_and_then_by_its_folder(problems, write):
@@ -174,3 +174,25 @@ def test_a_file_that_is_no_mapping_is_named(problems, write, text):
 def test_the_error_counts_problems_and_files(refuse, write, tmp_path):
     sound = write("a.yaml", "description: x\nlabels: [S]\n")
     assert refuse(validate, tmp_path / "nowhere.yaml", sound) == "1 problem in 1 of 2 files"
+
+
+def test_the_file_of_an_installed_task_is_checked_too(invoke, install_example):
+    file = install_example("task") / "madbench_prefix_sum" / "prefix_sum.yaml"
+    assert f"ok     {file}  task: prefix_sum, 5 settings" in invoke(validate).output
+    file.write_text(file.read_text().replace("seq_len: 32", "seq_len: 1"))
+    assert "seq_len must be at least 2" in invoke(validate, file).output
+
+
+def test_a_repeated_problem_is_no_reason_to_stop(problems, write):
+    text = "learning_rates: [a, a, a]\nweight_decays: []\nlanguage_model: 3\n"
+    assert [
+        problem.partition(",")[0]
+        for problem in problems(write("p.yaml", PROFILE.partition("learning_rates")[0] + text))
+    ] == [
+        "learning_rates[0]: expected a number",
+        "learning_rates[1]: expected a number",
+        "learning_rates[2]: expected a number",
+        "language_model: expected text",
+        "key 'difficulty' is missing",
+        "weight_decays: give at least one value",
+    ]
