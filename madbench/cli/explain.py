@@ -1,22 +1,24 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from madbench.cli.options import LABELS_HELP, JsonOption, variants_of
+from madbench.cli.options import LABELS_HELP, JsonOption
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from madbench.labels import Variant
+    from madbench.labels import Explanation
 
 
 def explain(
     labels: Annotated[list[str], typer.Argument(metavar="LABEL", help=LABELS_HELP, show_default=False)],
     as_json: JsonOption = False,
 ) -> None:
-    """Say what every letter of a label does; with two labels or more, also how each differs from the first.
+    """Explain every letter of a label; with two labels or more, also how each differs from the first.
 
     A row a letter: what it does, its equation, its place in the HyperMLP paper.
     A row - says what the label does without.
@@ -28,48 +30,43 @@ def explain(
       madbench explain HyperGLU --json      the paper's names are labels too
     """
     import dataclasses
-    import json
 
     from rich.console import Console
 
-    from madbench.labels import diff, explain
+    from madbench.labels import diff, expand, explain, parse
 
-    variants = variants_of(labels)
+    first, *_ = parsed = [parse(label) for label in expand(labels)]
     if as_json:
         content = [
             {
-                "label": str(variant),
-                "letters": [dataclasses.asdict(row) for row in explain(variant)],
-                "differs_from_first_in": list(diff(variants[0], variant)),
+                "label": str(label),
+                "letters": [dataclasses.asdict(row) for row in explain(label)],
+                "differs_from_first_in": list(diff(first, label)),
             }
-            for variant in variants
+            for label in parsed
         ]
         print(json.dumps(content, indent=2))
         return
     console = Console(highlight=False)
-    for i, variant in enumerate(variants):
+    for i, label in enumerate(parsed):
         if i:
             console.print()
-        console.print(str(variant), style="bold", markup=False)
-        console.print(_letters(variant))
+        console.print(str(label), style="bold", markup=False)
+        console.print(_letters(explain(label)))
         if i:
-            console.print(f"differs from {variants[0]} in: {', '.join(diff(variants[0], variant))}", markup=False)
+            console.print(f"differs from {first} in: {', '.join(diff(first, label))}", markup=False)
 
 
-def _letters(variant: Variant) -> RenderableType:
+def _letters(rows: Sequence[Explanation]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from madbench.labels import explain
-
     table = Table.grid(padding=(0, 2))
-    table.add_column(width=2, justify="right", style="bold")
+    table.add_column(min_width=2, justify="right", style="bold")
     table.add_column(overflow="fold")
-    for row in explain(variant):
-        table.add_row(
-            Text(row.letter or "-"),
-            Text.assemble((row.name, "bold"), "\n", row.what, "\n", (row.equation, "cyan"), "\n", (row.source, "dim")),
-        )
+    for row in rows:
+        about = [(row.name, "bold"), (row.what, ""), (row.equation, "cyan"), (row.source, "dim")]
+        table.add_row(Text(row.letter or "-"), Text("\n").join(Text(*part) for part in about if part[0]))
     return table
 
 
