@@ -81,9 +81,8 @@ def budget(
 
     labels, overrides = labels_and_overrides(words)
     given = {"mix_rank": mix_rank, "rank_multiple": rank_multiple}
-    settings = settings_of(
-        [*overrides, *(f"{name}={value}" for name, value in given.items() if value is not None)],
-    )
+    given = [f"{name}={value}" for name, value in given.items() if value is not None]
+    settings = settings_of([*(word.removeprefix("model.") for word in overrides), *given])
     found: dict[str, Allocation | BudgetError] = {}
     for label in expand(labels):
         try:
@@ -149,9 +148,12 @@ def _ranks(solved: Sequence[Allocation]) -> Columns:
     """A column a rank that any of the labels has, then a column a width."""
     ranks = dict.fromkeys(name for allocation in solved for name in allocation.ranks)
     widths = dict.fromkeys(name for allocation in solved for name in _widths(allocation))
-    return {f"r_{name}": lambda a, name=name: str(a.ranks.get(name, "-")) for name in ranks} | {
-        f"d_{name}": lambda a, name=name: str(_widths(a).get(name, "-")) for name in widths
-    }
+    of_ranks = {_symbol("r", name): lambda a, name=name: str(a.ranks.get(name, "-")) for name in ranks}
+    return of_ranks | {_symbol("d", name): lambda a, name=name: str(_widths(a).get(name, "-")) for name in widths}
+
+
+def _symbol(letter: str, name: str) -> str:
+    return name if len(name) == 1 else f"{letter}_{name}"
 
 
 def _print_summary(console: Console, found: Mapping[str, Allocation | BudgetError], ranks: Columns) -> None:

@@ -123,6 +123,8 @@ DetailsOption = Annotated[
     bool, typer.Option("--details", help="With --dry-run: also memory, and parameters by what they are for.")
 ]
 
+Counting, CountingOption = Budget, BudgetOption  # until every verb imports the names above
+
 RESULTS = Path("results")
 
 

@@ -40,7 +40,11 @@ class Size:
 
 
 class Allocation(Protocol):
-    """What a mixer is built from and what it costs. Every count is exact for the built module."""
+    """What a mixer is built from and what it costs. Every count is exact for the built module.
+
+    Optional, for ``madbench budget``: ``formulas`` {term: (formula, tensors)}, ``widths`` {name: width of one head}, and
+    ``paper_total``, the parameters that the family's paper counts.
+    """
 
     label: Any
     size: Size
