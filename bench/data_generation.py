@@ -20,7 +20,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from madbench.tasks import SPLITS, TASK_NAMES, TaskSetting, all_settings, generate
+from madbench.tasks import MAD_TASKS, SPLITS, TaskSetting, all_settings, generate
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
 
 def measure(processes: int, seed: int) -> dict:
     """Seconds by task (summed over processes) and from start to end, tokens, and the peak memory of one process."""
-    work = [(task, setting, seed) for task in TASK_NAMES for setting in all_settings(task)]
+    work = [(task, setting, seed) for task in MAD_TASKS for setting in all_settings(task)]
     work.sort(key=lambda item: num_tokens(item[1]), reverse=True)
     start = time.perf_counter()
     if processes == 1:
@@ -49,7 +49,7 @@ def measure(processes: int, seed: int) -> dict:
         with ProcessPoolExecutor(processes) as pool:
             seconds = list(pool.map(generate_setting, work))
     elapsed = time.perf_counter() - start
-    tasks = {task: {"settings": 0, "tokens": 0, "seconds": 0.0} for task in TASK_NAMES}
+    tasks = {task: {"settings": 0, "tokens": 0, "seconds": 0.0} for task in MAD_TASKS}
     for (task, setting, _), spent in zip(work, seconds):
         row = tasks[task]
         row["settings"] += 1

@@ -38,12 +38,14 @@ from rich.table import Table
 
 from madbench.errors import ConfigError, MadbenchError, TrainingError
 from madbench.execute.local import run_jobs
-from madbench.language_jobs import LanguageJob, LanguageTraining
+from madbench.jobs import Job
 from madbench.store.runs import Store
-from madbench.suites.preset import load_preset
+from madbench.suites import LANGUAGE
+from madbench.suites.language import LanguageProfile, LanguageTraining, sequences_per_step
+from madbench.suites.language_trial import ROWS_PER_EVALUATION
 from madbench.text.corpus import Corpus, open_corpus
 from madbench.text.prepare import default_corpus
-from madbench.training.language_loop import ROWS_PER_EVALUATION, train_language_job
+from madbench.training.loop import train
 
 CODES = ("nanoGPT", "madbench")
 CHECKOUT_FILES = ("train.py", "model.py", "configurator.py")
@@ -107,18 +109,18 @@ def check_checkout(folder: Path) -> None:
         raise ConfigError(f"--nanogpt {folder}: its train.py does not seed as nanoGPT's does, with {SEED_LINE!r}")
 
 
-def make_job(options: argparse.Namespace, corpus: Corpus) -> LanguageJob:
+def make_job(options: argparse.Namespace, corpus: Corpus) -> Job:
     """The job of the first seed; raises ``ConfigError`` for settings that not both codes can train."""
     given = {setting.partition("=")[0] for setting in options.settings}
     defaults = [f"{key}={value}" for key, value in DEFAULTS.items() if key not in given]
-    preset = load_preset("tiny", [*defaults, *options.settings])
-    model, training = preset.model, preset.training_config("float32")
-    job = LanguageJob("S", corpus.digest, corpus.padded_vocab_size, model, training, options.seeds[0])
+    preset = LanguageProfile.load("tiny", [*defaults, *options.settings])
+    (job,) = LANGUAGE.jobs(["S"], preset, corpus=corpus, seeds=options.seeds[:1])
+    model, training = job.model, job.training
     if model.positions != "learned" or preset.precision != "float32":
         raise ConfigError("nanoGPT learns its positions, and is compared in float32: neither can be changed")
     if model.d_model % model.n_head:
         raise ConfigError(f"model.n_head {model.n_head} must divide model.d_model {model.d_model}")
-    counts = {"tokens_per_step / seq_len": job.sequences_per_step, "eval_sequences": training.eval_sequences}
+    counts = {"tokens_per_step / seq_len": sequences_per_step(job), "eval_sequences": training.eval_sequences}
     for name, windows in counts.items():
         if windows % options.batch:
             raise ConfigError(f"{name}, {windows} windows, must be a multiple of --batch {options.batch}")
@@ -129,7 +131,7 @@ def make_job(options: argparse.Namespace, corpus: Corpus) -> LanguageJob:
     return job
 
 
-def train_both(job: LanguageJob, corpus: Corpus, options: argparse.Namespace) -> dict[str, list[Run]]:
+def train_both(job: Job, corpus: Corpus, options: argparse.Namespace) -> dict[str, list[Run]]:
     """The runs of both codes, one a seed."""
     torch.set_num_threads(options.threads)
     runs: dict[str, list[Run]] = {code: [] for code in CODES}
@@ -137,14 +139,14 @@ def train_both(job: LanguageJob, corpus: Corpus, options: argparse.Namespace) ->
         for index, seed in enumerate(options.seeds):
             for code in CODES if index % 2 == 0 else CODES[::-1]:
                 bar = progress.add_task(f"{code}, seed {seed}", total=job.training.steps)
-                train = train_nanogpt if code == "nanoGPT" else train_madbench
+                train_code = train_nanogpt if code == "nanoGPT" else train_madbench
                 with tempfile.TemporaryDirectory() as folder:
                     on_step = functools.partial(progress.update, bar)
-                    runs[code].append(train(replace(job, seed=seed), corpus, options, Path(folder), on_step))
+                    runs[code].append(train_code(replace(job, seed=seed), corpus, options, Path(folder), on_step))
     return runs
 
 
-def train_madbench(job: LanguageJob, corpus: Corpus, options: argparse.Namespace, folder: Path, on_step: OnStep) -> Run:
+def train_madbench(job: Job, corpus: Corpus, options: argparse.Namespace, folder: Path, on_step: OnStep) -> Run:
     """Trains in a process of its own, as ``madbench lm`` does, with a store in ``folder``."""
 
     def show(event: dict[str, Any]) -> None:
@@ -152,8 +154,8 @@ def train_madbench(job: LanguageJob, corpus: Corpus, options: argparse.Namespace
             on_step(completed=event["progress"]["step"])
 
     store = Store.open(folder)
-    train = functools.partial(train_language_job, corpus=corpus, micro_batch=options.batch)
-    run_jobs([job], store, train, on_event=show, threads_per_slot=options.threads)
+    training = functools.partial(train, corpora={corpus.digest: corpus}, micro_batch=options.batch)
+    run_jobs([[job]], store, training, on_event=show, threads_per_slot=options.threads)
     record = store.read(job.id).record
     if record.status != "finished":
         raise TrainingError(f"madbench, seed {job.seed}: {record.error}")
@@ -161,7 +163,7 @@ def train_madbench(job: LanguageJob, corpus: Corpus, options: argparse.Namespace
     return Run(losses, record.details["tokens_per_second"])
 
 
-def train_nanogpt(job: LanguageJob, corpus: Corpus, options: argparse.Namespace, folder: Path, on_step: OnStep) -> Run:
+def train_nanogpt(job: Job, corpus: Corpus, options: argparse.Namespace, folder: Path, on_step: OnStep) -> Run:
     """Runs nanoGPT in ``folder``, which holds its files, the corpus and what it leaves."""
     for name in CHECKOUT_FILES:
         shutil.copy(options.nanogpt / name, folder)
@@ -172,7 +174,7 @@ def train_nanogpt(job: LanguageJob, corpus: Corpus, options: argparse.Namespace,
     data.mkdir(parents=True)
     for split in ("train", "val"):
         (data / f"{split}.bin").symlink_to((corpus.folder / f"{split}.bin").resolve())
-    (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": job.vocab_size}))
+    (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": job.setting["vocab_size"]}))
 
     settings = [f"--{name}={value}" for name, value in nanogpt_settings(job, options.batch).items()]
     command = [sys.executable, "-u", "train.py", *settings]
@@ -193,7 +195,7 @@ def train_nanogpt(job: LanguageJob, corpus: Corpus, options: argparse.Namespace,
     return read_output(lines, job.training)
 
 
-def nanogpt_settings(job: LanguageJob, batch: int) -> dict[str, Any]:
+def nanogpt_settings(job: Job, batch: int) -> dict[str, Any]:
     """The job in the names of nanoGPT's configuration."""
     model, training = job.model, job.training
     return {
@@ -207,7 +209,7 @@ def nanogpt_settings(job: LanguageJob, batch: int) -> dict[str, Any]:
         "eval_interval": training.eval_every,
         "eval_iters": training.eval_sequences // batch,
         "batch_size": batch,
-        "gradient_accumulation_steps": job.sequences_per_step // batch,
+        "gradient_accumulation_steps": sequences_per_step(job) // batch,
         "block_size": model.seq_len,
         "n_layer": model.n_layer,
         "n_head": model.n_head,
@@ -272,7 +274,7 @@ def apart(pairs: Sequence[tuple[Run, Run]], steps: Sequence[int]) -> float:
     return math.sqrt(statistics.mean(squares))
 
 
-def protocol(job: LanguageJob, corpus: Corpus, options: argparse.Namespace) -> dict[str, Any]:
+def protocol(job: Job, corpus: Corpus, options: argparse.Namespace) -> dict[str, Any]:
     return {
         "device": platform.processor() or platform.machine(),
         "threads": options.threads,
@@ -284,7 +286,7 @@ def protocol(job: LanguageJob, corpus: Corpus, options: argparse.Namespace) -> d
     }
 
 
-def print_result(result: dict[str, Any], job: LanguageJob, corpus: Corpus, options: argparse.Namespace) -> None:
+def print_result(result: dict[str, Any], job: Job, corpus: Corpus, options: argparse.Namespace) -> None:
     model, count = job.model, len(options.seeds)
     size = f"{model.n_layer} layers, {model.n_head} heads, d_model {model.d_model}, context {model.seq_len}"
     table = Table(title=f"Validation loss on {corpus.name}, mean ± sd of {count} seeds\n{size}")

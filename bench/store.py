@@ -29,15 +29,15 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import numpy as np
+from madbench.language_jobs import LanguageJob, loss_l5
+from madbench.suites.preset import load_preset
 from rich.console import Console
 from rich.table import Table
 
 from madbench.experiment import prepare
 from madbench.jobs import Job, JobBase, Record
 from madbench.labels import Variant, expand, parse
-from madbench.language_jobs import LanguageJob, loss_l5
 from madbench.store.runs import Store
-from madbench.suites.preset import load_preset
 from madbench.tasks import TASK_NAMES
 
 LABELS = ("@table1",)

@@ -179,9 +179,9 @@ def convert(value: Any, expected: Any, where: str) -> Any:
 
 @functools.cache
 def _fields(cls: type) -> tuple[dict[str, Any], list[str]]:
-    """Type by field name, and the names of the fields without a default."""
+    """Type by field name, and the names of the fields without a default; no mapping has a field marked ``internal``."""
     hints = typing.get_type_hints(cls)
-    fields = dataclasses.fields(cls)
+    fields = [field for field in dataclasses.fields(cls) if not field.metadata.get("internal")]
     missing = dataclasses.MISSING
     required = [field.name for field in fields if field.default is missing and field.default_factory is missing]
     return {field.name: hints[field.name] for field in fields}, required
@@ -215,7 +215,7 @@ def field_docs(cls: type) -> dict[str, str]:
             if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
                 if isinstance(following.value, ast.Constant) and isinstance(following.value.value, str):
                     docs[statement.target.id] = inspect.cleandoc(following.value.value)
-    return docs
+    return {field.name: docs[field.name] for field in dataclasses.fields(cls) if field.name in docs}
 
 
 MOST_SEEDS = 1000
@@ -257,5 +257,5 @@ def check_seeds(seeds: Sequence[int] | int) -> tuple[int, ...]:
     seeds = tuple(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else (seeds,)
     for seed in seeds:
         if type(seed) is not int or seed < 0:
-            raise ConfigError(f"seeds: expected whole numbers of at least 0, got {seed!r}")
+            raise ConfigError(f"seeds: expected whole numbers of at least 0, such as 0-2 or [0, 1, 2], got {seed!r}")
     return seeds

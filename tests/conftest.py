@@ -42,14 +42,13 @@ def language_run():
     """``language_run(label, train_losses, ...)``: a run as the store gives it, without training."""
     from dataclasses import replace
 
+    from sample_jobs import language_job
+
     from madbench.jobs import Record
-    from madbench.language_jobs import GPTConfig, LanguageJob, LanguageTraining
     from madbench.store.runs import Run
 
-    tiny = LanguageJob(
-        "S", "c0ffee0123456789", 320, GPTConfig(16, 2, 1, seq_len=16), LanguageTraining(60, 64, eval_every=10)
-    )
-    corpus = {"name": "shelf", "digest": tiny.corpus, "tokenizer": "bytes"}
+    tiny = language_job()
+    corpus = {"name": "shelf", "digest": tiny.setting["corpus"], "tokenizer": "bytes"}
     corpus["splits"] = {"train": {"tokens": 9000, "bytes": 8990}, "val": {"tokens": 1000, "bytes": 999}}
     evaluation = {"windows": 4, "seq_len": 16, "train": "drawn anew", "val": "evenly spread"}
     usual = {"corpus": corpus, "evaluation": evaluation, "budget_ratio": 0.99, "device": "a slide rule"}

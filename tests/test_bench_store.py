@@ -9,8 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
 from madbench.language_jobs import LanguageJob
+
 from madbench.store.runs import Store
 
 SPEC = importlib.util.spec_from_file_location("bench_store", Path(__file__).parents[1] / "bench" / "store.py")

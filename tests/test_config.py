@@ -7,7 +7,8 @@ import pytest
 
 from madbench.config import field_docs, from_mapping, read_yaml
 from madbench.errors import ConfigError
-from madbench.jobs import Job, ModelConfig, TrainingConfig
+from madbench.jobs import Job
+from madbench.suites.mad import ModelConfig, TrainingConfig
 
 
 @dataclass(frozen=True)

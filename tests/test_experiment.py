@@ -1,239 +1,239 @@
+"""From a grid to checked jobs of both suites, and how they reach an executor."""
+
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
-from madbench.sweeps import local
 
-import madbench
-from madbench.errors import BudgetError, ConfigError, LabelError, StoreError, TrainingError
+from madbench.errors import BudgetError, ConfigError, LabelError
+from madbench.execute import local
 from madbench.execute.base import Policy, Summary
-from madbench.experiment import caption, prepare, tabulate
+from madbench.experiment import prepare
+from madbench.grid import load_grid
 from madbench.jobs import Record
 from madbench.store.runs import Store
-from madbench.tasks import TASK_NAMES
+from madbench.suites import LANGUAGE, MAD
+from madbench.tasks import MAD_TASKS
 from madbench.training import devices
 
-SCORED = {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}
+TINY = {"model.d_model": 16}
+
+
+def made(tmp_path, labels=("S", "R"), *, device="cpu", precision=None, **keys):
+    keys = {"tasks": ["compression"], "set": TINY} | keys
+    how = {"device": device, "precision": precision, "results": tmp_path / "results"}
+    return prepare(load_grid(list(labels), keys), **how)
+
+
+class StandIn:
+    """An executor that stores at once what ``give`` says, and remembers its calls."""
+
+    def __init__(self):
+        self.calls = []
+        self.give = lambda job: Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0})
+
+    def __call__(self, groups, store, train, *, on_event, policy, **how):
+        jobs = [job for group in groups for job in group]
+        trained = jobs if policy.redo else store.missing(jobs)
+        self.calls.append({"jobs": jobs, "trained": trained, "policy": policy, "train": train.keywords, **how})
+        summary = Summary()
+        for job in trained:
+            record = self.give(job)
+            store.finish(job, record, replace=policy.redo)
+            setattr(summary, record.status, getattr(summary, record.status) + 1)
+            on_event({"event": "finished", "job": job, "slot": 0, "record": record})
+        return summary
 
 
 @pytest.fixture
-def sweep(monkeypatch):
-    """Stands in for the executor: stores the record that ``give`` returns for each missing job."""
-
-    class Sweep:
-        def __init__(self):
-            self.calls = []
-            self.give = lambda job: Record("finished", SCORED, details={"budget_ratio": 1.0, "device": "a loom"})
-
-        def __call__(self, jobs, store, train, slots, on_event, policy):
-            missing = list(jobs) if policy.redo else store.missing(jobs)
-            self.calls.append({"slots": slots, "trained": missing, "device": train.keywords["device"]})
-            for job in missing:
-                store.finish(job, self.give(job), replace=policy.redo)
-            statuses = [store.status(job) for job in missing]
-            return Summary(**{status: statuses.count(status) for status in set(statuses)})
-
-    made = Sweep()
-    monkeypatch.setattr(local, "run_jobs", made)
-    return made
-
-
-def small(tmp_path: Path, labels=("S",), **choices):
-    usual = {"tasks": ["compression"], "device": "cpu", "results": tmp_path / "results"}
-    return prepare(labels, **(usual | choices))
+def executor(monkeypatch):
+    """Stands in for the executor of this machine."""
+    stand_in = StandIn()
+    monkeypatch.setattr(local, "run_jobs", stand_in)
+    return stand_in
 
 
 def test_preparing_expands_labels_orders_tasks_and_writes_nothing(tmp_path):
-    made = small(tmp_path, ["{S,R}-c", "HyperGLU"], tasks=["memorization", "compression"], seeds=[0, 2])
-    assert made.labels == ["S-c", "R-c", "G-cg-q-12o"]
-    assert made.tasks == ["compression", "memorization"]
-    assert [(job.label, job.task, job.seed) for job in made.jobs][:4] == [
+    planned = made(tmp_path, ["{S,R}-c", "HyperGLU"], tasks=["memorization", "compression"], seeds=[0, 2])
+    assert planned.labels == ["S-c", "R-c", "G-cg-q-12o"]
+    assert planned.protocol.tasks == ["compression", "memorization"]
+    assert [(job.label, job.task, job.seed) for job in planned.jobs][:4] == [
         ("S-c", "compression", 0), ("S-c", "compression", 2), ("S-c", "memorization", 0), ("S-c", "memorization", 2),
     ]  # fmt: skip
-    assert len(made.jobs) == 12
+    assert len(planned.jobs) == 12
     assert os.listdir(tmp_path) == []
 
 
-def test_all_six_tasks_by_default_and_one_by_name(tmp_path):
-    assert small(tmp_path, tasks=None).tasks == list(TASK_NAMES)
-    assert small(tmp_path, tasks="memorization").tasks == ["memorization"]
+def test_all_six_tasks_and_the_language_model_by_default(tmp_path):
+    planned = prepare(load_grid(["S"], {}), device="cpu", results=tmp_path / "results")
+    assert planned.of(MAD).protocol.tasks == list(MAD_TASKS)
+    assert [job.task for job in planned.of(LANGUAGE).jobs] == ["language_model"]
+    assert planned.suites == [MAD, LANGUAGE]
+
+
+def test_rows_have_the_jobs_of_the_same_experiment_alone(tmp_path):
+    planned = made(tmp_path, vary={"training.epochs": [2, 3], "model.n_layer": [1, 2]}, seeds=[0, 1])
+    for row in planned.rows:
+        changes = dict(change.split("=") for change in row.row.changes)
+        alone = made(tmp_path, [row.row.label], set=TINY | {key: int(n) for key, n in changes.items()}, seeds=[0, 1])
+        assert row.jobs == alone.jobs
+    assert len(planned.jobs) == len({job.id for job in planned.jobs}) == 2 * 2 * 2 * 2
+    assert not (tmp_path / "results").exists()
+
+
+def test_extending_a_grid_only_adds_jobs(tmp_path):
+    small = made(tmp_path, ["S"], vary={"training.epochs": [2, 3]})
+    tasks = ["compression", "memorization"]
+    large = made(tmp_path, ["S", "R"], vary={"training.epochs": [2, 3, 4]}, seeds=[0, 1], tasks=tasks)
+    assert {job.id for job in small.jobs} < {job.id for job in large.jobs}
+
+
+def test_a_setting_of_one_task_adds_no_jobs_to_the_others(tmp_path):
+    vary = {"tasks.memorization.training.epochs": [2, 3]}
+    planned = made(tmp_path, ["S"], vary=vary, tasks=["compression", "memorization"])
+    assert [len(row.jobs) for row in planned.rows] == [2, 2]
+    assert [job.task for job in planned.jobs] == ["compression", "memorization", "memorization"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "says"),
+    ("keys", "error", "says"),
     [
         ({"labels": ["G-cx"]}, LabelError, "G-cx"),
-        ({"labels": []}, ConfigError, "nothing to train"),
+        ({"labels": []}, ConfigError, "nothing to train: give at least one label and one seed"),
         ({"seeds": []}, ConfigError, "nothing to train"),
+        ({"seeds": [0.5]}, ConfigError, "seeds: expected whole numbers of at least 0, such as 0-2"),
+        ({"seeds": [True]}, ConfigError, "got True"),
+        ({"fidelity": "publishd"}, ConfigError, "'publishd' is not allowed; did you mean 'published'?"),
+        ({"budget": "strikt"}, ConfigError, "'strikt' is not allowed; did you mean 'strict'?"),
         ({"tasks": ["compresion"]}, ConfigError, "did you mean 'compression'"),
         ({"profile": "quik"}, ConfigError, "did you mean 'quick'"),
-        ({"overrides": ["training.epoch=3"]}, ConfigError, "did you mean 'epochs'"),
-        ({"overrides": ["tasks.memorization.training.epochs=3"]}, ConfigError, "the tasks are compression"),
         ({"device": "tpu"}, ConfigError, "device 'tpu'"),
-        ({"labels": ["G-q-12"], "overrides": ["model.d_model=8"]}, BudgetError, r"compression at seq_len \d+"),
+        ({"vary": {"training.epoch": [2, 3]}}, ConfigError, "training: unknown key 'epoch'"),
+        ({"vary": {"epochs": [2, 3]}}, ConfigError, "override 'epochs': unknown key; did you mean 'training.epochs'?"),
+        ({"vary": {"training.epochs": ["2", 3]}}, ConfigError, "epochs: expected a whole number, got '2'"),
+        ({"vary": {"precision": ["auto", "float32"]}}, ConfigError, "train the same jobs; leave one out"),
+        ({"vary": {"tasks.memorization.training.epochs": [2, 3]}}, ConfigError, "the tasks are compression"),
+        ({"vary": {"language_model.training.steps": [2, 3]}}, ConfigError, "no language model is trained"),
+        ({"vary": {"model.mix_rank": [2, 3]}}, ConfigError, "model.mix_rank has no effect on any row"),
+        ({"vary": {"model.rope": ["rotation", "mispaired"]}}, ConfigError, "model.rope has no effect on any row"),
+        ({"labels": ["G-q-12"], "set": {"model.d_model": 8}}, BudgetError, "compression at seq_len 16: G-q-12 does"),
+        ({"tasks": ["language_model"], "set": {"language_model": ""}}, ConfigError, "has no language model"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(tmp_path, changes, error, says):
-    with pytest.raises(error, match=says):
-        small(tmp_path, **changes)
+def test_what_cannot_be_trained_or_has_no_effect_is_refused(tmp_path, monkeypatch, keys, error, says):
+    monkeypatch.setattr(devices, "cpu_has_bfloat16_units", lambda: False)  # auto precision is float32
+    with pytest.raises(error, match=re.escape(says)):
+        made(tmp_path, keys.pop("labels", ["S", "R"]), **keys)
+    assert not (tmp_path / "results").exists()
 
 
-def test_precision_is_the_profiles_or_else_the_hardwares(tmp_path, monkeypatch):
-    monkeypatch.setattr(devices, "cpu_has_bfloat16_units", lambda: True)
-    assert small(tmp_path).precision == "float32"
-    assert small(tmp_path, precision="bfloat16").precision == "float32"
-    assert small(tmp_path, overrides=["precision=auto"]).precision == "bfloat16"
-    assert small(tmp_path, overrides=["precision=auto"], precision="float32").precision == "float32"
-    made = small(tmp_path, profile="full")
-    assert {job.training.precision for job in made.jobs} == {made.precision} == {"bfloat16"}
+def test_a_label_that_does_not_use_what_varies_is_noted_but_may_be_there(tmp_path):
+    planned = made(tmp_path, ["S", "R-12!"], vary={"model.mix_rank": [2, 3]})
+    (note,) = planned.notes
+    assert "S  model.mix_rank=2 = S  model.mix_rank=3" in note and "R-12!" not in note
 
 
-def test_a_second_run_trains_nothing_and_force_trains_everything(tmp_path, sweep):
-    made = small(tmp_path, ["S", "R"])
-    assert made.execute() == Summary(finished=2)
-    assert made.execute() == Summary()
-    assert made.execute(policy=Policy(redo=True)) == Summary(finished=2)
-    assert [call["trained"] for call in sweep.calls] == [made.jobs, [], made.jobs]
-    assert {call["device"] for call in sweep.calls} == {"cpu"}
+@pytest.mark.parametrize("has_units", [False, True])
+def test_precision_is_the_profiles_or_else_the_hardwares(tmp_path, monkeypatch, has_units):
+    monkeypatch.setattr(devices, "cpu_has_bfloat16_units", lambda: has_units)
+    hardware = "bfloat16" if has_units else "float32"
+    assert made(tmp_path).protocol.precision == "float32"
+    assert made(tmp_path, precision="bfloat16").protocol.precision == "float32"
+    assert made(tmp_path, set={"precision": "auto"}).protocol.precision == hardware
+    assert made(tmp_path, set={"precision": "auto"}, precision="float32").protocol.precision == "float32"
+    full = made(tmp_path, profile="full", set={})
+    assert {job.training.precision for job in full.jobs} == {full.protocol.precision} == {hardware}
 
 
-def test_no_more_slots_than_jobs(tmp_path, sweep, monkeypatch):
+def test_a_second_run_trains_nothing_and_redo_trains_everything(tmp_path, executor):
+    planned = made(tmp_path)
+    assert planned.execute() == Summary(finished=2)
+    assert planned.execute() == Summary()
+    assert planned.execute(policy=Policy(redo=True)) == Summary(finished=2)
+    assert [call["trained"] for call in executor.calls] == [planned.jobs, [], planned.jobs]
+    assert {call["train"]["device"] for call in executor.calls} == {"cpu"}
+
+
+def test_no_more_slots_than_jobs(tmp_path, executor, monkeypatch):
     monkeypatch.setattr(devices, "available_cores", lambda: 3)
     for seeds, slots in (([0], None), ([0], 8), ([0, 1, 2, 3], None), ([0, 1, 2, 3], 2)):
-        small(tmp_path, seeds=seeds).execute(slots=slots)
-    assert [call["slots"] for call in sweep.calls] == [1, 1, 3, 2]
+        made(tmp_path, ["S"], seeds=seeds).execute(slots=slots)
+    assert [call["slots"] for call in executor.calls] == [1, 1, 3, 2]
 
 
-def test_run_returns_the_scores_of_every_label_task_and_seed(tmp_path, sweep):
-    results = tmp_path / "results"
-    scores = madbench.run("{S,R}", tasks=["compression"], seeds=[0, 1], device="cpu", results=results)
-    assert isinstance(scores, pd.DataFrame)
-    assert scores[["label", "task", "seed", "accuracy"]].values.tolist() == [
-        ["S", "compression", 0, 50.0], ["S", "compression", 1, 50.0],
-        ["R", "compression", 0, 50.0], ["R", "compression", 1, 50.0],
-    ]  # fmt: skip
+def test_all_rows_train_in_one_call_where_the_executor_is(tmp_path):
+    executor = StandIn()
+    planned = made(tmp_path, vary={"training.epochs": [2, 3]})
+    assert planned.execute(executor=executor, policy=Policy(retry=False)) == Summary(finished=4)
+    (call,) = executor.calls
+    assert call["jobs"] == planned.jobs and call["policy"] == Policy(retry=False)
 
 
-def test_run_raises_when_jobs_fail_and_keeps_the_others(tmp_path, sweep):
-    sweep.give = lambda job: Record("failed", error="crash") if job.label == "R" else Record("finished", SCORED)
-    with pytest.raises(TrainingError, match="1 of 2 jobs failed; see .*results/runs"):
-        madbench.run(["S", "R"], tasks=["compression"], device="cpu", results=tmp_path / "results")
-    statuses = {run.job.label: run.record.status for run in Store(tmp_path / "results").runs()}
-    assert statuses == {"S": "finished", "R": "failed"}
+def test_devices_and_slots_reach_the_local_executor(tmp_path, executor):
+    planned = made(tmp_path, vary={"training.epochs": [2, 3]})
+    planned.execute(devices=["1", "3"])
+    planned.execute(devices=["1", "3"], slots=8)
+    assert [(call["devices"], call["slots"]) for call in executor.calls] == [(["1", "3"], 2), (["1", "3"], 4)]
 
 
-def test_begun_keeps_the_labels_and_seeds_with_a_stored_job(tmp_path):
-    made = small(tmp_path, ["S", "R"], tasks=["compression", "memorization"], seeds=[0, 1])
-    stored = next(job for job in made.jobs if (job.label, job.seed, job.task) == ("R", 1, "memorization"))
-    kept = made.begun({stored.id}, all_labels=False)
-    assert [(job.label, job.seed, job.task) for job in kept.jobs] == [("R", 1, "compression"), ("R", 1, "memorization")]
-    assert kept.tasks == made.tasks
+@pytest.fixture
+def both(tmp_path, monkeypatch):
+    """A folder with a preset and a corpus; makes an experiment of both suites there."""
+    from madbench.text.prepare import prepare as prepare_text
 
-
-def test_a_table_needs_a_store(tmp_path):
-    with pytest.raises(StoreError, match="there is no such results folder"):
-        tabulate(small(tmp_path))
-
-
-def caption_of(made) -> str:
-    made.execute()
-    return tabulate(made).caption
-
-
-def test_the_caption_names_the_protocol_the_device_and_what_to_beware_of(tmp_path, sweep):
-    text = caption_of(small(tmp_path, overrides=["training.epochs=3"], counting="published"))
-    for fact in (
-        "token accuracy over all test targets",
-        "Profile quick with training.epochs=3: d_model 64, 2 blocks",
-        "Fidelity corrected; budget counting published.",
-        "Trained on a loom.",
-        "not comparable with the published rows",
-    ):
-        assert fact in text
-    assert "diverged" not in text and "without guessing" not in text
-    assert "chosen on the test set" in caption_of(small(tmp_path, fidelity="published"))
-
-
-def test_the_caption_counts_diverged_runs_and_names_ceilings(tmp_path, sweep):
-    limited = SCORED | {"ceiling": 0.8695}
-    sweep.give = lambda job: Record("finished", limited) if job.task == "memorization" else Record("diverged")
-    text = caption_of(small(tmp_path, tasks=["compression", "memorization"], seeds=[0, 1]))
-    assert "2 of 4 runs diverged." in text
-    limit = "Token accuracy without guessing is at most: memorization "
-    assert f"{limit}87.0." in text or f"{limit}86.9." in text
-
-
-def test_only_the_whole_protocol_is_set_beside_the_published_rows(tmp_path):
-    full = small(tmp_path, profile="full")
-    nothing = pd.DataFrame({"device": [], "status": [], "task": [], "ceiling": []})
-    assert "The published rows used the published fidelity and counting." in caption(full, nothing)
-    shorter = small(tmp_path, profile="full", overrides=["training.epochs=3"])
-    assert "not comparable with the published rows" in caption(shorter, nothing)
-    matched = small(tmp_path, profile="full", fidelity="published")
-    assert "The published rows used" in caption(matched, nothing)
-    same = small(tmp_path, profile="full", fidelity="published", counting="published")
-    assert "not comparable" not in caption(same, nothing) and "The published rows" not in caption(same, nothing)
-
-
-SCRIPT = """\
-import json, pathlib, sys
-import madbench
-
-def run(**choices):
-    scores = madbench.run(
-        "S", tasks=["compression"], device="cpu", slots=1,
-        overrides=[
-            "model.d_model=16", "training.epochs=1", "tasks.compression.setting.seq_len=8",
-            "tasks.compression.setting.num_train_examples=64",
-        ],
-        **choices,
+    monkeypatch.chdir(tmp_path)
+    Path("preset.yaml").write_text(
+        "description: A few steps.\ncomparable_with_paper: false\nprecision: float32\n"
+        "model: {d_model: 16, n_layer: 1, seq_len: 16, mix_rank: 2}\n"
+        "training: {steps: 8, tokens_per_step: 64, eval_every: 4, eval_sequences: 4, warmup_steps: 2}\n"
     )
-    times = sorted(path.stat().st_mtime_ns for path in pathlib.Path("results/runs").glob("*/*"))
-    return {"scores": scores.to_dict("records"), "times": times}
+    Path("hen.txt").write_text("The brown hen sat by the mill and counted every grain. " * 40)
+    prepare_text(["hen.txt"], tmp_path / "hens", validation=0.2)
 
-if __name__ == "__main__":
-    print(json.dumps([run(), run(), run(force=True)]))
-"""
+    def call(**keys):
+        usual = {"tasks": ["compression", "language_model"], "set": TINY | {"language_model": "preset.yaml"}}
+        return prepare(load_grid(["S", "R"], usual | keys), device="cpu", corpus="hens")
 
-
-@pytest.mark.slow
-def test_a_script_trains_once_and_again_only_by_force(tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT)
-    environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).resolve().parents[1]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "script.py"]
-    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    first, second, forced = json.loads(ended.stdout)
-    (score,) = first["scores"]
-    assert (score["label"], score["task"], score["done"]) == ("S", "compression", 1) and 0 < score["accuracy"] < 100
-    assert second == first
-    assert forced["scores"] == first["scores"] and min(forced["times"]) > max(first["times"])
+    return call
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"seeds": [0.5]}, "seeds: expected whole numbers of at least 0, got 0.5"),
-        ({"seeds": ["a"]}, "got 'a'"),
-        ({"seeds": [-1]}, "got -1"),
-        ({"seeds": [True]}, "got True"),
-        ({"fidelity": "publishd"}, "fidelity: 'publishd' is not allowed; did you mean 'published'?"),
-        ({"counting": "strikt"}, "counting: 'strikt' is not allowed; did you mean 'strict'?"),
-    ],
-)
-def test_a_program_is_told_what_it_got_wrong(tmp_path, changes, says):
-    with pytest.raises(ConfigError, match=re.escape(says)):
-        small(tmp_path, **changes)
-    assert os.listdir(tmp_path) == []
+def test_each_suite_has_the_rows_that_concern_it(both):
+    planned = both(vary={"training.epochs": [2, 3], "language_model.training.steps": [4, 8]})
+    assert [row.name for row in planned.of(MAD).rows] == [f"{x}  training.epochs={n}" for x in "SR" for n in (2, 3)]
+    assert [row.name for row in planned.of(LANGUAGE).rows] == [
+        f"{x}  language_model.training.steps={n}" for x in "SR" for n in (4, 8)
+    ]
+    assert [job.training.steps for job in planned.of(LANGUAGE).jobs] == [4, 8, 4, 8]
+    assert len(planned.jobs) == 8
 
 
-def test_one_seed_and_one_override_need_no_list(tmp_path):
-    made = small(tmp_path, seeds=3, overrides="training.epochs=2")
-    assert [(job.seed, job.training.epochs) for job in made.jobs] == [(3, 2)]
+def test_the_suites_train_one_after_the_other_and_share_the_failures_allowed(both):
+    executor = StandIn()
+    planned = both(vary={"language_model.training.steps": [4, 8]})
+    assert planned.execute(executor=executor) == Summary(finished=6)
+    assert [len(call["jobs"]) for call in executor.calls] == [2, 4]
+    corpus = planned.of(LANGUAGE).protocol.corpus
+    assert {digest: found.folder for digest, found in executor.calls[1]["train"]["corpora"].items()} == {
+        corpus.digest: corpus.folder.absolute()
+    }
+
+    executor.calls.clear()
+    executor.give = lambda job: Record("failed", error="a crash")
+    again = both(vary={"language_model.training.steps": [4, 8]}, seeds=[7])
+    assert again.execute(executor=executor, policy=Policy(max_failures=3)) == Summary(failed=6)
+    assert [call["policy"].max_failures for call in executor.calls] == [3, 1]
+    executor.calls.clear()
+    assert again.execute(executor=executor, policy=Policy(max_failures=2)) == Summary(failed=2, left=4)
+    assert len(executor.calls) == 1
+    assert Store("results").status(again.jobs[0]) == "failed"
+
+
+def test_settings_of_the_other_suite_are_refused(both):
+    only = {"tasks": ["language_model"], "set": {"language_model": "preset.yaml"}}
+    with pytest.raises(ConfigError, match="write language_model.KEY=VALUE"):
+        both(**only, vary={"training.epochs": [2, 3]})
+    with pytest.raises(ConfigError, match="fidelity published: has no effect, only MAD tasks have a fidelity"):
+        both(**only, fidelity="published")

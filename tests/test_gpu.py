@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sample_jobs import language_job, mad_job
 
-from madbench.jobs import Job, ModelConfig, TrainingConfig
-from madbench.language_jobs import GPTConfig, LanguageJob, LanguageTraining
-from madbench.mixers.build import build
+from madbench.mixers import build
 from madbench.mixers.srg.reference import reference
-from madbench.tasks import make_setting
+from madbench.suites import MAD
+from madbench.suites.language import GPTConfig, LanguageTraining
+from madbench.suites.mad import ModelConfig, TrainingConfig
 from madbench.text.corpus import open_corpus
-from madbench.training.language_loop import train_language_job
-from madbench.training.loop import build_model, make_optimizer, train_job
+from madbench.training.loop import train_job
+from madbench.training.optimizer import make_adamw
 
 pytestmark = pytest.mark.gpu
 
@@ -22,27 +23,25 @@ LABELS = ("S-pc", "S-cg-q-12", "R-12o!", "R-pcg-v-12o", "G-cg-q-12o")
 
 @pytest.fixture
 def job():
-    import dataclasses
-
     counts = {"num_train_examples": 256, "num_validation_examples": 64, "num_test_examples": 64}
-    setting = dataclasses.asdict(make_setting("in_context_recall", {"seq_len": 64, **counts}, "test"))
     training = TrainingConfig(epochs=2, batch_size=32, precision="bfloat16")
-    return Job("G-cg-q-12o", "in_context_recall", setting, ModelConfig(d_model=64), training)
+    how = {"setting": {"seq_len": 64, **counts}, "model": ModelConfig(d_model=64), "training": training}
+    return mad_job("G-cg-q-12o", "in_context_recall", **how)
 
 
 @pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize("path", ["dense", "chunked"])
 def test_the_paths_agree_with_the_reference_on_the_device(label, path):
     torch.manual_seed(0)
-    mixer = build(label, 32, 130, counting="published", path=path).cuda()
+    mixer = build(label, 32, 130, budget="paper", path=path).cuda()
     x = torch.randn(2, 129, 32, device="cuda")
     expected = reference(dict(mixer.named_parameters()), mixer.variant, mixer.n_head, x, mixer.rope)
     assert (mixer(x).double() - expected).norm() < 1e-3 * expected.norm()
 
 
 def test_a_training_step_never_waits_for_the_device(job):
-    model = build_model(job).cuda()
-    optimizer = make_optimizer(model, job.training)
+    model = MAD.Trial.build(job).cuda()
+    optimizer = make_adamw(model, job.training)
     tokens = torch.randint(16, (32, 63), device="cuda")
 
     def step():
@@ -75,8 +74,10 @@ def test_a_language_model_trains_in_bfloat16_on_the_device(label, tmp_path):
         ids.tofile(tmp_path / f"{split}.bin")
     corpus = open_corpus(tmp_path, tokenizer="bytes")
     training = LanguageTraining(30, 1024, eval_every=10, eval_sequences=4, warmup_steps=2, precision="bfloat16")
-    job = LanguageJob(label, corpus.digest, 320, GPTConfig(64, 2, 2, seq_len=64, mix_rank=4), training)
-    record = train_language_job(job, tmp_path, lambda progress: None, corpus=corpus, device="cuda", micro_batch=4)
+    model = GPTConfig(64, 2, 2, seq_len=64)
+    job = language_job(label, corpus.digest, model=model, mixer={"mix_rank": 4}, training=training)
+    how = {"corpora": {corpus.digest: corpus}, "device": "cuda", "micro_batch": 4}
+    record = train_job(job, tmp_path, lambda progress: None, **how)
     evaluations = [row["validation_loss"] for row in record.curve if "evaluation" in row]
     assert record.status == "finished" and evaluations[-1] < evaluations[0]
     assert record.curve[-1]["memory_bytes"] > 0

@@ -11,17 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madbench.errors import ConfigError
-from madbench.jobs import Job, ModelConfig, TrainingConfig, content_id
-from madbench.language_jobs import LanguageJob
+from madbench.jobs import Job, content_id
+from madbench.suites import job_from_dict
+from madbench.suites.mad import ModelConfig, TrainingConfig
 
-JOB = Job("G-cg-q-12o", "compression", {"vocab_size": 16, "seq_len": 32, "frac_noise": 0.2})
+MIXER = {"mix_rank": 16, "rope": "rotation"}
+SETTING = {"vocab_size": 16, "seq_len": 32, "frac_noise": 0.2}
+JOB = Job("mad", "compression", "G-cg-q-12o", "1", SETTING, ModelConfig(), MIXER, TrainingConfig())
 
 positive = st.integers(1, 1000)
 rate = st.floats(0, 1, allow_nan=False)
 models = st.builds(
     ModelConfig,
-    **{name: positive for name in ("d_model", "n_head", "n_layer", "mix_rank", "rank_multiple")},
-    rope=st.sampled_from(["rotation", "published"]),
+    **{name: positive for name in ("d_model", "n_head", "n_layer")},
 )
 trainings = st.builds(
     TrainingConfig,
@@ -31,6 +33,9 @@ trainings = st.builds(
 )
 jobs = st.builds(
     Job,
+    suite=st.just("mad"),
+    family=st.sampled_from(["1", "2"]),
+    mixer=st.dictionaries(st.text("abc_", max_size=4), positive | st.text("xy", max_size=2)),
     label=st.text("GRS-cgq12o!", max_size=8),
     task=st.sampled_from(["compression", "memorization"]),
     setting=st.dictionaries(st.text("abc_", max_size=4), positive | rate | st.booleans() | st.text("xy", max_size=2)),
@@ -38,7 +43,7 @@ jobs = st.builds(
     training=trainings,
     seed=st.integers(0, 100),
     fidelity=st.sampled_from(["corrected", "published"]),
-    counting=st.sampled_from(["strict", "published"]),
+    budget=st.sampled_from(["strict", "paper"]),
 )
 
 
@@ -59,9 +64,9 @@ def variations() -> list[Job]:
     for name, value in dataclasses.asdict(JOB).items():
         if not isinstance(value, dict):
             changed.append(dataclasses.replace(JOB, **{name: other(value)}))
-        elif name == "setting":
-            changed += [dataclasses.replace(JOB, setting={**value, key: item + 1}) for key, item in value.items()]
-            changed += [dataclasses.replace(JOB, setting={**value, "extra": 1}), dataclasses.replace(JOB, setting={})]
+        elif name in ("setting", "mixer"):
+            changed += [dataclasses.replace(JOB, **{name: {**value, key: other(item)}}) for key, item in value.items()]
+            changed += [dataclasses.replace(JOB, **{name: changes}) for changes in ({**value, "extra": 1}, {})]
         else:
             part = getattr(JOB, name)
             for key, item in value.items():
@@ -70,13 +75,14 @@ def variations() -> list[Job]:
 
 
 def other(value):
-    named = {"corrected": "published", "strict": "published", "rotation": "published", "float32": "bfloat16"}
+    named = {"corrected": "published", "strict": "paper", "rotation": "mispaired", "float32": "bfloat16"}
     return named.get(value, value + "x") if isinstance(value, str) else value + 1
 
 
 def test_changing_any_one_field_changes_the_id():
     ids = [JOB.id, *(job.id for job in variations())]
-    n_fields = 5 + 3 + 2 + sum(len(cls.__dataclass_fields__) for cls in (ModelConfig, TrainingConfig)) + 1
+    parts = sum(len(dataclasses.fields(cls)) for cls in (ModelConfig, TrainingConfig))
+    n_fields = 7 + len(SETTING) + 2 + len(MIXER) + 2 + parts + 1
     assert len(ids) == n_fields
     assert len(set(ids)) == len(ids)
 
@@ -88,7 +94,7 @@ def test_two_jobs_share_an_id_only_if_they_are_the_same(one, two):
 
 @given(jobs)
 def test_a_job_survives_json(job):
-    again = Job.from_dict(json.loads(json.dumps(job.to_dict())))
+    again = job_from_dict(json.loads(json.dumps(job.to_dict())))
     assert again == job
     assert again.id == job.id == content_id(job.to_dict())
 
@@ -103,11 +109,11 @@ def test_the_order_of_a_setting_does_not_matter():
 
 def test_an_integer_rate_is_the_same_job_as_the_float():
     one, two = (dataclasses.replace(JOB, training=TrainingConfig(weight_decay=value)) for value in (1, 1.0))
-    assert one.id == two.id == Job.from_dict(one.to_dict()).id
+    assert one.id == two.id == job_from_dict(one.to_dict()).id
 
 
 def test_an_id_does_not_depend_on_the_process():
-    code = f"from madbench.jobs import *; print(Job.from_dict({JOB.to_dict()!r}).id)"
+    code = f"from madbench.suites import *; print(job_from_dict({JOB.to_dict()!r}).id)"
     command = [sys.executable, "-c", code]
     ids = {subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() for _ in range(2)}
     assert ids == {JOB.id}
@@ -121,7 +127,7 @@ def test_seeds_of_the_streams_differ_and_are_reproducible():
     assert seeds[0, "init"] == JOB.derived_seed("init")
 
 
-@pytest.mark.parametrize("name", ["d_model", "n_head", "n_layer", "mix_rank", "rank_multiple"])
+@pytest.mark.parametrize("name", ["d_model", "n_head", "n_layer"])
 def test_a_model_needs_positive_sizes(name):
     with pytest.raises(ConfigError, match=f"{name} must be at least 1, got 0"):
         ModelConfig(**{name: 0})
@@ -142,20 +148,16 @@ def test_a_training_needs_positive_counts(name):
 
 def test_a_foreign_key_in_a_job_is_an_error():
     with pytest.raises(ConfigError, match="job: unknown key 'sead'; did you mean 'seed'?"):
-        Job.from_dict({**JOB.to_dict(), "sead": 1})
-
-
-@given(job=jobs | st.just(LanguageJob("S", "c0ffee", 64)), label=st.text(max_size=3), seed=st.integers(0, 9))
-def test_a_copy_is_the_job_with_its_label_and_seed_in_place(job, label, seed):
-    plain = dataclasses.replace(job, label=label, seed=seed)
-    copy = job.copy(label, seed)
-    assert copy == plain and copy.id == plain.id == content_id(plain.to_dict())
-    assert job.copy(label, seed, id=plain.id) == plain
+        job_from_dict({**JOB.to_dict(), "sead": 1})
 
 
 @given(job=jobs)
 def test_a_dictionary_of_a_job_is_a_deep_copy(job):
     mapping = job.to_dict()
-    assert repr(mapping) == repr(dataclasses.asdict(job))
     mapping["setting"]["new"] = mapping["model"]["d_model"] = 0
     assert "new" not in job.setting and job.model.d_model
+
+
+def test_a_job_of_an_unknown_suite_is_an_error():
+    with pytest.raises(ConfigError, match="unknown suite 'madd'; did you mean 'mad'?"):
+        job_from_dict({**JOB.to_dict(), "suite": "madd"})

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import typer
+from madbench.suites.preset import load_preset
 
 from madbench.cli import app
 from madbench.cli.options import labels_and_overrides
 from madbench.labels import expand
-from madbench.suites.preset import load_preset
 from madbench.suites.profile import load_profile
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")

@@ -96,8 +96,8 @@ class World(Protocol):
 class Trial(Protocol):
     """One job ready to train: all that the training loop knows of it.
 
-    ``Trial(job, device, world, corpora=..., micro_batch=...)``; ``corpora`` are folders by digest, and ``micro_batch``
-    is the most sequences that go through the model at once.
+    ``Trial(job, device, world, corpora=..., micro_batch=...)``; ``corpora`` by digest are there for the language suite,
+    and ``micro_batch`` is the most sequences that go through the model at once.
     """
 
     model: nn.Module

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from madbench.models.gpt import GPT
 from madbench.suites.base import Interval, World
 from madbench.suites.language import LanguageTraining, loss_l5, sequences_per_step
 from madbench.text.batches import Split, check_tokens, evaluation_starts, training_starts, windows
-from madbench.text.corpus import Corpus, open_corpus
+from madbench.text.corpus import Corpus
 
 MICRO_BATCH_TOKENS = 12_288  # 12 windows of 1,024, as nanoGPT's
 ROWS_PER_EVALUATION = 20
@@ -40,14 +39,14 @@ class LanguageTrial:
         job: Job,
         device: str,
         world: World,
-        corpora: Mapping[str, Path] | None = None,
+        corpora: Mapping[str, Corpus] | None = None,
         micro_batch: int | None = None,
     ):
         self.job, self.world, self.state = job, world, {}
         digest = job.setting["corpus"]
         if digest not in (corpora or {}):
             raise TrainingError(f"{job.label}: the corpus {digest} of the job is not given")
-        self.corpus = _check(job, open_corpus(corpora[digest]), micro_batch, world.size())
+        self.corpus = _check(job, corpora[digest], micro_batch, world.size())
         self.batches = Batches(self.corpus, job.model.seq_len, device, micro_batch)
         self.autocast = autocast(device, job.training.precision)
         self.evaluation = Evaluation(self.batches, job.training, self.autocast, world)

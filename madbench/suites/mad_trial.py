@@ -6,7 +6,6 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ class MadTrial:
         job: Job,
         device: str,
         world: World,
-        corpora: Mapping[str, Path] | None = None,
+        corpora: Mapping[str, Any] | None = None,
         micro_batch: int | None = None,
     ):
         self.job, self.device, self.world, self.micro_batch = job, device, world, micro_batch

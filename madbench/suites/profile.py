@@ -42,8 +42,8 @@ class Profile:
     """Model around the mixer, and settings of mixers."""
     training: dict[str, Any] = field(default_factory=dict)
     """Training settings that all runs share."""
-    overridden: tuple[str, ...] = ()
-    """Keys that an override gave; never in a file."""
+    overridden: tuple[str, ...] = field(default=(), metadata={"internal": True})
+    """Keys that an override gave."""
 
     def __post_init__(self):
         of_mixers = {name for family in _families() for name in setting_names(family)}
@@ -101,8 +101,6 @@ class Profile:
             choices = [*cls.names(), *([f"{name}.yaml"] if Path(f"{name}.yaml").is_file() else [])]
             raise ConfigError(f"{cls.noun} {name!r}: no such {cls.noun} or file{did_you_mean(name, choices)}")
         mapping = read_yaml(path)
-        if "overridden" in mapping:
-            raise ConfigError(f"{path}: unknown key 'overridden'")
         from_mapping(cls, mapping, str(path))
         keys = tuple(key_of(override) for override in overrides)
         for key in keys:
@@ -112,7 +110,7 @@ class Profile:
         if set(keys) - set(cls.stays_comparable):
             mapping = {**mapping, "comparable_with_paper": False}
         where = f"override {', '.join(map(repr, overrides))}" if overrides else str(path)
-        return from_mapping(cls, {**mapping, "overridden": keys}, where)
+        return dataclasses.replace(from_mapping(cls, mapping, where), overridden=keys)
 
     @classmethod
     def order(cls, override: str) -> int:
@@ -128,16 +126,17 @@ class Profile:
     def docs(cls) -> dict[str, str]:
         """Every dotted key that can be overridden, with its sentence of documentation."""
         docs = {}
-        for name, sentence in field_docs(cls).items():
+        documented = field_docs(cls)
+        for name in _names_of(cls):
             if name == "model":
                 docs |= {f"model.{key}": text for key, text in field_docs(cls.Model).items()}
                 for family in _families():
                     docs |= {f"model.{key}": text for key, text in field_docs(family.Settings).items()}
             elif name == "training":
-                documented = field_docs(cls.Training).items()
-                docs |= {f"training.{key}": text for key, text in documented if key not in cls.not_training}
+                of_training = field_docs(cls.Training).items()
+                docs |= {f"training.{key}": text for key, text in of_training if key not in cls.not_training}
             elif name not in (*FILE_ONLY, "overridden"):
-                docs |= cls.nested_docs(name) or {name: sentence}
+                docs |= cls.nested_docs(name) or {name: documented[name]}
         return docs
 
     @classmethod

@@ -23,6 +23,7 @@ from madbench.files import explain_os_errors
 from madbench.jobs import KEEP, Job, Record, StopTraining
 from madbench.suites import suite_of
 from madbench.suites.base import Interval, Trial
+from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
 from madbench.training.checkpoints import load_checkpoint, save_checkpoint
 from madbench.training.devices import peak_flops
@@ -45,7 +46,7 @@ def train(
     report: Callable[[Job, dict[str, Any]], None],
     *,
     device: str = "cpu",
-    corpora: Mapping[str, Path] | None = None,
+    corpora: Mapping[str, Corpus] | None = None,
     micro_batch: int | None = None,
     compile: bool = False,
 ) -> list[Record]:
@@ -58,7 +59,7 @@ def train(
         report: called a few times a second with a job and its progress; when it raises ``StopTraining`` the state is
             saved first.
         device: a torch device name.
-        corpora: folders of the corpora that language jobs name, by digest.
+        corpora: those that language jobs name, by digest.
         micro_batch: sequences that go through the model at once; gradients of the rest are accumulated.
         compile: train through ``torch.compile``. Evaluations are not compiled: they are few.
 
@@ -81,7 +82,7 @@ def train_job(
     report: Report,
     *,
     device: str = "cpu",
-    corpora: Mapping[str, Path] | None = None,
+    corpora: Mapping[str, Corpus] | None = None,
     micro_batch: int | None = None,
     compile: bool = False,
 ) -> Record:

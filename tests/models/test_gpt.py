@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from madbench.errors import TrainingError
-from madbench.language_jobs import GPTConfig
-from madbench.mixers.build import build
+from madbench.mixers import build
 from madbench.models.gpt import GPT
 
 DECODABLE = ("S", "S-p", "S-c", "R-cg-q", "R-12o!", "R-p-q-1", "G-cg-q-12o")
@@ -19,8 +18,8 @@ DECODABLE = ("S", "S-p", "S-c", "R-cg-q", "R-12o!", "R-p-q-1", "G-cg-q-12o")
 
 def make(label="S", vocab_size=11, d_model=16, n_layer=2, seq_len=8, n_head=2, positions="none"):
     torch.manual_seed(0)
-    config = GPTConfig(d_model=d_model, n_layer=n_layer, seq_len=seq_len, n_head=n_head, positions=positions)
-    return GPT(vocab_size, config, lambda: build(label, d_model, seq_len, n_head=n_head, counting="published"))
+    how = {"n_head": n_head, "budget": "paper"}
+    return GPT(vocab_size, d_model, n_layer, lambda: build(label, d_model, seq_len, **how), seq_len, positions)
 
 
 def widen(model):
@@ -146,7 +145,7 @@ def test_more_tokens_than_learned_positions_are_refused():
 
 
 def test_a_mixer_without_steps_cannot_decode():
-    model = GPT(11, GPTConfig(d_model=16, n_layer=1, seq_len=8), nn.Identity)
+    model = GPT(11, 16, 1, nn.Identity, seq_len=8)
     with pytest.raises(TrainingError, match="Identity has no 'step'"):
         model.step(tokens()[:, 0])
 

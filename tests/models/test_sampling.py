@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from madbench.errors import TrainingError
-from madbench.language_jobs import GPTConfig
-from madbench.mixers.build import build
+from madbench.mixers import build
 from madbench.models.gpt import GPT
 from madbench.models.sampling import generate
 
@@ -18,8 +17,7 @@ from madbench.models.sampling import generate
 def make():
     def make(label="R-12o!", positions="none", seq_len=8):
         torch.manual_seed(0)
-        config = GPTConfig(d_model=16, n_layer=2, seq_len=seq_len, positions=positions)
-        model = GPT(11, config, lambda: build(label, 16, seq_len, counting="published"))
+        model = GPT(11, 16, 2, lambda: build(label, 16, seq_len, budget="paper"), seq_len, positions)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.normal_(std=0.4)

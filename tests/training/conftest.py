@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 from pathlib import Path
 
 import pytest
+from sample_jobs import mad_job
 
-from madbench.jobs import Job, ModelConfig, StopTraining, TrainingConfig
-from madbench.tasks import make_setting
+from madbench.jobs import StopTraining
+from madbench.suites.mad import ModelConfig, TrainingConfig
 
 SIZES = dict(num_train_examples=56, num_validation_examples=24, num_test_examples=24)
 SETTINGS = {
@@ -26,10 +26,9 @@ def make_job():
     """``make_job(task=..., label=..., seed=..., fidelity=..., **training)``; 4 steps of 16 examples an epoch."""
 
     def make(task="in_context_recall", label="R-q-12o", seed=0, fidelity="corrected", **training):
-        setting = dataclasses.asdict(make_setting(task, SETTINGS[task] | SIZES, "test"))
         config = TrainingConfig(**dict(learning_rate=3e-3, epochs=3, batch_size=16) | training)
-        model = ModelConfig(d_model=16, mix_rank=2)
-        return Job(label, task, setting, model, config, seed, fidelity)
+        shape = {"setting": SETTINGS[task] | SIZES, "model": ModelConfig(d_model=16), "mixer": {"mix_rank": 2}}
+        return mad_job(label, task, seed, **shape, training=config, fidelity=fidelity)
 
     return make
 
@@ -39,7 +38,7 @@ def train(tmp_path):
     """``train(job)`` without reports in a folder of its own."""
     from madbench.training.loop import train_job
 
-    return lambda job, report=lambda progress: None: train_job(job, tmp_path, report)
+    return lambda job, report=lambda progress: None, **how: train_job(job, tmp_path, report, **how)
 
 
 @pytest.fixture
@@ -60,14 +59,14 @@ def train_language(corpus, tmp_path):
 
     ``train_language.work`` is that folder, ``train_language.weights()`` what the last run left there.
     """
-    from madbench.training.language_loop import train_language_job
+    from madbench.training.loop import train_job
     from madbench.training.weights import load_model
 
     work = tmp_path / "work"
     work.mkdir()
 
-    def train(job, report=lambda progress: None, **how):
-        return train_language_job(job, work, report, **{"corpus": corpus} | how)
+    def train(job, report=lambda progress: None, corpus=corpus, **how):
+        return train_job(job, work, report, corpora={job.setting["corpus"]: corpus}, **how)
 
     train.work = work
     train.weights = lambda: load_model(work / "keep" / "weights.safetensors")[0].state_dict()

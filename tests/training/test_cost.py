@@ -1,3 +1,5 @@
+"""Estimates against what they estimate: built models, torch's counter, a counted step and a timed run."""
+
 from __future__ import annotations
 
 import math
@@ -5,25 +7,37 @@ from dataclasses import replace
 
 import pytest
 import torch
+from sample_jobs import language_job
 from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import TrainingError
 from madbench.jobs import Job
-from madbench.suites.plan import plan
-from madbench.suites.profile import load_profile
-from madbench.tasks import TASK_NAMES, make_setting
+from madbench.suites import LANGUAGE, MAD
+from madbench.suites.language import GPTConfig, LanguageTraining
+from madbench.suites.mad import MadProfile, setting_of
+from madbench.tasks import MAD_TASKS
 from madbench.training import cost
-from madbench.training.cost import estimate_seconds, forward_flops_per_token, job_cost
-from madbench.training.loop import build_model
+from madbench.training.cost import counted_flops_per_token, estimate_seconds, job_size, peak_memory_bytes
+from madbench.training.peak_memory import PeakMemory
 
 EXAMPLES = [
     f"tasks.compression.setting.num_{split}_examples={count}"
     for split, count in {"train": 1600, "validation": 256, "test": 512}.items()
 ]
+MODEL = GPTConfig(d_model=32, n_layer=2, seq_len=24)
+TRAINING = LanguageTraining(steps=20, tokens_per_step=24 * 4, eval_every=5, eval_sequences=6, warmup_steps=2)
+LABELS = (
+    "S", "S-p", "R", "G", "R-c", "R-g-q", "R-q-1", "R-q-2", "R-q-12", "R-q-12o", "S-q-12o", "G-q-1o", "G-cg-q-12o",
+)  # fmt: skip
 
 
 def quick_job(label: str, task: str, *overrides: str, **choices) -> Job:
-    return plan([label], load_profile("quick", overrides), tasks=[task], **choices)[0]
+    return MAD.jobs([label], MadProfile.load("quick", overrides), tasks=[task], **choices)[0]
+
+
+def text_job(label: str = "S", model: GPTConfig = MODEL, training: LanguageTraining = TRAINING) -> Job:
+    how = {"model": model, "mixer": {"mix_rank": 3}, "training": training, "budget": "paper"}
+    return language_job(label, "0" * 16, 64, **how)
 
 
 @pytest.mark.parametrize("label", ["R", "S-g-q", "R-c-v", "R-12!", "G-g-q"])
@@ -31,83 +45,106 @@ def quick_job(label: str, task: str, *overrides: str, **choices) -> Job:
 def test_forward_flops_are_the_matrix_products_of_the_model_without_masked_pairs(label, task):
     """The dense path multiplies all T x T pairs; a causal model needs T (T + 1) / 2 of them."""
     job = quick_job(label, task)
-    setting = make_setting(task, job.setting, task)
-    model, length, batch = build_model(job), setting.input_len, 2
+    setting = setting_of(job)
+    model, length, batch = MAD.Trial.build(job), setting.input_len, 2
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(torch.randint(setting.vocab_size, (batch, length)))
     mixer = model.backbone.layers[0]
     ranks, variant = mixer.allocation.ranks, mixer.variant
     mixing_heads = mixer.query_heads * variant.mix1 + mixer.n_head * variant.mix2
-    products_a_pair = 2 * ranks.qk + 2 * ranks.vo + 4 * ranks.mix * mixing_heads
+    products_a_pair = 2 * ranks["qk"] + 2 * ranks["vo"] + 4 * ranks["mix"] * mixing_heads
     masked_pairs = length * (length - 1) / 2
     conv_taps = 2 * 2 * 4 * job.model.d_model * variant.conv
     diagonal_of_mixing = 2 * mixing_heads * (length + 1) / 2
     a_mixer = conv_taps + diagonal_of_mixing - products_a_pair * masked_pairs / length
     expected = counter.get_total_flops() / (batch * length) + job.model.n_layer * a_mixer
-    assert forward_flops_per_token(job, setting) == pytest.approx(expected, rel=1e-12)
+    assert job_size(job).flops_per_token == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_the_counter_sees_masked_pairs_and_zero_columns_and_no_elementwise_work(label):
+    job = text_job(label)
+    a = LANGUAGE.Trial.build(job).blocks[0].mixer.allocation
+    variant, ranks, heads = a.label, a.ranks, a.query_heads
+    mixing_heads = heads * variant.mix1 + a.size.n_head * variant.mix2
+    widths = 2 * (ranks["qk"] + ranks["vo"])
+    masked = (widths + 4 * mixing_heads * ranks["mix"]) * 23 / 2 + widths * (variant.layout == "lag")
+    elementwise = 16 * 32 * variant.conv + 2 * mixing_heads * 25 / 2
+    expected = job_size(job).flops_per_token + 2 * (masked - elementwise)
+    assert counted_flops_per_token(job) == pytest.approx(3 * expected, rel=1e-12)
+
+
+def test_the_flops_of_softmax_attention_by_hand():
+    """d 32, two blocks, T 24: 8 d^2 of projections, 16 d^2 of MLP, 4 d for each of 12.5 pairs; 2 d V at the end."""
+    assert job_size(text_job()).flops_per_token == 2 * (24 * 32**2 + 4 * 32 * 12.5) + 2 * 32 * 64
 
 
 def test_steps_include_the_short_last_batch():
     small = ("tasks.memorization.setting.num_train_examples=65", "training.batch_size=32")
     job = quick_job("S", "memorization", *small, "tasks.memorization.training.epochs=4")
-    assert job_cost(job).steps == 4 * 3
+    assert job_size(job).steps == 4 * 3
 
 
 def test_a_backward_pass_counts_twice_a_forward_pass_and_evaluations_once():
     job = quick_job("S", "compression", "training.epochs=10", *EXAMPLES)
-    setting = make_setting("compression", job.setting, "")
-    forward = forward_flops_per_token(job, setting) * setting.input_len
-    examples = 10 * 1600 * 3 + 10 * 256 + 512
-    assert job_cost(job).flops == pytest.approx(forward * examples)
+    forward = job_size(job).flops_per_token * setting_of(job).input_len
+    assert job_size(job).flops == pytest.approx(forward * (10 * 1600 * 3 + 10 * 256 + 512))
     judged_on_test = 10 * 1600 * 3 + 11 * 512
-    assert job_cost(replace(job, fidelity="published")).flops == pytest.approx(forward * judged_on_test)
+    assert job_size(replace(job, fidelity="published")).flops == pytest.approx(forward * judged_on_test)
+    text = job_size(text_job())
+    assert text.flops == text.flops_per_token * (3 * 20 * 96 + 4 * 2 * 6 * 24)
 
 
 @pytest.mark.parametrize("label", ["S", "R-c-12!", "G-cg-q-12o", "S-pg-v-1"])
 def test_parameters_are_those_of_the_built_model(label):
-    for task in ("compression", "memorization"):
-        job = quick_job(label, task, "model.d_model=48", "model.n_layer=3")
-        assert job_cost(job).model_parameters == sum(p.numel() for p in build_model(job).parameters())
+    jobs = [quick_job(label, task, "model.d_model=48", "model.n_layer=3") for task in ("compression", "memorization")]
+    jobs += [text_job(label), text_job(label, replace(MODEL, positions="learned"))]
+    for job in jobs:
+        suite = {"mad": MAD, "language": LANGUAGE}[job.suite]
+        assert job_size(job).parameters == sum(p.numel() for p in suite.Trial.build(job).parameters())
 
 
-def test_seeds_rates_and_decays_cost_the_same_and_are_counted_once(monkeypatch):
-    for name in ("_OF_JOB", "_OF_SIZES"):
-        monkeypatch.setattr(cost, name, {})
-    job = quick_job("S", "compression", "training.batch_size=32", *EXAMPLES)
-    variations = [
-        job,
-        replace(job, seed=5),
-        replace(job, training=replace(job.training, learning_rate=0.5, weight_decay=0.1)),
-    ]
-    assert len({id(job_cost(variation)) for variation in variations}) == 1
-    assert job_cost(replace(job, training=replace(job.training, epochs=1))).steps == 50
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("label", "micro_batch"), [("S", 4), ("G-cg-q-12o", 2)])
+def test_peak_memory_without_data_is_that_of_a_real_deeper_model(label, micro_batch, precision):
+    job = text_job(label, replace(MODEL, n_layer=5), replace(TRAINING, precision=precision))
+    model, tokens = LANGUAGE.Trial.build(job), torch.zeros(micro_batch, 24, dtype=torch.long)
+    with PeakMemory() as memory:
+        for _ in range(4 // micro_batch):
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+                loss = model.loss(tokens, tokens)
+            loss.backward()
+    parameters = 4 * sum(p.numel() for p in model.parameters())
+    assert peak_memory_bytes(job, micro_batch) == pytest.approx(3 * parameters + memory.peak, rel=0.01)
 
 
-def test_the_estimate_scales_with_the_jobs_and_leaves_the_threads_alone(monkeypatch):
-    threads, timed = torch.get_num_threads(), []
+def test_peak_memory_grows_with_the_micro_batch_and_not_with_the_steps():
+    job = text_job(training=replace(TRAINING, tokens_per_step=24 * 64))
+    assert peak_memory_bytes(job, 32) > 1.5 * peak_memory_bytes(job, 16)
+    assert peak_memory_bytes(job, 8) == peak_memory_bytes(replace(job, training=replace(job.training, steps=500)), 8)
 
-    def one_second_a_step(job, device):
-        timed.append((job.task, torch.get_num_threads()))
-        return 1.0
 
-    monkeypatch.setattr(cost, "seconds_per_step", one_second_a_step)
-    lengths = ["training.batch_size=32", "training.epochs=10", "tasks.memorization.training.epochs=60"]
-    profile = load_profile("quick", [*lengths, *EXAMPLES, "tasks.memorization.setting.num_train_examples=256"])
-    jobs = plan(["S"], profile, tasks=["compression", "memorization"], seeds=[0, 1])
-    assert estimate_seconds(jobs, "cpu") == pytest.approx(2 * (10 * 50 + 60 * 8))
-    assert timed == [("compression", 1), ("memorization", 1)]
-    assert torch.get_num_threads() == threads
+def test_the_estimate_scales_with_the_jobs_and_times_one_of_each_task(monkeypatch):
+    timed = []
+    monkeypatch.setattr(cost, "_seconds_per_flop", lambda job, device: (timed.append(job.task), 1e-6)[1])
+    profile = MadProfile.load("quick", EXAMPLES)
+    jobs = MAD.jobs(["S"], profile, tasks=["compression", "memorization"], seeds=[0, 1])
+    assert estimate_seconds(jobs, "cpu") == pytest.approx(1e-6 * sum(job_size(job).flops for job in jobs))
+    assert timed == ["compression", "memorization"]
     assert estimate_seconds([], "cpu") == 0
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_time_of_a_real_step_is_positive_and_finite(precision):
-    small = [f"tasks.{task}.setting.num_train_examples=8" for task in TASK_NAMES]
-    profile = load_profile("quick", ["model.d_model=16", *small])
-    seconds = estimate_seconds(plan(["R-q"], profile, precision=precision), "cpu")
-    assert 0 < seconds < math.inf
+def test_the_time_of_real_passes_is_positive_and_finite_and_leaves_the_threads_alone(precision):
+    threads = torch.get_num_threads()
+    small = [f"tasks.{task}.setting.num_train_examples=8" for task in MAD_TASKS]
+    jobs = MAD.jobs(["R-q"], MadProfile.load("quick", ["model.d_model=16", *small]), precision=precision)
+    assert 0 < estimate_seconds([*jobs, text_job()], "cpu") < math.inf
+    assert torch.get_num_threads() == threads
 
 
 def test_a_model_past_what_a_tensor_can_hold_is_a_users_error():
     with pytest.raises(TrainingError, match="S compression at d_model 100000000000: too large to build"):
-        job_cost(quick_job("S", "compression", "model.d_model=100000000000"))
+        job_size(quick_job("S", "compression", "model.d_model=100000000000"))
+    with pytest.raises(TrainingError, match="too large to build"):
+        counted_flops_per_token(text_job(model=replace(MODEL, d_model=2**31)))

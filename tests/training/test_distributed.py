@@ -19,7 +19,7 @@ import torch
 from madbench.errors import ConfigError
 from madbench.store.runs import Store
 from madbench.training import distributed
-from madbench.training.language_loop import train_language_job
+from madbench.training.loop import train_job
 from madbench.training.weights import load_model
 
 HERE = Path(__file__).parent
@@ -49,7 +49,7 @@ def run(tmp_path) -> None:
 
 def alone(job, corpus, work):
     work.mkdir()
-    record = train_language_job(job, work, lambda progress: None, corpus=corpus)
+    record = train_job(job, work, lambda progress: None, corpora={corpus.digest: corpus})
     return record, load_model(work / "keep" / "weights.safetensors")[0].state_dict()
 
 
@@ -85,7 +85,7 @@ def test_two_processes_give_the_run_of_one(tiny, corpus, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_both_with_a_checkpoint_from_which_they_go_on(number, tiny, corpus, tmp_path):
+def test_a_signal_stops_both_with_a_checkpoint_from_which_they_resume(number, tiny, corpus, tmp_path):
     with torchrun(tmp_path, "wait") as process:
         while not (tmp_path / "results" / "at-step-7").exists():
             assert process.poll() is None, (tmp_path / "output").read_text()
@@ -115,9 +115,9 @@ def test_the_failure_of_one_process_ends_both_and_is_stored(mode, tiny, corpus, 
 
 
 def test_one_process_alone_agrees_with_itself(monkeypatch):
-    assert not distributed.is_distributed() and distributed.is_first() and distributed.world_size() == 1
+    assert not distributed.is_distributed() and distributed.is_first() and distributed.size() == 1
     items, values = np.arange(5), torch.tensor([1.0, 2.0])
-    assert distributed.own_share(items) is items
+    assert distributed.share(items) is items
     assert distributed.total(values) is values and values.tolist() == [1.0, 2.0]
     assert (distributed.agree(True), distributed.agree(False), distributed.from_first("x")) == (True, False, "x")
 

@@ -17,9 +17,9 @@ import torch
 from madbench import files
 from madbench.errors import StoreError, TrainingError
 from madbench.jobs import StopTraining
-from madbench.training import language_loop, language_state
+from madbench.suites.language_trial import Evaluation
+from madbench.training import loop, state
 from madbench.training.checkpoints import NAME
-from madbench.training.language_evaluation import Evaluation
 from madbench.training.weights import load_model
 
 HERE = Path(__file__).parent
@@ -38,14 +38,14 @@ def train(train_language):
 @pytest.fixture
 def every_step(monkeypatch):
     """Reports come at every step."""
-    monkeypatch.setattr(language_loop, "REPORT_SECONDS", -1)
+    monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that stands still unless a test moves it: ``clock[0]`` is the time in seconds."""
     now = [0.0]
-    monkeypatch.setattr(language_state.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(state.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -84,7 +84,7 @@ def test_ten_steps_and_a_kill_and_ten_steps_are_twenty_steps(job, train, tmp_pat
 def test_seconds_are_those_of_training_and_add_up_over_interruptions(
     job, train, monkeypatch, clock, every_step, stop_at
 ):
-    losses, save, accumulate = Evaluation.losses, language_loop.save_checkpoint, language_loop.backward
+    losses, save, accumulate = Evaluation.losses, loop.save_checkpoint, loop.backward
 
     def taking(seconds, function):
         def slowly(*arguments, **named):
@@ -94,8 +94,8 @@ def test_seconds_are_those_of_training_and_add_up_over_interruptions(
         return slowly
 
     monkeypatch.setattr(Evaluation, "losses", taking(1000, losses))
-    monkeypatch.setattr(language_loop, "save_checkpoint", taking(70, save))
-    monkeypatch.setattr(language_loop, "backward", taking(2, accumulate))
+    monkeypatch.setattr(loop, "save_checkpoint", taking(70, save))
+    monkeypatch.setattr(loop, "backward", taking(2, accumulate))
     with pytest.raises(StopTraining):
         train(job, stop_at(7))
     record = train(job)
@@ -105,9 +105,9 @@ def test_seconds_are_those_of_training_and_add_up_over_interruptions(
 
 
 def test_writing_checkpoints_takes_a_twentieth_of_the_time_at_most(tiny, corpus, train, monkeypatch, clock):
-    saves, accumulate = [], language_loop.backward
+    saves, accumulate = [], loop.backward
 
-    def slow_save(work, job, model, optimizer, state, seconds):
+    def slow_save(work, job, trial, optimizer, state, seconds):
         saves.append(state.step)
         clock[0] += 3
 
@@ -115,8 +115,8 @@ def test_writing_checkpoints_takes_a_twentieth_of_the_time_at_most(tiny, corpus,
         clock[0] += 4
         return accumulate(*arguments)
 
-    monkeypatch.setattr(language_loop, "save_checkpoint", slow_save)
-    monkeypatch.setattr(language_loop, "backward", slow_step)
+    monkeypatch.setattr(loop, "save_checkpoint", slow_save)
+    monkeypatch.setattr(loop, "backward", slow_step)
     train(tiny.make_job(corpus, steps=40))
     assert saves == [4, 20, 36]  # after more than 15 seconds, then after more than 60 each time
 

@@ -12,13 +12,12 @@ import pytest
 import torch
 
 from madbench.errors import ConfigError, TrainingError
-from madbench.language_jobs import LanguageTraining
 from madbench.store.runs import Store
+from madbench.suites import language_trial
+from madbench.suites.language import LanguageTraining
+from madbench.suites.language_trial import Evaluation, LanguageTrial
 from madbench.text.batches import evaluation_starts, training_starts
-from madbench.text.prepare import prepare
-from madbench.training import language_loop
-from madbench.training.language_evaluation import Evaluation
-from madbench.training.language_model import build_gpt
+from madbench.training import distributed, loop
 from madbench.training.weights import load_model
 
 WEIGHTS = "keep/weights.safetensors"
@@ -58,7 +57,7 @@ def test_a_run_learns_and_evaluates_on_time(job, train):
 
 
 def test_rows_lie_a_twentieth_of_an_evaluation_apart(tiny, corpus, train, monkeypatch):
-    monkeypatch.setattr(language_loop, "ROWS_PER_EVALUATION", 3)
+    monkeypatch.setattr(language_trial, "ROWS_PER_EVALUATION", 3)
     record = train(tiny.make_job(corpus, steps=20, eval_every=10))
     assert [row["step"] for row in record.curve] == [3, 6, 9, 10, 12, 15, 18, 20]
     assert [row["tokens"] for row in record.curve] == [128 * row["step"] for row in record.curve]
@@ -72,7 +71,7 @@ def test_two_steps_are_the_recipe_written_out_by_hand(label, positions, tiny, co
     )  # fmt: skip
     record = train(job)
 
-    model = build_gpt(job)
+    model = LanguageTrial.build(job)
     parameters = dict(model.named_parameters())
     first = {name: torch.zeros_like(p) for name, p in parameters.items()}
     second = {name: torch.zeros_like(p) for name, p in parameters.items()}
@@ -98,12 +97,12 @@ def test_two_steps_are_the_recipe_written_out_by_hand(label, positions, tiny, co
 
 def test_the_rate_warms_up_and_then_follows_a_cosine():
     config = LanguageTraining(steps=100, eval_every=10, warmup_steps=20, learning_rate=2.0, min_learning_rate=0.5)
-    rates = [language_loop.scheduled_rate(config, step) for step in range(101)]
+    rates = [language_trial.scheduled_rate(config, step) for step in range(101)]
     assert rates[:20] == pytest.approx([2.0 * (step + 1) / 21 for step in range(20)])
     assert (rates[20], rates[60], rates[100]) == pytest.approx((2.0, 1.25, 0.5))
     assert all(later < earlier for earlier, later in itertools.pairwise(rates[20:]))
     only_warmup = dataclasses.replace(config, warmup_steps=100)
-    assert language_loop.scheduled_rate(only_warmup, 99) == pytest.approx(2.0 * 100 / 101)
+    assert language_trial.scheduled_rate(only_warmup, 99) == pytest.approx(2.0 * 100 / 101)
 
 
 def test_the_losses_are_those_of_the_evaluated_windows_counted_one_by_one(job, corpus, train):
@@ -197,23 +196,23 @@ def test_a_validation_loss_that_is_not_finite_ends_diverged(job, train, monkeypa
 
 
 def test_reports_carry_the_last_known_loss_and_speed(job, train, monkeypatch):
-    monkeypatch.setattr(language_loop, "REPORT_SECONDS", -1)
-    monkeypatch.setattr(language_loop, "ROWS_PER_EVALUATION", 2)
+    monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
+    monkeypatch.setattr(language_trial, "ROWS_PER_EVALUATION", 2)
     reports = []
     record = train(job, reports.append)
     assert [report["step"] for report in reports] == list(range(1, 21))
     assert {report["total_steps"] for report in reports} == {20}
-    assert reports[0]["loss"] is None and reports[0]["tokens_per_second"] is None
+    assert "loss" not in reports[0] and "tokens_per_second" not in reports[0]
     rows = {row["step"]: row for row in record.curve}
     assert (reports[2]["loss"], reports[2]["tokens_per_second"]) == (rows[2]["step_loss"], rows[2]["tokens_per_second"])
 
 
 def test_the_record_says_where_the_number_comes_from(job, corpus, train):
     details = train(job).details
-    model = build_gpt(job)
+    model = LanguageTrial.build(job)
     assert details["model_parameters"] == sum(p.numel() for p in model.parameters())
     assert details["seeds"] == {stream: job.derived_seed(stream) for stream in ("init", "order")}
-    assert details["corpus"] == corpus.description() and details["corpus"]["digest"] == job.corpus
+    assert details["corpus"] == corpus.description() and details["corpus"]["digest"] == job.setting["corpus"]
     assert details["evaluation"]["windows"] == 10 and details["evaluation"]["seq_len"] == 16
     assert details["path"] == "dense" and details["steps"] == 20 and details["flops_per_token"] > 0
     assert (details["world_size"], details["micro_batch"], details["compiled"]) == (1, 8, False)
@@ -222,7 +221,7 @@ def test_the_record_says_where_the_number_comes_from(job, corpus, train):
 def test_utilisation_is_recorded_only_where_the_peak_is_known(tiny, corpus, train, monkeypatch):
     job = tiny.make_job(corpus, steps=1, eval_every=1)
     assert "mfu" not in train(job).curve[0]
-    monkeypatch.setattr(language_loop, "peak_flops", lambda name, precision: 1e12)
+    monkeypatch.setattr(loop, "peak_flops", lambda name, precision: 1e12)
     record = train(job)
     row = record.curve[0]
     assert row["mfu"] == pytest.approx(row["tokens_per_second"] * record.details["flops_per_token"] / 1e12)
@@ -231,33 +230,29 @@ def test_utilisation_is_recorded_only_where_the_peak_is_known(tiny, corpus, trai
 def test_the_store_takes_the_weights_into_the_folder_of_the_run(job, corpus, tmp_path):
     store = Store.open(tmp_path / "results")
     with store.claim(job) as work:
-        record = language_loop.train_language_job(job, work, lambda progress: None, corpus=corpus)
+        record = loop.train_job(job, work, lambda progress: None, corpora={corpus.digest: corpus})
         store.finish(job, record)
     run = store.read(job.id)
     assert run.record.curve == record.curve and run.job == job
     model, loaded_job = load_model(run.folder / "weights.safetensors")
     assert loaded_job == job
-    assert model.state_dict().keys() == build_gpt(job).state_dict().keys()
+    assert model.state_dict().keys() == LanguageTrial.build(job).state_dict().keys()
 
 
-def test_the_folder_of_a_prepared_corpus_stands_for_it(tiny, train, tmp_path):
-    (tmp_path / "texts").mkdir()
-    for number in range(40):
-        (tmp_path / "texts" / f"{number}.txt").write_text(f"{number}: {tiny.RHYME}")
-    corpus = prepare([str(tmp_path / "texts")], tmp_path / "prepared", validation=0.3, workers=1)
-    record = train(tiny.make_job(corpus, steps=1, eval_every=1), corpus=corpus.folder)
-    assert record.details["corpus"] == corpus.description()
+def test_a_corpus_that_is_not_given_is_named(job, corpus, tmp_path):
+    with pytest.raises(TrainingError, match=f"the corpus {corpus.digest} of the job is not given"):
+        loop.train_job(job, tmp_path, lambda progress: None)
 
 
 def test_another_corpus_is_refused(job, tiny, train, tmp_path):
     other = tiny.make_corpus(tmp_path / "other", "none:257")
-    with pytest.raises(TrainingError, match=f"{other.digest}, but the job is for corpus {job.corpus}"):
+    with pytest.raises(TrainingError, match=f"{other.digest}, but the job is for corpus {job.setting['corpus']}"):
         train(job, corpus=other)
 
 
 def test_a_vocabulary_smaller_than_the_corpus_is_refused(job, train):
     with pytest.raises(TrainingError, match="257 token ids, but the job's model has 256.*must be 320"):
-        train(dataclasses.replace(job, vocab_size=256))
+        train(dataclasses.replace(job, setting=job.setting | {"vocab_size": 256}))
 
 
 def test_a_token_beyond_the_vocabulary_is_refused_and_named(job, corpus, train):
@@ -273,7 +268,7 @@ def test_micro_batches_without_windows_are_refused(micro_batch, job, train):
 
 
 def test_processes_that_do_not_divide_a_step_are_refused(job, train, monkeypatch):
-    monkeypatch.setattr(language_loop, "world_size", lambda: 3)
+    monkeypatch.setattr(distributed, "size", lambda: 3)
     with pytest.raises(ConfigError, match="3 processes cannot share the 8 windows of a step"):
         train(job)
 
@@ -281,5 +276,5 @@ def test_processes_that_do_not_divide_a_step_are_refused(job, train, monkeypatch
 def test_a_picklable_train_function_can_be_bound_for_worker_processes(corpus):
     import pickle
 
-    bound = functools.partial(language_loop.train_language_job, corpus=corpus)
-    assert pickle.loads(pickle.dumps(bound)).keywords["corpus"].digest == corpus.digest
+    bound = functools.partial(loop.train, corpora={corpus.digest: corpus})
+    assert pickle.loads(pickle.dumps(bound)).keywords["corpora"][corpus.digest].digest == corpus.digest

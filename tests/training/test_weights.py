@@ -8,26 +8,29 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import save_file
+from sample_jobs import language_job
 
 from madbench.errors import StoreError, TrainingError
-from madbench.language_jobs import GPTConfig, LanguageJob, LanguageTraining
+from madbench.suites.language import GPTConfig, LanguageTraining
+from madbench.suites.language_trial import LanguageTrial
 from madbench.training.checkpoints import save_checkpoint
-from madbench.training.language_model import build_gpt, make_optimizer
+from madbench.training.optimizer import make_adamw
+from madbench.training.state import TrainingState
 from madbench.training.weights import load_model, save_weights
 
 MODEL = GPTConfig(d_model=16, n_layer=1, seq_len=8, positions="learned")
 TRAINING = LanguageTraining(tokens_per_step=8, steps=10, eval_every=10)
-JOB = LanguageJob("R-cg-q-12o", "0" * 16, 64, MODEL, TRAINING, counting="published")
+JOB = language_job("R-cg-q-12o", "0" * 16, 64, model=MODEL, training=TRAINING, budget="paper")
 
 
-class State:
-    def __init__(self):
-        self.seconds = 0.0
+class TrialOf:
+    def __init__(self, model):
+        self.model, self.state = model, {}
 
 
 @pytest.fixture
 def model():
-    model = build_gpt(JOB)
+    model = LanguageTrial.build(JOB)
     with torch.no_grad():
         model.embedding.weight.add_(1)
     return model
@@ -36,7 +39,7 @@ def model():
 @pytest.fixture(params=["weights.safetensors", "checkpoint.pt"])
 def saved(request, model, tmp_path):
     if request.param.endswith(".pt"):
-        save_checkpoint(tmp_path, JOB, model, make_optimizer(model, TRAINING), State(), seconds=1.0)
+        save_checkpoint(tmp_path, JOB, TrialOf(model), make_adamw(model, TRAINING), TrainingState("cpu"), seconds=1.0)
     else:
         save_weights(tmp_path / request.param, model, JOB)
     return tmp_path / request.param
@@ -73,7 +76,7 @@ def test_weights_of_another_program_are_refused(tmp_path):
 
 def test_a_checkpoint_of_another_kind_of_job_is_refused(tmp_path):
     torch.save({"config": json.dumps({"label": "S", "task": "compression"}), "model": {}}, tmp_path / "mad.pt")
-    with pytest.raises(TrainingError, match="its job is not one of a language model"):
+    with pytest.raises(TrainingError, match="its job is not one of this madbench"):
         load_model(tmp_path / "mad.pt")
 
 

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from sample_jobs import language_job
 
-from madbench.language_jobs import GPTConfig, LanguageJob, LanguageTraining
+from madbench.jobs import Job
+from madbench.suites.language import GPTConfig, LanguageTraining
 from madbench.text.corpus import Corpus, open_corpus
 
 RHYME = "The old brown hen sat by the mill and counted every grain until the miller's \u00e9clair was still. "
@@ -27,17 +29,16 @@ def make_corpus(folder: Path, tokenizer: str = "bytes") -> Corpus:
     return open_corpus(folder, tokenizer=tokenizer)
 
 
-def make_job(
-    corpus: Corpus, label: str = "S-cg-q-12o", seed: int = 0, positions: str = "none", **training
-) -> LanguageJob:
+def make_job(corpus: Corpus, label: str = "S-cg-q-12o", seed: int = 0, positions: str = "none", **training) -> Job:
     """20 steps of 8 windows of 16 tokens, evaluated every 5.
 
     The label has every kind of parameter and no ReLU, at whose kink a rounding error grows.
     """
     config = {"steps": 20, "tokens_per_step": SEQ_LEN * WINDOWS, "eval_every": 5, "eval_sequences": 10}
     config |= {"learning_rate": 1e-2, "min_learning_rate": 1e-3, "warmup_steps": 4} | training
-    model = GPTConfig(d_model=16, n_layer=2, seq_len=SEQ_LEN, mix_rank=2, positions=positions)
-    return LanguageJob(label, corpus.digest, corpus.padded_vocab_size, model, LanguageTraining(**config), seed)
+    model = GPTConfig(d_model=16, n_layer=2, seq_len=SEQ_LEN, positions=positions)
+    how = {"model": model, "mixer": {"mix_rank": 2}, "training": LanguageTraining(**config)}
+    return language_job(label, corpus.digest, corpus.padded_vocab_size, seed, **how)
 
 
 def die_at_step(step: int, progress: dict) -> None:
@@ -47,13 +48,13 @@ def die_at_step(step: int, progress: dict) -> None:
 
 def train_and_die(corpus_folder: str, work: str, step: str) -> None:
     """Trains the job with a checkpoint at every step until ``step``, where the process is killed."""
-    from madbench.training import language_loop
+    from madbench.training import loop
 
-    language_loop.CHECKPOINT_SECONDS = language_loop.REPORT_SECONDS = -1
-    language_loop.CHECKPOINT_SHARE = float("inf")
+    loop.CHECKPOINT_SECONDS = loop.REPORT_SECONDS = -1
+    loop.CHECKPOINT_SHARE = float("inf")
     corpus = make_corpus(Path(corpus_folder))
     report = functools.partial(die_at_step, int(step))
-    language_loop.train_language_job(make_job(corpus), Path(work), report, corpus=corpus)
+    loop.train_job(make_job(corpus), Path(work), report, corpora={corpus.digest: corpus})
 
 
 if __name__ == "__main__":

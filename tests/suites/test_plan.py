@@ -2,18 +2,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from pathlib import Path
 
 import pytest
 
-from madbench import config
 from madbench.errors import BudgetError, ConfigError, LabelError
 from madbench.labels import expand
-from madbench.suites.plan import plan, task_settings
-from madbench.suites.profile import load_profile
-from madbench.tasks import TASK_NAMES
+from madbench.suites.mad import MadProfile
+from madbench.suites.mad import jobs as plan
+from madbench.tasks import MAD_TASKS
 
-FULL, QUICK = load_profile("full"), load_profile("quick")
+FULL, QUICK = MadProfile.load("full"), MadProfile.load("quick")
 LENGTHS = ("tasks.in_context_recall.setting.seq_len=64", "tasks.memorization.setting.seq_len=8")
 
 
@@ -22,7 +20,7 @@ def steps(job) -> int:
 
 
 def test_a_label_costs_six_jobs_quick_and_the_whole_protocol_full():
-    assert [job.task for job in plan(["S"], QUICK)] == list(TASK_NAMES)
+    assert [job.task for job in plan(["S"], QUICK)] == list(MAD_TASKS)
     jobs = plan(["S"], FULL)
     assert len(jobs) == 396
     assert len({str(job.setting) + job.task for job in jobs}) == 66
@@ -52,41 +50,39 @@ def test_jobs_come_by_label_task_setting_rate_decay_seed_and_none_twice():
     assert len({job.id for job in jobs}) == len(jobs)
 
 
-def test_seeds_may_come_from_a_generator():
-    jobs = plan(["S"], QUICK, seeds=iter([0, 1]))
+def test_the_seed_changes_fastest():
+    jobs = plan(["S"], QUICK, seeds=(0, 1))
     assert [job.seed for job in jobs] == [0, 1] * 6
 
 
 def test_every_choice_reaches_the_job():
-    profile = load_profile("quick", ["training.epochs=3", "model.d_model=32", "tasks.compression.setting.seq_len=8"])
+    profile = MadProfile.load("quick", ["training.epochs=3", "model.d_model=32", "tasks.compression.setting.seq_len=8"])
     (job,) = plan(
-        ["HyperGLU"], profile, tasks=["compression"], seeds=[7], fidelity="published", counting="published",
+        ["HyperGLU"], profile, tasks=["compression"], seeds=[7], fidelity="published", budget="paper",
         precision="bfloat16",
     )  # fmt: skip
-    assert (job.label, job.seed, job.fidelity, job.counting) == ("G-cg-q-12o", 7, "published", "published")
+    assert (job.label, job.seed, job.fidelity, job.budget) == ("G-cg-q-12o", 7, "published", "paper")
     assert (job.training.precision, job.training.epochs, job.model.d_model) == ("bfloat16", 3, 32)
     assert job.setting["seq_len"] == 8 and job.setting["vocab_size"] == 16
 
 
 def test_a_task_may_have_its_own_training():
     overrides = ["training.batch_size=7", "tasks.memorization.training.batch_size=5"]
-    by_task = {job.task: job.training.batch_size for job in plan(["S"], load_profile("quick", overrides))}
-    assert by_task == dict.fromkeys(TASK_NAMES, 7) | {"memorization": 5}
+    by_task = {job.task: job.training.batch_size for job in plan(["S"], MadProfile.load("quick", overrides))}
+    assert by_task == dict.fromkeys(MAD_TASKS, 7) | {"memorization": 5}
 
 
 def test_a_setting_lists_every_field_so_that_a_changed_default_is_another_job():
-    for task in TASK_NAMES:
-        (quick,) = task_settings(task, QUICK)
+    for task in MAD_TASKS:
+        (quick,) = QUICK.settings(task)
         assert {"vocab_size", "seq_len", "num_train_examples", "num_test_examples"} <= quick.keys()
-        assert [setting.keys() for setting in task_settings(task, FULL)] == [quick.keys()] * len(
-            task_settings(task, FULL)
-        )
+        assert {frozenset(setting) for setting in FULL.settings(task)} == {frozenset(quick)}
 
 
-@pytest.mark.parametrize("counting", ["strict", "published"])
-def test_every_label_of_table_1_fits_every_setting_of_the_whole_protocol(counting):
+@pytest.mark.parametrize("budget", ["strict", "paper"])
+def test_every_label_of_table_1_fits_every_setting_of_the_whole_protocol(budget):
     profile = dataclasses.replace(FULL, learning_rates=(1e-3,), weight_decays=(0.0,))
-    assert len(plan(expand(["@table1"]), profile, counting=counting)) == 33 * 66
+    assert len(plan(expand(["@table1"]), profile, budget=budget)) == 33 * 66
 
 
 def test_unknown_tasks_and_labels_are_refused():
@@ -97,11 +93,11 @@ def test_unknown_tasks_and_labels_are_refused():
 
 
 def test_a_label_that_does_not_fit_is_refused_with_its_task_and_length():
-    narrow = load_profile("quick", ["model.d_model=16", *LENGTHS])
+    narrow = MadProfile.load("quick", ["model.d_model=16", *LENGTHS])
     assert len(plan(["G-q-12"], narrow, tasks=["memorization"])) == 1
     with pytest.raises(BudgetError, match=r"^in_context_recall at seq_len 64: G-q-12 does not fit .* at d_model 16"):
         plan(["S", "G-q-12"], narrow, tasks=["memorization", "in_context_recall"])
-    assert plan(["G-q-12"], narrow, tasks=["in_context_recall"], counting="published")
+    assert plan(["G-q-12"], narrow, tasks=["in_context_recall"], budget="paper")
 
 
 def test_settings_that_a_task_cannot_have_are_refused_before_training():
@@ -111,13 +107,11 @@ def test_settings_that_a_task_cannot_have_are_refused_before_training():
         "tasks.compression.setting.num_test_examples=0": "setting of compression: num_test_examples must be at least 1",
     }.items():
         with pytest.raises(ConfigError) as caught:
-            plan(["S"], load_profile("quick", [override]), tasks=["compression"])
+            plan(["S"], MadProfile.load("quick", [override]), tasks=["compression"])
         assert says in str(caught.value)
 
 
 def test_the_shipped_profiles_are_all_planned():
-    names = [path.stem for path in Path(config.PROFILES).glob("*.yaml")]
-    assert {"quick", "full"} <= set(names)
-    for name in names:
-        jobs = plan(["S", "G-cg-q-12o"], load_profile(name))
-        assert {job.task for job in jobs} == set(TASK_NAMES)
+    for name in MadProfile.names():
+        jobs = plan(["S", "G-cg-q-12o"], MadProfile.load(name))
+        assert {job.task for job in jobs} == set(MAD_TASKS)

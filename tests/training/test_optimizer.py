@@ -1,4 +1,4 @@
-"""From a language-model job to its model, its optimiser and its parameters by group."""
+"""From a language job to its model, its optimiser and its parameters by group."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from dataclasses import replace
 
 import pytest
 import torch
+from sample_jobs import language_job
 
-from madbench.language_jobs import GPTConfig, LanguageJob, LanguageTraining
-from madbench.training.language_model import build_gpt, make_optimizer, parameter_groups
+from madbench.suites.language import GPTConfig, LanguageTraining
+from madbench.suites.language_trial import LanguageTrial
+from madbench.training.optimizer import make_adamw, parameter_groups
 
-MODEL = GPTConfig(d_model=32, n_layer=2, seq_len=16, mix_rank=2)
-JOB = LanguageJob(
-    "G-cg-q-12o", "0" * 16, 64, MODEL, LanguageTraining(tokens_per_step=64, steps=500), counting="published"
-)
+MODEL = GPTConfig(d_model=32, n_layer=2, seq_len=16)
+TRAINING = LanguageTraining(tokens_per_step=64, steps=500)
+JOB = language_job("G-cg-q-12o", "0" * 16, 64, model=MODEL, mixer={"mix_rank": 2}, training=TRAINING, budget="paper")
 
 
 def test_the_seed_alone_decides_the_initial_weights_and_random_state_is_left_alone():
     state = torch.get_rng_state()
-    first, again, other = build_gpt(JOB), build_gpt(JOB), build_gpt(replace(JOB, seed=1))
+    first, again, other = LanguageTrial.build(JOB), LanguageTrial.build(JOB), LanguageTrial.build(replace(JOB, seed=1))
     assert torch.equal(torch.get_rng_state(), state)
     for name, tensor in first.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name])
@@ -27,17 +28,17 @@ def test_the_seed_alone_decides_the_initial_weights_and_random_state_is_left_alo
 
 def test_the_model_has_the_shape_of_the_job():
     job = replace(JOB, label="S", model=replace(MODEL, n_head=4, positions="learned"))
-    model = build_gpt(job)
+    model = LanguageTrial.build(job)
     assert model.embedding.weight.shape == (64, 32) and model.positions.weight.shape == (16, 32)
     assert len(model.blocks) == 2
-    allocation = build_gpt(JOB).blocks[1].mixer.allocation
-    assert (model.blocks[0].mixer.n_head, allocation.max_len, allocation.ranks.mix) == (4, 16, 2)
-    assert allocation.counting == "published"
+    allocation = LanguageTrial.build(JOB).blocks[1].mixer.allocation
+    assert (model.blocks[0].mixer.n_head, allocation.size.max_len, allocation.ranks["mix"]) == (4, 16, 2)
+    assert allocation.size.budget == "paper"
 
 
 def test_linear_maps_decay_and_biases_gains_and_diagonals_do_not():
-    model = build_gpt(replace(JOB, model=replace(MODEL, positions="learned")))
-    optimizer = make_optimizer(model, replace(JOB.training, weight_decay=0.3, learning_rate=2e-3, beta1=0.8, beta2=0.9))
+    model = LanguageTrial.build(replace(JOB, model=replace(MODEL, positions="learned")))
+    optimizer = make_adamw(model, replace(JOB.training, weight_decay=0.3, learning_rate=2e-3, beta1=0.8, beta2=0.9))
     decaying, kept = optimizer.param_groups
     assert (decaying["weight_decay"], kept["weight_decay"]) == (0.3, 0.0)
     for group in (decaying, kept):
@@ -52,7 +53,7 @@ def test_linear_maps_decay_and_biases_gains_and_diagonals_do_not():
 
 @pytest.mark.parametrize("label", ["S", "R-c", "G-cg-q-12o"])
 def test_every_parameter_is_in_one_group_and_counted_once(label):
-    model = build_gpt(replace(JOB, label=label))
+    model = LanguageTrial.build(replace(JOB, label=label))
     rows = parameter_groups(model)
     assert sum(row["parameters"] for row in rows) == sum(p.numel() for p in model.parameters())
     assert sum(row["tensors"] for row in rows) == len(list(model.parameters()))
@@ -61,7 +62,7 @@ def test_every_parameter_is_in_one_group_and_counted_once(label):
 
 
 def test_groups_have_the_parameters_of_the_budgets_terms():
-    model = build_gpt(replace(JOB, model=replace(MODEL, positions="learned")))
+    model = LanguageTrial.build(replace(JOB, model=replace(MODEL, positions="learned")))
     terms = model.blocks[0].mixer.allocation.terms
     sizes = {}
     for row in parameter_groups(model):

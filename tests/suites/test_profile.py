@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.suites.profile import load_profile, override_docs, profile_names
+from madbench.suites.language import LanguageProfile
+from madbench.suites.mad import MadProfile
 
 MINIMAL = """\
 description: mine
@@ -28,33 +29,32 @@ def write(tmp_path):
 
 def refusal(name: str, *overrides: str) -> str:
     with pytest.raises(ConfigError) as caught:
-        load_profile(name, overrides)
+        MadProfile.load(name, overrides)
     return str(caught.value)
 
 
 def test_every_shipped_profile_loads():
-    assert {"quick", "full"} <= set(profile_names())
-    for name in profile_names():
-        load_profile(name)
+    assert {"quick", "full"} <= set(MadProfile.names())
+    for name in MadProfile.names():
+        MadProfile.load(name)
 
 
 def test_quick_is_small_and_full_is_the_protocol():
-    quick, full = load_profile("quick"), load_profile("full")
+    quick, full = MadProfile.load("quick"), MadProfile.load("full")
     assert (quick.comparable_with_paper, full.comparable_with_paper) == (False, True)
     assert (quick.difficulty, full.difficulty) == ("baseline", "all")
     assert full.learning_rates == (1e-4, 5e-4, 1e-3) and full.weight_decays == (0.0, 0.1)
-    config = full.training_config("compression", 1e-3, 0.1, "float32")
+    config = full.trainings("compression", "float32")[0]
     assert (config.epochs, config.batch_size, config.stop_accuracy) == (200, 128, 0.999)
-    assert dataclasses.asdict(full.model) == {
-        "d_model": 128, "n_head": 2, "n_layer": 2, "mix_rank": 16, "rank_multiple": 1, "rope": "rotation",
-    }  # fmt: skip
+    assert dataclasses.asdict(full.model_config()) == {"d_model": 128, "n_head": 2, "n_layer": 2}
+    assert full.mixer_settings("S") == {"mix_rank": 16, "rank_multiple": 1, "rope": "rotation"}
 
 
 def test_a_file_of_ones_own_is_a_profile(write):
-    profile = load_profile(write(MINIMAL + "model: {d_model: 16}\ntasks:\n  compression: {training: {epochs: 3}}\n"))
-    assert profile.model.d_model == 16
-    assert profile.training_config("compression", 1e-3, 0.0, "bfloat16").epochs == 3
-    assert profile.training_config("memorization", 1e-3, 0.0, "bfloat16").epochs == 200
+    profile = MadProfile.load(write(MINIMAL + "model: {d_model: 16}\ntasks:\n  compression: {training: {epochs: 3}}\n"))
+    assert profile.model_config().d_model == 16
+    assert profile.trainings("compression", "bfloat16")[0].epochs == 3
+    assert profile.trainings("memorization", "bfloat16")[0].epochs == 200
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_an_unknown_profile_names_the_nearest_one():
 
 
 def test_overrides_change_what_they_name_and_nothing_else():
-    plain = load_profile("quick")
-    changed = load_profile(
+    plain = MadProfile.load("quick")
+    changed = MadProfile.load(
         "quick",
         [
             "training.stop_accuracy=0.5", "model.d_model=32", "learning_rates=[1e-3, 2e-3]", "weight_decays=0.1",
@@ -112,7 +112,7 @@ def test_overrides_change_what_they_name_and_nothing_else():
     )  # fmt: skip
     assert changed.learning_rates == (1e-3, 2e-3) and changed.weight_decays == (0.1,)
     assert changed.precision == "bfloat16"
-    assert changed.model == dataclasses.replace(plain.model, d_model=32)
+    assert changed.model == plain.model | {"d_model": 32}
     assert changed.training == plain.training | {"stop_accuracy": 0.5}
     assert changed.tasks["compression"].setting == plain.tasks["compression"].setting | {"seq_len": 16}
     assert changed.tasks["memorization"].training == plain.tasks["memorization"].training | {"epochs": 7}
@@ -120,8 +120,8 @@ def test_overrides_change_what_they_name_and_nothing_else():
     for name in untouched:
         before, after = plain.tasks[name], changed.tasks[name]
         assert (after.setting, after.training) == (before.setting, before.training)
-        assert changed.rates(name) == (1e-3, 2e-3)
-    assert load_profile("quick") == plain
+        assert [config.learning_rate for config in changed.trainings(name, "float32")] == [1e-3, 2e-3]
+    assert MadProfile.load("quick") == plain
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_an_override_of_training_holds_for_tasks_with_a_value_of_their_own(write
     own = MINIMAL + "training: {epochs: 2}\ntasks: {compression: {training: {epochs: 3, batch_size: 5}}}\n"
 
     def epochs(*overrides: str) -> list[int]:
-        profile = load_profile(write(own), overrides)
-        configs = [profile.training_config(task, 1e-3, 0.0, "float32") for task in ("compression", "memorization")]
+        profile = MadProfile.load(write(own), overrides)
+        configs = [profile.trainings(task, "float32")[0] for task in ("compression", "memorization")]
         assert [config.batch_size for config in configs] == [5, 128]
         return [config.epochs for config in configs]
 
@@ -166,10 +166,11 @@ def test_learning_rates_of_a_task_stand_in_for_the_profiles(write):
     own = write(MINIMAL + "tasks: {compression: {learning_rates: [0.5, 0.25]}}\n")
 
     def rates(*overrides: str) -> list[tuple[float, ...]]:
-        profile = load_profile(own, overrides)
-        return [profile.rates("compression"), profile.rates("memorization")]
+        profile = MadProfile.load(own, overrides)
+        of_tasks = (profile.trainings(task, "float32") for task in ("compression", "memorization"))
+        return [tuple(config.learning_rate for config in configs) for configs in of_tasks]
 
-    usual = load_profile(own).learning_rates
+    usual = MadProfile.load(own).learning_rates
     assert rates() == [(0.5, 0.25), usual]
     assert rates("learning_rates=[0.125]") == [(0.125,), (0.125,)]
     assert rates("tasks.memorization.learning_rates=[0.125]") == [(0.5, 0.25), (0.125,)]
@@ -180,8 +181,8 @@ def test_a_key_overridden_twice_is_refused():
 
 
 def test_an_overridden_protocol_is_no_longer_comparable_with_the_paper():
-    assert not load_profile("full", ["training.epochs=3"]).comparable_with_paper
-    assert load_profile("full", ["precision=float32"]).comparable_with_paper
+    assert not MadProfile.load("full", ["training.epochs=3"]).comparable_with_paper
+    assert MadProfile.load("full", ["precision=float32"]).comparable_with_paper
 
 
 @pytest.mark.parametrize("override", ["comparable_with_paper=true", "description=mine"])
@@ -192,31 +193,68 @@ def test_what_only_a_file_can_say_is_no_override(override):
 def test_every_documented_key_can_be_overridden():
     values = {
         "difficulty": "baseline", "precision": "float32", "language_model": "mini",
-        "learning_rates": "0.5", "weight_decays": "0.5", "model.rope": "published",
+        "learning_rates": "0.5", "weight_decays": "0.5", "model.rope": "mispaired",
     }  # fmt: skip
-    docs = override_docs()
+    docs = MadProfile.docs()
     assert {"model.d_model", "training.epochs", "training.stop_accuracy", "tasks.TASK.setting.KEY"} <= docs.keys()
     assert not {"training.learning_rate", "training.weight_decay", "training.precision"} & docs.keys()
     for key, sentence in docs.items():
         assert sentence.endswith(".")
         if not key.startswith("tasks."):
-            load_profile("quick", [f"{key}={values.get(key, 1)}"])
+            MadProfile.load("quick", [f"{key}={values.get(key, 1)}"])
 
 
 @pytest.mark.parametrize(("override", "key"), [("epochs=3", "training.epochs"), ("d_model=64", "model.d_model")])
 def test_an_override_without_its_section_names_the_whole_key(override, key):
     with pytest.raises(ConfigError, match=f"did you mean '{key}'"):
-        load_profile("quick", [override])
+        MadProfile.load("quick", [override])
 
 
 @pytest.mark.parametrize("value", ["2024-13-45", "[[", "[" * 3000])
 def test_an_override_that_is_no_yaml_is_refused(value):
     with pytest.raises(ConfigError, match="is not a value"):
-        load_profile("quick", [f"training.epochs={value}"])
+        MadProfile.load("quick", [f"training.epochs={value}"])
 
 
 def test_a_profile_named_without_its_ending_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text("")
     with pytest.raises(ConfigError, match="did you mean 'mine.yaml'"):
-        load_profile("mine")
+        MadProfile.load("mine")
+
+
+def test_every_shipped_preset_loads_and_the_papers_is_comparable_until_it_is_changed():
+    assert {"tiny", "mini", "gpt2"} <= set(LanguageProfile.names())
+    for name in LanguageProfile.names():
+        LanguageProfile.load(name)
+    assert LanguageProfile.load("gpt2", ["precision=float32"]).comparable_with_paper
+    assert not LanguageProfile.load("gpt2", ["training.steps=500"]).comparable_with_paper
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["model.seq_len=100"], "tokens_per_step 2048 must be a multiple of seq_len 100"),
+        (["training.steps=7"], "steps 7 must be a multiple of eval_every 20"),
+        (["training.precision=float32"], "set the preset's own 'precision'"),
+        (["seq_len=64"], "did you mean 'model.seq_len'?"),
+        (["corpus=stdlib"], "it belongs in the preset's file"),
+        (["model.seqlen=64"], "model: unknown key 'seqlen'; did you mean 'seq_len'?"),
+    ],
+)
+def test_a_wrong_override_of_a_preset_is_refused(overrides, says):
+    with pytest.raises(ConfigError) as caught:
+        LanguageProfile.load("tiny", overrides)
+    assert says in str(caught.value)
+
+
+def test_overrides_of_a_preset_are_judged_together():
+    both = ["model.seq_len=96", "training.tokens_per_step=960"]
+    for overrides in (both, both[::-1]):
+        profile = LanguageProfile.load("tiny", overrides)
+        assert (profile.model_config().seq_len, profile.training_config("float32").tokens_per_step) == (96, 960)
+
+
+def test_a_setting_of_mixers_reaches_the_labels_whose_family_has_it():
+    profile = MadProfile.load("quick", ["model.mix_rank=3"])
+    assert profile.mixer_settings("R-12!")["mix_rank"] == 3

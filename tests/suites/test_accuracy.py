@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from madbench.suites.accuracy import evaluate
 from madbench.tasks import IGNORE
-from madbench.training.metrics import evaluate
 
 
 class Fixed(nn.Module):

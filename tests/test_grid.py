@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from madbench.config import from_mapping
+from madbench.config import from_mapping, settings_of
 from madbench.errors import ConfigError, LabelError
 from madbench.grid import Grid, GridFile, Row, expand_grid, load_grid
-from madbench.suites.overrides import settings_of
 
 RANKS = ["model.mix_rank=4", "model.mix_rank=8"]
 EPOCHS = ["training.epochs=8", "training.epochs=20"]
@@ -77,10 +76,10 @@ def test_a_grid_without_axes_is_its_labels():
     assert made.seeds == (0, 1, 2) and made.tasks == ("compression",)
 
 
-def test_the_halves_have_the_changes_that_concern_them():
+def test_the_suites_have_the_changes_that_concern_them():
     row = Row("S", ("a=1", "language_model.training.steps=2", "language_model=mini"), ("language_model=mini", "a=1"))
-    assert row.of_half(is_language=False) == Row("S", ("a=1",), ("a=1",))
-    assert row.of_half(is_language=True).name == "S  language_model=mini"
+    assert row.of_suite("mad") == Row("S", ("a=1",), ("a=1",))
+    assert row.of_suite("language").name == "S  language_model=mini"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,52 @@
+"""Jobs of both suites for tests, spelled with few words."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from madbench.jobs import Job
+from madbench.labels import family_identity, family_of
+from madbench.suites.language import GPTConfig, LanguageTraining
+from madbench.suites.mad import ModelConfig, TrainingConfig
+from madbench.tasks import make_setting
+
+
+def mixer_settings(label: str, **settings: Any) -> dict[str, Any]:
+    """The settings of the label's family with these changed."""
+    return dataclasses.asdict(family_of(label).Settings(**settings))
+
+
+def mad_job(
+    label: str = "S",
+    task: str = "compression",
+    seed: int = 0,
+    *,
+    setting: dict[str, Any] | None = None,
+    model: ModelConfig = ModelConfig(),
+    mixer: dict[str, Any] | None = None,
+    training: TrainingConfig = TrainingConfig(),
+    fidelity: str = "corrected",
+    budget: str = "strict",
+) -> Job:
+    """A job of the MAD suite; ``setting`` and ``mixer`` are changes to the usual ones."""
+    whole = dataclasses.asdict(make_setting(task, setting or {}, "test"))
+    mixer, family = mixer_settings(label, **(mixer or {})), family_identity(family_of(label))
+    return Job("mad", task, label, family, whole, model, mixer, training, seed, fidelity, budget)
+
+
+def language_job(
+    label: str = "S",
+    corpus: str = "c0ffee0123456789",
+    vocab_size: int = 320,
+    seed: int = 0,
+    *,
+    model: GPTConfig = GPTConfig(16, 2, 1, seq_len=16),
+    mixer: dict[str, Any] | None = None,
+    training: LanguageTraining = LanguageTraining(60, 64, eval_every=10),
+    budget: str = "strict",
+) -> Job:
+    """A job of the language suite; ``mixer`` are changes to the usual settings."""
+    setting = {"corpus": corpus, "vocab_size": vocab_size}
+    mixer, family = mixer_settings(label, **(mixer or {})), family_identity(family_of(label))
+    return Job("language", "language_model", label, family, setting, model, mixer, training, seed, budget=budget)
