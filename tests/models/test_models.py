@@ -6,18 +6,18 @@ import math
 
 import pytest
 import torch
-from madbench.mixers.build import build
+from madbench.mixers import build
 from torch import nn
 
 from madbench.labels import parse
 from madbench.models.autoencoder import Autoencoder
 from madbench.models.blocks import SwiGLU, sinusoids, swiglu_width
-from madbench.models.mad import LanguageModel
+from madbench.models.mad import MadModel
 
 
 def make(model, label="S", vocab_size=11, d_model=16, n_layer=2, length=8, **more):
     torch.manual_seed(0)
-    return model(vocab_size, d_model, n_layer, lambda: build(label, d_model, length, counting="published"), **more)
+    return model(vocab_size, d_model, n_layer, lambda: build(label, d_model, length, budget="paper"), **more)
 
 
 def tokens(length=8, batch=3, vocab_size=11):
@@ -60,7 +60,7 @@ def encode(model, ids):
 
 
 def test_the_language_model_is_pre_norm_residual_layers_and_a_normalised_linear_readout():
-    model, ids = widen(make(LanguageModel, "R-g-q-12o")), tokens()
+    model, ids = widen(make(MadModel, "R-g-q-12o")), tokens()
     w = model.state_dict()
     expected = rms_norm(encode(model, ids), w["norm.weight"]) @ w["head.weight"].T + w["head.bias"]
     torch.testing.assert_close(model(ids), expected)
@@ -78,7 +78,7 @@ def test_the_autoencoder_decodes_the_last_vector_at_every_position():
 
 @pytest.mark.parametrize("length", [1, 5, 8])
 def test_logits_have_one_row_a_token_and_one_column_a_class(length):
-    for model in (make(LanguageModel), make(Autoencoder, max_len=8)):
+    for model in (make(MadModel), make(Autoencoder, max_len=8)):
         assert model(tokens(length)).shape == (3, length, 11)
 
 
@@ -92,7 +92,7 @@ def test_only_the_last_encoding_reaches_the_decoder():
 
 @pytest.mark.parametrize("label", ["S", "R-12o!"])
 def test_the_language_model_is_causal(label):
-    model, ids = widen(make(LanguageModel, label)), tokens()
+    model, ids = widen(make(MadModel, label)), tokens()
     changed = ids.clone()
     changed[:, 5] = (changed[:, 5] + 1) % 11
     before, after = model(ids), model(changed)
@@ -106,7 +106,7 @@ def test_the_language_model_is_causal(label):
 )
 def test_one_layer_without_positions_is_blind_to_the_order_of_earlier_tokens(label, n_layer, blind):
     """A second layer is not: the causal prefix of each earlier row tells it apart."""
-    model, ids = widen(make(LanguageModel, label, n_layer=n_layer)), tokens(batch=1)
+    model, ids = widen(make(MadModel, label, n_layer=n_layer)), tokens(batch=1)
     shuffled = ids[:, [4, 2, 6, 0, 1, 3, 5, 7]]
     assert torch.allclose(model(shuffled)[:, -1], model(ids)[:, -1]) == blind
 
@@ -118,7 +118,7 @@ def test_the_parameters_of_both_models_at_the_published_size_by_hand():
     head = d * vocabulary + vocabulary
     decoder = 3 * d + 2 * (d * d + d) + head
     size = dict(vocab_size=vocabulary, d_model=d, length=32)
-    assert count(make(LanguageModel, **size)) == backbone + d + head == 406_160
+    assert count(make(MadModel, **size)) == backbone + d + head == 406_160
     assert count(make(Autoencoder, **size, max_len=32)) == backbone + decoder == 439_440
 
 
@@ -127,13 +127,13 @@ def count(model):
 
 
 def test_output_and_embedding_are_separate_weights():
-    model = make(LanguageModel)
+    model = make(MadModel)
     assert model.head.weight.data_ptr() != model.backbone.embedding.weight.data_ptr()
     assert not torch.equal(model.head.weight, model.backbone.embedding.weight)
 
 
 def test_each_block_has_a_mixer_of_its_own():
-    mixers = make(LanguageModel, n_layer=3).backbone.layers[::2]
+    mixers = make(MadModel, n_layer=3).backbone.layers[::2]
     assert len({id(mixer) for mixer in mixers}) == 3
     assert not torch.equal(mixers[0].q.weight, mixers[1].q.weight)
     assert all(mixer.variant == parse("S") for mixer in mixers)
@@ -146,9 +146,9 @@ def test_swiglu_is_eight_thirds_wide_rounded_up_to_sixteen(d_model, width):
 
 
 def test_weights_start_at_0_02_gains_at_one_and_biases_at_zero():
-    for model in (make(LanguageModel, d_model=64), make(Autoencoder, d_model=64, max_len=8)):
+    for model in (make(MadModel, d_model=64), make(Autoencoder, d_model=64, max_len=8)):
         gains = [module.weight for module in model.modules() if isinstance(module, nn.RMSNorm)]
-        assert len(gains) == (5 if isinstance(model, LanguageModel) else 7)
+        assert len(gains) == (5 if isinstance(model, MadModel) else 7)
         assert all((gain == 1).all() for gain in gains)
         for name, parameter in model.named_parameters():
             if name.endswith(".bias"):
@@ -169,7 +169,7 @@ def test_sinusoids_are_sines_then_cosines_of_falling_frequency(width):
         assert table[t].tolist() == pytest.approx(row, abs=1e-6)
 
 
-@pytest.mark.parametrize("model", [LanguageModel, Autoencoder])
+@pytest.mark.parametrize("model", [MadModel, Autoencoder])
 def test_bfloat16_autocast_runs_forward_and_backward_without_a_warning(model):
     network = make(model, "G-cg-q-12o", **({"max_len": 8} if model is Autoencoder else {}))
     with torch.autocast("cpu", torch.bfloat16):
