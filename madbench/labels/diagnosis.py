@@ -58,17 +58,14 @@ def point_at(text: str, position: int, problem: str, what: str = "label") -> str
 
 def show(text: str) -> str:
     """``text`` with every character escaped that a terminal does not show upright, left to right, in a cell or two."""
-    return "".join(character if _is_plain(character) else ascii(character)[1:-1] for character in text)
 
+    def is_plain(character: str) -> bool:
+        if character.isascii() or not character.isprintable():
+            return character.isprintable() and character != "\\"
+        is_mark = unicodedata.category(character).startswith("M")
+        return not is_mark and unicodedata.bidirectional(character) not in ("R", "AL", "AN")
 
-def _is_plain(character: str) -> bool:
-    if character.isascii():
-        return character.isprintable() and character != "\\"
-    return (
-        character.isprintable()
-        and not unicodedata.category(character).startswith("M")
-        and unicodedata.bidirectional(character) not in ("R", "AL", "AN")
-    )
+    return "".join(character if is_plain(character) else ascii(character)[1:-1] for character in text)
 
 
 def nearest(text: str) -> str | None:

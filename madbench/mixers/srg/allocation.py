@@ -59,6 +59,11 @@ class Allocation:
         return {name: TERMS[name].count(self) for name in names}
 
     @property
+    def formulas(self) -> dict[str, tuple[str, str]]:
+        """Formula and tensors of every term, for display."""
+        return {name: (TERMS[name].formula, TERMS[name].tensors) for name in self.terms}
+
+    @property
     def target(self) -> int:
         """The budget: 4 d^2, plus the conv taps when the label has them."""
         raising = (term for row in self.label.letters if row.raises_budget for term in row.terms)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from madbench.errors import BudgetError
@@ -67,10 +66,6 @@ class _Side:
         multiple = -(-rank // self.unit) * self.unit
         return min(multiple, self.whole) if self.whole >= rank else multiple
 
-    @property
-    def smallest(self) -> int:
-        return self.ceil(1)
-
 
 @dataclass(frozen=True)
 class _Solver:
@@ -99,12 +94,12 @@ class _Solver:
             fitting = next(fewer, None)
             raise BudgetError(
                 f"{self.variant}: d_model {self.d} is too narrow for {n_head} heads: the narrowest take"
-                f" r_qk {self.qk.smallest} and r_vo {self.vo.smallest}, and neither may exceed d_model;"
+                f" r_qk {self.qk.ceil(1)} and r_vo {self.vo.ceil(1)}, and neither may exceed d_model;"
                 f" use {f'n_head {fitting} or ' if fitting else ''}d_model {-(-self.d // unit) * unit}"
             )
 
     def has_room_for_heads(self) -> bool:
-        return max(self.qk.smallest, self.vo.smallest) <= self.d
+        return max(self.qk.ceil(1), self.vo.ceil(1)) <= self.d
 
     @property
     def qk_step(self) -> int:
@@ -138,13 +133,13 @@ class _Solver:
     def start(self, divisor: int) -> tuple[int, int, int]:
         """The paying side at d / ``divisor``, the other at d, r at ``mix_rank``."""
         paying, keeping = self.sides
-        pay = max(paying.floor(self.d // divisor), paying.smallest)
+        pay = max(paying.floor(self.d // divisor), paying.ceil(1))
         return pay, keeping.floor(self.d), self.mix_rank * self.variant.has_mixing
 
     def smallest(self) -> tuple[int, int, int]:
         """The smallest mixer the order of payment reaches."""
         paying, keeping = self.sides
-        return paying.smallest, keeping.ceil(-(-self.d // 2)), 1 * self.variant.has_mixing
+        return paying.ceil(1), keeping.ceil(-(-self.d // 2)), 1 * self.variant.has_mixing
 
     def fits(self) -> bool:
         return self.has_room_for_heads() and self.room(*self.smallest()) >= 0
@@ -154,9 +149,8 @@ class _Solver:
         paying, keeping = self.sides
         pay, keep, mix = self.start(4 if self.variant.rank else 1)
         least_pay, least_keep, least_mix = self.smallest()
-        of_pay, of_keep, of_mix = (
-            self.room(0, 0, 0) - self.room(*unit) for unit in ((1, 0, 0), (0, 1, 0), (0, 0, 1))
-        )  # parameters of one more
+        none = self.room(0, 0, 0)  # what one more of each costs:
+        of_pay, of_keep, of_mix = (none - self.room(*unit) for unit in ((1, 0, 0), (0, 1, 0), (0, 0, 1)))
 
         def shrink(side: _Side, rank: int, least: int, cost: int) -> int:
             """The largest admissible rank that meets the budget, but none below ``least``."""
@@ -173,27 +167,21 @@ class _Solver:
         return pay, keeping.floor(keep + self.room(pay, keep, mix) // of_keep), mix
 
     def why_infeasible(self) -> str:
-        smallest = self.allocate(*self.smallest())
+        ranks, n_head, max_len = self.smallest(), self.size.n_head, self.size.max_len
+        smallest = self.allocate(*ranks)
         term = max(smallest.terms, key=smallest.terms.__getitem__)
-        ranks = f"r_qk {smallest.r_qk}, r_vo {smallest.r_vo}" + f", r {smallest.r}" * self.variant.has_mixing
-        ways = [f"d_model {next(d for d in self.widths_worth_trying() if self.at(d_model=d).fits())}"]
-        a_position = self.cost_of_a_position()
-        longest = (self.room(*self.smallest()) // a_position + self.size.max_len) if a_position else 0
+        a_position = smallest.slack - self.at(max_len=max_len + 1).room(*ranks)
+        # widths from where the tables and the side that keeps d/2 (at least d^2) fit into 4 d^2
+        widths = itertools.count(max(math.isqrt(a_position * max_len // 3), 1))
+        ways = [f"d_model {next(d for d in widths if self.at(d_model=d).fits())}"]
+        longest = max_len + smallest.slack // a_position if a_position else 0
         if longest > 0:
             ways.insert(0, f"max_len {longest} or less")
         ways.append("the paper's budget (--budget paper), which is reported and not enforced")
-        size = f"d_model {self.d}, n_head {self.size.n_head}, max_len {self.size.max_len}"
+        mix = f", r {smallest.r}" if self.variant.has_mixing else ""
         return (
-            f"{self.variant} does not fit its budget at {size}: the smallest it can be ({ranks}) is"
-            f" {smallest.total:,} parameters of {smallest.target:,} allowed, most of them in {term}"
-            f" ({smallest.terms[term]:,}); what would fit: {'; '.join(ways)}"
+            f"{self.variant} does not fit its budget at d_model {self.d}, n_head {n_head}, max_len {max_len}:"
+            f" the smallest it can be (r_qk {smallest.r_qk}, r_vo {smallest.r_vo}{mix}) is {smallest.total:,} parameters"
+            f" of {smallest.target:,} allowed, most of them in {term} ({smallest.terms[term]:,});"
+            f" what would fit: {'; '.join(ways)}"
         )
-
-    def cost_of_a_position(self) -> int:
-        """Parameters that each position of the maximum length adds to the smallest mixer."""
-        ranks = self.smallest()
-        return self.room(*ranks) - self.at(max_len=self.size.max_len + 1).room(*ranks)
-
-    def widths_worth_trying(self) -> Iterator[int]:
-        """Every d_model, upwards, from where the tables and the side that keeps d/2 (at least d^2) fit into 4 d^2."""
-        return itertools.count(max(math.isqrt(self.cost_of_a_position() * self.size.max_len // 3), 1))

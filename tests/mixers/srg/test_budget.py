@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import dropwhile
 
 import pytest
@@ -233,6 +234,24 @@ def test_paper_budget_keeps_a_quarter_when_it_fits_and_mirrors():
 def test_over_budget_labels_compress_nothing():
     found = solve(parse("G-cg-12o!"), 128, 2, 128)
     assert found.ranks == {"qk": 128, "vo": 128, "mix": 16} and found.slack < 0 and found.ratio > 1
+
+
+def test_every_formula_gives_its_term():
+    for variant in all_variants()[::3]:
+        found = solve(variant, 96, 3, 40, "paper", mix_rank=7)
+        names = {
+            "d": 96,
+            "H": 3,
+            "H_q": found.query_heads,
+            "L": 40,
+            "r": found.r,
+            "r_qk": found.r_qk,
+            "r_vo": found.r_vo,
+        }
+        assert found.formulas.keys() == found.terms.keys()
+        for term, (formula, _) in found.formulas.items():
+            product = re.sub(r"(?<=[\w)]) (?=[\w(])", "*", formula)
+            assert eval(product, {}, names) == found.terms[term], (str(variant), term)
 
 
 def test_terms_are_those_the_label_has():
