@@ -86,6 +86,7 @@ class Allocation:
     query_heads = property(lambda self: self.label.query_heads(self.size.n_head), doc="H_q: twice ``n_head`` for G.")
     qk_width = property(lambda self: self.r_qk // self.query_heads, doc="d_qk, the width of one query head.")
     vo_width = property(lambda self: self.r_vo // self.size.n_head, doc="d_vo, the width of one value head.")
+    widths = property(lambda self: {"qk": self.qk_width, "vo": self.vo_width}, doc="Widths of one head, by side.")
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
         """Bytes the decoding cache grows by with each token: one key and one value of every head.
