@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from hypothesis import strategies as st
+
 from madbench.jobs import Job, Record
 from madbench.store.runs import Store
+from madbench.suites.mad import ModelConfig, TrainingConfig
 
 RECORD = Record(
     "finished",
@@ -14,8 +17,9 @@ RECORD = Record(
 FAILED = Record("failed", error="out of memory")
 
 
-def make_job(seed: int = 0) -> Job:
-    return Job("G-cg-q-12o", "compression", {"vocab_size": 16, "seq_len": 32}, seed=seed)
+def make_job(seed: int = 0, label: str = "G-cg-q-12o") -> Job:
+    setting = {"vocab_size": 16, "seq_len": 32, "ratio": 1.0}
+    return Job("mad", "compression", label, "srg 1", setting, ModelConfig(), {"mix_rank": 8}, TrainingConfig(), seed)
 
 
 def tree(store: Store) -> list[str]:
@@ -26,3 +30,29 @@ def tree(store: Store) -> list[str]:
 
 def run_tree(job: Job) -> list[str]:
     return [f"runs/{job.id}/{name}" for name in ("curve.csv", "job.json", "record.json")]
+
+
+names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
+numbers = st.floats() | st.integers(-(2**60), 2**60)
+records = st.builds(
+    Record,
+    status=st.sampled_from(["finished", "diverged", "failed"]),
+    metrics=st.dictionaries(names, numbers, max_size=5),
+    curve=st.lists(st.dictionaries(names, numbers, min_size=1, max_size=4), max_size=5),
+    details=st.dictionaries(
+        names,
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+            max_leaves=6,
+        ),
+        max_size=3,
+    ),
+    error=st.text(max_size=20),
+)
+
+
+def exactly(record: Record) -> tuple:
+    """The record with NaN equal to NaN, and 1 not equal to 1.0."""
+    rows = [{name: repr(value) for name, value in row.items()} for row in [record.metrics, *record.curve]]
+    return record.status, rows, repr(record.details), record.error

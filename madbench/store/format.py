@@ -2,28 +2,26 @@
 
 JSON has no NaN or Inf: they are the text ``"nan"``, ``"inf"`` and ``"-inf"``. Metrics are numbers, so there the text is
 read back as the number; ``details`` are given back as JSON has them. In ``curve.csv`` an empty cell is a value that
-the row does not have. ``record.json`` ends with a checksum of all three files.
+the row does not have. ``record.json`` ends with the digests of the files stored beside it, such as weights, and a
+checksum of itself, ``job.json`` and ``curve.csv``.
 """
 
 from __future__ import annotations
 
 import csv
-import functools
+import dataclasses
 import hashlib
 import io
 import json
-import marshal
 import math
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from madbench.errors import ConfigError, StoreError
+from madbench.errors import MadbenchError, StoreError
 from madbench.files import explain_os_errors
-from madbench.jobs import NAMELESS, SCHEMA, Job, JobBase, Record, Status
-from madbench.language_jobs import TASK, LanguageJob
+from madbench.jobs import SCHEMA, Job, Record, Status
+from madbench.suites import job_from_dict
 
 NAMES = ("job.json", "record.json", "curve.csv")
 _CANONICAL = json.JSONEncoder(sort_keys=True)
@@ -31,104 +29,128 @@ _NON_FINITE = ("nan", "inf", "-inf")
 
 
 class DamagedRunError(StoreError):
-    """A run folder whose content is incomplete, was altered, or is of another version of the protocol."""
+    """A run folder whose content is incomplete or was altered."""
 
 
-def encode(job: JobBase, record: Record) -> dict[str, bytes]:
-    """Content by file name. Raises ``TypeError`` where a metric or a value of the curve is not a number."""
-    job_file = _json_bytes({"schema": SCHEMA, **job.to_dict()})
+class OtherVersionError(DamagedRunError):
+    """A run of another version of the protocol or of the store's format."""
+
+    def __init__(self, where: Path | str, schema: Any):
+        self.schema = schema
+        if type(schema) is int and schema > SCHEMA:
+            remedy = "read it with the madbench that wrote it"
+        else:
+            remedy = "train again into a new results folder, or read it with madbench 0.1"
+        super().__init__(f"{where}: of format {schema!r}, and this madbench has format {SCHEMA}; {remedy}")
+
+
+def encode(job: Job, record: Record, beside: Mapping[str, str] | None = None) -> dict[str, bytes]:
+    """Content by file name; ``beside`` are the digests of the other files of the run.
+
+    Raises ``TypeError`` where a metric or a value of the curve is not a number.
+    """
+    job_file = json_bytes({"schema": SCHEMA, **job.to_dict()})
     curve_file = _encode_curve(record.curve)
     fields = {
         "status": record.status,
-        "metrics": {str(name): _plain(_number(value)) for name, value in record.metrics.items()},
-        "details": _plain(record.details),
+        "metrics": plain_numbers(record.metrics),
+        "details": plain(record.details),
         "error": record.error,
+        "files": dict(beside or {}),
     }
     fields["checksum"] = _checksum(job_file, fields, curve_file)
-    return dict(zip(NAMES, (job_file, _json_bytes(fields), curve_file), strict=True))
+    return dict(zip(NAMES, (job_file, json_bytes(fields), curve_file), strict=True))
 
 
-@dataclass(frozen=True)
-class RunFiles:
-    """The verified content of a run folder, of which the record is not yet made into values."""
+def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[str, str]]:
+    """The verified content of ``folder``, whose name must be the job's id: the job, the record, digests of other files.
 
-    folder: Path
-    job: JobBase
-    record: dict[str, Any]
-    curve: bytes
-
-    @classmethod
-    def read(cls, folder: Path) -> RunFiles:
-        """Reads the files of ``folder``, whose name must be the job's id.
-
-        Raises ``DamagedRunError`` where the content cannot be trusted, and ``StoreError`` where it cannot be read.
-        """
-        with explain_os_errors(folder):
-            try:
-                job_file, record_file, curve_file = (_bytes(f"{folder}/{name}") for name in NAMES)
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-                raise DamagedRunError(f"{error.filename}: missing or not a file") from error
-        fields = _load(f"{folder}/job.json", job_file)
-        schema = fields.pop("schema", None)
-        if schema != SCHEMA:
-            raise DamagedRunError(f"{folder}: of protocol version {schema!r}; this madbench has version {SCHEMA}")
-        job = _job(fields, f"{folder}/job.json")
-        if job.id != folder.name:
-            raise DamagedRunError(f"{folder}: job.json is not the job of this id")
-        record = _load(f"{folder}/record.json", record_file)
-        if record.pop("checksum", None) != _checksum(job_file, record, curve_file):
-            raise DamagedRunError(f"{folder}: the files do not match their checksum")
-        if record.get("status") not in get_args(Status):
-            raise DamagedRunError(f"{folder}: unknown status {record.get('status')!r}")
-        return cls(folder, job, record, curve_file)
-
-    def decode(self, with_curve: bool = True) -> tuple[JobBase, Record]:
-        """The values. Without ``with_curve`` the record's curve is empty. Raises ``DamagedRunError``."""
+    Without ``with_curve`` the curve is empty. Raises ``DamagedRunError`` where the content cannot be trusted, and ``StoreError`` where it cannot be read.
+    """
+    with explain_os_errors(folder):
         try:
-            metrics = {k: float(v) if v in _NON_FINITE else v for k, v in self.record["metrics"].items()}
-            curve = _decode_curve(self.curve) if with_curve else []
-            return self.job, Record(**{**self.record, "metrics": metrics, "curve": curve})
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DamagedRunError(f"{self.folder}: not a record: {error}") from error
-
-
-def _job(fields: dict[str, Any], where: str) -> JobBase:
+            job_file, record_file, curve_file = (_bytes(f"{folder}/{name}") for name in NAMES)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise DamagedRunError(f"{error.filename}: missing or not a file") from error
+    fields = load_json(f"{folder}/job.json", job_file)
+    if (schema := fields.pop("schema", None)) != SCHEMA:
+        raise OtherVersionError(folder, schema)
+    label, seed = fields.pop("label", None), fields.pop("seed", None)
+    record = load_json(f"{folder}/record.json", record_file)
+    if record.pop("checksum", None) != _checksum(job_file, record, curve_file):
+        raise DamagedRunError(f"{folder}: the files do not match their checksum")
     try:
-        if type(fields.get("label")) is str and type(fields.get("seed")) is int:
-            with suppress(ConfigError):  # which is to name this file
-                return _nameless(marshal.dumps(fields | NAMELESS, 2)).copy(fields["label"], fields["seed"])
-        return _from_dict(fields, where)
-    except ConfigError as error:
+        job = make_job(json.dumps(fields), label, seed, f"{folder}/job.json")
+        digests, record["metrics"] = record.pop("files"), numbers(record["metrics"])
+        record = Record(**record, curve=_decode_curve(curve_file) if with_curve else [])
+    except MadbenchError as error:
         raise DamagedRunError(str(error)) from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DamagedRunError(f"{folder}: not a record: {error}") from error
+    if job.id != folder.name:
+        raise DamagedRunError(f"{folder}: job.json is not the job of this id")
+    if record.status not in get_args(Status):
+        raise DamagedRunError(f"{folder}: unknown status {record.status!r}")
+    return job, record, digests
 
 
-@functools.lru_cache(maxsize=4096)
-def _nameless(content: bytes) -> JobBase:
-    """What many jobs have in common: the one of these fields, without a label and with seed 0."""
-    return _from_dict(marshal.loads(content), "job.json")
+def make_job(shared: str, label: str, seed: int, where: str) -> Job:
+    """The job with ``shared`` fields, JSON of all but label and seed; jobs that share them share one model, setting ...
+
+    Raises ``ConfigError``, opened by ``where``, for fields that are not those of a job.
+    """
+    if shared not in _TEMPLATES or type(label) is not str or type(seed) is not int:
+        _TEMPLATES[shared] = job_from_dict(json.loads(shared) | {"label": label, "seed": seed}, where)
+    return dataclasses.replace(_TEMPLATES[shared], label=label, seed=seed)
 
 
-def _from_dict(fields: dict[str, Any], where: str) -> JobBase:
-    return (LanguageJob if fields.get("task") == TASK else Job).from_dict(fields, where)
+_TEMPLATES: dict[str, Job] = {}
+
+
+def load_json(where: Path | str, content: bytes) -> dict[str, Any]:
+    """The JSON object in ``content``. Raises ``DamagedRunError``."""
+    try:
+        mapping = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DamagedRunError(f"{where}: not valid JSON: {error}") from error
+    if not isinstance(mapping, dict):
+        raise DamagedRunError(f"{where}: expected a JSON object")
+    return mapping
+
+
+def json_bytes(mapping: dict[str, Any]) -> bytes:
+    """The text of a file of the store."""
+    return (json.dumps(mapping, indent=1, allow_nan=False) + "\n").encode()
+
+
+def plain(value: Any) -> Any:
+    """``value`` in what JSON has: text, numbers, true, false, null, lists, objects; anything else as its text."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def plain_numbers(values: Mapping[str, Any]) -> dict[str, int | float | str]:
+    """``values`` as JSON has them. Raises ``TypeError`` where one is not a number."""
+    return {str(name): plain(_number(value)) for name, value in values.items()}
+
+
+def numbers(values: Mapping[str, int | float | str]) -> dict[str, int | float]:
+    """What :func:`plain_numbers` made its result of."""
+    return {name: float(value) if value in _NON_FINITE else value for name, value in values.items()}
 
 
 def _bytes(path: str) -> bytes:
     with open(path, "rb") as file:
         return file.read()
-
-
-def _load(path: str, content: bytes) -> dict[str, Any]:
-    try:
-        mapping = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise DamagedRunError(f"{path}: not valid JSON: {error}") from error
-    if not isinstance(mapping, dict):
-        raise DamagedRunError(f"{path}: expected a JSON object")
-    return mapping
-
-
-def _json_bytes(mapping: dict[str, Any]) -> bytes:
-    return (json.dumps(mapping, indent=1, allow_nan=False) + "\n").encode()
 
 
 def _checksum(job_file: bytes, fields: dict[str, Any], curve_file: bytes) -> str:
@@ -144,21 +166,6 @@ def _number(value: Any) -> int | float:
     return int(value) if isinstance(value, bool) else value
 
 
-def _plain(value: Any) -> Any:
-    """``value`` in what JSON has: text, numbers, true, false, null, lists, objects; anything else as its text."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return str(value)
-
-
 def _encode_curve(rows: list[dict[str, float]]) -> bytes:
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
@@ -169,14 +176,7 @@ def _encode_curve(rows: list[dict[str, float]]) -> bytes:
 
 
 def _decode_curve(content: bytes) -> list[dict[str, float]]:
-    text = content.decode()
-    head, _, body = text.partition("\n")
-    if body and '"' not in text:
-        with suppress(ValueError):  # of an empty cell, NaN or Inf
-            rows = json.loads("[[" + body[:-1].replace("\n", "],[") + "]]")  # faster than cell by cell
-            names = head.split(",")
-            return [dict(zip(names, row, strict=True)) for row in rows]
-    columns, *rows = csv.reader(io.StringIO(text, newline=""))
+    columns, *rows = csv.reader(io.StringIO(content.decode(), newline=""))
     return [dict(_cells(columns, row)) for row in rows]
 
 

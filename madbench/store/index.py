@@ -1,61 +1,52 @@
-"""A cache of what tables need of each run: job, status, metrics, details and error, but no curve.
+"""A cache of what tables need of many runs: jobs, statuses, metrics, details, errors and measurements, but no curves.
 
-The folders of runs are the truth. An entry was verified once, with its checksums, and holds for as long as all three
-files of its run are the very ones that were read: same inode, size, and times of change to the nanosecond. Times are
-compared for equality only, so the clock may jump. ``<root>/index/`` can be deleted at any time; whatever is wrong with it
-(absent, damaged, of another version), the folders are read instead.
+The folders of runs are the truth. ``<root>/index/runs.sqlite`` can be deleted at any time; where it is absent, damaged,
+locked, foreign or of another version, the files are read, and it is written anew where that is possible.
 
-The file has lines that each stand alone: whoever stores a run appends one for it, and whoever finds that there are many
-lines, or many runs that are in none, writes the file anew as one.
-
-Values that runs share, such as settings and versions, are in a line once, and are one object in memory: do not change
-them in place.
+A row was read from the files of its run, with their checksums verified, and holds for as long as all of them are the
+very ones that were read: same inode, size, and times of change to the nanosecond. Times are compared for equality only, so
+the clock may jump. A digest over the whole row and the version of its writer covers every value that is given back.
 """
 
 from __future__ import annotations
 
 import functools
-import gc
 import hashlib
 import json
-import marshal
 import os
+import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import madbench
-from madbench.collector import no_collector
-from madbench.errors import ConfigError, StoreError
-from madbench.files import lock_folder, write_atomically
-from madbench.jobs import NAMELESS, SCHEMA, Job, JobBase, Record
-from madbench.language_jobs import TASK, LanguageJob
-from madbench.store.format import NAMES
-
-FORMAT = 3  # of the lines
+from madbench.errors import MadbenchError, StoreError
+from madbench.jobs import SCHEMA, Job, Record
+from madbench.store.format import NAMES, make_job
 
 WORTH_INDEXING = 200
-"""Runs from which on looking them up here, or writing an index that knows them, costs less than reading them."""
-MOST_LINES = 200
-"""Lines from which on the file is worth writing anew."""
+"""Runs from which on looking them up here costs less than reading their files."""
+VERSION = f"1 {SCHEMA} {madbench.__version__}"
+"""Of the rows; a row of another version is none."""
+TIMEOUT = 5
+"""Seconds for which a writer waits for another."""
 
-Found = tuple[JobBase, Record] | StoreError | None
+Found = tuple[Job, Record] | StoreError | None
 """What is in a run's folder, or why it cannot be read; None where the folder is gone by now."""
-
-
 Track = Callable[[Sequence[str]], Iterable[str]]
 """What shows progress while it is iterated over, as ``rich.progress.track`` does."""
+T = TypeVar("T")
 
-
-class Entry(NamedTuple):
-    """A run as the index knows it; ``signature`` identifies the files it was read from."""
-
-    signature: str
-    job: JobBase
-    record: Record
+_COLUMNS = {
+    "runs": "name, signature, job, nested, content, digest",
+    "texts": "digest, content",
+}
+"""By table; the first is the key. ``job`` and ``nested`` are digests of texts that many runs share."""
+_DAMAGES = {"rw": (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB), "ro&immutable=1": ()}
+_DAMAGES["rwc"] = (*_DAMAGES["rw"], sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_ERROR)
+"""Errors that mean a damaged or foreign file, by the mode in which it is open; ``immutable`` pays no heed to writers."""
 
 
 class RunIndex:
@@ -63,89 +54,114 @@ class RunIndex:
 
     def __init__(self, root: Path):
         self.runs = root / "runs"
-        self.path = root / "index" / "runs.jsonl"
+        self.path = root / "index" / "runs.sqlite"
 
-    def look_up(
-        self, names: Sequence[str], read: Callable[[str], Found], track: Track = iter
-    ) -> Iterator[tuple[str, Found]]:
-        """The ``names`` of folders with what ``read`` gives of each, which is called where the index does not hold.
+    def look_up(self, names: Sequence[str], read: Callable[[str], Found], track: Track = iter) -> dict[str, Found]:
+        """What is in the folders ``names``: from the index where that holds, else as ``read`` gives it.
 
         Where that is for many, they are read one after the other as ``track`` gives them.
         """
         if len(names) < WORTH_INDEXING:
-            yield from ((name, read(name)) for name in names)
-            return
-        index = load(self.path)
-        entries = index.entries
-        signatures = {name: self._signature(name) for name in names}
-        known = {name for name in names if name in entries and entries[name].signature == signatures[name]}
-        unknown = {name: signatures[name] for name in names if name not in known}
-        found: dict[str, Found] = {}
-        if len(unknown) >= WORTH_INDEXING or index.lines >= MOST_LINES:
-            found = self._rewrite(index, unknown, read, track)
-            if unknown and not found:  # it could not be kept
-                found = {name: read(name) for name in track(list(unknown))}
-        for name in names:
-            if name in known:
-                yield name, entries[name][1:]
-            else:
-                yield name, found[name] if name in found else read(name)
+            return {name: read(name) for name in names}
+        signatures = {name: signature(f"{self.runs}/{name}") for name in names}
+        found = self._known(signatures)
+        unknown = [name for name in names if name not in found]
+        found |= {name: read(name) for name in (track(unknown) if len(unknown) >= WORTH_INDEXING else unknown)}
+        with suppress(OSError):
+            self._note_runs(
+                {name: (signatures[name], *found[name]) for name in self._settled(signatures, found, unknown)}
+            )
+        return {name: found[name] for name in names}
 
-    def append(self, name: str, read: Callable[[str], Found]) -> None:
-        """Notes a run that this process has just stored, as far as that is possible.
+    def texts(self, digests: Iterable[str]) -> dict[str, str]:
+        """Those of the texts with these SHA-256 digests that the index has."""
+        rows = self._select("texts", digests)
+        return {digest: text for digest, text in rows if isinstance(text, str) and _digest(text) == digest}
 
-        Its files must bear times finer than the file system's clock, so that another change within the present tick
-        of that shows.
-        """
-        signature, found = self._signature(name), read(name)
-        if signature and isinstance(found, tuple):
+    def note(self, texts: Iterable[str], runs: Iterable[Sequence[str]] = ()) -> None:
+        """Keeps ``texts``, and rows of ``runs``, as far as that is possible."""
+        tables = {"texts": [(_digest(text), text) for text in texts], "runs": [(*row, _digest(row)) for row in runs]}
+
+        def write(index: sqlite3.Connection) -> None:
+            for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = OFF", "BEGIN IMMEDIATE"):
+                index.execute(statement)
+            for table, rows in tables.items():
+                columns = _COLUMNS[table]
+                index.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns.replace(',', ' PRIMARY KEY,', 1)})")
+                marks = ", ".join("?" for _ in columns.split(", "))
+                index.executemany(f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({marks})", rows)
+            index.execute("COMMIT")
+
+        if any(tables.values()):
             with suppress(OSError):
                 self.path.parent.mkdir(exist_ok=True)
-                with open(self.path, "ab", buffering=0) as file:
-                    file.write(encode({name: Entry(signature, *found)}))
+                self._query(write, ["rwc", "rwc"])  # once more where a damaged one was in its place
 
-    def _signature(self, name: str) -> str:
-        return signature(f"{self.runs}/{name}")
+    def _known(self, signatures: Mapping[str, str]) -> dict[str, Found]:
+        """The runs that the index holds with these signatures."""
+        rows = self._select("runs", signatures)
+        texts = self.texts({digest for row in rows for digest in row[2:4] if isinstance(digest, str)})
+        load = functools.cache(json.loads)
+        known: dict[str, Found] = {}
+        for *row, digest in rows:
+            name, written, shared, nested, content = row
+            if digest == _digest(row) and written == signatures.get(name) and {shared, nested} <= texts.keys():
+                label, seed, status, metrics, details, error = json.loads(content)
+                with suppress(MadbenchError):  # of a suite or family that is not installed here
+                    job = make_job(texts[shared], label, seed, name)
+                    vars(job)["id"] = name  # its cached property: known since the row was written
+                    known[name] = job, Record(status, metrics, [], details | load(texts[nested]), error)
+        return known
 
-    def _rewrite(
-        self,
-        index: Index,
-        unknown: Mapping[str, str],
-        read: Callable[[str], Found],
-        track: Track,
-    ) -> dict[str, Found]:
-        """What ``read`` gives of each folder in ``unknown``; the file then has these runs as well as ``index``.
+    def _note_runs(self, runs: Mapping[str, tuple[str, Job, Record]]) -> None:
+        rows, texts = [], set()
+        for name, (written, job, record) in runs.items():
+            fields, details = job.to_dict(), record.details
+            label, seed = fields.pop("label"), fields.pop("seed")
+            nested = {key: value for key, value in details.items() if isinstance(value, (dict, list))}
+            shared = [json.dumps(fields), json.dumps(nested)]
+            texts.update(shared)
+            content = [label, seed, record.status, record.metrics, details | dict.fromkeys(nested), record.error]
+            rows.append([name, written, *map(_digest, shared), json.dumps(content)])
+        self.note(texts, rows)
 
-        Nothing where it cannot be written, or another process is about to. A run is left out of it if it was written in
-        the present tick of the file system's clock: within that it could change unnoticed. Lines that are appended
-        meanwhile may be lost.
+    def _settled(self, signatures: Mapping[str, str], found: Mapping[str, Found], names: Iterable[str]) -> list[str]:
+        """The readable runs among ``names`` whose files are those of ``signatures`` and cannot change unnoticed."""
+        names = [name for name in names if signatures[name] and isinstance(found[name], tuple)]
+        tick = present_tick(self.path.parent) if names else ""
+        unchanged = [name for name in names if signature(f"{self.runs}/{name}") == signatures[name]]
+        return [name for name in unchanged if tick not in signatures[name].split()]
+
+    def _select(self, table: str, keys: Iterable[str]) -> list[tuple[Any, ...]]:
+        columns = _COLUMNS[table]
+        query = f"SELECT {columns} FROM {table} WHERE {columns.split(',')[0]} IN (SELECT value FROM json_each(?))"
+        return self._query(lambda index: index.execute(query, [json.dumps(list(keys))]).fetchall()) or []
+
+    def _query(
+        self, query: Callable[[sqlite3.Connection], T], modes: Iterable[str] = ("rw", "ro&immutable=1")
+    ) -> T | None:
+        """What ``query`` gives of the index opened in the first of ``modes`` that works; None where none does.
+
+        An index that is found damaged is deleted.
         """
-        found: dict[str, Found] = {}
-        with suppress(OSError, StoreError), _locked(self.path.parent):
-            for leftover in self.path.parent.glob(".*.tmp"):
-                leftover.unlink()
-            tick = present_tick(self.path.parent)
-            added = {}
-            for name in track(list(unknown)):
-                signature = unknown[name]
-                found[name] = run = read(name)
-                is_settled = signature and tick not in signature and self._signature(name) == signature
-                if isinstance(run, tuple) and is_settled:
-                    added[name] = Entry(signature, *run)
-            if added or index.lines >= MOST_LINES:
-                stored = set(os.listdir(self.runs))
-                kept = {name: entry for name, entry in {**index.entries, **added}.items() if name in stored}
-                write_atomically(self.path, encode(kept))
-        return found
+        for mode in modes:
+            address = f"{self.path.absolute().as_uri()}?mode={mode}"
+            try:
+                with closing(sqlite3.connect(address, TIMEOUT, isolation_level=None, uri=True)) as index:
+                    return query(index)
+            except (sqlite3.Error, UnicodeError) as error:  # a message quotes what is damaged
+                if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in _DAMAGES[mode]:
+                    for path in self.path.parent.glob(f"{self.path.name}*"):
+                        with suppress(OSError):
+                            path.unlink()
+        return None
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    descriptor = lock_folder(folder)
-    try:
-        yield
-    finally:
-        os.close(descriptor)
+def present_tick(folder: Path) -> str:
+    """The time that the file system would now give a change; a file can change twice in it and look the same."""
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        return str(os.fstat(probe.fileno()).st_ctime_ns)
 
 
 def signature(folder: str) -> str:
@@ -153,144 +169,14 @@ def signature(folder: str) -> str:
 
     Empty where a file is missing.
     """
-    parts = []
-    for name in NAMES:
-        try:
-            found = os.stat(f"{folder}/{name}")
-        except OSError:
-            return ""
-        parts.append(f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}")
-    return " ".join(parts)
-
-
-def present_tick(folder: Path) -> str:
-    """The time that the file system would now give a change, as :func:`signature` has it."""
-    with tempfile.TemporaryFile(dir=folder) as probe:
-        return str(os.fstat(probe.fileno()).st_ctime_ns)
-
-
-class Index(NamedTuple):
-    """What is in the index file: the entries by run id, and in how many lines."""
-
-    entries: Mapping[str, Entry]
-    lines: int
-
-
-def load(path: Path) -> Index:
-    """The index file as far as it can be used."""
     try:
-        found = os.stat(path)
-        return _load(str(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        found = [os.stat(f"{folder}/{name}") for name in NAMES]
     except OSError:
-        return Index({}, 0)
+        return ""
+    return " ".join(f"{one.st_ino} {one.st_size} {one.st_mtime_ns} {one.st_ctime_ns}" for one in found)
 
 
-@functools.lru_cache(maxsize=1)
-def _load(path: str, *identity: int) -> Index:
-    """``identity`` is that of the file, so that a verb reads it once."""
-    with open(path, "rb") as file:
-        content = file.read()
-    gc.collect()
-    with no_collector():
-        index = decode(content)
-        gc.freeze()  # the collector would search these hundreds of thousands of objects again and again
-    return index
-
-
-def encode(entries: Mapping[str, Entry]) -> bytes:
-    """A line: the checksum of the rest, and the entries, which are by the ids of their jobs."""
-    jobs, shapes, shared = _Numbered(), _Numbered(), _Numbered()
-    likes: dict[tuple[int, ...], int] = {}  # by the very objects that jobs share, to look at each once
-    runs = {}
-    for name, (signature, job, record) in entries.items():
-        key = tuple([id(getattr(job, field)) for field in _ALIKE[type(job)]])
-        if (like := likes.get(key)) is None:
-            like = likes[key] = jobs.number(job.to_dict() | NAMELESS)
-        rows = [_pack(mapping, shapes, shared) for mapping in (record.metrics, record.details)]
-        runs[name] = [signature, like, job.label, job.seed, record.status, record.error, *rows]
-    content = {"jobs": jobs.values, "shapes": shapes.values, "shared": shared.values, "runs": runs}
-    body = json.dumps(content | {"version": _version()}).encode()
-    return _digest(body) + b" " + body + b"\n"
-
-
-def decode(content: bytes) -> Index:
-    """What :func:`encode` made the lines of ``content`` of, without those that anything is wrong with."""
-    entries: dict[str, Entry] = {}
-    lines = content.splitlines()
-    job_of = functools.lru_cache(maxsize=None)(lambda key: _job(marshal.loads(key)))
-    shared_of: dict[bytes, Any] = {}
-    for line in lines:
-        digest, _, body = line.partition(b" ")
-        with suppress(AttributeError, ConfigError, LookupError, RecursionError, TypeError, ValueError):
-            if digest == _digest(body) and (index := json.loads(body))["version"] == _version():
-                entries |= _entries(index, job_of, shared_of)
-    return Index(entries, len(lines))
-
-
-def _entries(
-    index: dict[str, Any], job_of: Callable[[bytes], JobBase], shared_of: dict[bytes, Any]
-) -> dict[str, Entry]:
-    """Those of a line. Of equal jobs and shared values of several lines there is one object."""
-    jobs = [job_of(marshal.dumps(mapping, 2)) for mapping in index["jobs"]]
-    shared = [shared_of.setdefault(marshal.dumps(value, 2), value) for value in index["shared"]]
-    shapes = index["shapes"]
-
-    def unpack(row: list[Any]) -> dict[str, Any]:
-        names, places = shapes[row[0]]
-        for place in places:
-            row[place] = shared[row[place]]
-        return dict(zip(names, row[1:]))
-
-    return {
-        name: Entry(
-            signature,
-            jobs[like].copy(label, seed, id=name),
-            Record(status, unpack(metrics), [], unpack(details), error),
-        )
-        for name, (signature, like, label, seed, status, error, metrics, details) in index["runs"].items()
-    }
-
-
-def _version() -> list[Any]:
-    return [FORMAT, SCHEMA, madbench.__version__]
-
-
-def _digest(body: bytes) -> bytes:
-    return hashlib.sha256(body).hexdigest().encode()
-
-
-class _Numbered:
-    """Distinct JSON values, numbered from 0; 1, 1.0 and true are three."""
-
-    def __init__(self):
-        self.values: list[Any] = []
-        self._numbers: dict[bytes, int] = {}
-
-    def number(self, value: Any) -> int:
-        number = self._numbers.setdefault(
-            marshal.dumps(value, 2), len(self.values)
-        )  # a version of equal bytes for equals
-        if number == len(self.values):
-            self.values.append(value)
-        return number
-
-
-def _pack(mapping: Mapping[str, Any], shapes: _Numbered, shared: _Numbered) -> list[Any]:
-    """The number of its shape, then its values; lists and mappings among them by their number in ``shared``."""
-    is_shared = [isinstance(value, (dict, list)) for value in mapping.values()]
-    shape = shapes.number([list(mapping), [i for i, one in enumerate(is_shared, 1) if one]])
-    return [shape, *(shared.number(value) if one else value for value, one in zip(mapping.values(), is_shared))]
-
-
-def _job(mapping: dict[str, Any]) -> JobBase:
-    """The job that :meth:`JobBase.to_dict` made ``mapping`` of."""
-    kind = LanguageJob if mapping["task"] == TASK else Job
-    configs = {name: config(**mapping[name]) for name, config in _CONFIGS[kind].items()}
-    return kind(**mapping | configs)
-
-
-_ALIKE = {kind: [field.name for field in fields(kind) if field.name not in NAMELESS] for kind in (Job, LanguageJob)}
-_CONFIGS = {
-    kind: {field.name: type(field.default) for field in fields(kind) if is_dataclass(field.default)}
-    for kind in (Job, LanguageJob)
-}
+def _digest(content: str | Sequence[Any]) -> str:
+    """SHA-256 of a text, or of a row with the version of its writer."""
+    text = content if isinstance(content, str) else repr((VERSION, *content))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,36 +1,41 @@
 """The store of runs. Files are the truth: one folder a run, written once, atomically.
 
-``<root>/runs/<job id>/`` holds ``job.json``, ``record.json`` and ``curve.csv`` of a finished, diverged or failed run, and
-the files that it left in ``<root>/work/<job id>/keep/``, such as its weights.
+``<root>/runs/<job id>/`` holds ``job.json``, ``record.json`` and ``curve.csv`` of a finished, diverged or failed run, the
+files that it left in ``<root>/work/<job id>/keep/``, such as its weights, and the measurements made of it since.
 ``<root>/work/<job id>/`` holds what is in progress: ``lock``, the checkpoint, and names ending in ``.tmp`` that mean
 nothing once their writer is gone. A folder of ``work`` belongs to the process holding its lock, and only that process
 writes the run; the kernel frees the lock of a killed process, and the next owner sweeps up what it left.
 
-The content of the three files is :mod:`madbench.store.format`'s. Nothing depends on the clock. Of a store with many runs
-``<root>/index/`` caches what tables need (:mod:`madbench.store.index`); it can be deleted at any time.
+The content of the files is :mod:`madbench.store.format`'s and :mod:`madbench.store.measurements`'. Nothing depends on the
+clock. Of a store with many runs ``<root>/index/`` caches what tables need (:mod:`madbench.store.index`); it can be deleted
+at any time.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import tempfile
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from madbench.errors import StoreError
-from madbench.files import explain_os_errors, lock_folder, remove, sync_folder, write_atomically
-from madbench.jobs import JobBase, Record, Status
-from madbench.store.format import DamagedRunError, RunFiles, encode
+from madbench.files import explain_os_errors, lock_folder, remove, sync_folder
+from madbench.jobs import KEEP, Job, Record, Status
+from madbench.store import measurements
+from madbench.store.format import NAMES, DamagedRunError, OtherVersionError, encode, read_run
 from madbench.store.index import Found, RunIndex, Track
+from madbench.store.measurements import Measurement
 
-KEEP = "keep"  # a work folder's files for the run's own folder
+_REPLACED = "replaced.tmp"
+_RESULTS = ("finished", "diverged")
 
-__all__ = ["DamagedRunError", "Run", "Snapshot", "Store", "StoreBusyError", "write_atomically"]
+__all__ = ["KEEP", "DamagedRunError", "Measurement", "Run", "Snapshot", "Store", "StoreBusyError"]
 
 
 class StoreBusyError(StoreError):
@@ -41,7 +46,7 @@ class StoreBusyError(StoreError):
 class Run:
     """A stored job, what it gave, and the folder that says so."""
 
-    job: JobBase
+    job: Job
     record: Record
     folder: Path
 
@@ -59,49 +64,43 @@ class Store:
         self.track: Track = iter
         """Shows progress while many folders are read."""
         self._claimed: set[str] = set()
+        self._runs = self.root / "runs"
+        self._work = self.root / "work"
 
     @classmethod
     def open(cls, root: Path | str, create: bool = True) -> Self:
         """The store in ``root``, proven writable; with ``create=False`` for reading only, and it must exist.
 
-        Raises ``StoreError`` where ``root`` is a file, cannot be written or read, or is on a full disk.
+        Raises ``StoreError`` where ``root`` is a file, cannot be written or read, is on a full disk, or holds runs of
+        another version.
         """
         store = cls(root)
-        if not create:
-            if not store.root.exists():
-                raise StoreError(f"{store.root}: there is no such results folder")
-            if not store._runs.is_dir():
-                raise StoreError(f"{store.root}: not a results folder: it holds no folder 'runs'")
-            with explain_os_errors(store._runs):
-                os.listdir(store._runs)
-            return store
-        with explain_os_errors(store.root):
-            store._runs.mkdir(parents=True, exist_ok=True)
-            store._work.mkdir(exist_ok=True)
-            with tempfile.TemporaryFile(dir=store._work) as probe:
-                probe.write(bytes(4096))
-                probe.flush()
-                os.fsync(probe.fileno())
-        store._drop_stale_work()
+        if create:
+            with explain_os_errors(store.root):
+                store._runs.mkdir(parents=True, exist_ok=True)
+                store._work.mkdir(exist_ok=True)
+                with tempfile.TemporaryFile(dir=store._work) as probe:
+                    probe.write(bytes(4096))
+                    probe.flush()
+                    os.fsync(probe.fileno())
+        elif not store.root.exists():
+            raise StoreError(f"{store.root}: there is no such results folder")
+        elif not store._runs.is_dir():
+            raise StoreError(f"{store.root}: not a results folder: it holds no folder 'runs'")
+        store._refuse_other_version()
+        if create:
+            store._drop_stale_work()
         return store
 
-    @property
-    def _runs(self) -> Path:
-        return self.root / "runs"
-
-    @property
-    def _work(self) -> Path:
-        return self.root / "work"
-
-    def status(self, job: JobBase) -> Status | None:
+    def status(self, job: Job) -> Status | None:
         """Status of the job's stored run; None where there is none, or a damaged one that must be done again."""
         return self._status(job.id)
 
-    def has(self, job: JobBase) -> bool:
+    def has(self, job: Job) -> bool:
         """Whether the job has a result, finished or diverged. A failed run is none: it may be tried again."""
-        return self.status(job) in ("finished", "diverged")
+        return self.status(job) in _RESULTS
 
-    def missing(self, jobs: Iterable[JobBase]) -> list[JobBase]:
+    def missing(self, jobs: Iterable[Job]) -> list[Job]:
         """The jobs without a result, in their order, each id once. The folder is listed once."""
         unique = {job.id: job for job in jobs}
         results = {job_id for job_id, record in self.records(unique).items() if record.status != "failed"}
@@ -109,36 +108,20 @@ class Store:
 
     def read(self, job_id: str) -> Run:
         """One run. Raises ``StoreError`` where there is none and ``DamagedRunError`` where it cannot be trusted."""
-        folder = self._runs / job_id
-        if not folder.is_dir():
-            raise StoreError(f"{self.root}: holds no run {job_id!r}")
-        return self._read(job_id, with_curve=True)
+        return Run(*self._read(job_id)[:2], self._runs / job_id)
 
-    def runs(self, with_curves: bool = True, kind: type[JobBase] = JobBase) -> Iterator[Run]:
-        """Every readable run with a job of this ``kind``, by id; the folders that are none are named in ``problems``.
+    def runs(self, with_curves: bool = True, suite: str | None = None) -> Iterator[Run]:
+        """Every readable run, or those of one ``suite``, by id; the folders that are none are named in ``problems``.
 
         With ``with_curves=False`` every ``record.curve`` is empty, and many runs are looked up in the index.
         """
-        folder = self._runs
         for name, (job, record) in self._readable(with_curves):
-            if isinstance(job, kind):
-                yield Run(job, record, folder / name)
+            if suite in (None, job.suite):
+                yield Run(job, record, self._runs / name)
 
-    def jobs(self) -> dict[str, JobBase]:
+    def jobs(self) -> dict[str, Job]:
         """The job of every readable run, by id; the folders that are none are named in ``problems``."""
         return {name: job for name, (job, _) in self._readable(with_curves=False)}
-
-    def _readable(self, with_curves: bool) -> Iterator[tuple[str, tuple[JobBase, Record]]]:
-        self.problems = []
-        names = self._listed()
-        tries = (
-            ((name, self._try(name, with_curve=True)) for name in names) if with_curves else self._without_curves(names)
-        )
-        for name, found in tries:
-            if isinstance(found, tuple):
-                yield name, found
-            elif found:
-                self.problems.append(str(found))
 
     def records(self, job_ids: Iterable[str]) -> dict[str, Record]:
         """What the runs asked for gave, by id and without curves; those absent or damaged are left out.
@@ -147,28 +130,82 @@ class Store:
         """
         listed = set(self._listed())
         records = {}
-        for job_id, found in self._without_curves([job_id for job_id in job_ids if job_id in listed]):
+        for job_id, found in self._look_up([job_id for job_id in job_ids if job_id in listed]).items():
             if isinstance(found, StoreError) and not isinstance(found, DamagedRunError):
                 raise found
             if isinstance(found, tuple):
                 records[job_id] = found[1]
         return records
 
+    def kept_file(self, job_id: str, name: str) -> Path:
+        """A file that the run left, such as ``weights.safetensors``, with its content verified.
+
+        Raises ``StoreError`` where there is none and ``DamagedRunError`` where it is not what the run wrote.
+        """
+        digest, path = self._read(job_id)[2].get(name), self._runs / job_id / name
+        if digest is None:
+            raise StoreError(f"{path.parent}: the run left no file {name!r}")
+        with explain_os_errors(path):
+            if not path.is_file() or _file_digest(path) != digest:
+                raise DamagedRunError(f"{path}: not what the run wrote; train it again")
+        return path
+
+    def measure(
+        self, job_id: str, name: str, values: Mapping[str, float], details: Any = None, settings: Any = None
+    ) -> None:
+        """Adds a :class:`Measurement` to a stored run: the newest of those with the same name and settings.
+
+        Where another process may replace the run, hold its :meth:`claim` from reading it to here.
+        """
+        folder = self.read(job_id).folder
+        measurements.add(folder, Measurement(name, dict(values), dict(details or {}), dict(settings or {})))
+
+    def measurements(self, job_id: str) -> list[Measurement]:
+        """The newest measurement of each name and settings. Raises ``StoreError`` where one cannot be read."""
+        self._read(job_id)
+        found, problems = measurements.read(self._runs, [job_id], RunIndex(self.root))
+        if problems:
+            raise problems[0]
+        return found.get(job_id, [])
+
+    def all_measurements(self, job_ids: Iterable[str]) -> dict[str, list[Measurement]]:
+        """Those of many runs, where there are any; a run of which one cannot be read is named in ``problems``."""
+        found, problems = measurements.read(self._runs, job_ids, RunIndex(self.root))
+        self.problems += map(str, problems)
+        return found
+
     @contextmanager
-    def claim(self, job: JobBase, afresh: bool = False, is_shared: bool = False) -> Iterator[Path]:
-        """Makes this process the only one at work on ``job``; gives its work folder, with any earlier checkpoint.
+    def claim(self, job: Job | str, afresh: bool = False, is_shared: bool = False) -> Iterator[Path]:
+        """Makes this process the only one at work on ``job`` (or its id); gives its work folder, with any checkpoint.
 
         With ``afresh`` the folder is emptied first. With ``is_shared`` a worker that was started under an earlier claim
         may be writing in it still, so that files it has begun are left. Raises ``StoreBusyError`` where another
         process, or another claim of this one, has it.
         """
-        with self._claim(job.id, is_shared) as work:
-            if afresh:
-                with explain_os_errors(work):
-                    _remove_content(work)
+        job_id = job if isinstance(job, str) else job.id
+        work = self._work / job_id
+        with explain_os_errors(work):
+            try:
+                lock = lock_folder(work)
+            except BlockingIOError:
+                raise StoreBusyError(f"{work}: another process is at work on this run") from None
+        self._claimed.add(job_id)
+        try:
+            with explain_os_errors(work):
+                self._end_replacement(job_id)
+                for name in os.listdir(work):
+                    if name != "lock" and (afresh or (name.endswith(".tmp") and not is_shared)):
+                        remove(work / name)
             yield work
+        finally:
+            self._claimed.discard(job_id)
+            try:
+                with explain_os_errors(work):
+                    _remove_if_empty(work)
+            finally:
+                os.close(lock)
 
-    def finish(self, job: JobBase, record: Record, replace: bool = False) -> None:
+    def finish(self, job: Job, record: Record, replace: bool = False) -> None:
         """Stores ``record`` and the files in ``keep`` of the work folder, under this store's claim of ``job`` or one
         taken here.
 
@@ -180,95 +217,98 @@ class Store:
             with self.claim(job):
                 return self.finish(job, record, replace)
         if (replace and record.status != "failed") or not self.has(job):
-            self._install(job.id, encode(job, record))
-            RunIndex(self.root).append(job.id, self._try)
+            self._install(job, record)
             if record.status == "failed":
                 return
         with explain_os_errors(self._work / job.id):
-            _remove_content(self._work / job.id)
+            _empty(self._work / job.id)
+
+    def _refuse_other_version(self) -> None:
+        """Raises ``OtherVersionError`` where the first run that comes is of another version, as then all of them are."""
+        with explain_os_errors(self._runs), os.scandir(self._runs) as entries:
+            first = next((entry.name for entry in entries if not entry.name.startswith(".")), None)
+        if first and isinstance(found := self._try(first), OtherVersionError):
+            raise OtherVersionError(self.root, found.schema)
+
+    def _readable(self, with_curves: bool) -> Iterator[tuple[str, tuple[Job, Record]]]:
+        self.problems = []
+        names = self._listed()
+        found = ((name, self._try(name, True)) for name in names) if with_curves else self._look_up(names).items()
+        others: Counter[Any] = Counter()
+        for name, one in found:
+            if isinstance(one, tuple):
+                yield name, one
+            elif isinstance(one, OtherVersionError):
+                others[one.schema] += 1
+            elif one:
+                self.problems.append(str(one))
+        self.problems += [str(OtherVersionError(f"{self._runs}: {n} runs", schema)) for schema, n in others.items()]
 
     def _listed(self) -> list[str]:
         with explain_os_errors(self._runs):
             return sorted(name for name in os.listdir(self._runs) if not name.startswith("."))
 
+    def _look_up(self, names: Sequence[str]) -> Mapping[str, Found]:
+        """What there is under the names, without curves and from the index as far as that holds."""
+        return RunIndex(self.root).look_up(names, self._try, self.track)
+
     def _status(self, job_id: str) -> Status | None:
-        if not (self._runs / job_id).exists():
-            return None
-        try:
-            return self._read(job_id, with_curve=False).record.status
-        except DamagedRunError:
-            return None
+        found = self._try(job_id)
+        if isinstance(found, StoreError) and not isinstance(found, DamagedRunError):
+            raise found
+        return found[1].status if isinstance(found, tuple) else None
 
     def _try(self, name: str, with_curve: bool = False) -> Found:
         try:
-            return self._files(name).decode(with_curve)
+            return self._read(name, with_curve)[:2]
         except StoreError as error:
             return error if (self._runs / name).exists() else None
 
-    def _without_curves(self, names: Sequence[str]) -> Iterator[tuple[str, Found]]:
-        """The names with what there is, from the index as far as that holds."""
-        return RunIndex(self.root).look_up(names, self._try, self.track)
-
-    def _read(self, job_id: str, with_curve: bool) -> Run:
-        files = self._files(job_id)
-        return Run(*files.decode(with_curve), files.folder)
-
-    def _files(self, job_id: str) -> RunFiles:
+    def _read(self, job_id: str, with_curve: bool = True) -> tuple[Job, Record, dict[str, str]]:
         folder = self._runs / job_id
+        if not folder.exists():
+            raise StoreError(f"{self.root}: holds no run {job_id!r}")
         try:
-            return RunFiles.read(folder)
+            return read_run(folder, with_curve)
         except DamagedRunError:  # or replaced by another process between two of its files
-            return RunFiles.read(folder)
+            return read_run(folder, with_curve)
 
-    @contextmanager
-    def _claim(self, job_id: str, is_shared: bool = False) -> Iterator[Path]:
-        work = self._work / job_id
-        with explain_os_errors(work):
-            lock = _lock(work)
-        self._claimed.add(job_id)
-        try:
-            with explain_os_errors(work):
-                for leftover in () if is_shared else work.glob("*.tmp"):
-                    remove(leftover)
-            yield work
-        finally:
-            self._claimed.discard(job_id)
-            try:
-                with explain_os_errors(work):
-                    _remove_if_empty(work)
-            finally:
-                os.close(lock)
-
-    def _install(self, job_id: str, files: dict[str, bytes]) -> None:
-        target = self._runs / job_id
-        staged = self._work / job_id / "run.tmp"
-        size = sum(map(len, files.values()))
-        with explain_os_errors(target, size):
+    def _install(self, job: Job, record: Record) -> None:
+        target, work = self._runs / job.id, self._work / job.id
+        kept, staged = work / KEEP, work / "run.tmp"
+        with explain_os_errors(target):
             remove(staged)
-            try:
-                staged.mkdir()
+            os.rename(kept, staged) if kept.is_dir() else staged.mkdir()
+        try:
+            with explain_os_errors(target):
+                others = [path for path in staged.rglob("*") if path.is_file()]
+                files = encode(job, record, {str(path.relative_to(staged)): _file_digest(path) for path in others})
+            with explain_os_errors(target, sum(map(len, files.values()))):
                 for name, content in files.items():
                     with open(staged / name, "xb") as file:
                         file.write(content)
                         file.flush()
-                        os.utime(file.fileno(), ns=(now := time.time_ns(), now))  # see RunIndex.append
                         os.fsync(file.fileno())
-                kept = self._work / job_id / KEEP
-                for path in kept.iterdir() if kept.is_dir() else ():
-                    os.rename(path, staged / path.name)
                 sync_folder(staged)
-                self._move_away(job_id)
+                with suppress(FileNotFoundError):
+                    os.rename(target, work / _REPLACED)
                 os.rename(staged, target)
                 sync_folder(self._runs)
-            except BaseException:
-                remove(staged)
-                raise
+                self._end_replacement(job.id)
+        except BaseException:
+            with suppress(OSError):
+                self._end_replacement(job.id)
+                for name in NAMES:
+                    remove(staged / name)
+                os.rename(staged, kept)  # for the next try
+                kept.rmdir()  # unless there is something in it
+            raise
 
-    def _move_away(self, job_id: str) -> None:
-        replaced = self._work / job_id / "replaced.tmp"
-        with suppress(FileNotFoundError):
-            os.rename(self._runs / job_id, replaced)
-            sync_folder(self._runs)
+    def _end_replacement(self, job_id: str) -> None:
+        """Removes the run that was moved away for another, or puts it back where the other never came."""
+        replaced = self._work / job_id / _REPLACED
+        if replaced.exists() and not (self._runs / job_id).exists():
+            os.rename(replaced, self._runs / job_id)
         remove(replaced)
 
     def _drop_stale_work(self) -> None:
@@ -276,9 +316,13 @@ class Store:
         with explain_os_errors(self._work):
             in_progress = [entry.name for entry in os.scandir(self._work) if entry.is_dir()]
         for job_id in in_progress:
-            if self._status(job_id) in ("finished", "diverged"):
-                with suppress(StoreBusyError), self._claim(job_id) as work:
-                    _remove_content(work)
+            with suppress(StoreBusyError):
+                if (self._work / job_id / _REPLACED).exists():
+                    with self.claim(job_id):  # which puts the run back
+                        pass
+                if self._status(job_id) in _RESULTS:
+                    with self.claim(job_id, afresh=True):
+                        pass
 
 
 class Snapshot(Store):
@@ -288,24 +332,22 @@ class Snapshot(Store):
     """
 
     @functools.cached_property
-    def _found(self) -> dict[str, Found]:
-        return dict(super()._without_curves(super()._listed()))
+    def _found(self) -> Mapping[str, Found]:
+        return super()._look_up(super()._listed())
 
     def _listed(self) -> list[str]:
         return list(self._found)
 
-    def _without_curves(self, names: Sequence[str]) -> Iterator[tuple[str, Found]]:
-        return ((name, self._found[name]) for name in names)
+    def _look_up(self, names: Sequence[str]) -> Mapping[str, Found]:
+        return {name: self._found[name] for name in names}
 
 
-def _lock(work: Path) -> int:
-    try:
-        return lock_folder(work)
-    except BlockingIOError:
-        raise StoreBusyError(f"{work}: another process is at work on this run") from None
+def _file_digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _remove_content(work: Path) -> None:
+def _empty(work: Path) -> None:
     for name in os.listdir(work):
         if name != "lock":
             remove(work / name)

@@ -11,44 +11,18 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from stored_samples import RECORD, make_job
+from stored_samples import RECORD, exactly, make_job, records
 
-from madbench.jobs import Record
+from madbench.errors import StoreError
+from madbench.jobs import SCHEMA, Job, Record
 from madbench.store import format as run_format
-from madbench.store.format import encode
+from madbench.store.format import NAMES, encode
 from madbench.store.runs import DamagedRunError, Store
 
 
 @pytest.fixture
 def store(tmp_path) -> Store:
     return Store.open(tmp_path / "results")
-
-
-names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
-numbers = st.floats() | st.integers(-(2**60), 2**60)
-records = st.builds(
-    Record,
-    status=st.sampled_from(["finished", "diverged", "failed"]),
-    metrics=st.dictionaries(names, numbers, max_size=5),
-    curve=st.lists(st.dictionaries(names, numbers, min_size=1, max_size=4), max_size=5),
-    details=st.dictionaries(
-        names,
-        st.recursive(
-            st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
-            max_leaves=6,
-        ),
-        max_size=3,
-    ),
-    error=st.text(max_size=20),
-)
-
-
-def exactly(record: Record) -> tuple:
-    """The record with NaN equal to NaN, and 1 not equal to 1.0."""
-    rows = [{name: repr(value) for name, value in row.items()} for row in [record.metrics, *record.curve]]
-    return record.status, rows, repr(record.details), record.error
 
 
 @settings(max_examples=40, deadline=None)
@@ -109,7 +83,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("name", ["job.json", "record.json", "curve.csv"])
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 def test_a_damaged_run_is_a_named_problem_and_the_others_are_read(store, name, damage):
     record = Record("finished", {"test_loss": 0.2}, RECORD.curve)
@@ -155,12 +129,92 @@ def test_a_run_under_the_name_of_another_is_a_problem(store):
     assert make_job(1).id in store.problems[0]
 
 
-def test_a_run_of_another_protocol_version_is_a_problem_that_says_so(store, monkeypatch):
-    monkeypatch.setattr(run_format, "SCHEMA", 99)
-    store.finish(make_job(), RECORD)
-    monkeypatch.undo()
-    assert list(store.runs()) == []
-    assert "protocol version 99" in store.problems[0]
+@pytest.fixture
+def write_as_version(store, monkeypatch):
+    def write(schema, job):
+        with monkeypatch.context() as patch:
+            patch.setattr(run_format, "SCHEMA", schema)
+            store.finish(job, RECORD)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("schema", "remedy"),
+    [
+        (SCHEMA - 1, "train again into a new results folder, or read it with madbench 0.1"),
+        (SCHEMA + 1, "read it with the madbench that wrote it"),
+    ],
+)
+def test_a_folder_of_another_version_is_refused_with_what_to_do(store, write_as_version, schema, remedy):
+    write_as_version(schema, make_job())
+    for create in (True, False):
+        with pytest.raises(StoreError) as error:
+            Store.open(store.root, create)
+        assert str(error.value) == (
+            f"{store.root}: of format {schema}, and this madbench has format {SCHEMA}; {remedy}"
+        )
+
+
+def test_runs_of_another_version_among_others_are_one_problem(store, write_as_version):
+    for seed in range(3):
+        write_as_version(2, make_job(seed))
+    store.finish(make_job(3), RECORD)
+    for with_curves in (True, False):
+        assert [run.job.seed for run in store.runs(with_curves)] == [3]
+        (problem,) = store.problems
+        assert "3 runs" in problem and "train again" in problem
+
+
+def test_a_run_keeps_the_files_it_left_and_an_altered_one_is_not_given(store):
+    with store.claim(make_job()) as work:
+        (work / "keep" / "more").mkdir(parents=True)
+        (work / "keep" / "weights.safetensors").write_bytes(b"heavy")
+        (work / "keep" / "more" / "notes").write_bytes(b"")
+        store.finish(make_job(), RECORD)
+    path = store.kept_file(make_job().id, "weights.safetensors")
+    assert path.read_bytes() == b"heavy" and store.kept_file(make_job().id, "more/notes").is_file()
+    with pytest.raises(StoreError, match="the run left no file 'other'"):
+        store.kept_file(make_job().id, "other")
+    for damage in (lambda: path.write_bytes(b"heavx"), path.unlink):
+        damage()
+        with pytest.raises(DamagedRunError, match="weights.safetensors: not what the run wrote"):
+            store.kept_file(make_job().id, "weights.safetensors")
+    assert store.has(make_job())
+
+
+def test_a_kept_file_in_the_place_of_a_file_of_the_run_is_refused(store):
+    with store.claim(make_job()) as work:
+        (work / "keep").mkdir()
+        (work / "keep" / "record.json").write_text("{}")
+        with pytest.raises(StoreError):
+            store.finish(make_job(), RECORD)
+    assert not store.has(make_job())
+
+
+def test_jobs_of_one_setting_share_it(store):
+    for seed in range(3):
+        store.finish(make_job(seed, ["S", "R-c", "R-c"][seed]), RECORD)
+    jobs = list(store.jobs().values())
+    assert {(job.label, job.seed) for job in jobs} == {("S", 0), ("R-c", 1), ("R-c", 2)}
+    assert len({id(job.setting) for job in jobs}) == len({id(job.model) for job in jobs}) == 1
+
+
+@pytest.mark.parametrize(
+    "change", [{"label": 3}, {"seed": "1"}, {"seed": True}, {"suite": "x"}, {"model": {}, "more": 1}, {"budget": "x"}]
+)
+def test_a_job_that_is_none_is_a_damaged_run_however_sound_its_checksum(store, monkeypatch, change):
+    store.finish(make_job(1), RECORD)
+    job, to_dict = make_job(), Job.to_dict
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "to_dict", lambda self: to_dict(self) | change)
+        files = encode(job, RECORD)
+    folder = store.root / "runs" / job.id
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    with pytest.raises(DamagedRunError, match="job.json"):
+        store.read(job.id)
 
 
 def test_a_stray_file_is_a_problem_and_a_hidden_one_is_not(store):

@@ -3,48 +3,46 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
+import sqlite3
 import tempfile
+import time
 from pathlib import Path
-from unittest.mock import ANY
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stored_samples import exactly, make_job, records
 
-from madbench.errors import StoreError
 from madbench.files import remove
-from madbench.jobs import Job, Record
+from madbench.jobs import Record
 from madbench.store import index as run_index
 from madbench.store.format import NAMES, encode
 from madbench.store.runs import Store
 
-JOBS = [Job("S", "compression", {"vocab_size": 16, "seq_len": 32, "ratio": 1.0}, seed=seed) for seed in range(4)]
-RECORDS = [Record("finished", {"accuracy": 0.5 + 0.01 * n}, [{"epoch": 1}], {"path": "sdpa"}) for n in range(10)]
+JOBS = [make_job(seed) for seed in range(4)]
+RECORDS = [
+    Record("finished", {"accuracy": 0.5 + 0.01 * n}, [{"epoch": 1}], {"path": "sdpa", "versions": {"torch": "2"}})
+    for n in range(10)
+]
 
 
 @pytest.fixture(autouse=True)
 def index_everything(monkeypatch):
-    """A store of one run is worth an index, and every run in it was written before the present tick."""
+    """A store of one run is worth an index."""
     monkeypatch.setattr(run_index, "WORTH_INDEXING", 1)
 
 
 @pytest.fixture
-def written(tmp_path) -> Store:
-    """A store with the index that its writer leaves."""
+def store(tmp_path) -> Store:
+    """A store without an index, as its writer leaves it."""
     store = Store.open(tmp_path / "results")
     for job in JOBS:
         store.finish(job, RECORDS[0])
+    next_tick(store.root)
     return store
-
-
-@pytest.fixture
-def store(written) -> Store:
-    """A store without an index, as a copied one is."""
-    shutil.rmtree(written.root / "index")
-    next_tick(written.root)
-    return written
 
 
 def next_tick(folder: Path) -> None:
@@ -71,73 +69,55 @@ def answers_of_files(store: Store, monkeypatch) -> tuple:
 
 
 def index_of(store: Store) -> Path:
-    return store.root / "index" / "runs.jsonl"
+    return store.root / "index" / "runs.sqlite"
+
+
+def indexed(store: Store) -> set[str]:
+    """The names of the runs in the index."""
+    with sqlite3.connect(index_of(store)) as index:
+        return {name for (name,) in index.execute("SELECT name FROM runs")}
 
 
 def reads(monkeypatch) -> list[str]:
     """The names of the folders that are read from now on."""
     names = []
-    files = Store._files
-    monkeypatch.setattr(Store, "_files", lambda self, name: names.append(name) or files(self, name))
+    read = Store._read
+    monkeypatch.setattr(Store, "_read", lambda self, name, *words: names.append(name) or read(self, name, *words))
     return names
 
 
 def test_runs_are_read_once_and_then_only_looked_up(store, monkeypatch):
     first = answers(store)
     names = reads(monkeypatch)
-    assert answers(Store.open(store.root, create=False)) == first == answers_of_files(store, monkeypatch)
+    assert answers(Store(store.root)) == first == answers_of_files(store, monkeypatch)
     assert len(names) == 3 * len(JOBS)  # those that the files were asked for
 
 
-def test_the_writer_leaves_an_index_of_its_runs(written, monkeypatch):
-    names = reads(monkeypatch)
-    first = answers(written)
-    assert names == []
-    assert first == answers_of_files(written, monkeypatch)
-
-
-def test_many_lines_are_made_one_and_a_torn_one_costs_only_itself(written, monkeypatch):
-    index = index_of(written)
-    first, *lines = index.read_bytes().splitlines(keepends=True)
-    index.write_bytes(first[:-5] + b"".join(lines))
-    assert run_index.load(index) == run_index.Index({job.id: ANY for job in JOBS[2:]}, len(JOBS) - 1)
-    monkeypatch.setattr(run_index, "WORTH_INDEXING", 2)
-    answers(written)
-    assert run_index.load(index) == run_index.Index({job.id: ANY for job in JOBS}, 1)
-    for n in range(1, 4):
-        written.finish(JOBS[0], RECORDS[n], replace=True)
-    monkeypatch.setattr(run_index, "MOST_LINES", 4)
-    remove(written.root / "runs" / JOBS[3].id)
-    assert answers(written) == answers_of_files(written, monkeypatch)
-    entries, lines = run_index.load(index)
-    assert lines == 1 and set(entries) == {job.id for job in JOBS[:3]}
-    assert entries[JOBS[0].id].record.metrics == RECORDS[3].metrics
-
-
-def test_many_lines_are_made_one_beside_a_damaged_run(written, monkeypatch):
-    (written.root / "runs" / JOBS[0].id / "curve.csv").unlink()
-    monkeypatch.setattr(run_index, "MOST_LINES", len(JOBS))
-    assert answers(written) == answers_of_files(written, monkeypatch)
-    assert run_index.load(index_of(written)).lines == 1
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_edit_in_the_tick_of_the_writing_is_noticed(written, monkeypatch, name):
-    for n in range(20):
-        written.finish(JOBS[0], RECORDS[n % 10], replace=True)
-        path = written.root / "runs" / JOBS[0].id / name
-        path.write_bytes(path.read_bytes().replace(b"0.5", b"0.7").replace(b"32", b"33").replace(b"epoch", b"epoxy"))
-        assert answers(Store(written.root)) == answers_of_files(written, monkeypatch)
+@settings(max_examples=30, deadline=None)
+@given(runs=st.lists(records, max_size=4))
+def test_an_indexed_record_is_the_stored_one_to_the_type(runs):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_index, "WORTH_INDEXING", 1)
+        patch.setattr(run_index, "present_tick", lambda path: path.mkdir(exist_ok=True) or "")
+        store = Store.open(folder)
+        for seed, record in enumerate(runs):
+            store.finish(make_job(seed), record)
+        stored = [(run.job, exactly(run.record)) for run in store.runs(with_curves=False)]
+        names = reads(patch)
+        looked_up = [(run.job, exactly(run.record)) for run in store.runs(with_curves=False)]
+        assert looked_up == stored and names == []
+        assert [job.id for job, _ in looked_up] == sorted(make_job(seed).id for seed in range(len(runs)))
 
 
 def test_a_run_written_in_the_present_tick_is_not_yet_trusted(store, monkeypatch):
     last = store.root / "runs" / JOBS[-1].id / "curve.csv"
     with monkeypatch.context() as patch:
+        index_of(store).parent.mkdir()
         patch.setattr(run_index, "present_tick", lambda folder: str(last.stat().st_ctime_ns))
         answers(store)
-    assert set(run_index.load(index_of(store)).entries) == {job.id for job in JOBS[:-1]}
+    assert indexed(store) == {job.id for job in JOBS[:-1]}
     answers(store)
-    assert set(run_index.load(index_of(store)).entries) == {job.id for job in JOBS}
+    assert indexed(store) == {job.id for job in JOBS}
 
 
 def edit_in_place(path: Path) -> None:
@@ -212,73 +192,143 @@ def test_the_index_answers_as_the_files_do_whatever_happens(actions):
             assert answers(Store(folder)) == answers_of_files(store, patch)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"\n", b"[]\n[]", b"\xff\xfe\0", b"{" * 100_000, b"null\n{}"])
-def test_garbage_in_the_index_is_no_index(store, monkeypatch, content):
-    answers(store)
-    index_of(store).write_bytes(content)
-    assert answers(store) == answers_of_files(store, monkeypatch)
-    assert run_index.load(index_of(store)).entries
-
-
-@pytest.mark.parametrize("name", ["FORMAT", "SCHEMA"])
-def test_an_index_of_another_version_is_not_used(store, monkeypatch, name):
-    answers(store)
-    monkeypatch.setattr(run_index, name, 99)
-    assert run_index.decode(index_of(store).read_bytes()).entries == {}
+def sqlite_error(code: int) -> sqlite3.Error:
+    error = sqlite3.OperationalError()
+    error.sqlite_errorcode = code
+    return error
 
 
 def refuse_with(error: Exception):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise error
 
     return refuse
 
 
-@pytest.mark.parametrize("obstacle", ["a file", "a folder in its place", "busy", "forbidden", "full"])
+def sqlite_file(path: Path, *statements: str) -> bytes:
+    with sqlite3.connect(path) as index:
+        for statement in statements:
+            index.execute(statement)
+    return path.read_bytes()
+
+
+GARBAGE = {
+    "empty": lambda path: b"",
+    "text": lambda path: b"[]\n" * 5000,
+    "half": lambda path: path.read_bytes()[: path.stat().st_size // 2],
+    "another's": lambda path: sqlite_file(path.with_name("x"), "CREATE TABLE other (x)"),
+    "of other columns": lambda path: sqlite_file(
+        path.with_name("x"), "CREATE TABLE runs (x)", "CREATE TABLE texts (y)"
+    ),
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE.keys())
+def test_garbage_in_the_place_of_the_index_is_written_over(store, monkeypatch, garbage):
+    answers(store)
+    index_of(store).write_bytes(garbage(index_of(store)))
+    assert answers(store) == answers_of_files(store, monkeypatch)
+    answers(store)
+    assert indexed(store) == {job.id for job in JOBS}
+
+
+def test_no_flipped_bit_of_the_index_is_read_as_another_result(store, monkeypatch):
+    expected = answers(store)
+    content, generator = index_of(store).read_bytes(), random.Random(0)
+    for _ in range(150):
+        changed = bytearray(content)
+        changed[generator.randrange(len(changed))] ^= 1 << generator.randrange(8)
+        index_of(store).write_bytes(changed)
+        assert answers(store) == expected
+
+
+def test_an_altered_value_of_a_row_is_not_believed(store):
+    expected = answers(store)
+    with sqlite3.connect(index_of(store)) as index:
+        index.execute("UPDATE runs SET content = replace(content, '0.5', '0.9')")
+        index.execute("UPDATE texts SET content = replace(content, '32', '64')")
+    assert answers(store) == expected
+
+
+def test_rows_of_another_version_are_not_used(store, monkeypatch):
+    answers(store)
+    monkeypatch.setattr(run_index, "VERSION", "99")
+    names = reads(monkeypatch)
+    answers(store)
+    assert set(names) == {job.id for job in JOBS}
+    names.clear()
+    answers(store)
+    assert names == []
+
+
+@pytest.mark.parametrize("obstacle", ["a file", "a folder in its place", "locked", "no locks", "no probe"])
 def test_where_the_index_cannot_be_written_the_files_are_read(store, monkeypatch, obstacle):
     expected = answers_of_files(store, monkeypatch)
     folder = store.root / "index"
+    monkeypatch.setattr(run_index, "TIMEOUT", 0.01)
     if obstacle == "a file":
         folder.write_text("x")
     elif obstacle == "a folder in its place":
         index_of(store).mkdir(parents=True)
-    elif obstacle == "busy":
-        with run_index._locked(folder):
+    elif obstacle == "locked":
+        folder.mkdir()
+        with sqlite3.connect(index_of(store)) as index:
+            index.execute("BEGIN EXCLUSIVE")
             assert answers(store) == expected
-    elif obstacle == "forbidden":
-        monkeypatch.setattr(run_index, "lock_folder", refuse_with(PermissionError()))
+    elif obstacle == "no locks":
+        monkeypatch.setattr(sqlite3, "connect", refuse_with(sqlite_error(sqlite3.SQLITE_PROTOCOL)))
     else:
-        monkeypatch.setattr(run_index, "write_atomically", refuse_with(StoreError("no space left")))
+        monkeypatch.setattr(run_index.tempfile, "TemporaryFile", refuse_with(PermissionError()))
     assert answers(store) == expected
-    assert obstacle == "busy" or not index_of(store).is_file()
+    assert obstacle == "locked" or not index_of(store).is_file()
 
 
-def test_a_writer_killed_in_the_middle_leaves_nothing_for_long(store, monkeypatch):
-    pid = os.fork()
-    if pid == 0:
-        monkeypatch.setattr(os, "replace", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-        answers(store)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-    assert len(os.listdir(store.root / "index")) == 2
-    assert answers(store) == answers_of_files(store, monkeypatch)
-    assert sorted(os.listdir(store.root / "index")) == ["lock", "runs.jsonl"]
+def test_a_reader_without_the_right_to_write_uses_the_index(store, monkeypatch):
+    expected = answers(store)
+    connect = sqlite3.connect
+
+    def read_only(address, *words, **more):
+        if "immutable" not in address:
+            raise sqlite_error(sqlite3.SQLITE_CANTOPEN)
+        return connect(address, *words, **more)
+
+    monkeypatch.setattr(sqlite3, "connect", read_only)
+    names = reads(monkeypatch)
+    assert answers(store) == expected and names == []
 
 
-def test_two_processes_that_write_the_index_at_once_leave_a_sound_one(store, monkeypatch):
+def test_a_writer_killed_at_any_time_harms_nothing(store, monkeypatch):
+    expected = answers(store)
+    for n in range(15):
+        pid = os.fork()
+        if pid == 0:
+            while True:
+                remove(store.root / "index") if n % 2 else None
+                monkeypatch.setattr(run_index, "VERSION", str(time.time_ns()))
+                answers(store)
+        time.sleep(0.002 + 0.003 * n)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        assert answers(store) == expected
+        assert answers(store) == expected
+
+
+def test_processes_that_write_the_index_at_once_leave_a_sound_one(store, monkeypatch):
     expected = answers_of_files(store, monkeypatch)
     children = []
-    for _ in range(4):
+    for i in range(4):
         children.append(os.fork())
         if not children[-1]:
             for _ in range(20):
-                (store.root / "index" / "runs.jsonl").unlink(missing_ok=True)
+                if i < 2:
+                    remove(index_of(store))
                 if answers(store) != expected:
                     os._exit(1)
             os._exit(0)
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
-    assert answers(store) == expected
-    assert set(run_index.load(index_of(store)).entries) == {job.id for job in JOBS}
+    for _ in range(3):
+        assert answers(store) == expected
+    assert indexed(store) == {job.id for job in JOBS}
 
 
 def test_a_moved_store_keeps_its_index_and_a_copied_one_does_not_trust_it(store, monkeypatch):

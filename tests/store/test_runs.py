@@ -114,12 +114,12 @@ def test_a_claim_without_a_checkpoint_leaves_nothing(store):
 
 def test_a_claim_ends_with_its_process_and_its_leftovers_are_swept(store):
     code = (
-        "import sys, time; from madbench.store.runs import *; from madbench.jobs import *\n"
-        "with Store(sys.argv[1]).claim(Job.from_dict(eval(sys.argv[2]))) as work:\n"
+        "import sys, time; from madbench.store.runs import Store\n"
+        "with Store(sys.argv[1]).claim(sys.argv[2]) as work:\n"
         "    (work / 'run.tmp').mkdir(); (work / '.checkpoint.pt.1a.tmp').touch(); (work / 'checkpoint.pt').touch()\n"
         "    print('claimed', flush=True); time.sleep(60)\n"
     )
-    command = [sys.executable, "-c", code, str(store.root), repr(make_job().to_dict())]
+    command = [sys.executable, "-c", code, str(store.root), make_job().id]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "claimed\n"
         with pytest.raises(StoreBusyError), store.claim(make_job()):
@@ -175,8 +175,7 @@ def test_opening_for_reading_needs_a_results_folder_and_writes_nothing(tmp_path)
         Store.open(tmp_path, create=False)
     assert list(tmp_path.iterdir()) == []
     Store.open(tmp_path).finish(make_job(), RECORD)
-    for name in ("work", "index"):
-        shutil.rmtree(tmp_path / name)
+    shutil.rmtree(tmp_path / "work")
     assert len(list(Store.open(tmp_path, create=False).runs())) == 1
     assert os.listdir(tmp_path) == ["runs"]
 

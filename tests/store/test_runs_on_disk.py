@@ -13,6 +13,7 @@ import pytest
 from stored_samples import FAILED, RECORD, make_job, run_tree, tree
 
 from madbench.errors import StoreError
+from madbench.jobs import Record
 from madbench.store import runs
 from madbench.store.runs import Store
 
@@ -22,6 +23,7 @@ def store(tmp_path) -> Store:
     return Store.open(tmp_path / "results")
 
 
+OTHER = Record("diverged", error="loss")
 STEPS = ["fsync", "rename", "mkdir", "unlink", "rmdir"]
 
 
@@ -80,6 +82,24 @@ def test_a_kill_at_any_step_leaves_a_store_that_loads_and_can_go_on(tmp_path, mo
     assert n >= 1
 
 
+def test_a_kill_while_a_result_is_replaced_leaves_one_or_the_other(tmp_path, monkeypatch):
+    for n in itertools.count():
+        store = Store.open(tmp_path / str(n))
+        store.finish(make_job(), RECORD)
+
+        def replace(store=store, n=n):
+            at_call(monkeypatch, "rename", n, lambda: os.kill(os.getpid(), signal.SIGKILL))
+            store.finish(make_job(), OTHER, replace=True)
+
+        was_killed = in_child(replace) == -signal.SIGKILL
+        store = Store.open(store.root)
+        assert store.read(make_job().id).record == (RECORD if was_killed else OTHER)
+        assert tree(store) == [*run_tree(make_job()), "work"]
+        if not was_killed:
+            break
+    assert n >= 2
+
+
 @pytest.mark.parametrize("function", ["fsync", "rename"])
 def test_a_disk_full_at_any_step_is_an_error_and_loses_nothing(tmp_path, monkeypatch, function):
     def fail():
@@ -91,15 +111,18 @@ def test_a_disk_full_at_any_step_is_an_error_and_loses_nothing(tmp_path, monkeyp
         store.finish(make_job(1), RECORD)
         with store.claim(make_job()) as work:
             (work / "checkpoint.pt").write_bytes(b"state")
+            (work / "keep").mkdir()
+            (work / "keep" / "weights").write_bytes(b"heavy")
             with monkeypatch.context() as patch:
                 at_call(patch, function, n, fail)
                 try:
                     store.finish(make_job(), RECORD)
                 except StoreError as error:
                     failures += 1
-                    assert f"runs/{make_job().id}: no space left for" in str(error)
+                    assert f"runs/{make_job().id}: no space left" in str(error)
             assert not (work / "run.tmp").exists()
             store.finish(make_job(), RECORD)
+        assert store.kept_file(make_job().id, "weights").read_bytes() == b"heavy"
         assert [run.record for run in store.runs()] == [RECORD, RECORD]
     assert failures >= 1
 
@@ -112,7 +135,7 @@ def test_all_files_are_on_disk_before_the_run_has_its_name_and_that_before_the_c
     fsync, rename = os.fsync, os.rename
     monkeypatch.setattr(os, "fsync", lambda fd: (log.append(name_of(fd)), fsync(fd)))
     monkeypatch.setattr(os, "rename", lambda *paths: (rename(*paths), log.append("rename")))
-    monkeypatch.setattr(runs, "_remove_content", lambda work: log.append(f"remove {sorted(os.listdir(work))}"))
+    monkeypatch.setattr(runs, "_empty", lambda work: log.append(f"remove {sorted(os.listdir(work))}"))
     with store.claim(make_job()) as work:
         (work / "checkpoint.pt").touch()
         store.finish(make_job(), RECORD)
@@ -135,7 +158,7 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatc
 def test_a_read_only_or_full_disk_is_refused_for_writing_and_fine_for_reading(tmp_path):
     def mount(*options):
         command = ["mount", "-t", "tmpfs", *options, "tmpfs", str(tmp_path)]
-        return os.geteuid() == 0 and subprocess.run(command, capture_output=True).returncode == 0
+        return os.geteuid() == 0 and subprocess.run(command, check=False, capture_output=True).returncode == 0
 
     if not mount("-o", "size=64k"):
         pytest.skip("mounting a small file system needs root and the mount capability")

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from stored_samples import make_job
 
-from madbench.jobs import Job, Record
-from madbench.language_jobs import LanguageJob
+from madbench.jobs import Record
 from madbench.store.index import RunIndex
 from madbench.store.runs import Snapshot, Store
 
-JOBS = [Job("S", "compression", {}, seed=seed) for seed in range(3)]
+JOBS = [make_job(seed) for seed in range(3)]
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_it_answers_as_the_store_does(store):
     snapshot = Snapshot.open(store.root, create=False)
     ids = [job.id for job in JOBS]
     for one in (snapshot, store):
-        assert list(one.runs(with_curves=False, kind=LanguageJob)) == [] and len(one.problems) == 1
+        assert list(one.runs(with_curves=False, suite="language")) == [] and len(one.problems) == 1
     assert list(snapshot.runs(with_curves=False)) == list(store.runs(with_curves=False))
     assert snapshot.jobs() == store.jobs() and snapshot.records(ids) == store.records(ids)
     assert snapshot.problems == store.problems and snapshot.missing(JOBS) == store.missing(JOBS)
@@ -33,6 +33,6 @@ def test_it_answers_as_the_store_does(store):
 def test_folders_are_looked_up_once_and_later_runs_are_not_in_it(store, monkeypatch):
     snapshot = Snapshot.open(store.root, create=False)
     assert len(snapshot.jobs()) == 3
-    store.finish(Job("S", "compression", {}, seed=3), Record("finished"))
+    store.finish(make_job(3), Record("finished"))
     monkeypatch.setattr(RunIndex, "look_up", None)
     assert len(list(snapshot.runs(with_curves=False))) == len(snapshot.records(job.id for job in JOBS)) == 3

@@ -1,0 +1,142 @@
+"""Measurements made after training stay with their run, are read as they were written, and never change the record."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stored_samples import RECORD, exactly, make_job, names, numbers, records
+
+from madbench.errors import StoreError
+from madbench.jobs import Record
+from madbench.store import index as run_index
+from madbench.store import measurements
+from madbench.store.measurements import Measurement
+from madbench.store.runs import DamagedRunError, Store
+
+ID = make_job().id
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    store = Store.open(tmp_path / "results")
+    for seed in range(3):
+        store.finish(make_job(seed), RECORD)
+    return store
+
+
+def files(store: Store, job_id: str = ID) -> list:
+    return sorted((store.root / "runs" / job_id / "measurements").iterdir())
+
+
+@settings(max_examples=25, deadline=None)
+@given(record=records, values=st.dictionaries(names, numbers, max_size=3), name=st.text(max_size=5))
+def test_a_measurement_is_read_as_it_was_written(record, values, name):
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(folder)
+        store.finish(make_job(), record)
+        store.measure(ID, name, values, record.details, record.details)
+        (found,) = store.measurements(ID)
+        assert repr(found) == repr(Measurement(name, values, record.details, record.details))
+        assert exactly(store.read(ID).record) == exactly(record)
+
+
+def test_of_the_same_name_and_settings_the_newest_counts(store):
+    for n, (name, seq_len) in enumerate([("evaluation", 64), ("evaluation", 128), ("probe", 64), ("evaluation", 64)]):
+        store.measure(ID, name, {"loss": n}, {"device": "cpu"}, {"seq_len": seq_len})
+    found = {(one.name, one.settings["seq_len"]): one.values["loss"] for one in store.measurements(ID)}
+    assert found == {("evaluation", 64): 3, ("evaluation", 128): 1, ("probe", 64): 2}
+    assert len(files(store)) == 4
+
+
+def test_only_a_stored_run_can_be_measured_and_only_by_numbers(store):
+    with pytest.raises(StoreError, match="holds no run"):
+        store.measure("0123456789abcdef", "x", {})
+    with pytest.raises(StoreError, match="holds no run"):
+        store.measurements("0123456789abcdef")
+    with pytest.raises(TypeError, match="expected a number"):
+        store.measure(ID, "x", {"loss": "low"})
+    assert store.measurements(ID) == [] and store.all_measurements([ID, "0123456789abcdef"]) == {}
+
+
+def test_measurements_go_with_the_run_they_are_of(store):
+    store.measure(ID, "x", {"loss": 1})
+    store.finish(make_job(), RECORD)
+    assert len(store.measurements(ID)) == 1
+    store.finish(make_job(), Record("finished", {"test_loss": 0.5}), replace=True)
+    assert store.measurements(ID) == []
+
+
+def test_a_measured_run_is_as_well_known_to_the_index_as_before(store, monkeypatch):
+    monkeypatch.setattr(run_index, "WORTH_INDEXING", 1)
+    monkeypatch.setattr(run_index, "present_tick", lambda folder: folder.mkdir(exist_ok=True) or "")
+    expected = list(store.runs(with_curves=False))
+    store.measure(ID, "x", {"loss": 1})
+    monkeypatch.setattr(Store, "_read", None)
+    assert list(store.runs(with_curves=False)) == expected
+
+
+DAMAGES = {
+    "altered": lambda path: path.write_bytes(path.read_bytes().replace(b"1", b"2")),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-3]),
+    "empty": lambda path: path.write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_measurement_is_named_and_the_run_stays(store, damage):
+    other = make_job(1).id
+    for job_id in (ID, other):
+        store.measure(job_id, "x", {"loss": 1})
+    (path,) = files(store)
+    damage(path)
+    with pytest.raises(DamagedRunError, match="delete it and measure again"):
+        store.measurements(ID)
+    assert set(store.all_measurements([ID, other])) == {other}
+    assert len(store.problems) == 1 and str(path) in store.problems[0]
+    assert store.has(make_job())
+
+
+def test_a_measurement_of_another_run_is_not_taken_for_this_ones(store):
+    store.measure(ID, "x", {"loss": 1})
+    (path,) = files(store)
+    shutil.copytree(path.parent, store.root / "runs" / make_job(1).id / "measurements")
+    with pytest.raises(DamagedRunError, match="of another run"):
+        store.measurements(make_job(1).id)
+
+
+def test_a_file_that_was_begun_is_no_measurement(store):
+    store.measure(ID, "x", {"loss": 1})
+    (path,) = files(store)
+    path.with_name(f".{path.name}.0123.tmp").write_bytes(b"{")
+    assert len(store.measurements(ID)) == 1
+
+
+def test_processes_that_measure_at_once_lose_nothing(store):
+    children = []
+    for i in range(4):
+        children.append(os.fork())
+        if not children[-1]:
+            for n in range(10):
+                Store(store.root).measure(ID, "x", {"loss": n}, settings={"process": i, "n": n})
+            os._exit(0)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+    assert len(store.measurements(ID)) == 40
+
+
+def test_measurements_of_many_runs_are_read_once_and_then_looked_up(store, monkeypatch):
+    monkeypatch.setattr(measurements, "WORTH_INDEXING", 2)
+    jobs = [make_job(seed).id for seed in range(3)]
+    for job_id in jobs:
+        store.measure(job_id, "x", {"loss": 1})
+    expected = store.all_measurements(jobs)
+    assert set(expected) == set(jobs)
+    monkeypatch.setattr(measurements.Path, "read_bytes", None)
+    assert store.all_measurements(jobs) == expected
+    monkeypatch.undo()
+    shutil.rmtree(store.root / "index")
+    assert store.all_measurements(jobs) == expected
