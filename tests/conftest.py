@@ -42,10 +42,9 @@ def language_run():
     """``language_run(label, train_losses, ...)``: a run as the store gives it, without training."""
     from dataclasses import replace
 
-    from sample_jobs import language_job
-
     from madbench.jobs import Record
     from madbench.store.runs import Run
+    from sample_jobs import language_job
 
     tiny = language_job()
     corpus = {"name": "shelf", "digest": tiny.setting["corpus"], "tokenizer": "bytes"}

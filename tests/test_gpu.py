@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sample_jobs import language_job, mad_job
 
 from madbench.mixers import build
 from madbench.mixers.srg.reference import reference
@@ -15,6 +14,7 @@ from madbench.suites.mad import ModelConfig, TrainingConfig
 from madbench.text.corpus import open_corpus
 from madbench.training.loop import train_job
 from madbench.training.optimizer import make_adamw
+from sample_jobs import language_job, mad_job
 
 pytestmark = pytest.mark.gpu
 

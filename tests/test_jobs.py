@@ -23,12 +23,12 @@ positive = st.integers(1, 1000)
 rate = st.floats(0, 1, allow_nan=False)
 models = st.builds(
     ModelConfig,
-    **{name: positive for name in ("d_model", "n_head", "n_layer")},
+    **dict.fromkeys(("d_model", "n_head", "n_layer"), positive),
 )
 trainings = st.builds(
     TrainingConfig,
-    **{name: rate for name in ("learning_rate", "weight_decay", "min_learning_rate", "stop_accuracy")},
-    **{name: positive for name in ("epochs", "batch_size")},
+    **dict.fromkeys(("learning_rate", "weight_decay", "min_learning_rate", "stop_accuracy"), rate),
+    **dict.fromkeys(("epochs", "batch_size"), positive),
     precision=st.sampled_from(["float32", "bfloat16"]),
 )
 jobs = st.builds(

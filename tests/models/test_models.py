@@ -6,10 +6,10 @@ import math
 
 import pytest
 import torch
-from madbench.mixers import build
 from torch import nn
 
 from madbench.labels import parse
+from madbench.mixers import build
 from madbench.models.autoencoder import Autoencoder
 from madbench.models.blocks import SwiGLU, sinusoids, swiglu_width
 from madbench.models.mad import MadModel

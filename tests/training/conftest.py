@@ -6,10 +6,10 @@ import importlib
 from pathlib import Path
 
 import pytest
-from sample_jobs import mad_job
 
 from madbench.jobs import StopTraining
 from madbench.suites.mad import ModelConfig, TrainingConfig
+from sample_jobs import mad_job
 
 SIZES = dict(num_train_examples=56, num_validation_examples=24, num_test_examples=24)
 SETTINGS = {

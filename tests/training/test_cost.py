@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from sample_jobs import language_job
 from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import TrainingError
@@ -19,6 +18,7 @@ from madbench.tasks import MAD_TASKS
 from madbench.training import cost
 from madbench.training.cost import counted_flops_per_token, estimate_seconds, job_size, peak_memory_bytes
 from madbench.training.peak_memory import PeakMemory
+from sample_jobs import language_job
 
 EXAMPLES = [
     f"tasks.compression.setting.num_{split}_examples={count}"

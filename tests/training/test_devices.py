@@ -92,7 +92,7 @@ def test_bfloat16_units_are_read_from_the_processors_flags(cpuinfo, text, has):
 
 def test_auto_precision_is_bfloat16_where_the_hardware_multiplies_it(monkeypatch):
     for has in (True, False):
-        monkeypatch.setattr(devices, "cpu_has_bfloat16_units", lambda: has)
+        monkeypatch.setattr(devices, "cpu_has_bfloat16_units", lambda has=has: has)
         assert resolve_precision("auto", "cpu") == ("bfloat16" if has else "float32")
         assert resolve_precision("auto", "cuda:1") == "bfloat16"
         assert resolve_precision("float32", "cuda") == "float32"

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from sample_jobs import language_job
 
 from madbench.suites.language import GPTConfig, LanguageTraining
 from madbench.suites.language_trial import LanguageTrial
 from madbench.training.optimizer import make_adamw, parameter_groups
+from sample_jobs import language_job
 
 MODEL = GPTConfig(d_model=32, n_layer=2, seq_len=16)
 TRAINING = LanguageTraining(tokens_per_step=64, steps=500)

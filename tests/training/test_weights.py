@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import save_file
-from sample_jobs import language_job
 
 from madbench.errors import StoreError, TrainingError
 from madbench.suites.language import GPTConfig, LanguageTraining
@@ -17,6 +16,7 @@ from madbench.training.checkpoints import save_checkpoint
 from madbench.training.optimizer import make_adamw
 from madbench.training.state import TrainingState
 from madbench.training.weights import load_model, save_weights
+from sample_jobs import language_job
 
 MODEL = GPTConfig(d_model=16, n_layer=1, seq_len=8, positions="learned")
 TRAINING = LanguageTraining(tokens_per_step=8, steps=10, eval_every=10)

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from sample_jobs import language_job
 
 from madbench.jobs import Job
 from madbench.suites.language import GPTConfig, LanguageTraining
 from madbench.text.corpus import Corpus, open_corpus
+from sample_jobs import language_job
 
 RHYME = "The old brown hen sat by the mill and counted every grain until the miller's \u00e9clair was still. "
 SEQ_LEN, WINDOWS = 16, 8
