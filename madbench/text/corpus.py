@@ -7,7 +7,6 @@ in full, to learn it.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import re
@@ -15,26 +14,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, write_atomically
-from madbench.text.batches import Split, check_tokens
-from madbench.text.manifest import DType, Manifest, SplitFacts, TokenizerFacts, read_manifest
+from madbench.text.batches import SPLITS, Split, check_tokens
+from madbench.text.manifest import DType, Manifest, SplitInfo, TokenizerInfo, read_manifest
+from madbench.text.tokenizers import Tokenizer, load_tokenizer
 
-if TYPE_CHECKING:
-    from madbench.text.tokenizers import Tokenizer
-
-SPLITS: tuple[Split, Split] = ("train", "val")
 PARTIAL = "partial"  # folder of an unfinished corpus, inside that of the finished one
 VOCAB_MULTIPLE = 64
 
 _CHUNK = 1 << 23  # bytes, a multiple of every id's size
-
-OnRead = Callable[[int, int], object]
-"""Called with the bytes just read and those that are to be read in all."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +68,12 @@ class Corpus:
 
         Raises ``ConfigError`` where only ids are known, or where the tokenizer here would give other ids.
         """
-        return self._tokenizer
-
-    @functools.cached_property
-    def _tokenizer(self) -> Tokenizer:
         known = self.manifest.tokenizer
-        tokenizer = _load_tokenizer(known.spec, self.folder)
-        if tokenizer is None:
+        if _number_of_ids(known.spec):
             raise ConfigError(
                 f"{self.folder}: its tokens cannot be read as text: its tokenizer is {known.spec}, ids and nothing else"
             )
+        tokenizer = load_tokenizer(known.spec, self.folder)
         if tokenizer.digest != known.digest:
             raise ConfigError(
                 f"{self.folder}: written with tokenizer {known.spec} of digest {known.digest[:16]}; the one here has "
@@ -94,7 +83,7 @@ class Corpus:
 
     def token_bytes(self) -> np.ndarray | None:
         """UTF-8 bytes (vocab_size,) of each token, 0 for end of text; None where only ids are known."""
-        return None if _is_ids_only(self.manifest.tokenizer.spec) else self.tokenizer().token_bytes()
+        return None if _number_of_ids(self.manifest.tokenizer.spec) else self.tokenizer().token_bytes()
 
     def description(self) -> dict[str, Any]:
         """What a run records about its data."""
@@ -105,23 +94,20 @@ class Corpus:
             "folder": str(self.folder.resolve()),
             "tokenizer": self.manifest.tokenizer.spec,
             "vocab_size": self.vocab_size,
-            "splits": {name: asdict(facts) for name, facts in self.manifest.splits.items()},
+            "splits": {name: asdict(split) for name, split in self.manifest.splits.items()},
             "split_rule": self.manifest.split_rule,
             "sources": {"count": len(sources), "sha256": hashlib.sha256(json.dumps(sources).encode()).hexdigest()},
         }
 
 
-def open_corpus(
-    folder: Path | str, tokenizer: str | None = None, cache: Path | None = None, on_read: OnRead = lambda *_: None
-) -> Corpus:
+def open_corpus(folder: Path | str, tokenizer: str | None = None, cache: Path | None = None) -> Corpus:
     """The corpus in ``folder``: one that was prepared, or the ``train.bin`` and ``val.bin`` of nanoGPT's scripts.
 
     Args:
         folder: is only read.
         tokenizer: what gave nanoGPT's ids: ``gpt2`` (the default), ``bytes``, or ``none:N`` for ids below N of a
-            tokenizer that madbench has not, which leaves the loss per token and no text.
+            tokenizer that madbench does not have, which leaves the loss per token and no text.
         cache: folder that remembers what reading nanoGPT's files gave, so that only changed files are read again.
-        on_read: called while they are read.
 
     Raises ``ConfigError`` for a folder that is no corpus, a wrong tokenizer and an id beyond its vocabulary, and
     ``StoreError`` for a corpus that is unfinished, truncated or damaged.
@@ -131,24 +117,28 @@ def open_corpus(
         raise ConfigError(f"corpus {str(folder)!r}: no such folder; madbench lm prepare makes one from text")
     manifest = read_manifest(folder)
     if manifest is None:
-        return Corpus(folder, _foreign_manifest(folder, tokenizer, cache, on_read))
+        return Corpus(folder, _foreign_manifest(folder, tokenizer, cache))
     if tokenizer not in (None, manifest.tokenizer.spec):
         raise ConfigError(
             f"{folder}: its tokenizer is {manifest.tokenizer.spec}; {tokenizer!r} cannot be its tokenizer"
         )
-    for split, facts in manifest.splits.items():
-        size, expected = _size(folder / f"{split}.bin"), facts.tokens * _on_disk(manifest.dtype).itemsize
+    for split, info in manifest.splits.items():
+        size, expected = _size(folder / f"{split}.bin"), info.tokens * _on_disk(manifest.dtype).itemsize
         if size != expected:
             raise StoreError(
-                f"{folder / split}.bin: {'truncated: ' * (size < expected)}{size} bytes where its manifest has "
+                f"{folder / split}.bin: {'truncated: ' if size < expected else ''}{size} bytes where its manifest has "
                 f"{expected}; prepare the corpus again with --force"
             )
     return Corpus(folder, manifest)
 
 
 def read_split(
-    path: Path, dtype: DType, vocab_size: int, token_bytes: np.ndarray | None, on_read: Callable[[int], object]
-) -> SplitFacts:
+    path: Path,
+    dtype: DType,
+    vocab_size: int,
+    token_bytes: np.ndarray | None,
+    on_read: Callable[[int], object] = lambda _: None,
+) -> SplitInfo:
     """Reads a whole token file, to count, hash and check it; ``on_read`` gets the bytes just read.
 
     Raises ``StoreError`` for an empty or truncated file and ``ConfigError`` for an id of ``vocab_size`` or more.
@@ -165,22 +155,21 @@ def read_split(
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             ids = np.frombuffer(chunk, _on_disk(dtype))
-            if ids.max() >= vocab_size:
-                first = int(np.argmax(ids >= vocab_size))
-                check_tokens(ids[first:][:1], vocab_size, f"{path}, token {read // item + first}")
+            first = int(np.argmax(ids >= vocab_size))
+            check_tokens(ids[first : first + 1], vocab_size, f"{path}, token {read // item + first}")
             if token_bytes is not None:
                 text_bytes += int(token_bytes[ids].sum(dtype=np.int64))
             read += len(chunk)
             on_read(len(chunk))
-    return SplitFacts(size // item, text_bytes if token_bytes is not None else None, None, digest.hexdigest())
+    return SplitInfo(size // item, None if token_bytes is None else text_bytes, None, digest.hexdigest())
 
 
-def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None, on_read: OnRead) -> Manifest:
+def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None) -> Manifest:
     """What can be learnt about token files that came without a manifest."""
     paths = {split: folder / f"{split}.bin" for split in SPLITS}
     missing = [path.name for path in paths.values() if not path.is_file()]
     if (folder / PARTIAL).is_dir():
-        raise StoreError(f"{folder}: not finished; the madbench lm prepare command that began it goes on with it")
+        raise StoreError(f"{folder}: not finished; run the madbench lm prepare command that began it to resume")
     if missing:
         raise ConfigError(
             f"{folder}: no corpus: {' and '.join(missing)} missing; madbench lm prepare makes one from text"
@@ -190,57 +179,42 @@ def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None, on_rea
             f"{folder}: meta.pkl says that these ids are of a vocabulary of their own, which madbench does not load (a "
             "pickle can run any code); give the number of its ids, as in --tokenizer none:65"
         )
-    spec = spec or "gpt2"
-    tokenizer = _load_tokenizer(spec, folder)
-    token_bytes = None if tokenizer is None else tokenizer.token_bytes()
-    if tokenizer is None:
-        facts = TokenizerFacts(spec, hashlib.sha256(spec.encode()).hexdigest(), int(spec.removeprefix("none:")))
+    spec, token_bytes = spec or "gpt2", None
+    if vocab_size := _number_of_ids(spec):
+        info = TokenizerInfo(spec, hashlib.sha256(spec.encode()).hexdigest(), vocab_size)
     else:
-        facts = TokenizerFacts(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
-
+        tokenizer = load_tokenizer(spec, folder)
+        info = TokenizerInfo(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
+        token_bytes = tokenizer.token_bytes()
     stamps = {split: [_size(path), path.stat().st_mtime_ns] for split, path in paths.items()}
-    key = [str(folder.resolve()), facts.digest, stamps]
-    remembered = (
-        cache and cache / f"{folder.resolve().name}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()}.json"
-    )
+    key = json.dumps([str(folder.resolve()), info.digest, stamps])
+    remembered = cache and cache / f"{folder.resolve().name}-{hashlib.sha256(key.encode()).hexdigest()}.json"
     splits = _remembered(remembered)
     if splits is None:
-        total = sum(size for size, _ in stamps.values())
-        splits = {
-            split: read_split(path, "uint16", facts.vocab_size, token_bytes, lambda read: on_read(read, total))
-            for split, path in paths.items()
-        }
-        if remembered:
-            content = json.dumps({split: asdict(found) for split, found in splits.items()}).encode()
-            with suppress(OSError, StoreError):  # what is not remembered is read again
+        splits = {split: read_split(path, "uint16", info.vocab_size, token_bytes) for split, path in paths.items()}
+        with suppress(OSError, StoreError):  # what is not remembered is read again
+            if remembered:
                 remembered.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(remembered, content)
-    return Manifest(None, facts, "uint16", "as the files came", splits)
+                content = {split: asdict(found) for split, found in splits.items()}
+                write_atomically(remembered, json.dumps(content).encode())
+    return Manifest(None, info, "uint16", "as the files came", splits)
 
 
-def _remembered(path: Path | None) -> dict[str, SplitFacts] | None:
+def _remembered(path: Path | None) -> dict[str, SplitInfo] | None:
     try:
         content = json.loads(path.read_bytes()) if path else {}
-        return {split: SplitFacts(**content[split]) for split in SPLITS}
+        return {split: SplitInfo(**content[split]) for split in SPLITS}
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def _load_tokenizer(spec: str, folder: Path) -> Tokenizer | None:
-    """The tokenizer, or None for ``none:N``."""
-    if _is_ids_only(spec):
-        return None
-    from madbench.text.tokenizers import load_tokenizer
-
-    return load_tokenizer(spec, folder)
-
-
-def _is_ids_only(spec: str) -> bool:
+def _number_of_ids(spec: str) -> int | None:
+    """N of ``none:N``, ids without a tokenizer; None for a tokenizer."""
     if spec.partition(":")[0] != "none":
-        return False
+        return None
     if not re.fullmatch(r"none:[1-9][0-9]{0,8}", spec):
         raise ConfigError(f"tokenizer {spec!r}: expected none:N with the number N of ids, as in none:65")
-    return True
+    return int(spec.removeprefix("none:"))
 
 
 def _on_disk(dtype: DType) -> np.dtype:

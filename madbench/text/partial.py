@@ -1,60 +1,41 @@
 """An unfinished corpus: token files that grow, and a state file that says how far they can be trusted.
 
 ``<folder>/partial/`` holds ``train.bin``, ``val.bin``, a trained tokenizer's ``tokenizer.json`` and ``progress.json``.
-The state counts only what is on disk; ids beyond its counts are a killed process's and are written over.
+The state counts only what is on disk; ids beyond its counts come from a killed process and are overwritten.
 A ``manifest.json`` in it means that nothing is missing but moving the files up.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, remove, sync_folder, write_atomically
-from madbench.text.bpe import FILE as TOKENIZER
-from madbench.text.corpus import PARTIAL, SPLITS
+from madbench.text.batches import SPLITS
+from madbench.text.corpus import PARTIAL
 from madbench.text.encoding import Batch, Encoded
-from madbench.text.manifest import MANIFEST, DType, Recipe, SourceFacts, TokenizerFacts
+from madbench.text.manifest import MANIFEST, Manifest, SourceInfo, SplitInfo
+from madbench.text.tokenizers import FILE as TOKENIZER
 
 PROGRESS = "progress.json"
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Tokens and documents by split."""
-
-    tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SPLITS, 0))
-    documents: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SPLITS, 0))
-
-
-@dataclass(frozen=True)
 class State:
-    """How far the pass over the sources is, and what it is a pass of."""
+    """How far the pass over the sources is."""
 
-    recipe: Recipe
-    """What was asked for."""
-    rule: str
-    """Which text is for validation, in words."""
-    tokenizer: TokenizerFacts
-    """The tokenizer of the ids."""
-    dtype: DType
-    """Type of one id on disk."""
-    ended: tuple[SourceFacts, ...] = ()
-    """Sources that were read to their end."""
-    reading: SourceFacts | None = None
-    """The next source, with the documents of it that are done; None where it was not begun."""
-    counts: Counts = field(default_factory=Counts)
-    """What the token files hold."""
-    counts_before: Counts = field(default_factory=Counts)
-    """What they held when the source being read began."""
+    manifest: Manifest
+    """Of what is done: sources that were read to their end, tokens and documents in the token files."""
+    reading: SourceInfo | None
+    """The next source, with the number of its documents that are done; None where it was not begun."""
+    splits_before: dict[str, SplitInfo]
+    """The splits when the source being read began."""
 
 
 def read_state(folder: Path) -> State | None:
@@ -69,68 +50,56 @@ def read_state(folder: Path) -> State | None:
 
 
 class Partial:
-    """The token files of an unfinished corpus, cut to what ``state`` counts; a context manager that closes them."""
+    """The token files of an unfinished corpus. Raises ``StoreError`` where they hold less than ``state`` counts."""
 
     def __init__(self, folder: Path, state: State):
-        self.folder = folder / PARTIAL
-        self.state = state
-        self.itemsize = np.dtype(state.dtype).itemsize
-        self.ended = list(state.ended)
-        self.reading, self.counts, self.counts_before = state.reading, state.counts, state.counts_before
-        self.files: dict[str, int] = {}
-
-    def __enter__(self) -> Self:
+        self.folder, self.state = folder / PARTIAL, state
+        self.itemsize = np.dtype(state.manifest.dtype).itemsize
         with explain_os_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(exist_ok=True)
             for split in SPLITS:
                 path = self.folder / f"{split}.bin"
-                if self._size(split) > (path.stat().st_size if path.exists() else 0):
+                path.touch()
+                if path.stat().st_size < self._size(split):
                     raise StoreError(f"{path}: shorter than {PROGRESS} says; --force starts afresh")
-                self.files[split] = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for descriptor in self.files.values():
-            os.close(descriptor)
 
     def append(self, batch: Batch, encoded: Encoded) -> None:
         """Writes the ids of a batch. Where that fails, as on a full disk, the batch has not been added."""
-        for split in SPLITS:
-            with explain_os_errors(self.folder / f"{split}.bin", len(encoded.ids[split])):
-                rest, offset = memoryview(encoded.ids[split]), self._size(split)
-                while rest:
-                    written = os.pwrite(self.files[split], rest, offset)
-                    rest, offset = rest[written:], offset + written
-        self.counts = Counts(
-            {split: self.counts.tokens[split] + len(encoded.ids[split]) // self.itemsize for split in SPLITS},
-            {split: self.counts.documents[split] + encoded.documents[split] for split in SPLITS},
-        )
-        self.reading = batch.source
+        manifest, splits = self.state.manifest, {}
+        for split, (ids, documents) in encoded.items():
+            path = self.folder / f"{split}.bin"
+            with explain_os_errors(path, ids.nbytes):
+                _write_at(path, self._size(split), ids.tobytes())
+            before = manifest.splits[split]
+            splits[split] = replace(before, tokens=before.tokens + len(ids), documents=before.documents + documents)
         if batch.is_last:
-            self.ended.append(batch.source)
-            self.reading, self.counts_before = None, self.counts
+            manifest = replace(manifest, splits=splits, sources=(*manifest.sources, batch.source))
+            self.state = State(manifest, None, splits)
+        else:
+            self.state = replace(self.state, manifest=replace(manifest, splits=splits), reading=batch.source)
 
     def forget_source(self) -> None:
         """Goes back to the beginning of the source being read."""
-        self.reading, self.counts = None, self.counts_before
+        before = self.state.splits_before
+        self.state = State(replace(self.state.manifest, splits=before), None, before)
 
     def save(self) -> None:
         """Makes what was appended survive the end of the process and of the machine."""
-        self.state = dataclasses.replace(
-            self.state,
-            ended=tuple(self.ended),
-            reading=self.reading,
-            counts=self.counts,
-            counts_before=self.counts_before,
-        )
         with explain_os_errors(self.folder):
-            for split, descriptor in self.files.items():
-                os.ftruncate(descriptor, self._size(split))
-                os.fsync(descriptor)
-        write_atomically(self.folder / PROGRESS, json.dumps(dataclasses.asdict(self.state)).encode())
+            for split in SPLITS:
+                with open(self.folder / f"{split}.bin", "r+b") as file:
+                    file.truncate(self._size(split))
+                    os.fsync(file.fileno())
+        write_atomically(self.folder / PROGRESS, json.dumps(asdict(self.state)).encode())
 
     def _size(self, split: str) -> int:
-        return self.counts.tokens[split] * self.itemsize
+        return self.state.manifest.splits[split].tokens * self.itemsize
+
+
+def _write_at(path: Path, offset: int, content: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(content)
 
 
 def install(folder: Path) -> None:
