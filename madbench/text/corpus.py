@@ -1,8 +1,8 @@
 """A corpus: two memory-mapped files of token ids, ``train.bin`` and ``val.bin``, and what is known about them.
 
 The files are nanoGPT's: ids one after another, little-endian uint16 (uint32 where the vocabulary needs it). A folder
-that ``madbench lm prepare`` wrote says the rest in ``manifest.json``; one that nanoGPT's scripts wrote is read once,
-in full, to learn it.
+that ``madbench lm prepare`` wrote says the rest in ``manifest.json``: enough to identify it, and to tell which request
+made it. One that nanoGPT's scripts wrote is read once, in full, to learn it.
 """
 
 from __future__ import annotations
@@ -10,24 +10,110 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, write_atomically
 from madbench.text.batches import SPLITS, Split, check_tokens
-from madbench.text.manifest import DType, Manifest, SplitInfo, TokenizerInfo, read_manifest
+from madbench.text.formats import Source
 from madbench.text.tokenizers import Tokenizer, load_tokenizer
 
+MANIFEST = "manifest.json"
 PARTIAL = "partial"  # folder of an unfinished corpus, inside that of the finished one
 VOCAB_MULTIPLE = 64
 
 _CHUNK = 1 << 23  # bytes, a multiple of every id's size
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a command asked for, beside the sources.
+
+    ``tokenizer`` is ``bytes``, ``gpt2``, ``bpe:N``, or the name and digest of a tokenizer that was read from a file.
+    """
+
+    name: str
+    tokenizer: str
+    validation: float
+    text_key: str
+
+
+@dataclass(frozen=True)
+class SourceInfo:
+    """One source as it was read."""
+
+    name: str  # path as given, or the name of the data set
+    size: int  # bytes on disk
+    mtime_ns: int | None  # time of the file's last change, to notice another one; None where the source is no file
+    sha256: str | None  # of the raw bytes; None where the source does not say, or was not read to its end
+    documents: int  # read from it
+
+
+@dataclass(frozen=True)
+class TokenizerInfo:
+    """The tokenizer that gave the ids. ``digest`` is the hash of all that decides ids."""
+
+    spec: str  # ``bytes``, ``gpt2``, ``bpe:N``, or ``none:N`` where only the ids are known
+    digest: str
+    vocab_size: int  # end of text included
+
+
+@dataclass(frozen=True)
+class SplitInfo:
+    """One of the two token files."""
+
+    tokens: int
+    bytes: int | None  # UTF-8, of the text; None where the tokenizer is not known or the file is not finished
+    documents: int | None  # None where nobody counted them
+    sha256: str  # of the file, once it is finished
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All that is known about a corpus."""
+
+    recipe: Recipe | None  # None for token files that madbench has not written
+    tokenizer: TokenizerInfo
+    dtype: Literal["uint16", "uint32"]  # of one id on disk, little-endian
+    split_rule: str  # which text is for validation, in words
+    splits: dict[str, SplitInfo]  # the files ``train`` and ``val``
+    sources: tuple[SourceInfo, ...] = ()  # in the order they were read
+    notes: tuple[str, ...] = ()  # what else decided the content, in words
+    madbench: str = ""  # versions that wrote the files
+    python: str = ""
+    format: Literal[1] = 1  # of this layout
+
+    def __post_init__(self):
+        if set(self.splits) != set(SPLITS):
+            raise ConfigError(f"splits {', '.join(self.splits)}; expected train and val")
+
+    @property
+    def digest(self) -> str:
+        """16 hexadecimal digits of both splits' tokens, their type and the tokenizer, and of nothing else."""
+        identity = [self.splits["train"].sha256, self.splits["val"].sha256, self.tokenizer.digest, self.dtype]
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+
+    def difference(self, recipe: Recipe, sources: Sequence[Source]) -> str | None:
+        """The first setting or source that another request has otherwise, in words; reads no source."""
+        for name, now in vars(recipe).items():
+            if (then := getattr(self.recipe, name, None)) != now:
+                return f"{name} {then} then, {now} now"
+        for then, now in zip(self.sources, sources):
+            if then.name != now.name:
+                return f"{then.name} then, {now.name} now"
+            if (then.size, then.mtime_ns) != (now.size, now.mtime_ns):
+                return f"{then.name} has changed since"
+        then, now = len(self.sources), len(sources)
+        return None if then == now else f"{then} sources then, {now} now"
 
 
 @dataclass(frozen=True)
@@ -61,7 +147,7 @@ class Corpus:
         path = self.folder / f"{split}.bin"
         if not path.exists():
             raise StoreError(f"{path}: not there; every machine that trains needs the corpus at this path")
-        return np.memmap(path, dtype=_on_disk(self.manifest.dtype), mode="r")
+        return np.memmap(path, dtype=np.dtype(self.manifest.dtype).newbyteorder("<"), mode="r")
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that gave the ids.
@@ -115,7 +201,7 @@ def open_corpus(folder: Path | str, tokenizer: str | None = None, cache: Path | 
     folder = Path(folder)
     if not folder.is_dir():
         raise ConfigError(f"corpus {str(folder)!r}: no such folder; madbench lm prepare makes one from text")
-    manifest = read_manifest(folder)
+    manifest = load(Manifest, folder / MANIFEST)
     if manifest is None:
         return Corpus(folder, _foreign_manifest(folder, tokenizer, cache))
     if tokenizer not in (None, manifest.tokenizer.spec):
@@ -123,45 +209,15 @@ def open_corpus(folder: Path | str, tokenizer: str | None = None, cache: Path | 
             f"{folder}: its tokenizer is {manifest.tokenizer.spec}; {tokenizer!r} cannot be its tokenizer"
         )
     for split, info in manifest.splits.items():
-        size, expected = _size(folder / f"{split}.bin"), info.tokens * _on_disk(manifest.dtype).itemsize
+        with explain_os_errors(folder / f"{split}.bin"):
+            size = (folder / f"{split}.bin").stat().st_size
+        expected = info.tokens * np.dtype(manifest.dtype).itemsize
         if size != expected:
             raise StoreError(
                 f"{folder / split}.bin: {'truncated: ' if size < expected else ''}{size} bytes where its manifest has "
                 f"{expected}; prepare the corpus again with --force"
             )
     return Corpus(folder, manifest)
-
-
-def read_split(
-    path: Path,
-    dtype: DType,
-    vocab_size: int,
-    token_bytes: np.ndarray | None,
-    on_read: Callable[[int], object] = lambda _: None,
-) -> SplitInfo:
-    """Reads a whole token file, to count, hash and check it; ``on_read`` gets the bytes just read.
-
-    Raises ``StoreError`` for an empty or truncated file and ``ConfigError`` for an id of ``vocab_size`` or more.
-    """
-    size, item = _size(path), _on_disk(dtype).itemsize
-    if size == 0:
-        raise StoreError(f"{path}: empty; a corpus needs text to train on and text to validate on")
-    if size % item:
-        raise StoreError(
-            f"{path}: truncated: {size} bytes are {size // item} ids of {item} bytes and {size % item} more"
-        )
-    digest, text_bytes, read = hashlib.sha256(), 0, 0
-    with explain_os_errors(path), open(path, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-            ids = np.frombuffer(chunk, _on_disk(dtype))
-            first = int(np.argmax(ids >= vocab_size))
-            check_tokens(ids[first : first + 1], vocab_size, f"{path}, token {read // item + first}")
-            if token_bytes is not None:
-                text_bytes += int(token_bytes[ids].sum(dtype=np.int64))
-            read += len(chunk)
-            on_read(len(chunk))
-    return SplitInfo(size // item, None if token_bytes is None else text_bytes, None, digest.hexdigest())
 
 
 def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None) -> Manifest:
@@ -186,26 +242,39 @@ def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None) -> Man
         tokenizer = load_tokenizer(spec, folder)
         info = TokenizerInfo(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
         token_bytes = tokenizer.token_bytes()
-    stamps = {split: [_size(path), path.stat().st_mtime_ns] for split, path in paths.items()}
+    stamps = {split: [path.stat().st_size, path.stat().st_mtime_ns] for split, path in paths.items()}
     key = json.dumps([str(folder.resolve()), info.digest, stamps])
     remembered = cache and cache / f"{folder.resolve().name}-{hashlib.sha256(key.encode()).hexdigest()}.json"
-    splits = _remembered(remembered)
-    if splits is None:
-        splits = {split: read_split(path, "uint16", info.vocab_size, token_bytes) for split, path in paths.items()}
-        with suppress(OSError, StoreError):  # what is not remembered is read again
-            if remembered:
-                remembered.parent.mkdir(parents=True, exist_ok=True)
-                content = {split: asdict(found) for split, found in splits.items()}
-                write_atomically(remembered, json.dumps(content).encode())
-    return Manifest(None, info, "uint16", "as the files came", splits)
+    with suppress(StoreError):
+        if remembered and (manifest := load(Manifest, remembered)):
+            return manifest
+    splits = {split: _read_split(path, info.vocab_size, token_bytes) for split, path in paths.items()}
+    manifest = Manifest(None, info, "uint16", "as the files came", splits)
+    with suppress(OSError, StoreError):  # what is not remembered is read again
+        if remembered:
+            remembered.parent.mkdir(parents=True, exist_ok=True)
+            save(manifest, remembered)
+    return manifest
 
 
-def _remembered(path: Path | None) -> dict[str, SplitInfo] | None:
-    try:
-        content = json.loads(path.read_bytes()) if path else {}
-        return {split: SplitInfo(**content[split]) for split in SPLITS}
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+def _read_split(path: Path, vocab_size: int, token_bytes: np.ndarray | None) -> SplitInfo:
+    """Reads a whole token file in uint16, to count, hash and check it."""
+    digest, text_bytes, tokens = hashlib.sha256(), 0, 0
+    with explain_os_errors(path), open(path, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            if len(chunk) % 2:
+                size = path.stat().st_size
+                raise StoreError(f"{path}: truncated: {size} bytes are {size // 2} ids of 2 bytes and 1 more")
+            digest.update(chunk)
+            ids = np.frombuffer(chunk, "<u2")
+            first = int(np.argmax(ids >= vocab_size))
+            check_tokens(ids[first : first + 1], vocab_size, f"{path}, token {tokens + first}")
+            tokens += len(ids)
+            if token_bytes is not None:
+                text_bytes += int(token_bytes[ids].sum(dtype=np.int64))
+    if not tokens:
+        raise StoreError(f"{path}: empty; a corpus needs text to train on and text to validate on")
+    return SplitInfo(tokens, None if token_bytes is None else text_bytes, None, digest.hexdigest())
 
 
 def _number_of_ids(spec: str) -> int | None:
@@ -217,12 +286,16 @@ def _number_of_ids(spec: str) -> int | None:
     return int(spec.removeprefix("none:"))
 
 
-def _on_disk(dtype: DType) -> np.dtype:
-    return np.dtype(dtype).newbyteorder("<")
+def save(content: Any, path: Path) -> None:
+    """Writes the dataclass ``content`` to ``path`` as JSON, atomically."""
+    write_atomically(path, json.dumps(asdict(content), indent=1).encode() + b"\n")
 
 
-def _size(path: Path) -> int:
+def load(kind: type[T], path: Path) -> T | None:
+    """The dataclass ``kind`` that was saved at ``path``; None where there is none. A damaged one is a ``StoreError``."""
     try:
-        return path.stat().st_size
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+        return from_mapping(kind, json.loads(path.read_bytes()), "its content")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, ConfigError) as error:
+        raise StoreError(f"{path}: cannot be read ({error}); prepare the corpus again with --force") from error

@@ -17,15 +17,15 @@ import numpy as np
 
 from madbench.errors import ConfigError, MadbenchError
 from madbench.text.batches import SPLITS, Split
-from madbench.text.manifest import SourceInfo
+from madbench.text.corpus import SourceInfo, SplitInfo
 from madbench.text.tokenizers import Tokenizer
 
 IN_FLIGHT = 3  # batches a process, so that none waits for the next
 
 _HASHES = 1 << 64
 
-Encoded = dict[Split, tuple[np.ndarray, int]]
-"""The ids of a batch in the tokenizer's dtype, and the number of documents that they are of, by split."""
+Encoded = dict[Split, tuple[np.ndarray, SplitInfo]]
+"""The ids of a batch in the tokenizer's dtype, and what they add to the split's counts, by split."""
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,17 @@ class SplitRule:
     for that, the end of every document.
     """
 
-    validation: float
-    """Share of the text that is for validation."""
-    by_tail: bool
-    """Whether it is the end of every document."""
+    validation: float  # share of the text
+    by_tail: bool  # whether it is the end of every document
 
     def parts(self, text: str) -> list[tuple[Split, str]]:
-        """The document's text by split; no part is empty."""
+        """The text of a document, which is not empty, by split; no part is empty."""
         if self.by_tail:
             cut = len(text) - round(len(text) * self.validation)
-            parts: list[tuple[Split, str]] = [("train", text[:cut]), ("val", text[cut:])]
-        else:
-            digest = hashlib.sha256(text.encode()).digest()
-            is_validation = int.from_bytes(digest[:8], "big") < self.validation * _HASHES
-            parts = [("val" if is_validation else "train", text)]
-        return [(split, part) for split, part in parts if part]
+            return [(split, part) for split, part in (("train", text[:cut]), ("val", text[cut:])) if part]
+        digest = hashlib.sha256(text.encode()).digest()
+        is_validation = int.from_bytes(digest[:8], "big") < self.validation * _HASHES
+        return [("val" if is_validation else "train", text)]
 
     def __str__(self) -> str:
         if self.by_tail:
@@ -63,10 +59,8 @@ class Batch:
     """Documents of one source, in order."""
 
     texts: list[str]
-    source: SourceInfo
-    """The source, with the number of its documents so far."""
-    is_last: bool
-    """Whether the source ends here."""
+    source: SourceInfo  # with the number of its documents so far
+    is_last: bool  # whether the source ends here
 
 
 @dataclass(frozen=True)
@@ -78,11 +72,13 @@ class Encoder:
 
     def __call__(self, texts: list[str]) -> Encoded:
         end = np.array([self.tokenizer.end_of_text], self.tokenizer.dtype)
-        documents: dict[Split, list[np.ndarray]] = {split: [] for split in SPLITS}
-        for text in texts:
-            for split, part in self.rule.parts(text):
-                documents[split] += [self.tokenizer.encode(part), end]
-        return {split: (np.concatenate([end[:0], *ids]), len(ids) // 2) for split, ids in documents.items()}
+        parts = [part for text in texts for part in self.rule.parts(text)]
+        encoded = {}
+        for split in SPLITS:
+            own = [text for name, text in parts if name == split]
+            ids = np.concatenate([end[:0], *(array for text in own for array in (self.tokenizer.encode(text), end))])
+            encoded[split] = ids, SplitInfo(len(ids), sum(len(text.encode()) for text in own), len(own), "")
+        return encoded
 
 
 def encode_all(batches: Iterable[Batch], encoder: Encoder, workers: int) -> Iterator[tuple[Batch, Encoded]]:

