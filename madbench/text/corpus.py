@@ -36,13 +36,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a command asked for, beside the sources.
-
-    ``tokenizer`` is ``bytes``, ``gpt2``, ``bpe:N``, or the name and digest of a tokenizer that was read from a file.
-    """
+    """What a command asked for, beside the sources."""
 
     name: str
-    tokenizer: str
+    tokenizer: str  # ``bytes``, ``gpt2``, ``bpe:N``, or the name and digest of one that was read from a file
     validation: float
     text_key: str
 
@@ -57,13 +54,17 @@ class SourceInfo:
     sha256: str | None  # of the raw bytes; None where the source does not say, or was not read to its end
     documents: int  # read from it
 
+    @classmethod
+    def of(cls, source: Source, documents: int) -> SourceInfo:
+        return cls(source.name, source.size, source.mtime_ns, source.sha256, documents)
+
 
 @dataclass(frozen=True)
 class TokenizerInfo:
-    """The tokenizer that gave the ids. ``digest`` is the hash of all that decides ids."""
+    """The tokenizer that gave the ids."""
 
     spec: str  # ``bytes``, ``gpt2``, ``bpe:N``, or ``none:N`` where only the ids are known
-    digest: str
+    digest: str  # hash of all that decides ids
     vocab_size: int  # end of text included
 
 
@@ -96,12 +97,6 @@ class Manifest:
         if set(self.splits) != set(SPLITS):
             raise ConfigError(f"splits {', '.join(self.splits)}; expected train and val")
 
-    @property
-    def digest(self) -> str:
-        """16 hexadecimal digits of both splits' tokens, their type and the tokenizer, and of nothing else."""
-        identity = [self.splits["train"].sha256, self.splits["val"].sha256, self.tokenizer.digest, self.dtype]
-        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
-
     def difference(self, recipe: Recipe, sources: Sequence[Source]) -> str | None:
         """The first setting or source that another request has otherwise, in words; reads no source."""
         for name, now in vars(recipe).items():
@@ -130,7 +125,9 @@ class Corpus:
     @property
     def digest(self) -> str:
         """16 hexadecimal digits: the same tokens, split and tokenizer, the same digest, wherever they lie."""
-        return self.manifest.digest
+        known, splits = self.manifest, self.manifest.splits
+        identity = [splits["train"].sha256, splits["val"].sha256, known.tokenizer.digest, known.dtype]
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
     @property
     def vocab_size(self) -> int:
@@ -157,7 +154,7 @@ class Corpus:
         known = self.manifest.tokenizer
         if _number_of_ids(known.spec):
             raise ConfigError(
-                f"{self.folder}: its tokens cannot be read as text: its tokenizer is {known.spec}, ids and nothing else"
+                f"{self.folder}: not readable as text: its tokenizer is {known.spec}, ids and nothing else"
             )
         tokenizer = load_tokenizer(known.spec, self.folder)
         if tokenizer.digest != known.digest:
@@ -205,9 +202,7 @@ def open_corpus(folder: Path | str, tokenizer: str | None = None, cache: Path | 
     if manifest is None:
         return Corpus(folder, _foreign_manifest(folder, tokenizer, cache))
     if tokenizer not in (None, manifest.tokenizer.spec):
-        raise ConfigError(
-            f"{folder}: its tokenizer is {manifest.tokenizer.spec}; {tokenizer!r} cannot be its tokenizer"
-        )
+        raise ConfigError(f"{folder}: its tokenizer is {manifest.tokenizer.spec}; {tokenizer!r} cannot be")
     for split, info in manifest.splits.items():
         with explain_os_errors(folder / f"{split}.bin"):
             size = (folder / f"{split}.bin").stat().st_size
@@ -227,9 +222,7 @@ def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None) -> Man
     if (folder / PARTIAL).is_dir():
         raise StoreError(f"{folder}: not finished; run the madbench lm prepare command that began it to resume")
     if missing:
-        raise ConfigError(
-            f"{folder}: no corpus: {' and '.join(missing)} missing; madbench lm prepare makes one from text"
-        )
+        raise ConfigError(f"{folder}: {' and '.join(missing)} missing; madbench lm prepare makes a corpus from text")
     if spec is None and (folder / "meta.pkl").exists():
         raise ConfigError(
             f"{folder}: meta.pkl says that these ids are of a vocabulary of their own, which madbench does not load (a "

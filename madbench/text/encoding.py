@@ -108,8 +108,7 @@ def encode_all(batches: Iterable[Batch], encoder: Encoder, workers: int) -> Iter
         raise
     except BrokenProcessPool:
         raise MadbenchError(
-            "a tokenizing process was killed, as when memory runs out; run the same command with fewer --workers to "
-            "resume"
+            "a tokenizing process was killed (out of memory?); resume with the same command and fewer --workers"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)

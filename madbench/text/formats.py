@@ -71,6 +71,8 @@ class Source(ABC):
 class File(Source):
     """A file on disk."""
 
+    _unit = "line"
+
     def __init__(self, path: Path, key: str | None = None, name: str | None = None):
         self.path, self.key, self.name = path, key, name or str(path)
         try:
@@ -80,7 +82,7 @@ class File(Source):
         self.size, self.mtime_ns = status.st_size, status.st_mtime_ns
 
     def _documents(self) -> Iterator[str]:
-        self._place = "byte 0"
+        self._number = 0
         yield from self._texts()
         with open(self.path, "rb") as file:
             self.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -88,13 +90,13 @@ class File(Source):
 
     @abstractmethod
     def _texts(self) -> Iterator[str]:
-        """The documents, empty ones included; updates ``_place``, the place of the last one."""
+        """The documents, empty ones included; counts the lines or rows in ``_number``."""
 
     def _explained(self, error: Exception) -> ConfigError:
         if getattr(error, "errno", None):  # the disk, not the compression
             return ConfigError(f"{self.name}: cannot be read: {(error.strerror or str(error)).lower()}")
         reason = f"{_first_line(error)}; fetch the file again or leave it out"
-        return ConfigError(f"{self.name}: damaged after {self._place}: {reason}")
+        return ConfigError(f"{self.name}: damaged after {self._unit} {self._number}: {reason}")
 
 
 class TextFile(File):
@@ -105,10 +107,9 @@ class TextFile(File):
         try:
             yield content.decode()
         except UnicodeDecodeError as error:
-            raise ConfigError(
-                f"{self.name}: not UTF-8: byte {content[error.start]:#04x} at offset {error.start}; expected text, "
-                f"{', '.join(JSON_LINES)} or {PARQUET}; convert it, or name the files to use instead of their folder"
-            ) from None
+            place = f"byte {content[error.start]:#04x} at offset {error.start}"
+            hint = "convert it, or name the files to use instead of their folder"
+            raise ConfigError(f"{self.name}: not UTF-8: {place}; {hint}") from None
 
 
 class JsonLinesFile(File):
@@ -116,10 +117,10 @@ class JsonLinesFile(File):
 
     def _texts(self) -> Iterator[str]:
         with open(self.path, "rb", _CHUNK) as file, self._decompressed(file) as lines:
-            for number, line in enumerate(lines, 1):
-                self.position, self._place = file.tell(), f"line {number}"
+            for self._number, line in enumerate(lines, 1):
+                self.position, where = file.tell(), f"{self.name}:{self._number}"
                 if not line.isspace():
-                    yield self._text_in(self._row(line, f"{self.name}:{number}"), f"{self.name}:{number}", "key")
+                    yield self._text_in(self._row(line, where), where, "key")
 
     def _decompressed(self, file: IO[bytes]) -> IO[bytes]:
         suffix = self.path.suffix.lower()
@@ -146,18 +147,18 @@ class JsonLinesFile(File):
 class ParquetFile(File):
     """A parquet file with a document a row, in the column ``key``."""
 
+    _unit = "row"
+
     def _texts(self) -> Iterator[str]:
         parquet = require("pyarrow.parquet", f"{self.name}: parquet", "text")
-        number = 0
         reading = {"buffer_size": _CHUNK, "pre_buffer": False, "page_checksum_verification": True}
         with parquet.ParquetFile(self.path, **reading) as table:
             self._check_key(table.schema_arrow.names, self.name)
             for batch in table.iter_batches(batch_size=256, columns=[self.key]):
                 for row in batch.to_pylist():
-                    number += 1
-                    self._place = f"row {number}"
-                    yield self._text_in(row, f"{self.name}:{self._place}")
-                self.position = self.size * number // table.metadata.num_rows
+                    self._number += 1
+                    yield self._text_in(row, f"{self.name}:row {self._number}")
+                self.position = self.size * self._number // table.metadata.num_rows
 
 
 def open_file(path: Path, key: str) -> File:

@@ -7,18 +7,22 @@ A ``manifest.json`` in it means that nothing is missing but moving the files up.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from madbench.errors import StoreError
+from madbench import __version__
+from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, remove, sync_folder
 from madbench.text.batches import SPLITS, Split
-from madbench.text.corpus import MANIFEST, PARTIAL, Manifest, SplitInfo, save
-from madbench.text.encoding import Batch, Encoded
+from madbench.text.corpus import MANIFEST, PARTIAL, Manifest, Recipe, SplitInfo, TokenizerInfo, save
+from madbench.text.encoding import Batch, Encoded, SplitRule
 from madbench.text.tokenizers import FILE as TOKENIZER
+from madbench.text.tokenizers import Tokenizer, trained_size
 
 PROGRESS = "progress.json"
 
@@ -33,6 +37,20 @@ class State:
     def bytes_of(self, split: Split) -> int:
         """Bytes of the split's token file that count."""
         return self.manifest.splits[split].tokens * np.dtype(self.manifest.dtype).itemsize
+
+
+def begin(folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer, notes: tuple[str, ...]) -> State:
+    """Makes the token files, empty, with a trained tokenizer beside them; the state before the first document."""
+    with explain_os_errors(folder):
+        (folder / PARTIAL).mkdir()
+        for split in SPLITS:
+            (folder / PARTIAL / f"{split}.bin").touch()
+    if trained_size(tokenizer.spec):
+        tokenizer.save(folder / PARTIAL)
+    info = TokenizerInfo(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
+    empty = dict.fromkeys(SPLITS, SplitInfo(0, 0, 0, ""))
+    manifest = Manifest(recipe, info, tokenizer.dtype.name, str(rule), empty, notes=notes)
+    return State(manifest, manifest)
 
 
 def append(folder: Path, state: State, batch: Batch, encoded: Encoded) -> State:
@@ -60,6 +78,25 @@ def save_state(folder: Path, state: State) -> None:
             file.truncate(state.bytes_of(split))
             os.fsync(file.fileno())
     save(state, folder / PARTIAL / PROGRESS)
+
+
+def complete(folder: Path, manifest: Manifest) -> None:
+    """Makes the token files that ``manifest`` counts the corpus in ``folder``."""
+    splits = {}
+    with explain_os_errors(folder):
+        for split, info in manifest.splits.items():
+            if not info.tokens:
+                remove(folder / PARTIAL)
+                documents = sum(info.documents for info in manifest.splits.values())
+                raise ConfigError(
+                    f"the sources leave {split} without text: {documents} documents, of which {manifest.split_rule}; "
+                    "give more text or another --validation"
+                )
+            with open(folder / PARTIAL / f"{split}.bin", "rb") as file:
+                splits[split] = replace(info, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+    manifest = replace(manifest, splits=splits, madbench=__version__, python=platform.python_version())
+    save(manifest, folder / PARTIAL / MANIFEST)
+    install(folder)
 
 
 def install(folder: Path) -> None:

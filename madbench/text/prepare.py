@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import itertools
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from madbench import __version__
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, remove
 from madbench.text.batches import SPLITS
-from madbench.text.corpus import (
-    MANIFEST,
-    PARTIAL,
-    Corpus,
-    Manifest,
-    Recipe,
-    SourceInfo,
-    SplitInfo,
-    TokenizerInfo,
-    load,
-    open_corpus,
-    save,
-)
+from madbench.text.corpus import MANIFEST, PARTIAL, Corpus, Manifest, Recipe, SourceInfo, load, open_corpus
 from madbench.text.encoding import Batch, Encoder, SplitRule, encode_all
-from madbench.text.partial import PROGRESS, State, append, install, save_state
+from madbench.text.partial import PROGRESS, State, append, begin, complete, install, save_state
 from madbench.text.sources import Source, find_sources
-from madbench.text.tokenizers import Tokenizer, load_tokenizer, train_bpe, trained_size
+from madbench.text.tokenizers import load_tokenizer, train_bpe, trained_size
 
 VALIDATION = 0.01
 STDLIB_VALIDATION = 0.08  # of some 12 MB: enough for a validation loss
@@ -113,8 +99,13 @@ def prepare(
         rule = SplitRule(recipe.validation, by_tail=_has_few_documents(sources, recipe.validation))
         state = _unfinished(folder, recipe, sources, rule, force)
         if state is None:
-            chosen = chosen or train_bpe(_sample(sources, rule, on_progress), trained_size(tokenizer))
-            state = _begin(folder, recipe, rule, chosen)
+            notes = ()
+            if chosen is None:
+                chosen = train_bpe(_sample(sources, rule, on_progress), trained_size(tokenizer))
+                notes = (
+                    f"the tokenizer was trained on the first {BPE_SAMPLE_CHARACTERS:,} characters of train, or all of it",
+                )
+            state = begin(folder, recipe, rule, chosen, notes)
         else:
             chosen = chosen or load_tokenizer(tokenizer, folder / PARTIAL)
             if chosen.digest != state.manifest.tokenizer.digest:
@@ -122,8 +113,7 @@ def prepare(
         save_state(folder, state)
         workers = workers or (1 if chosen.spec == "bytes" else len(os.sched_getaffinity(0)))
         state = _pass_over(sources, folder, state, Encoder(chosen, rule), workers, on_progress)
-        _complete(folder, state.manifest)
-        install(folder)
+        complete(folder, state.manifest)
     return open_corpus(folder)
 
 
@@ -147,9 +137,7 @@ def _finished(folder: Path, recipe: Recipe, sources: list[Source]) -> Corpus | N
             return None
         raise ConfigError(f"{folder}: holds token files of another program; choose another folder, or --force")
     if difference := manifest.difference(recipe, sources):
-        raise ConfigError(
-            f"{folder}: holds another corpus ({difference}); choose another folder, or --force to replace it"
-        )
+        raise ConfigError(f"{folder}: holds another corpus ({difference}); choose another folder, or --force")
     return open_corpus(folder)
 
 
@@ -166,7 +154,7 @@ def _unfinished(folder: Path, recipe: Recipe, sources: list[Source], rule: Split
                 return state
             raise ConfigError(
                 f"{folder}: holds an unfinished corpus of another request ({difference or state.manifest.split_rule}); "
-                "finish that one, choose another folder, or --force to drop it"
+                "finish that one, choose another folder, or --force"
             )
     except (ConfigError, StoreError):
         if not force:
@@ -174,22 +162,6 @@ def _unfinished(folder: Path, recipe: Recipe, sources: list[Source], rule: Split
     with explain_os_errors(folder):
         remove(folder / PARTIAL)
     return None
-
-
-def _begin(folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer) -> State:
-    """The state before the first document, its empty token files and a trained tokenizer beside them."""
-    with explain_os_errors(folder):
-        (folder / PARTIAL).mkdir()
-        for split in SPLITS:
-            (folder / PARTIAL / f"{split}.bin").touch()
-    if trained_size(tokenizer.spec):
-        tokenizer.save(folder / PARTIAL)
-    sample = f"the tokenizer was trained on the first {BPE_SAMPLE_CHARACTERS:,} characters of train, or all of it"
-    notes = (sample,) if trained_size(recipe.tokenizer) else ()
-    info = TokenizerInfo(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
-    empty = dict.fromkeys(SPLITS, SplitInfo(0, 0, 0, ""))
-    manifest = Manifest(recipe, info, tokenizer.dtype.name, str(rule), empty, notes=notes)
-    return State(manifest, manifest)
 
 
 def _has_few_documents(sources: list[Source], validation: float) -> bool:
@@ -252,32 +224,10 @@ def _batches(sources: list[Source], state: State) -> Iterator[Batch]:
                 texts.append(text)
                 characters += len(text)
             if characters >= BATCH_CHARACTERS:
-                yield Batch(texts, _info(source, count), is_last=False)
+                yield Batch(texts, SourceInfo.of(source, count), is_last=False)
                 texts, characters = [], 0
-        yield Batch(texts, _info(source, count), is_last=True)
+        yield Batch(texts, SourceInfo.of(source, count), is_last=True)
         done = 0
-
-
-def _info(source: Source, documents: int) -> SourceInfo:
-    return SourceInfo(source.name, source.size, source.mtime_ns, source.sha256, documents)
-
-
-def _complete(folder: Path, manifest: Manifest) -> None:
-    """Writes the manifest of the token files."""
-    splits = {}
-    with explain_os_errors(folder):
-        for split, info in manifest.splits.items():
-            if not info.tokens:
-                remove(folder / PARTIAL)
-                documents = sum(info.documents for info in manifest.splits.values())
-                raise ConfigError(
-                    f"the sources leave {split} without text: {documents} documents, of which {manifest.split_rule}; "
-                    "give more text or another --validation"
-                )
-            with open(folder / PARTIAL / f"{split}.bin", "rb") as file:
-                splits[split] = replace(info, sha256=hashlib.file_digest(file, "sha256").hexdigest())
-    manifest = replace(manifest, splits=splits, madbench=__version__, python=platform.python_version())
-    save(manifest, folder / PARTIAL / MANIFEST)
 
 
 @contextmanager
