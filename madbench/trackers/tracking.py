@@ -209,7 +209,7 @@ class Tracking:
         """What the tracker returns; None for one that fails now or failed before."""
         try:
             return getattr(self.trackers[name], method)(*arguments) if name in self.trackers else None
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a service raises, the sweep continues
+        except (Exception, SystemExit) as error:  # whatever a service raises, the sweep continues
             del self.trackers[name]
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             self.warn(f"tracker {name} failed and is left out of the rest of the sweep: {reason}")

@@ -7,9 +7,9 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from source_samples import error_of, only
 
 from madbench.errors import ConfigError
+from source_samples import error_of, only
 
 DOCUMENTS = [f"document {i} é\n" + hashlib.sha256(bytes([i])).hexdigest() for i in range(200)]
 
