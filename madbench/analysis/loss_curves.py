@@ -15,14 +15,15 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.frames import read_frame, write_frame
-from madbench.analysis.language_runs import LanguageProtocol, by_protocol, describe
-from madbench.language_jobs import loss_l5
+from madbench.analysis.protocols import by_protocol, describe
+from madbench.analysis.quantities import LOSSES, steps_name
 from madbench.store.runs import Run
+from madbench.suites.language import loss_l5
 
 PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
 
-LOSSES = ("loss_l5", "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss")
-"""The numbers that a diverged run does not have."""
+TIMING = ("device", "threads", "world_size", "micro_batch", "compiled")
+"""Details in which runs must agree for their times to be compared."""
 
 _FROM_CURVE = (
     "step",
@@ -44,9 +45,9 @@ def loss_curves(runs: Sequence[Run]) -> pd.DataFrame:
     Columns: protocol (in words), id, label, seed, status, step, tokens, seconds (of training), evaluation (1, 2, ...),
     train_loss, validation_loss, validation_bits_per_byte, step_loss (mean over the steps since the last row).
     """
-    names = {protocol: describe(protocol, of_it[0]) for protocol, of_it in by_protocol(runs).items()}
+    names = {run.job.id: text for found in by_protocol(runs).values() for text in [describe(found[0])] for run in found}
     rows = [
-        {"protocol": names[LanguageProtocol.of(run.job)], "id": run.job.id}
+        {"protocol": names[run.job.id], "id": run.job.id}
         | {"label": run.job.label, "seed": run.job.seed, "status": run.record.status}
         | {name: row.get(name) for name in _FROM_CURVE}
         for run in runs
@@ -68,11 +69,6 @@ def read_curves(path: Path) -> pd.DataFrame:
 def steps_to(train_losses: Sequence[float], threshold: float) -> int | None:
     """Index, from 1, of the first training-batch evaluation below ``threshold``; ``None`` when there is none."""
     return next((i for i, loss in enumerate(train_losses, 1) if loss < threshold), None)
-
-
-def steps_name(threshold: float) -> str:
-    """Column of the steps to ``threshold``, as in the published table: ``steps_to_3.0``."""
-    return f"steps_to_{float(threshold)}"
 
 
 def thresholds_above(lowest: float) -> tuple[float, ...]:
@@ -99,16 +95,23 @@ def common_seconds(runs: Iterable[Run]) -> float:
     return min((evaluations(run)[-1]["seconds"] for run in runs if run.record.status == "finished"), default=math.nan)
 
 
+def timing_differences(runs: Iterable[Run]) -> list[str]:
+    """The details that differ between ``runs`` and keep their times from being compared."""
+    runs = list(runs)
+    return [name for name in TIMING if len({str(run.record.details.get(name)) for run in runs}) > 1]
+
+
 def run_losses(runs: Sequence[Run], thresholds: Sequence[float]) -> pd.DataFrame:
     """One row a run, in their order: what its curve says.
 
     Columns: id, label, seed, status; loss_l5; the last validation_loss and validation_bits_per_byte;
     equal_time_validation_loss, that of the last evaluation at or before :func:`common_seconds`; steps_to_x for each of
-    ``thresholds`` (:func:`steps_name`); tokens_per_second of the whole training. What a run does not have is NaN, and so are the losses of
-    a diverged run.
+    ``thresholds``; tokens_per_second of the whole training. What a run does not have is NaN, and so are the losses of a
+    diverged run.
     """
     common = common_seconds(runs)
-    return pd.DataFrame([_run_row(run, thresholds, common) for run in runs])
+    names = ["id", "label", "seed", "status", *LOSSES, *map(steps_name, thresholds), "tokens_per_second"]
+    return pd.DataFrame([_run_row(run, thresholds, common) for run in runs], columns=names)
 
 
 def _run_row(run: Run, thresholds: Sequence[float], common: float) -> dict[str, Any]:

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.cli.options import RESULTS
-from madbench.language_jobs import LanguageJob
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from madbench.analysis.language_runs import LanguageProtocol
-    from madbench.jobs import JobBase
+    from madbench.jobs import Job
     from madbench.store.runs import Run, Snapshot, Store
 
 
@@ -41,7 +39,7 @@ def stored_runs(results: Path | None) -> tuple[Store | None, list[Run]]:
     return store, runs
 
 
-def run_row(run: Run, named: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
+def run_row(run: Run) -> dict[str, Any]:
     """A run as JSON has it: what is not a finite number is null."""
     import math
 
@@ -49,7 +47,7 @@ def run_row(run: Run, named: dict[str, dict[str, dict[str, Any]]]) -> dict[str, 
     metrics = {name: value if math.isfinite(value) else None for name, value in record.metrics.items()}
     return {
         **job.to_dict(),
-        "setting_change": _change(job, named),
+        "setting_change": setting_change(job),
         "status": record.status,
         "metrics": metrics,
         "details": record.details,
@@ -58,39 +56,37 @@ def run_row(run: Run, named: dict[str, dict[str, dict[str, Any]]]) -> dict[str, 
     }
 
 
-@functools.cache
-def _preset(protocol: LanguageProtocol) -> str:
-    return protocol.preset
+def setting_change(job: Job) -> str:
+    """The named setting nearest to the job's and what it changes; of a language model its preset."""
+    from madbench.analysis.protocols import nearest_profile
+    from madbench.suites import LANGUAGE
 
-
-def _change(job: JobBase, named: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """The named setting nearest to the job's and the fields in which the two differ; of a language model its preset."""
-    if isinstance(job, LanguageJob):
-        from madbench.analysis.language_runs import LanguageProtocol
-
-        return _preset(LanguageProtocol.of(job))
+    if job.suite == LANGUAGE.name:
+        name, changed = nearest_profile(job)
+        return " ".join([name, *changed])
     changes = {
         name: [f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value]
-        for name, setting in named.get(job.task, {"": {}}).items()
+        for name, setting in _named_settings(job.task).items()
     }
     nearest = min(changes, key=lambda name: len(changes[name]))
     return " ".join([nearest, *changes[nearest]]).strip()
 
 
-def named_settings() -> dict[str, dict[str, dict[str, Any]]]:
-    """The settings that have a name, by task: ``baseline``, and those of the profiles with one setting a task."""
+@functools.cache
+def _named_settings(task: str) -> dict[str, dict[str, Any]]:
+    """The settings of a task that have a name: ``baseline``, and those of the profiles with one setting a task."""
     import dataclasses
 
-    from madbench.suites.plan import task_settings
-    from madbench.suites.profile import load_profile, profile_names
-    from madbench.tasks import TASK_NAMES, load_task
+    from madbench.analysis.protocols import shipped_profiles
+    from madbench.suites import MAD
+    from madbench.tasks import load_task, task_names
 
-    named = {task: {"baseline": dataclasses.asdict(load_task(task).baseline)} for task in TASK_NAMES}
-    for name in profile_names():
-        profile = load_profile(name)
+    if task not in task_names():
+        return {"": {}}
+    named = {"baseline": dataclasses.asdict(load_task(task).baseline)}
+    for name, profile in shipped_profiles(MAD).items():
         if profile.difficulty == "baseline":
-            for task in TASK_NAMES:
-                named[task].setdefault(name, task_settings(task, profile)[0])
+            named.setdefault(name, profile.settings(task)[0])
     return named
 
 

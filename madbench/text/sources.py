@@ -1,4 +1,4 @@
-"""The sources that a command names: files, folders, Hugging Face datasets, this Python's standard library."""
+"""Where documents come from: files, folders, datasets of the Hugging Face hub, this Python's standard library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from madbench.errors import ConfigError, did_you_mean
-from madbench.text.formats import HUB, File, HuggingFaceSplit, Source, TextFile, open_file
+from madbench.text.formats import JSON_LINES, PARQUET, File, JsonLinesFile, ParquetFile, Source, TextFile
+from madbench.text.hugging_face import PREFIX, HuggingFaceSplit
+
+__all__ = ["STDLIB", "TEXT_KEY", "Source", "find_sources"]
 
 STDLIB = "stdlib"
 TEXT_KEY = "text"
@@ -29,7 +32,7 @@ def find_sources(words: Sequence[str], text_key: str = TEXT_KEY) -> list[Source]
     Raises ``ConfigError`` for a word that names nothing, a file named twice, and a ``text_key`` that no source has.
     """
     if not words:
-        raise ConfigError(f"no source of text; expected files, folders, {HUB}NAME or {STDLIB}")
+        raise ConfigError(f"no source of text; expected files, folders, {PREFIX}NAME or {STDLIB}")
     sources = [source for word in words for source in _sources_of(word, text_key)]
     seen: set[str] = set()
     for source in sources:
@@ -37,7 +40,7 @@ def find_sources(words: Sequence[str], text_key: str = TEXT_KEY) -> list[Source]
         if identity in seen:
             raise ConfigError(f"source {source.name!r}: named twice; its text would count twice")
         seen.add(identity)
-    if text_key != TEXT_KEY and not any(source.key for source in sources):
+    if text_key != TEXT_KEY and not any(hasattr(source, "key") for source in sources):
         raise ConfigError(f"text key {text_key!r} has no effect: none of the sources has keys or columns")
     return sources
 
@@ -45,24 +48,33 @@ def find_sources(words: Sequence[str], text_key: str = TEXT_KEY) -> list[Source]
 def _sources_of(word: str, text_key: str) -> list[Source]:
     if word == STDLIB:
         return _standard_library()
-    if word.startswith(HUB):
+    if word.startswith(PREFIX):
         return [HuggingFaceSplit(word, text_key)]
     if os.path.isfile(word):
-        return [open_file(Path(word), text_key)]
+        return [_file(Path(word), text_key)]
     if not os.path.isdir(word):
         raise ConfigError(f"source {word!r}: no such file or folder{did_you_mean(word, _alternatives(word))}")
-    sources = [open_file(path, text_key) for path in _files_below(Path(word))]
+    sources = [_file(path, text_key) for path in _files_below(Path(word))]
     if not sources:
         raise ConfigError(f"source {word!r}: the folder holds no file")
     return sources
 
 
 def _alternatives(word: str) -> list[str]:
-    """What a word that names nothing may have meant; without a likely one, the forms of a source."""
+    """What a word that names nothing may have meant; without a likely one, the kinds of source."""
     siblings = []
     with suppress(OSError):
         siblings = [str(path) for path in Path(word).parent.iterdir()]
-    return difflib.get_close_matches(word, [*siblings, STDLIB], n=1) or ["a file", "a folder", f"{HUB}NAME", STDLIB]
+    return difflib.get_close_matches(word, [*siblings, STDLIB], n=1) or ["a file", "a folder", f"{PREFIX}NAME", STDLIB]
+
+
+def _file(path: Path, text_key: str) -> File:
+    name = path.name.lower()
+    if name.endswith(JSON_LINES):
+        return JsonLinesFile(path, text_key)
+    if name.endswith(PARQUET):
+        return ParquetFile(path, text_key)
+    return TextFile(path)
 
 
 def _files_below(folder: Path, without: Container[str] = ()) -> list[Path]:
@@ -79,13 +91,13 @@ def _files_below(folder: Path, without: Container[str] = ()) -> list[Path]:
 
 
 def _standard_library() -> list[Source]:
-    """Every Python file in UTF-8, without tests and installed packages."""
+    """Every Python file, tests and installed packages left out, as is one in an encoding other than UTF-8."""
     root = Path(sysconfig.get_path("stdlib"))
     found = _files_below(root, _NOT_STDLIB) if root.is_dir() else []
     paths = [path for path in found if path.suffix == ".py" and _is_utf8(path)]
     if not paths:
-        raise ConfigError(f"source {STDLIB!r}: this Python has no source files in {root}; name files of text instead")
-    return [TextFile(path, name=f"{STDLIB}/{path.relative_to(root).as_posix()}") for path in paths]
+        raise ConfigError(f"source {STDLIB!r}: this Python keeps no source files in {root}; name files of text instead")
+    return [TextFile(path, f"{STDLIB}/{path.relative_to(root).as_posix()}") for path in paths]
 
 
 def _is_utf8(path: Path) -> bool:

@@ -245,9 +245,10 @@ def test_reports_that_come_too_soon_are_dropped(monkeypatch):
 
 
 def test_a_language_job_without_its_corpus_on_the_worker_says_which_file(tmp_path):
-    from madbench.text.corpus import Corpus, Manifest, SplitInfo, TokenizerInfo
+    from madbench.text.corpus import Corpus
+    from madbench.text.manifest import Manifest, SplitFacts, TokenizerFacts
 
-    split = SplitInfo(10, 10, None, "")
-    manifest = Manifest(None, TokenizerInfo("bytes", "", 257), "uint16", "", {"train": split, "val": split})
+    facts = SplitFacts(10, 10, None, "")
+    manifest = Manifest(None, TokenizerFacts("bytes", "", 257), "uint16", "", {"train": facts, "val": facts})
     with pytest.raises(StoreError, match=r"train\.bin: not there; every machine that trains needs the corpus"):
         Corpus(tmp_path / "gone", manifest).tokens("train")

@@ -1,0 +1,184 @@
+"""The protocols of stored runs, recognised from the jobs alone. Runs of two protocols never share a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from madbench.errors import ConfigError
+from madbench.experiment import Protocol
+from madbench.jobs import Job, content_id
+from madbench.labels import family_of
+from madbench.store.runs import Run
+from madbench.suites import LANGUAGE, Suite, suite_of
+from madbench.suites.language import TASK
+from madbench.suites.profile import Profile
+
+PUBLISHED_VOCABULARY = 50304  # GPT-2's, as padded for the paper's runs
+
+MOST_CHANGES = 6  # beyond which a protocol is not called after a shipped profile
+OWN = "of its own"
+
+
+@dataclass(frozen=True)
+class StoredCorpus:
+    """A corpus as a record describes it; its tokens need not be there."""
+
+    digest: str
+    padded_vocab_size: int
+    description: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.description.get("name", self.digest)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where it was when the run was trained."""
+        return Path(self.description["folder"]) if "folder" in self.description else None
+
+
+@functools.cache
+def shipped_profiles(suite: Suite) -> dict[str, Profile]:
+    """The suite's profiles by name."""
+    return {name: suite.Profile.load(name) for name in suite.Profile.names()}
+
+
+def nearest_profile(job: Job) -> tuple[str, tuple[str, ...]]:
+    """The shipped profile nearest to what the job trains, and the changes that make it so, but for the precision.
+
+    The profile is ``of its own`` where there are more changes than a name should have.
+    """
+    changes = {name: profile_changes(job, profile) for name, profile in shipped_profiles(suite_of(job)).items()}
+    nearest = min(changes, key=lambda name: len(changes[name]))
+    return (OWN, ()) if len(changes[nearest]) > MOST_CHANGES else (nearest, tuple(changes[nearest]))
+
+
+def profile_changes(job: Job, profile: Profile) -> list[str]:
+    """The overrides, other than of the precision, with which ``profile`` trains the job."""
+    precision = job.training.precision
+    changes = _changes("model", vars(job.model), vars(profile.model_config()))
+    changes += _changes("model", job.mixer, profile.mixer_settings(job.label))
+    if suite_of(job) is LANGUAGE:
+        return changes + _changes("training", vars(job.training), vars(profile.training_config(precision)))
+    trainings = profile.trainings(job.task, precision)
+    usual = vars(trainings[0]) | {
+        "learning_rate": job.training.learning_rate,
+        "weight_decay": job.training.weight_decay,
+    }
+    changes += _changes("training", vars(job.training), usual)
+    for name in ("learning_rate", "weight_decay"):
+        value = getattr(job.training, name)
+        if value not in [getattr(training, name) for training in trainings]:
+            changes.append(f"{name}s=[{value:g}]")
+    settings = profile.settings(job.task)
+    if job.setting not in settings:
+        changes += _changes(f"tasks.{job.task}.setting", job.setting, settings[0])
+    return changes
+
+
+def _changes(section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    return [f"{section}.{name}={value}" for name, value in ours.items() if theirs.get(name) != value]
+
+
+def language_protocol_id(job: Job) -> str:
+    """8 hexadecimal digits of everything that language models of one table share, the same on every machine."""
+    shared = {name: getattr(job, name) for name in ("setting", "model", "training", "budget")}
+    return content_id(shared | {"mixer": changed_settings(job)})[:8]
+
+
+def changed_settings(job: Job) -> dict[str, Any]:
+    """The settings of the job's mixer that are not the defaults of its family."""
+    usual = _default_settings(job.label.partition(":")[0] + ":" if ":" in job.label else "")
+    return {name: value for name, value in job.mixer.items() if usual.get(name) != value}
+
+
+@functools.cache
+def _default_settings(prefix: str) -> dict[str, Any]:
+    return dataclasses.asdict(family_of(prefix).Settings())
+
+
+def language_protocol(run: Run) -> Protocol:
+    """The protocol that a language-model run follows, its preset named after the nearest one that is shipped."""
+    job = run.job
+    name, changes = nearest_profile(job)
+    training = {key: value for key, value in vars(job.training).items() if key != "precision"}
+    vocab_size = job.setting["vocab_size"]
+    is_comparable = not changes and name in LANGUAGE.Profile.names() and vocab_size == PUBLISHED_VOCABULARY
+    profile = LANGUAGE.Profile(
+        description="",
+        comparable_with_paper=is_comparable and shipped_profiles(LANGUAGE)[name].comparable_with_paper,
+        precision=job.training.precision,
+        model=vars(job.model) | changed_settings(job),
+        training=training,
+    )
+    corpus = StoredCorpus(job.setting["corpus"], vocab_size, run.record.details.get("corpus", {}))
+    shared = (job.fidelity, job.budget, job.training.precision, "cpu", corpus)
+    return Protocol(LANGUAGE, profile, name, changes, [TASK], *shared)
+
+
+def describe(run: Run) -> str:
+    """The protocol of a language-model run in a line."""
+    protocol = language_protocol(run)
+    preset = " ".join([protocol.profile_name, *protocol.overrides])
+    return (
+        f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), preset {preset}, {protocol.precision}, "
+        f"budget {protocol.budget}"
+    )
+
+
+def by_protocol(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """Language-model runs by the id of their protocol, in their order."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(language_protocol_id(run.job), []).append(run)
+    return groups
+
+
+def check_one_protocol(runs: Sequence[Run]) -> None:
+    """Raises ``ConfigError`` for language-model runs of several protocols, which it lists, and for none."""
+    count = len(by_protocol(runs))
+    if not count:
+        raise ConfigError("no language-model runs to show")
+    if count > 1:
+        raise ConfigError(
+            f"the runs follow {count} protocols, which cannot be compared; choose one with --protocol ID, or with "
+            "what tells it apart (--corpus, --preset, KEY=VALUE, --budget):\n" + protocol_list(runs)
+        )
+
+
+def protocol_list(runs: Iterable[Run]) -> str:
+    """A line a protocol of language-model runs: its id, what it is, and its labels."""
+    return "\n".join(
+        f"  {protocol}  {describe(found[0])}: {some(run.job.label for run in found)}"
+        for protocol, found in by_protocol(runs).items()
+    )
+
+
+def mad_protocol_list(jobs: Iterable[Job]) -> str:
+    """A line a protocol of MAD jobs: the options that choose it, and its labels."""
+    groups: dict[str, list[str]] = {}
+    options: dict[tuple, str] = {}
+    for job in jobs:
+        key = (job.task, job.fidelity, job.budget, str(job.setting), str(job.mixer), job.model, job.training)
+        if key not in options:
+            options[key] = _options(job)
+        groups.setdefault(options[key], []).append(job.label)
+    return "\n".join(f"  {chosen}: {some(labels)}" for chosen, labels in groups.items())
+
+
+def _options(job: Job) -> str:
+    name, changes = nearest_profile(job)
+    profile = f"--profile {name}" if name != OWN else f"a profile of its own with d_model {job.model.d_model}"
+    words = [*changes, profile, f"--fidelity {job.fidelity}", f"--budget {job.budget}", f"({job.training.precision})"]
+    return " ".join(words)
+
+
+def some(labels: Iterable[str], most: int = 4) -> str:
+    """The labels, each once, or the first of them and the number of the others."""
+    found = sorted(set(labels))
+    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
