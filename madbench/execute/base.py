@@ -1,9 +1,10 @@
-"""What executors share: jobs in, stored runs out, the same events on the way, whatever machines do the work.
+"""What executors share: groups of jobs in, stored runs out, the same events on the way, whatever machines do the work.
 
-An executor is called as ``executor(jobs, store, train, on_event=..., policy=...)`` and gives a :class:`Summary`. It trains
-the jobs that ``policy`` asks for, in order, each at most once, and stores each result at once. ``on_event`` gets
-``{"event": kind, "job": job, ...}``: ``skipped`` (with ``reason``: ``stored``, ``failed`` for a stored failure that is
-not to be tried again, or ``busy`` for a job that another process is at work on), ``started`` (with ``slot``),
+An executor is called as ``executor(groups, store, train, on_event=..., policy=...)`` and gives a :class:`Summary`. A
+group is a sequence of jobs that train together, as one call of ``train`` in one worker. The executor trains the jobs
+that ``policy`` asks for, in order, each at most once, and stores each result at once. ``on_event`` gets
+``{"event": kind, "job": job, ...}`` for each job: ``skipped`` (with ``reason``: ``stored``, ``failed`` for a stored
+failure that is not retried, or ``busy`` for a job that another process is training), ``started`` (with ``slot``),
 ``progress`` (with ``slot`` and the reported dict as ``progress``), ``finished`` and ``failed`` (with ``slot`` and
 ``record``; a diverged run is finished).
 """
@@ -11,19 +12,30 @@ not to be tried again, or ``busy`` for a job that another process is at work on)
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from madbench.errors import ConfigError
-from madbench.jobs import JobBase, Record, Status
+from madbench.jobs import Job, Record, Status
+from madbench.store.runs import Store, StoreBusyError
 
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
-Train = Callable[[JobBase, Path, Callable[[dict[str, Any]], None]], Record]
-"""``train(job, work, report)``: a picklable function; ``report`` raises ``StopTraining`` when the run is to end."""
+Report = Callable[[Job, dict[str, Any]], None]
+"""``report(job, progress)``; it raises ``StopTraining`` when the group is to stop."""
+Train = Callable[[Sequence[Job], Sequence[Path], Report], list[Record]]
+"""``train(jobs, works, report)``: a picklable function that gives a record for each job; ``works`` are their folders."""
+Groups = Sequence[Sequence[Job]]
 Executor = Callable[..., "Summary"]
+
+
+def ready_groups(jobs: Iterable[Job]) -> list[list[Job]]:
+    """The jobs in groups that can train together: one job each."""
+    return [[job] for job in jobs]
 
 
 def ignore_event(event: Event) -> None:
@@ -32,16 +44,16 @@ def ignore_event(event: Event) -> None:
 
 @dataclass(frozen=True)
 class Policy:
-    """What becomes of results that are there already, and of jobs that fail or do not end."""
+    """What to do with stored results, failures and runs that take too long."""
 
     redo: bool = False
     """Train every job from its start; its earlier result stays until the new one replaces it."""
     retry: bool = True
-    """Try jobs again that are stored as failed, from their checkpoints."""
+    """Retry jobs that are stored as failed, from their checkpoints."""
     max_failures: int | None = None
-    """Failures after which no further job starts."""
+    """Failures after which no further group starts."""
     time_limit: float | None = None
-    """Seconds after which a job is stopped and stored as failed; its checkpoint stays."""
+    """Seconds after which a group is stopped and its jobs stored as failed; their checkpoints stay."""
 
     def __post_init__(self):
         if self.max_failures is not None and self.max_failures < 1:
@@ -50,7 +62,7 @@ class Policy:
             raise ConfigError(f"time_limit must be a number of seconds above 0, got {self.time_limit}")
 
     def skips(self, status: Status | None) -> Literal["stored", "failed"] | None:
-        """Why a job with this status in the store is left alone; None where it is to be trained."""
+        """Why a job with this status in the store is skipped; None where it is to be trained."""
         if self.redo or status is None or (status == "failed" and self.retry):
             return None
         return "failed" if status == "failed" else "stored"
@@ -69,11 +81,75 @@ class Summary:
     diverged: int = 0
     failed: int = 0
     skipped: int = 0
-    """Already in the store, with a result or as a failure that is not to be tried again."""
+    """Already in the store, with a result or as a failure that is not retried."""
     busy: int = 0
-    """Left to another process that is at work on them."""
+    """Left to another process that is training them."""
     left: int = 0
     """Not started, because ``max_failures`` was reached."""
+
+
+@dataclass
+class Execution:
+    """One call of an executor: its store and policy, and what happened to its jobs."""
+
+    store: Store
+    policy: Policy
+    on_event: OnEvent
+    summary: Summary = field(default_factory=Summary)
+
+    def missing(self, groups: Groups) -> deque[list[Job]]:
+        """The groups without the jobs that are skipped; the store is read once."""
+        unique = {job.id: job for group in groups for job in group}
+        records = self.store.records(unique)
+        todo: deque[list[Job]] = deque()
+        for group in groups:
+            open_jobs = []
+            for job in (unique.pop(job.id) for job in group if job.id in unique):
+                record = records.get(job.id)
+                if reason := self.policy.skips(record and record.status):
+                    self.skip(job, reason)
+                else:
+                    open_jobs.append(job)
+            if open_jobs:
+                todo.append(open_jobs)
+        return todo
+
+    def claim(self, group: Sequence[Job], claims: ExitStack, is_shared: bool = False) -> tuple[list[Job], list[Path]]:
+        """The jobs of the group that are to be trained and their work folders, claimed until ``claims`` is closed."""
+        jobs, works = [], []
+        for job in group:
+            with ExitStack() as claim:
+                try:
+                    work = claim.enter_context(self.store.claim(job, self.policy.redo, is_shared))
+                except StoreBusyError:
+                    self.skip(job, "busy")
+                    continue
+                if reason := self.policy.skips(self.store.status(job)):
+                    self.skip(job, reason)
+                    continue
+                jobs.append(job)
+                works.append(work)
+                claims.push(claim.pop_all())
+        return jobs, works
+
+    def skip(self, job: Job, reason: str) -> None:
+        if reason == "busy":
+            self.summary.busy += 1
+        else:
+            self.summary.skipped += 1
+        self.on_event({"event": "skipped", "job": job, "reason": reason})
+
+    def start(self, job: Job, slot: int) -> None:
+        self.on_event({"event": "started", "job": job, "slot": slot})
+
+    def progress(self, job: Job, slot: int, progress: dict[str, Any]) -> None:
+        self.on_event({"event": "progress", "job": job, "slot": slot, "progress": progress})
+
+    def finish(self, job: Job, slot: int, record: Record) -> None:
+        """Counts and reports a stored record."""
+        setattr(self.summary, record.status, getattr(self.summary, record.status) + 1)
+        event = "failed" if record.status == "failed" else "finished"
+        self.on_event({"event": event, "job": job, "slot": slot, "record": record})
 
 
 def minutes_or_seconds(seconds: float) -> str:

@@ -2,206 +2,271 @@
 
 from __future__ import annotations
 
-import math
+import multiprocessing
+import os
+import signal
+import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing import connection, resource_tracker
 from typing import Any
 
-from madbench.errors import ConfigError, StoreError, TrainingError
-from madbench.execute.base import OnEvent, Policy, Summary, Train, ignore_event, minutes_or_seconds, worker_environment
-from madbench.execute.worker_process import WorkerProcess
-from madbench.jobs import JobBase, Record
-from madbench.store.runs import Store, StoreBusyError
+from madbench.errors import ConfigError, TrainingError
+from madbench.execute.base import (
+    Groups,
+    OnEvent,
+    Policy,
+    Summary,
+    Train,
+    ignore_event,
+    minutes_or_seconds,
+    worker_environment,
+)
+from madbench.execute.driver import Message, Task, drive
+from madbench.execute.worker import Outcome, work
+from madbench.jobs import StopTraining
+from madbench.store.runs import Store
 
 GRACE = 5.0
-"""Seconds a training run has to stop by itself before its process is killed."""
+"""Seconds in which runs may stop and save their state when a sweep ends early."""
 START_LIMIT = 600.0
-"""Seconds in which a process must be ready, and again in which a job must begin: imports from a network disk last."""
+"""Seconds in which a group must begin to train; imports from a network disk are slow."""
 
 _START_ATTEMPTS = 3
 
 
 def run_jobs(
-    jobs: Iterable[JobBase],
+    groups: Groups,
     store: Store,
     train: Train,
-    slots: int = 1,
     on_event: OnEvent = ignore_event,
     policy: Policy = Policy(),
+    *,
+    slots: int = 1,
     threads_per_slot: int = 1,
     devices: Sequence[str] | None = None,
 ) -> Summary:
-    """Trains the jobs without a result in ``store``, in order, ``slots`` at a time; each result is stored at once.
+    """Trains the jobs without a result in ``store``, in order, ``slots`` groups at a time; stores each result at once.
 
-    An executor (:mod:`madbench.execute.base`). ``train(job, work_folder, report) -> Record`` runs in processes of its
-    own and must be picklable. A run that raises, whose process dies, or that takes longer than ``policy.time_limit`` is
-    stored as ``failed``, and the others go on.
-    Slot i sees the GPU ``devices[i % len(devices)]`` only (a value of ``CUDA_VISIBLE_DEVICES``).
+    An executor (:mod:`madbench.execute.base`). ``train(jobs, works, report) -> records`` runs in processes of its own and
+    must be picklable. Slot i sees the GPU ``devices[i % len(devices)]`` only (a value of ``CUDA_VISIBLE_DEVICES``). A
+    process that fails is replaced, so that the next group gets sound memory and a sound device.
 
-    On Ctrl-C, on a ``StoreError`` and on any other error the runs in progress are stopped, keep their checkpoints, and
-    the error is raised; a second Ctrl-C kills them at once. Workers never outlive this process, however it ends.
+    On Ctrl-C and on any error runs in progress have ``GRACE`` seconds to save their checkpoints, and the error is raised;
+    a second Ctrl-C kills them at once. Workers never outlive this process, however it ends.
     Raises ``StoreError`` where results cannot be written and ``TrainingError`` where no worker process starts.
     """
     for name, value in {"slots": slots, "threads_per_slot": threads_per_slot}.items():
         if value < 1:
             raise ConfigError(f"{name} must be at least 1, got {value}")
-    unique = {job.id: job for job in jobs}
-    missing = set(unique) if policy.redo else {job.id for job in store.missing(unique.values())}
-    sweep = _Sweep(deque(), store, train, on_event, policy, threads_per_slot, devices)
-    for job_id, job in unique.items():
-        if job_id not in missing:
-            sweep.skip(job, "stored")
-        elif not policy.retry and policy.skips(store.status(job)):
-            sweep.skip(job, "failed")
-        else:
-            sweep.todo.append(job)
-    try:
-        sweep.run(slots)
-    finally:
-        sweep.stop()
-    return sweep.summary
+
+    @contextmanager
+    def connect() -> Iterator[LocalBackend]:
+        backend = LocalBackend(slots, threads_per_slot, devices or ())
+        try:
+            yield backend
+        finally:
+            backend.end(backend.workers)
+
+    return drive(groups, store, train, connect, on_event, policy)
 
 
-@dataclass
-class _Sweep:
-    """The state of one call of ``run_jobs``."""
+class LocalBackend:
+    """Tasks in processes of this machine (:class:`madbench.execute.driver.Backend`)."""
 
-    todo: deque[JobBase]
-    store: Store
-    train: Train
-    on_event: OnEvent
-    policy: Policy
-    threads_per_slot: int
-    devices: Sequence[str] | None
-    summary: Summary = field(default_factory=Summary)
-    workers: list[WorkerProcess] = field(default_factory=list)
-    failed_starts: int = 0
+    shares_folder = True
+    outlives_driver = False
 
-    def run(self, slots: int) -> None:
-        for slot in range(min(slots, len(self.todo))):
-            self.start(slot)
-        while self.workers:
-            due = min(worker.deadline for worker in self.workers)
-            patience = None if due == math.inf else max(0.0, due - time.monotonic())
-            readable = connection.wait([worker.pipe for worker in self.workers], patience)
-            for worker in [worker for worker in self.workers if worker.pipe in readable]:
-                message = worker.receive()
-                if message is None:
-                    self.bury(worker)
-                else:
-                    self.handle(worker, *message)
-            for worker in [worker for worker in self.workers if worker.deadline <= time.monotonic()]:
-                self.hurry(worker)
+    def __init__(self, slots: int, threads: int, devices: Sequence[str]):
+        self.slots, self.threads, self.devices = slots, threads, devices
+        self.workers: list[WorkerProcess] = []
+        self.failed_starts = 0
 
-    def start(self, slot: int) -> None:
-        environment = worker_environment(self.threads_per_slot)
+    def capacity(self) -> int:
+        return self.slots
+
+    def submit(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            worker = next((worker for worker in self.workers if worker.task is None), None)
+            (worker or self.start()).give(task)
+
+    def start(self) -> WorkerProcess:
+        slot = min(set(range(self.slots)) - {worker.slot for worker in self.workers})
+        environment = worker_environment(self.threads)
         if self.devices:
             environment["CUDA_VISIBLE_DEVICES"] = self.devices[slot % len(self.devices)]
-        resource_tracker.ensure_running()  # spawn needs it, and starting it unblocks SIGINT
-        worker = WorkerProcess(slot, self.store, self.train, self.policy, environment)
-        worker.is_due_in(START_LIMIT)
-        self.workers.append(worker)
+        self.workers.append(WorkerProcess(slot, environment))
+        return self.workers[-1]
 
-    def handle(self, worker: WorkerProcess, kind: str, value: Any) -> None:
-        if kind == "ready":
-            worker.is_ready = True
-            self.failed_starts = 0
-            self.assign(worker)
-        elif kind == "started":
-            worker.is_training = True
-            worker.is_due_in(self.policy.time_limit)
-            self.on_event({"event": "started", "job": worker.job, "slot": worker.slot})
-        elif kind == "progress":
-            self.on_event({"event": "progress", "job": worker.job, "slot": worker.slot, "progress": value})
-        elif kind == "broken":
-            raise StoreError(value)
-        else:
-            job, worker.job, worker.is_training = worker.job, None, False
-            if kind == "skipped":
-                self.skip(job, value)
-            else:
-                self.count(job, value, worker.slot)
-            if worker.overdue or kind != "skipped" and value.status == "failed":
-                worker.is_due_in(GRACE)  # it ends, and another takes its slot
-            else:
-                self.assign(worker)
+    def poll(self, seconds: float) -> Iterator[Message]:
+        self.end([worker for worker in self.workers if worker.task is None])  # there is nothing more to do for them
+        dues = [worker.start_due - time.monotonic() for worker in self.workers if not worker.has_started]
+        readable = connection.wait([worker.pipe for worker in self.workers], max(0.0, min([seconds, *dues])))
+        for worker in list(self.workers):
+            if worker.pipe in readable:
+                yield from self.read(worker)
+            elif not worker.has_started and worker.start_due <= time.monotonic():
+                self.restart(worker, f"nothing began within {minutes_or_seconds(START_LIMIT)}")
 
-    def assign(self, worker: WorkerProcess) -> None:
-        job = self.todo.popleft() if self.todo else None
-        worker.give(job)
-        worker.is_due_in(START_LIMIT if job else GRACE)
-
-    def hurry(self, worker: WorkerProcess) -> None:
-        """Stops a worker whose answer is overdue: one that trains may save its state first."""
-        if worker.is_training and not worker.overdue:
-            worker.overdue = self.policy.overtime
-            worker.give(None)
-            worker.is_due_in(GRACE)
+    def read(self, worker: WorkerProcess) -> Iterator[Message]:
+        """The next message of a worker, or what to do without it."""
+        task, message = worker.task, worker.receive()
+        if message is None:
+            yield from self.replace_ended(worker)
             return
-        if worker.job is not None or not worker.is_ready:
-            worker.overdue = worker.overdue or f"nothing began within {minutes_or_seconds(START_LIMIT)}"
-        worker.process.kill()
-        worker.is_due_in(None)
-
-    def skip(self, job: JobBase, reason: str) -> None:
-        if reason == "busy":
-            self.summary.busy += 1
+        kind, value = message
+        if kind == "started":
+            worker.has_started, self.failed_starts = True, 0
+            yield task, kind, worker.slot
+        elif kind == "done":
+            worker.outcome = value
+            yield task, kind, value
+            worker.outcome = worker.task = None  # not before the result is stored
+            if value.has_failed:
+                self.end([worker])
         else:
-            self.summary.skipped += 1
-        self.on_event({"event": "skipped", "job": job, "reason": reason})
+            yield task, kind, value
 
-    def count(self, job: JobBase, record: Record, slot: int) -> None:
-        setattr(self.summary, record.status, getattr(self.summary, record.status) + 1)
-        if self.policy.max_failures is not None and self.summary.failed >= self.policy.max_failures:
-            self.summary.left += len(self.todo)
-            self.todo.clear()
-        event = "failed" if record.status == "failed" else "finished"
-        self.on_event({"event": event, "job": job, "slot": slot, "record": record})
+    def replace_ended(self, worker: WorkerProcess) -> Iterator[Message]:
+        if worker.has_started:
+            self.workers.remove(worker)
+            yield worker.task, "failed", worker.end(GRACE)
+        else:
+            self.restart(worker)
 
-    def bury(self, worker: WorkerProcess) -> None:
-        """Accounts for a worker that has ended, and replaces it while there are jobs."""
+    def restart(self, worker: WorkerProcess, problem: str = "") -> None:
+        """Gives the task of a worker that did not begin to another one."""
         self.workers.remove(worker)
-        if not worker.is_ready:
-            self.failed_starts += 1
-        job, is_ready = worker.job, worker.is_ready
-        worker.process.join(GRACE)
-        ending = worker.end()
-        if not is_ready and self.failed_starts >= _START_ATTEMPTS:
-            raise TrainingError(
-                f"a worker process did not start: {ending}; in a script, start jobs under if __name__ == '__main__':"
-            )
-        if job is not None:
-            self.record_death(job, worker.slot, ending)
-        if self.todo:
-            self.start(worker.slot)
+        ending = worker.end(0 if problem else GRACE)
+        self.failed_starts += 1
+        if self.failed_starts == _START_ATTEMPTS:
+            hint = "in a script, start jobs under if __name__ == '__main__':"
+            raise TrainingError(f"a worker process did not start: {problem or ending}; {hint}")
+        self.start().give(worker.task)
 
-    def record_death(self, job: JobBase, slot: int, ending: str) -> None:
-        record = Record("failed", error=ending)
-        try:
-            with self.store.claim(job):
-                if self.store.has(job) and not self.policy.redo:  # it died after storing its result
-                    record = self.store.read(job.id).record
+    def last_messages(self) -> Iterator[Message]:
+        """Stops all workers, which have ``GRACE`` seconds for it."""
+        for worker in self.workers:
+            if worker.outcome:
+                yield worker.task, "done", worker.outcome
+            worker.give(None)
+        deadline = time.monotonic() + GRACE
+        waiting = {worker.pipe: worker for worker in self.workers}
+        while waiting and (remaining := deadline - time.monotonic()) > 0:
+            for pipe in connection.wait(list(waiting), remaining):
+                message = waiting[pipe].receive()  # those of progress too: a worker that cannot write cannot stop
+                if message is None:
+                    del waiting[pipe]
                 else:
-                    self.store.finish(job, record)
-        except StoreBusyError:
-            self.skip(job, "busy")
-        else:
-            self.count(job, record, slot)
+                    yield waiting[pipe].task, *message
 
-    def stop(self) -> None:
-        """Ends all workers: idle ones now, training ones within ``GRACE`` seconds."""
+    def cancel(self, tasks: Iterable[Task]) -> None:
+        cancelled = set(tasks)
+        self.end([worker for worker in self.workers if worker.task in cancelled])
+
+    def end(self, workers: Iterable[WorkerProcess]) -> None:
+        for worker in list(workers):
+            self.workers.remove(worker)
+            worker.end()
+
+
+class WorkerProcess:
+    """A process that trains one group after the other, and never receives Ctrl-C."""
+
+    def __init__(self, slot: int, environment: Mapping[str, str]):
+        context = multiprocessing.get_context("spawn")
+        resource_tracker.ensure_running()  # spawn needs it, and starting it unblocks SIGINT
+        self.slot = slot
+        self.task: Task | None = None
+        self.has_started = False
+        """Whether it has begun to train the task."""
+        self.start_due = 0.0
+        """When it must have begun, on the monotonic clock."""
+        self.outcome: Outcome | None = None
+        """The result that the driver is storing."""
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs,), name=f"madbench-slot-{slot}")
         try:
-            training = [worker for worker in self.workers if worker.job is not None]
-            for worker in training:
-                worker.give(None)
-            deadline = time.monotonic() + GRACE
-            # Their messages are read and dropped: a worker that cannot write cannot stop.
-            while training and (remaining := deadline - time.monotonic()) > 0:
-                for pipe in connection.wait([worker.pipe for worker in training], remaining):
-                    training = [worker for worker in training if worker.pipe is not pipe or worker.receive()]
+            with _sigint_blocked(), _environment(environment):
+                self.process.start()
         finally:
-            while self.workers:
-                self.workers.pop().end()
+            theirs.close()
+
+    def give(self, task: Task | None) -> None:
+        """Hands a task over; None tells the process to stop."""
+        if task:
+            self.task, self.has_started, self.start_due = task, False, time.monotonic() + START_LIMIT
+        with suppress(OSError):  # a dead process shows at the next read
+            self.pipe.send(task and task.assignment)
+
+    def receive(self) -> tuple[str, Any] | None:
+        """The next message, or None once the process has ended and everything was read."""
+        try:
+            return self.pipe.recv()
+        except (EOFError, OSError):  # OSError: it died halfway through a message
+            return None
+
+    def end(self, patience: float = 0.0) -> str:
+        """Kills the process unless it ends by itself within ``patience`` seconds; gives how it ended."""
+        self.process.join(patience)
+        self.process.kill()
+        self.process.join()
+        exit_code = self.process.exitcode
+        self.process.close()
+        self.pipe.close()
+        if exit_code == -signal.SIGKILL:
+            return "the process ended with signal 9; out of memory?"
+        if exit_code < 0:
+            return f"the process ended with signal {-exit_code} ({signal.strsignal(-exit_code)})"
+        return f"the process ended with exit code {exit_code}"
+
+
+def _serve(pipe: connection.Connection) -> None:
+    """Trains the assignments that arrive until told to stop or the parent is gone; what arrives in between means stop.
+
+    It answers with ``started``, ``progress`` (a job's id and a dict) and ``done`` (an ``Outcome``).
+    """
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+    def send(job_id: str, progress: dict[str, Any]) -> None:
+        try:
+            if pipe.poll():
+                raise StopTraining
+            pipe.send(("progress", (job_id, progress)))
+        except OSError as error:
+            raise StopTraining from error
+
+    with suppress(EOFError, OSError, StopTraining):
+        while (assignment := pipe.recv()) is not None:
+            pipe.send(("started", None))
+            pipe.send(("done", work(assignment, send)))
+
+
+def _end_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+@contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    """A process started inside never receives Ctrl-C; one pressed meanwhile arrives here afterwards."""
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    previous = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in previous.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,39 +1,37 @@
-"""The jobs of a sweep under torchrun: all its processes train one job after the other, together."""
+"""The jobs of a sweep under torchrun: all its processes train one group after the other, together."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from madbench.errors import ConfigError, StoreError
-from madbench.execute.base import OnEvent, Policy, Summary, ignore_event
+from madbench.execute.base import Execution, Groups, OnEvent, Policy, Summary, ignore_event
 from madbench.execute.failure import failure_text
-from madbench.jobs import JobBase, Record, StopTraining
-from madbench.store.runs import Store, StoreBusyError
+from madbench.jobs import Job, Record, StopTraining
+from madbench.store.runs import Store
 from madbench.training.distributed import agree, from_first, is_first, process_group
-
-Verdict = Literal["train", "stored", "failed", "busy", "stop"]
 
 
 def train_distributed(
-    jobs: Iterable[JobBase],
-    root: Path,
-    train: Callable[..., Record],
-    device: str = "cpu",
+    groups: Groups,
+    store: Store,
+    train: Callable[..., list[Record]],
     on_event: OnEvent = ignore_event,
     policy: Policy = Policy(),
+    *,
+    device: str = "cpu",
 ) -> Summary:
-    """Trains the jobs without a result in the store at ``root``, in order, each by all processes together.
+    """Trains the jobs without a result in ``store``, in order, each group by all processes together.
 
-    Every process calls ``train(job, work_folder, report, device=...)`` with a device of its own, which is ``cpu`` or a
-    GPU. The first process alone writes to the store and calls ``on_event``; events, policy and summary are those of
-    :mod:`madbench.execute.base`. On SIGINT or SIGTERM in any process all of them stop after the same
-    step, with a checkpoint, and raise ``KeyboardInterrupt``. A run that raises is stored as ``failed`` and its error
-    ends all processes, which can no longer wait for each other.
+    An executor (:mod:`madbench.execute.base`). Every process calls ``train(jobs, works, report, device=...)`` with a
+    device of its own, which is ``cpu`` or a GPU. The first process alone uses ``store`` and calls ``on_event``. On SIGINT
+    or SIGTERM in any process all of them stop after the same step, with a checkpoint, and raise ``KeyboardInterrupt``.
+    The jobs of a run that raises are stored as ``failed`` and its error ends all processes, which can no longer wait for
+    each other.
 
     Raises ``ConfigError`` for fewer GPUs than processes and for a time limit, ``StoreError`` where results cannot be
     written.
@@ -41,80 +39,58 @@ def train_distributed(
     if policy.time_limit is not None:
         raise ConfigError("a time limit has no effect under torchrun: give it to the scheduler that starts torchrun")
     with process_group(device) as own_device, _stop_signals() as is_stop_requested:
-        store = Store.open(root) if is_first() else None
-        team = _Team(store, train, own_device, on_event, policy, is_stop_requested)
+        execution = Execution(store, policy, on_event if is_first() else ignore_event)
         try:
-            for job in {job.id: job for job in jobs}.values():
-                team.do(job)
+            for group in groups:
+                _train_group(group, execution, train, own_device, is_stop_requested)
             is_stopped = False
         except StopTraining:
             is_stopped = agree(True)  # torchrun ends every process with the first that leaves, and one was saving
     if is_stopped:
         raise KeyboardInterrupt
-    return team.summary
+    return execution.summary
 
 
-@dataclass
-class _Team:
-    """One process among those that train together; only the first has a store."""
+def _train_group(
+    group: Sequence[Job],
+    execution: Execution,
+    train: Callable[..., list[Record]],
+    device: str,
+    is_stop_requested: Callable[[], bool],
+) -> None:
+    def report(job: Job, progress: dict[str, Any]) -> None:
+        if is_stop_requested():
+            raise StopTraining
+        execution.progress(job, 0, progress)
 
-    store: Store | None
-    train: Callable[..., Record]
-    device: str
-    on_event: OnEvent
-    policy: Policy
-    is_stop_requested: Callable[[], bool]
-    summary: Summary = field(default_factory=Summary)
-
-    def do(self, job: JobBase) -> None:
-        with ExitStack() as claim:
-            verdict, work = from_first(self.begin(job, claim) if self.store else None)
-            if verdict == "stop":
-                raise StopTraining
-            if verdict == "train":
-                self.tell(job, "started", slot=0)
-                record = self.record(job, work)
-                setattr(self.summary, record.status, getattr(self.summary, record.status) + 1)
-                self.tell(job, "finished", slot=0, record=record)
-            else:
-                self.summary.skipped += verdict in ("stored", "failed")
-                self.summary.busy += verdict == "busy"
-                self.tell(job, "skipped", reason=verdict)
-
-    def begin(self, job: JobBase, claim: ExitStack) -> tuple[Verdict, Path | None]:
-        """What all processes do about the job, and its work folder, held until ``claim`` is closed."""
-        if self.is_stop_requested():
-            return "stop", None
+    with ExitStack() as claims:
+        claimed: tuple[list[Job], list[Path]] | None = None
+        if is_first() and not is_stop_requested():
+            claimed = execution.claim(group, claims)
+        claimed = from_first(claimed)
+        if claimed is None:
+            raise StopTraining
+        jobs, works = claimed
+        if not jobs:
+            return
+        for job in jobs:
+            execution.start(job, 0)
         try:
-            work = claim.enter_context(self.store.claim(job, afresh=self.policy.redo))
-        except StoreBusyError:
-            return "busy", None
-        skipped = self.policy.skips(self.store.status(job))
-        return (skipped, None) if skipped else ("train", work)
-
-    def record(self, job: JobBase, work: Path) -> Record:
-        """Trains and stores."""
-
-        def report(progress: dict[str, Any]) -> None:
-            if self.is_stop_requested():
-                raise StopTraining
-            self.tell(job, "progress", slot=0, progress=progress)
-
-        try:
-            record = self.train(job, work, report, device=self.device)
+            records = train(jobs, works, report, device=device)
         except StoreError:
             raise
         except Exception as error:
-            if self.store:
-                self.store.finish(job, Record("failed", error=failure_text(error)))
+            _store(execution, jobs, [Record("failed", error=failure_text(error))] * len(jobs))
             raise
-        if self.store:
-            self.store.finish(job, record, replace=self.policy.redo)
-        return record
+        _store(execution, jobs, records)
+        for job, record in zip(jobs, records, strict=True):
+            execution.finish(job, 0, record)
 
-    def tell(self, job: JobBase, kind: str, **more: Any) -> None:
-        if self.store:
-            self.on_event({"event": kind, "job": job, **more})
+
+def _store(execution: Execution, jobs: Sequence[Job], records: Sequence[Record]) -> None:
+    if is_first():
+        for job, record in zip(jobs, records, strict=True):
+            execution.store.finish(job, record, replace=execution.policy.redo)
 
 
 @contextmanager

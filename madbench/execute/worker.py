@@ -1,73 +1,158 @@
-"""The worker side of the local executor: one process that trains one job after the other.
-
-It gets jobs over a pipe, and anything that arrives while it trains means stop. It sends ``(kind, value)`` pairs:
-``ready``, ``started``, ``progress`` (a dict), ``finished`` (a ``Record``), ``skipped`` (why) and ``broken`` (the
-message of a ``StoreError``, which concerns every job).
-"""
+"""The worker side of every executor: one group of jobs, in a process that knows neither store nor driver."""
 
 from __future__ import annotations
 
-import multiprocessing
+import math
 import os
-import threading
-from multiprocessing.connection import Connection
+import pickle
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import madbench
 from madbench.errors import StoreError
-from madbench.execute.base import Policy, Train
+from madbench.execute.base import Policy, Report, Train
 from madbench.execute.failure import failure_text
-from madbench.jobs import JobBase, Record, StopTraining
-from madbench.store.runs import Store, StoreBusyError
+from madbench.jobs import Job, Record, StopTraining
+from madbench.store.runs import KEEP
+
+Send = Callable[[str, dict[str, Any]], None]
+"""Hands the progress of a job, named by its id, to the driver; it raises ``StopTraining`` when the group is to stop."""
 
 
-def work(connection: Connection, root: Path, train: Train, policy: Policy) -> None:
-    """Serves jobs until told to stop or the parent is gone; ``policy`` says what becomes of those that are stored.
+@dataclass(frozen=True)
+class Assignment:
+    """What a worker needs to train one group."""
 
-    It also ends after a failed run, so that the next one gets a process with sound memory and a sound device.
-    """
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    store = Store(root)
+    jobs: Sequence[Job]
+    train: Train
+    policy: Policy
+    folders: Sequence[Path] | None
+    """The work folders of the jobs, where the worker sees them; None for temporary ones on the worker's machine."""
+
+    def pack(self) -> Packed:
+        return Packed(madbench.__version__, pickle.dumps(self))
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An assignment as bytes, so that a worker sets its environment and compares versions before it unpacks them."""
+
+    version: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a worker returns."""
+
+    records: Sequence[Record] = ()
+    """One for each job."""
+    files: Sequence[dict[str, bytes]] = ()
+    """For each job the files of its run, by their path; empty where the driver sees the work folders."""
+    broken: str = ""
+    """What is wrong with the worker or its disk. It concerns every job, so the driver ends the sweep with it."""
+
+    @classmethod
+    def failure(cls, jobs: Sequence[Job], error: str) -> Outcome:
+        """Every job of the group failed with the same error."""
+        return cls([Record("failed", error=error)] * len(jobs))
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self.broken) or any(record.status == "failed" for record in self.records)
+
+
+def source_checkout() -> Path | None:
+    """The folder that madbench is imported from where that is a checkout; None where it is installed."""
+    folder = Path(madbench.__file__).resolve().parents[1]
+    return folder if (folder / "pyproject.toml").exists() else None
+
+
+def work(assignment: Assignment, send: Send) -> Outcome:
+    """Trains a group. A training function that raises gives ``failed`` records; only ``StopTraining`` of ``send`` passes."""
+    jobs, limit = assignment.jobs, assignment.policy.time_limit
+    deadline = math.inf if limit is None else time.monotonic() + limit
+
+    def report(job: Job, progress: dict[str, Any]) -> None:
+        send(job.id, progress)
+        if time.monotonic() >= deadline:
+            raise StopTraining
+
     try:
-        connection.send(("ready", None))
-        while (job := connection.recv()) is not None:
-            kind, value = _do(job, store, train, policy, connection)
-            connection.send((kind, value))
-            if kind == "broken" or kind == "finished" and value.status == "failed":
-                return
-    except (EOFError, OSError, StopTraining):
-        return
-
-
-def _end_with_parent() -> None:
-    multiprocessing.parent_process().join()
-    os._exit(1)
-
-
-def _do(job: JobBase, store: Store, train: Train, policy: Policy, connection: Connection) -> tuple[str, Any]:
-    def report(progress: dict[str, Any]) -> None:
-        try:
-            if connection.poll():
-                raise StopTraining
-            connection.send(("progress", progress))
-        except OSError as error:
-            raise StopTraining from error
-
-    try:
-        with store.claim(job, afresh=policy.redo) as folder:
-            if skipped := policy.skips(store.status(job)):
-                return "skipped", skipped
-            connection.send(("started", None))
-            try:
-                record = train(job, folder, report)
-                store.finish(job, record, replace=policy.redo)
-            except StoreError:
-                raise
-            except (Exception, SystemExit) as error:
-                record = Record("failed", error=failure_text(error))
-                store.finish(job, record)
-            return "finished", record
-    except StoreBusyError:
-        return "skipped", "busy"
+        with _folders(assignment) as folders:
+            records = assignment.train(jobs, folders, report)
+            assert len(records) == len(jobs), f"train gave {len(records)} records for {len(jobs)} jobs"
+            return Outcome(records, [] if assignment.folders else [_files(folder / KEEP) for folder in folders])
+    except StopTraining:
+        if time.monotonic() < deadline:
+            raise
+        return Outcome.failure(jobs, assignment.policy.overtime)
     except StoreError as error:
-        return "broken", str(error)
+        return Outcome(broken=str(error))
+    except (Exception, SystemExit) as error:
+        return Outcome.failure(jobs, failure_text(error))
+
+
+def work_remotely(packed: Packed, send: Send, needs_gpu: bool = False) -> Outcome:
+    """Unpacks and trains a group on a machine that may lack what it needs; what is broken names the machine."""
+    outcome = _checked_work(packed, send, needs_gpu)
+    return replace(outcome, broken=f"worker {platform.node()}: {outcome.broken}") if outcome.broken else outcome
+
+
+def _checked_work(packed: Packed, send: Send, needs_gpu: bool) -> Outcome:
+    if packed.version != madbench.__version__:
+        versions = f"has madbench {madbench.__version__}, and the driver has {packed.version}"
+        return Outcome(broken=f"{versions}; install the same version on all machines")
+    try:
+        assignment: Assignment = pickle.loads(packed.content)
+    except ImportError as error:
+        return Outcome(broken=f"cannot import what it is to run: {error}")
+    if needs_gpu and (problem := _gpu_problem()):
+        return Outcome(broken=problem)
+    return work(assignment, send)
+
+
+def at_most_every(seconds: float, send: Send) -> Send:
+    """``send`` without the calls for a job that come less than ``seconds`` after the last one that went through."""
+    last: dict[str, float] = {}
+
+    def throttled(job_id: str, progress: dict[str, Any]) -> None:
+        if time.monotonic() - last.get(job_id, -math.inf) >= seconds:
+            last[job_id] = time.monotonic()
+            send(job_id, progress)
+
+    return throttled
+
+
+def _gpu_problem() -> str:
+    import torch
+
+    if torch.cuda.is_available():
+        return ""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return f"torch {torch.__version__} finds no CUDA device there (CUDA_VISIBLE_DEVICES is {visible!r})"
+
+
+@contextmanager
+def _folders(assignment: Assignment) -> Iterator[Sequence[Path]]:
+    if assignment.folders is None:
+        with tempfile.TemporaryDirectory(prefix="madbench-", ignore_cleanup_errors=True) as root:
+            folders = [Path(root, job.id) for job in assignment.jobs]
+            for folder in folders:
+                folder.mkdir()
+            yield folders
+        return
+    for folder in assignment.folders:
+        if not folder.is_dir():
+            raise StoreError(f"{folder}: not found; the results folder must be on a disk that all workers see")
+    yield assignment.folders
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

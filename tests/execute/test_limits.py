@@ -8,14 +8,18 @@ import os
 import time
 
 import pytest
-from madbench.sweeps import local
 
 from madbench.errors import ConfigError, TrainingError
-from madbench.execute.base import Policy, Summary
+from madbench.execute import driver, local
+from madbench.execute.base import Policy, Summary, ready_groups
 from madbench.execute.failure import failure_text, reason
-from madbench.execute.local import run_jobs
 from madbench.execute.torchrun import train_distributed
 from madbench.jobs import Record
+from madbench.store.runs import Store
+
+
+def run_jobs(jobs, store, train, **how) -> Summary:
+    return local.run_jobs(ready_groups(jobs), store, train, **how)
 
 
 def test_a_job_over_its_time_limit_fails_keeps_its_checkpoint_and_finishes_when_tried_again(fake, store):
@@ -39,7 +43,7 @@ def test_a_job_over_its_time_limit_fails_keeps_its_checkpoint_and_finishes_when_
 
 
 def test_a_deaf_job_is_killed_after_the_grace_period_and_holds_up_no_other(fake, store, monkeypatch):
-    monkeypatch.setattr(local, "GRACE", 0.3)
+    monkeypatch.setattr(driver, "GRACE", 0.3)
     deaf = fake.make_job(0, trouble="deaf")
     good = [fake.make_job(seed, steps=3) for seed in (1, 2, 3)]
     began = time.monotonic()
@@ -59,7 +63,7 @@ def test_a_process_that_hangs_before_it_is_ready_is_replaced(fake, store, monkey
         f"if os.getpid() != {os.getpid()} and not marker.exists():\n"
         "    marker.touch()\n"
         "    time.sleep(60)\n"
-        "def train(job, work, report, inner): return inner(job, work, report)\n"
+        "def train(jobs, works, report, inner): return inner(jobs, works, report)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     train = functools.partial(importlib.import_module("hanging").train, inner=fake.train)
@@ -135,4 +139,4 @@ def test_a_failure_without_an_error_has_no_reason_given():
 
 def test_a_time_limit_under_torchrun_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="a time limit has no effect under torchrun"):
-        train_distributed([], tmp_path, train=None, policy=Policy(time_limit=60))
+        train_distributed([], Store(tmp_path), train=None, policy=Policy(time_limit=60))

@@ -11,15 +11,18 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from madbench.sweeps import local
 
 from madbench.errors import ConfigError, StoreError, TrainingError
-from madbench.execute.base import Policy, Summary
-from madbench.execute.local import run_jobs
+from madbench.execute import local
+from madbench.execute.base import Policy, Summary, ready_groups
 from madbench.jobs import Record
 from madbench.store.runs import Store
 
 HERE = Path(__file__).parent
+
+
+def run_jobs(jobs, store, train, **how) -> Summary:
+    return local.run_jobs(ready_groups(jobs), store, train, **how)
 
 
 def results(store: Store) -> dict[int, Record]:
@@ -173,7 +176,7 @@ def test_counts_must_be_positive(fake, store, name):
 
 def test_a_training_function_that_workers_cannot_import_is_an_error(fake, store, monkeypatch, capfd):
     ghost = types.ModuleType("ghost")
-    exec("def train(job, work, report): pass", ghost.__dict__)
+    exec("def train(jobs, works, report): pass", ghost.__dict__)
     monkeypatch.setitem(sys.modules, "ghost", ghost)
     with pytest.raises(TrainingError, match="did not start: the process ended with exit code 1"):
         run_jobs([fake.make_job(0)], store, ghost.train)

@@ -1,0 +1,238 @@
+"""The driver of a sweep: one loop, whatever it is that starts workers.
+
+Workers only train (:mod:`madbench.execute.worker`). Their records, and the files of their runs, come back to the driver,
+which alone writes the store, under the store's claim of each job: of two sweeps at once on one store each trains its own
+jobs. The driver claims a group when it hands it to the backend, and hands over no more than the machines can take.
+
+Where workers see the results folder (``Backend.shares_folder``) a job trains in its own work folder in the store, and an
+interrupted job resumes from its checkpoint wherever it runs next. Elsewhere it trains in a temporary folder of the
+worker's machine, which is lost with it: an interrupted job begins again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from madbench.errors import StoreError
+from madbench.execute.base import Execution, Groups, OnEvent, Policy, Summary, Train, ignore_event
+from madbench.execute.worker import Assignment, Outcome
+from madbench.files import explain_os_errors, write_atomically
+from madbench.jobs import Job
+from madbench.store.runs import KEEP, Store
+
+GRACE = 15.0
+"""Seconds beyond its time limit that a group has to stop by itself before its task is cancelled."""
+ATTEMPTS = 3
+"""How often a group is given to a machine that is lost with it."""
+POLL_SECONDS = 1.0
+
+
+@dataclass(eq=False)
+class Task:
+    """A group of jobs that the driver has claimed and handed to a backend, for one worker."""
+
+    assignment: Assignment
+    works: Sequence[Path]
+    """The work folders of the jobs, as the driver sees them."""
+    claims: ExitStack
+    attempt: int = 1
+    slot: int | None = None
+    """A number for the screen, from when it is known to train."""
+    due: float = math.inf
+    """When it is cancelled, on the monotonic clock."""
+
+    @property
+    def jobs(self) -> Sequence[Job]:
+        return self.assignment.jobs
+
+
+Kind = Literal["started", "waiting", "progress", "done", "failed", "lost"]
+Message = tuple[Task, Kind, Any]
+"""``started`` comes before the others, with a slot or None; it comes again after ``waiting``, which says that the task is
+back in the queue. ``progress`` comes with a job's id and the reported dict, ``done`` with an :class:`Outcome`, ``failed``
+with why the worker ended without one, and ``lost`` with what became of its machine; these three end the task."""
+
+
+class Backend(Protocol):
+    """What starts workers. A task is submitted again, at most ``ATTEMPTS`` times, when it is lost."""
+
+    shares_folder: bool
+    """Whether workers see the results folder where the driver sees it."""
+    outlives_driver: bool
+    """Whether a worker may still write into a work folder that a later driver claims."""
+
+    def capacity(self) -> int:
+        """Tasks that it takes at a time, now: those that can run, and some to wait for them."""
+
+    def submit(self, tasks: Sequence[Task]) -> None:
+        """Starts tasks, or queues them."""
+
+    def poll(self, seconds: float) -> Iterator[Message]:
+        """What has happened, as soon as anything has, or nothing after ``seconds``."""
+
+    def last_messages(self) -> Iterator[Message]:
+        """What has happened, when the sweep is about to end early; workers may be given time to save their state."""
+
+    def cancel(self, tasks: Iterable[Task]) -> None:
+        """Ends tasks, of which no message comes any more."""
+
+
+Connect = Callable[[], AbstractContextManager[Backend]]
+
+
+def drive(
+    groups: Groups,
+    store: Store,
+    train: Train,
+    connect: Connect,
+    on_event: OnEvent = ignore_event,
+    policy: Policy = Policy(),
+) -> Summary:
+    """Trains the jobs without a result in ``store``, in order, with the workers behind ``connect()``.
+
+    An executor (:mod:`madbench.execute.base`), once ``connect`` is given; it is called when there is anything to do.
+    Jobs of a run that raises, whose process dies or that takes longer than ``policy.time_limit`` are stored as
+    ``failed``. A group whose machine is lost is tried again, and fails when that has happened ``ATTEMPTS`` times.
+
+    On Ctrl-C, on a ``StoreError`` and on any other error, results that have arrived are stored, tasks are cancelled and
+    the error is raised. Raises ``StoreError`` where results cannot be written, and where a worker reports that it cannot
+    train at all: another version of madbench, no corpus, no GPU, a full disk.
+    """
+    execution = Execution(store, policy, on_event)
+    driver = _Driver(execution, train, execution.missing(groups))
+    if driver.todo:
+        with connect() as backend:
+            driver.run(backend)
+    return execution.summary
+
+
+@dataclass
+class _Driver:
+    """The state of one call of ``drive``."""
+
+    execution: Execution
+    train: Train
+    todo: deque[list[Job]]
+    tasks: list[Task] = field(default_factory=list)
+
+    @property
+    def policy(self) -> Policy:
+        return self.execution.policy
+
+    def run(self, backend: Backend) -> None:
+        try:
+            self.hand_over(backend)
+            while self.tasks:
+                for task, kind, value in backend.poll(POLL_SECONDS):
+                    self.handle(backend, task, kind, value)
+                self.stop_overdue(backend)
+                self.hand_over(backend)
+        except BaseException:
+            with suppress(StoreError):
+                for task, kind, value in backend.last_messages():
+                    if task in self.tasks and kind == "done" and not value.broken:
+                        self.save(task, value)
+            raise
+        finally:
+            try:
+                backend.cancel(self.tasks)
+            finally:
+                for task in self.tasks:
+                    task.claims.close()
+
+    def hand_over(self, backend: Backend) -> None:
+        """Claims and submits as many groups as the backend takes, or none more after too many failures."""
+        if self.policy.max_failures is not None and self.execution.summary.failed >= self.policy.max_failures:
+            waiting = [task for task in self.tasks if task.slot is None]
+            backend.cancel(waiting)
+            for task in waiting:
+                self.release(task)
+            self.execution.summary.left += sum(map(len, [*(task.jobs for task in waiting), *self.todo]))
+            self.todo.clear()
+        room = backend.capacity() - len(self.tasks) if self.todo else 0
+        claimed: list[Task] = []
+        while self.todo and len(claimed) < room:
+            if task := self.claim(self.todo.popleft(), backend):
+                claimed.append(task)
+        if claimed:
+            backend.submit(claimed)
+
+    def claim(self, group: list[Job], backend: Backend) -> Task | None:
+        with ExitStack() as claims:
+            jobs, works = self.execution.claim(group, claims, is_shared=backend.outlives_driver)
+            if not jobs:
+                return None
+            works = [work.absolute() for work in works]
+            assignment = Assignment(jobs, self.train, self.policy, works if backend.shares_folder else None)
+            self.tasks.append(Task(assignment, works, claims.pop_all()))
+            return self.tasks[-1]
+
+    def handle(self, backend: Backend, task: Task, kind: Kind, value: Any) -> None:
+        if kind == "lost":
+            self.retry(backend, task, value)
+            return
+        self.start(task, value if kind == "started" else None)
+        if kind == "started" and self.policy.time_limit is not None:
+            task.due = time.monotonic() + self.policy.time_limit + GRACE
+        elif kind == "waiting":
+            task.due = math.inf
+        elif kind == "progress":
+            job_id, progress = value
+            job = next(job for job in task.jobs if job.id == job_id)
+            self.execution.progress(job, task.slot, progress)
+        elif kind == "failed":
+            self.finish(task, Outcome.failure(task.jobs, value))
+        elif kind == "done":
+            if value.broken:
+                raise StoreError(value.broken)
+            self.finish(task, value)
+
+    def start(self, task: Task, slot: int | None = None) -> None:
+        """Reports the task's jobs as started, in the lowest free slot unless the backend names one."""
+        if task.slot is None:
+            taken = {other.slot for other in self.tasks}
+            task.slot = next(n for n in range(len(taken) + 1) if n not in taken) if slot is None else slot
+            for job in task.jobs:
+                self.execution.start(job, task.slot)
+
+    def retry(self, backend: Backend, task: Task, reason: str) -> None:
+        if task.attempt == ATTEMPTS:
+            self.start(task)
+            self.finish(task, Outcome.failure(task.jobs, f"lost {ATTEMPTS} times, at last: {reason}"))
+        else:
+            task.attempt += 1
+            task.due = math.inf
+            backend.submit([task])
+
+    def stop_overdue(self, backend: Backend) -> None:
+        for task in [task for task in self.tasks if task.due <= time.monotonic()]:
+            backend.cancel([task])
+            self.finish(task, Outcome.failure(task.jobs, self.policy.overtime))
+
+    def finish(self, task: Task, outcome: Outcome) -> None:
+        self.save(task, outcome)
+        for job, record in zip(task.jobs, outcome.records, strict=True):
+            self.execution.finish(job, task.slot, record)
+
+    def save(self, task: Task, outcome: Outcome) -> None:
+        """Stores the records of a task, with the files of their runs, and frees its jobs."""
+        for work, files in zip(task.works, outcome.files, strict=False):
+            for name, content in files.items():
+                path = work / KEEP / name
+                with explain_os_errors(path):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, content)
+        for job, record in zip(task.jobs, outcome.records, strict=True):
+            self.execution.store.finish(job, record, replace=self.policy.redo)
+        self.release(task)
+
+    def release(self, task: Task) -> None:
+        self.tasks.remove(task)
+        task.claims.close()
