@@ -56,8 +56,7 @@ class Policy:
     """Seconds after which a group is stopped and its jobs stored as failed; their checkpoints stay."""
 
     def __post_init__(self):
-        if self.max_failures is not None and self.max_failures < 1:
-            raise ConfigError(f"max_failures must be at least 1, got {self.max_failures}")
+        check_counts(max_failures=self.max_failures)
         if self.time_limit is not None and not self.time_limit > 0:
             raise ConfigError(f"time_limit must be a number of seconds above 0, got {self.time_limit}")
 
@@ -150,6 +149,13 @@ class Execution:
         setattr(self.summary, record.status, getattr(self.summary, record.status) + 1)
         event = "failed" if record.status == "failed" else "finished"
         self.on_event({"event": event, "job": job, "slot": slot, "record": record})
+
+
+def check_counts(**counts: int | None) -> None:
+    """Raises ``ConfigError`` for a number below 1."""
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} must be at least 1, got {value}")
 
 
 def minutes_or_seconds(seconds: float) -> str:

@@ -84,18 +84,16 @@ class Backend(Protocol):
         """Ends tasks, of which no message comes any more."""
 
 
-Connect = Callable[[], AbstractContextManager[Backend]]
-
-
 def drive(
     groups: Groups,
     store: Store,
     train: Train,
-    connect: Connect,
     on_event: OnEvent = ignore_event,
     policy: Policy = Policy(),
+    *,
+    connect: Callable[[Store], AbstractContextManager[Backend]],
 ) -> Summary:
-    """Trains the jobs without a result in ``store``, in order, with the workers behind ``connect()``.
+    """Trains the jobs without a result in ``store``, in order, with the workers behind ``connect(store)``.
 
     An executor (:mod:`madbench.execute.base`), once ``connect`` is given; it is called when there is anything to do.
     Jobs of a run that raises, whose process dies or that takes longer than ``policy.time_limit`` are stored as
@@ -108,7 +106,7 @@ def drive(
     execution = Execution(store, policy, on_event)
     driver = _Driver(execution, train, execution.missing(groups))
     if driver.todo:
-        with connect() as backend:
+        with connect(store) as backend:
             driver.run(backend)
     return execution.summary
 

@@ -12,13 +12,14 @@ from contextlib import contextmanager, suppress
 from multiprocessing import connection, resource_tracker
 from typing import Any
 
-from madbench.errors import ConfigError, TrainingError
+from madbench.errors import TrainingError
 from madbench.execute.base import (
     Groups,
     OnEvent,
     Policy,
     Summary,
     Train,
+    check_counts,
     ignore_event,
     minutes_or_seconds,
     worker_environment,
@@ -57,19 +58,17 @@ def run_jobs(
     a second Ctrl-C kills them at once. Workers never outlive this process, however it ends.
     Raises ``StoreError`` where results cannot be written and ``TrainingError`` where no worker process starts.
     """
-    for name, value in {"slots": slots, "threads_per_slot": threads_per_slot}.items():
-        if value < 1:
-            raise ConfigError(f"{name} must be at least 1, got {value}")
+    check_counts(slots=slots, threads_per_slot=threads_per_slot)
 
     @contextmanager
-    def connect() -> Iterator[LocalBackend]:
+    def connect(_: Store) -> Iterator[LocalBackend]:
         backend = LocalBackend(slots, threads_per_slot, devices or ())
         try:
             yield backend
         finally:
             backend.end(backend.workers)
 
-    return drive(groups, store, train, connect, on_event, policy)
+    return drive(groups, store, train, on_event, policy, connect=connect)
 
 
 class LocalBackend:
@@ -188,7 +187,7 @@ class WorkerProcess:
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), name=f"madbench-slot-{slot}")
         try:
-            with _sigint_blocked(), _environment(environment):
+            with _starting(environment):
                 self.process.start()
         finally:
             theirs.close()
@@ -249,24 +248,15 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    """A process started inside never receives Ctrl-C; one pressed meanwhile arrives here afterwards."""
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _starting(environment: Mapping[str, str]) -> Iterator[None]:
+    """A process started inside gets the environment and never receives Ctrl-C, which arrives here afterwards."""
+    replaced = {name: os.environ[name] for name in environment if name in os.environ}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    os.environ.update(environment)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    previous = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in previous.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in environment:
+            del os.environ[name]
+        os.environ.update(replaced)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -16,7 +16,7 @@ from typing import Any
 
 import madbench
 from madbench.errors import StoreError
-from madbench.execute.base import Policy, Report, Train
+from madbench.execute.base import Policy, Train
 from madbench.execute.failure import failure_text
 from madbench.jobs import Job, Record, StopTraining
 from madbench.store.runs import KEEP
@@ -118,16 +118,18 @@ def _checked_work(packed: Packed, send: Send, needs_gpu: bool) -> Outcome:
     return work(assignment, send)
 
 
-def at_most_every(seconds: float, send: Send) -> Send:
-    """``send`` without the calls for a job that come less than ``seconds`` after the last one that went through."""
-    last: dict[str, float] = {}
+def batched(seconds: float, tell: Callable[[dict[str, dict[str, Any]]], None]) -> Send:
+    """Hands the last progress of all jobs, by their ids, to ``tell``, at most every so many seconds."""
+    last, news = -math.inf, {}
 
-    def throttled(job_id: str, progress: dict[str, Any]) -> None:
-        if time.monotonic() - last.get(job_id, -math.inf) >= seconds:
-            last[job_id] = time.monotonic()
-            send(job_id, progress)
+    def send(job_id: str, progress: dict[str, Any]) -> None:
+        nonlocal last
+        news[job_id] = progress
+        if time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            tell(news)
 
-    return throttled
+    return send
 
 
 def _gpu_problem() -> str:

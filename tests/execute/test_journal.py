@@ -254,8 +254,10 @@ def test_twenty_thousand_jobs_are_read_in_no_time(begin, tmp_path):
     with open(journal.folder / "events.jsonl", "w") as file:
         for number, job in enumerate(plan["jobs"]):
             end = f', "job": "{job["id"]}", "step": 1, "total_steps": 2, "status": "finished", "seconds": {number}}}\n'
-            for kind in ("started", *["progress"] * 5, "finished"):
-                file.write(f'{{"event": "{kind}", "slot": {number % 64}{end}')
+            file.writelines(
+                f'{{"event": "{kind}", "slot": {number % 64}{end}'
+                for kind in ("started", *["progress"] * 5, "finished")
+            )
     began = time.process_time()
     (sweep,) = read_sweeps(tmp_path)
     assert time.process_time() - began < 3.0  # 0.5 s on an idle machine
