@@ -1,9 +1,9 @@
-"""The journal of a sweep: what it was to do and what happened, in ``<results>/sweeps/<UTC start>-<8 hex>/``.
+"""The journals of a results folder, ``<results>/sweeps/<UTC start>-<8 hex>.jsonl``: what a sweep was to do and did.
 
-``plan.json`` has the command and the jobs, ``events.jsonl`` a line an event, of progress about one a second and slot,
-and ``ended`` last. A journal is a log for people and for ``madbench status``: results are never read from it, and where
-it cannot be written the sweep goes on. ``lock`` is held while the sweep is alive; the kernel frees it when the process
-dies.
+The first line of a journal is the plan, with the command and the jobs; then follows a line an event, of progress about
+one a second and job; the last is ``ended``. A journal is a log for people and for ``madbench status``: results are never
+read from it, and where it cannot be written the sweep continues. Its writer holds a lock on it, which the kernel frees
+when the process dies.
 
 Lines have ``seconds`` since the sweep began, by a clock that cannot jump; ``time`` is the wall clock's, and only shown.
 """
@@ -17,22 +17,23 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from madbench import __version__
+from madbench.errors import StoreError
 from madbench.execute.base import Event
-from madbench.execute.tally import flatten, weight
-from madbench.files import remove
-from madbench.jobs import JobBase
+from madbench.execute.tally import Tally, flatten, weight
+from madbench.files import explain_os_errors
+from madbench.jobs import Job
 
 FOLDER = "sweeps"
 PROGRESS_SECONDS = 1.0
-"""Between two lines of progress of a slot, at first; after hours up to ten times that, lest the file grow large."""
+"""Between two lines of progress of a job, at first; after hours up to ten times that, lest the file grow large."""
 
 
 def command_line() -> str:
@@ -50,79 +51,66 @@ class Journal:
     journal.
     """
 
-    def __init__(self, results: Path, jobs: Sequence[JobBase], title: str, command: str, warn: Callable[[str], None]):
+    def __init__(self, results: Path, jobs: Sequence[Job], title: str, command: str, warn: Callable[[str], None]):
         self.results, self.jobs, self.title, self.command, self.warn = Path(results), jobs, title, command, warn
-        self.folder: Path | None = None
-        self.problem: OSError | None = None
-        self._is_warned = False
-        self._has_trained = False
-        self._is_torn = False
-        self._file = self._lock = -1
-        self._shown: dict[int | None, float] = {}
+        self.path: Path | None = None
+        self._problem: OSError | None = None
+        self._is_warned = self._has_trained = self._is_torn = False
+        self._file = -1
+        self._shown: dict[str, float] = {}
         self._began = time.monotonic()
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> Self:
+        start = datetime.now(UTC)
+        name = f"{start:%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}.jsonl"
+        hidden = self.results / FOLDER / f".{name}"
         try:
-            self._open()
+            hidden.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._append(self._plan(start))
+            hidden.rename(hidden.with_name(name))  # locked before anyone sees it: it never looks dead
+            self.path = hidden.with_name(name)
         except OSError as error:
-            self.problem = error  # told at the first event: a store that cannot be opened speaks for itself
+            self._problem = error  # reported at the first event: a store that cannot be opened speaks for itself
+            with suppress(OSError):
+                os.close(self._file)
+                hidden.unlink()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if self.folder is None:
+        if self.path is None:
             return
         ended = {"event": "ended", "how": "finished"}
         if kind is not None:
             is_stopped = issubclass(kind, KeyboardInterrupt)
             ended |= {"how": "interrupted"} if is_stopped else {"how": "error", "error": f"{error}"}
         self._write(ended)
-        os.close(self._file)
         if not self._has_trained:
             with suppress(OSError):
-                remove(self.folder)
-                self.folder.parent.rmdir()
-        os.close(self._lock)
+                self.path.unlink()
+                self.path.parent.rmdir()
+        os.close(self._file)
 
     def on_event(self, event: Event) -> None:
         """Appends the event."""
-        if self.problem:
-            self._complain(self.problem)
-        if self.folder is None:
+        if self._problem:
+            self._complain(self._problem)
+        if self.path is None:
             return
-        kind, slot = event["event"], event.get("slot")
+        kind, job_id = event["event"], event["job"].id
         self._has_trained |= kind != "skipped"
         if kind == "progress":
             elapsed = time.monotonic() - self._began
-            if elapsed - self._shown.get(slot, 0.0) < PROGRESS_SECONDS * min(10, max(1, elapsed / 1000)):
+            if elapsed - self._shown.get(job_id, -PROGRESS_SECONDS) < PROGRESS_SECONDS * min(10, max(1, elapsed / 1000)):
                 return
-            self._shown[slot] = elapsed
+            self._shown[job_id] = elapsed
         self._write(flatten(event))
-
-    def _open(self) -> None:
-        start = datetime.now(UTC)
-        name = f"{start:%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}"
-        sweeps = self.results / FOLDER
-        staged = sweeps / f".{name}"
-        sweeps.mkdir(parents=True, exist_ok=True)
-        try:
-            staged.mkdir()
-            self._lock = os.open(staged / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-            (staged / "plan.json").write_text(json.dumps(self._plan(start)))
-            self._file = os.open(staged / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-            staged.rename(sweeps / name)  # locked before anyone sees it: it never looks dead
-        except OSError:
-            for descriptor in (self._lock, self._file):
-                if descriptor >= 0:
-                    os.close(descriptor)
-            with suppress(OSError):
-                remove(staged)
-            raise
-        self.folder = sweeps / name
 
     def _plan(self, start: datetime) -> dict[str, Any]:
         jobs = {job.id: job for job in self.jobs}
         return {
+            "event": "plan",
             "command": self.command,
             "title": self.title,
             "started": f"{start:%Y-%m-%dT%H:%M:%SZ}",
@@ -137,25 +125,116 @@ class Journal:
         }
 
     def _write(self, line: dict[str, Any]) -> None:
-        now = datetime.now(UTC)
-        seconds = round(time.monotonic() - self._began, 3)
-        text = json.dumps(line | {"seconds": seconds, "time": f"{now:%Y-%m-%dT%H:%M:%SZ}"}, default=str)
-        content = b"\n" * self._is_torn + text.encode() + b"\n"
         try:
-            self._is_torn = os.write(self._file, content) != len(content)  # whole or not at all, but on a full disk
+            self._append(line)
         except OSError as error:
             self._complain(error)
-        else:
-            if self._is_torn:
-                self._complain(OSError("no space left"))
+
+    def _append(self, line: dict[str, Any]) -> None:
+        now = {"seconds": round(time.monotonic() - self._began, 3), "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
+        content = b"\n" * self._is_torn + json.dumps(line | now, default=str).encode() + b"\n"
+        self._is_torn = os.write(self._file, content) != len(content)  # whole or not at all, but on a full disk
+        if self._is_torn:
+            raise OSError("no space left")
 
     def _complain(self, error: OSError) -> None:
         if not self._is_warned:
             self._is_warned = True
             reason = (error.strerror or str(error)).lower()
-            self.warn(
-                f"{self.results / FOLDER}: {reason}; madbench status will not see all of this sweep, which goes on"
-            )
+            self.warn(f"{self.results / FOLDER}: {reason}; madbench status will miss part of this sweep, which continues")
+
+
+class DamagedJournalError(StoreError):
+    """A journal whose plan cannot be read."""
+
+
+class RecordedSweep:
+    """One journal, read so far."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.plan: dict[str, Any] = {}
+        """The first line, without the jobs."""
+        self.jobs: dict[str, dict[str, Any]] = {}
+        """Label, task, seed and weight by job id."""
+        self.tally = Tally({})
+        self.is_alive = False
+        self.ended: dict[str, Any] | None = None
+        """The last line, where the sweep had time to write it: how it ended."""
+        self.silent_seconds = 0.0
+        """Since the last line, by the wall clock."""
+        self._offset = 0
+
+    @property
+    def state(self) -> str:
+        """``running``, ``finished``, ``interrupted``, ``error``, or ``died`` where it could not say how it ended."""
+        return "running" if self.is_alive else self.ended["how"] if self.ended else "died"
+
+    def read(self) -> None:
+        """Takes the lines that have come since the last time. Raises ``DamagedJournalError`` where there is no plan."""
+        with explain_os_errors(self.path), open(self.path, "rb") as file:
+            self.is_alive = _is_locked(file.fileno())
+            file.seek(self._offset)
+            for line in file:
+                if line.endswith(b"\n"):
+                    self._offset += len(line)
+                    self._apply(line)
+            self.silent_seconds = max(0.0, time.time() - os.fstat(file.fileno()).st_mtime)
+        if not self.plan:
+            raise DamagedJournalError(f"{self.path}: damaged: its first line is not the plan of a sweep")
+        if not self.is_alive:
+            self.tally.running.clear()
+
+    def _apply(self, text: bytes) -> None:
+        with suppress(ValueError, KeyError, TypeError):  # a killed process and a full disk leave halves of lines
+            line = json.loads(text)
+            if line["event"] == "plan":
+                self.jobs = {job["id"]: job for job in line.pop("jobs")}
+                self.tally = Tally({key: float(job["weight"]) for key, job in self.jobs.items()})
+                names = ("command", "title", "started", "folder", "host", "pid", "versions")
+                self.plan = {name: line[name] for name in names}
+            elif line["event"] == "ended":
+                self.ended = {"how": str(line["how"])} | line
+            else:
+                self.tally.apply(line, float(line["seconds"]))
+
+
+class RecordedSweeps:
+    """The sweeps of a results folder; each look reads only what is new."""
+
+    def __init__(self, results: Path):
+        self.root = results / FOLDER
+        self._known: dict[str, RecordedSweep] = {}
+
+    def read(self, ended: int) -> Iterator[RecordedSweep | DamagedJournalError]:
+        """The sweeps that are alive and the last ``ended`` of the others, in the order of their beginning."""
+        paths = sorted(path for path in self.root.glob("*.jsonl") if not path.name.startswith("."))
+        alive = {path for path in paths if _is_alive(path)}
+        others = [path for path in paths if path not in alive]
+        for path in sorted({*alive, *others[max(0, len(others) - ended) :]}):
+            sweep = self._known.setdefault(path.name, RecordedSweep(path))
+            try:
+                sweep.read()
+                yield sweep
+            except StoreError as error:
+                if path.exists():
+                    yield DamagedJournalError(str(error))
+
+
+def _is_alive(path: Path) -> bool:
+    with suppress(OSError), open(path, "rb") as file:
+        return _is_locked(file.fileno())
+    return False
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Whether the writer is alive: asked with a shared lock, for a moment."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
 
 
 def _version(package: str) -> str | None:

@@ -1,4 +1,4 @@
-"""How far a sweep is, from its executor's events as flat lines: counts, failures, slots, rate and time left.
+"""Sweep progress, from its executor's events as flat lines: counts, failures, running jobs, rate and time left.
 
 The live screen feeds a :class:`Tally` as events come, ``madbench status`` from the lines of a journal.
 """
@@ -13,36 +13,29 @@ from typing import Any
 
 from madbench.execute.base import Event
 from madbench.execute.failure import reason
-from madbench.jobs import JobBase
-from madbench.language_jobs import LanguageJob
+from madbench.jobs import Job
 
-ENDINGS = ("finished", "failed", "skipped")
-"""Kinds of events after which a job is over for the sweep."""
+_HEADLINES = ("accuracy", "loss_l5")
 
 
 def flatten(event: Event) -> dict[str, Any]:
     """An executor's event as one flat line; of a record only its status, its reason and its headline."""
-    line = {"event": event["event"], "slot": event.get("slot"), "job": event["job"].id}
-    if "progress" in event:
-        line |= {name: _finite(value) for name, value in event["progress"].items()}
-    if "reason" in event:
-        line["reason"] = event["reason"]
-    if "record" in event:
-        record = event["record"]
-        headline = "loss_l5" if isinstance(event["job"], LanguageJob) else "accuracy"
-        line |= {"status": record.status, headline: _finite(record.metrics.get(headline))}
+    line = {"event": event["event"], "slot": event.get("slot"), "job": event["job"].id, "reason": event.get("reason")}
+    line |= event.get("progress", {})
+    if record := event.get("record"):
+        line |= {"status": record.status, **{name: record.metrics.get(name) for name in _HEADLINES}}
         if record.status != "finished":
             line["error"] = reason(record)
-    return {name: value for name, value in line.items() if value is not None}
+    return {
+        name: value
+        for name, value in line.items()
+        if value is not None and not (isinstance(value, float) and not math.isfinite(value))
+    }
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def weight(job: JobBase) -> float:
+def weight(job: Job) -> float:
     """Tokens that the job trains on at most."""
-    if isinstance(job, LanguageJob):
+    if job.suite == "language":
         return job.training.steps * job.training.tokens_per_step
     steps = math.ceil(job.setting["num_train_examples"] / job.training.batch_size) * job.training.epochs
     return steps * job.training.batch_size * job.setting["seq_len"]
@@ -50,11 +43,12 @@ def weight(job: JobBase) -> float:
 
 @dataclass
 class Running:
-    """What one slot does."""
+    """A job that is training."""
 
     job: str
+    slot: int | None
     since: float
-    """Seconds of the sweep's clock at which the job started."""
+    """Seconds of the sweep's clock at which it started."""
     line: dict[str, Any] = field(default_factory=dict)
     """Its last progress."""
     first: tuple[float, float] | None = None
@@ -62,10 +56,14 @@ class Running:
     last: tuple[float, float] = (0.0, 0.0)
     """Seconds and fraction of its last progress."""
 
-    def show(self, line: Mapping[str, Any], seconds: float) -> None:
-        self.line = dict(line)
+    def update(self, line: Mapping[str, Any], seconds: float) -> None:
+        self.line, self.slot = dict(line), line.get("slot")
         self.last = (seconds, line["step"] / line["total_steps"] if line.get("total_steps") else 0.0)
         self.first = self.first or self.last
+
+    @property
+    def fraction(self) -> float:
+        return self.last[1]
 
     @property
     def done_here(self) -> float:
@@ -75,7 +73,7 @@ class Running:
     @property
     def seconds_left(self) -> float:
         """At its own speed; 0 where that is not known yet."""
-        if not self.first or self.done_here <= 0:
+        if self.done_here <= 0:
             return 0.0
         return (1 - self.last[1]) * (self.last[0] - self.first[0]) / self.done_here
 
@@ -90,10 +88,11 @@ class Tally:
         self.counts: Counter[str] = Counter()
         """Ended jobs by outcome: finished, diverged, failed; of those not trained here stored, failed before, busy."""
         self.failures: list[tuple[str, str]] = []
-        self.running: dict[int, Running] = {}
+        self.running: dict[str, Running] = {}
+        """By job."""
         self.seconds = 0.0
         self.first_start: float | None = None
-        self._open_weight = sum(weights.values())
+        self._total_weight = self._open_weight = sum(weights.values())
         self._done_here = 0.0
 
     @property
@@ -113,37 +112,31 @@ class Tally:
     def apply(self, line: Mapping[str, Any], seconds: float) -> None:
         """Takes one line of :func:`flatten`, of this second of the sweep's clock."""
         self.tick(seconds)
-        kind, job, slot = line["event"], line["job"], line.get("slot")
+        kind, job = line["event"], line["job"]
         if kind == "started":
-            self._leave(job)
-            self.running[slot] = Running(job, seconds)
+            self.running[job] = Running(job, line.get("slot"), seconds)
             if self.first_start is None:
                 self.first_start = seconds
         elif kind == "progress":
-            if slot not in self.running or self.running[slot].job != job:
-                self.running[slot] = Running(job, seconds)
-            self.running[slot].show(line, seconds)
-        elif kind in ENDINGS:
-            running = self._leave(job)
-            if job not in self.open:
-                return
-            self.open.discard(job)
-            self._open_weight -= self.weights[job]
-            if kind == "skipped":
-                self.counts["failed before" if line["reason"] == "failed" else line["reason"]] += 1
-                return
-            self.counts[line["status"]] += 1
-            if line["status"] == "failed":
-                self.failures.append((job, line["error"]))
-                self._done_here += self.weights[job] * (running.done_here if running else 0.0)
-            else:
-                resumed = running.first[1] if running and running.first else 0.0
-                self._done_here += self.weights[job] * (1 - resumed)
+            self.running.setdefault(job, Running(job, line.get("slot"), seconds)).update(line, seconds)
+        elif kind in ("finished", "failed", "skipped"):
+            running = self.running.pop(job, None)
+            if job in self.open:
+                self._end(line, running)
 
-    def _leave(self, job: str) -> Running | None:
-        """A job that started again elsewhere, as after the loss of a machine, is at work in one slot only."""
-        slots = [slot for slot, running in self.running.items() if running.job == job]
-        return [self.running.pop(slot) for slot in slots][-1] if slots else None
+    def _end(self, line: Mapping[str, Any], running: Running | None) -> None:
+        job = line["job"]
+        self.open.discard(job)
+        self._open_weight -= self.weights[job]
+        if line["event"] == "skipped":
+            self.counts["failed before" if line["reason"] == "failed" else line["reason"]] += 1
+            return
+        self.counts[line["status"]] += 1
+        if line["status"] == "failed":
+            self.failures.append((job, line["error"]))
+            self._done_here += self.weights[job] * (running.done_here if running else 0.0)
+        else:
+            self._done_here += self.weights[job] * (1 - (running.first[1] if running and running.first else 0.0))
 
     def tick(self, seconds: float) -> None:
         """Sets the sweep's clock, which never runs backwards."""
@@ -152,13 +145,13 @@ class Tally:
     @property
     def fraction(self) -> float:
         """Of all tokens, those of ended jobs and of running ones so far."""
-        total = sum(self.weights.values())
-        return 1 - self._tokens_left() / total if total else 1.0
+        return 1 - self._tokens_left() / self._total_weight if self._total_weight else 1.0
+
+    def _open_running(self) -> list[tuple[float, Running]]:
+        return [(self.weights[job], running) for job, running in self.running.items() if job in self.open]
 
     def _tokens_left(self) -> float:
-        return self._open_weight - sum(
-            self.weights[r.job] * r.last[1] for r in self.running.values() if r.job in self.open
-        )
+        return self._open_weight - sum(weight * running.fraction for weight, running in self._open_running())
 
     def jobs_per_minute(self) -> float | None:
         """Jobs trained a minute since the first one started; None while there is none."""
@@ -166,14 +159,13 @@ class Tally:
         return 60 * self.trained / elapsed if self.trained and elapsed > 0 else None
 
     def seconds_left(self) -> float | None:
-        """From the tokens trained on so far in this sweep; None while that says nothing.
+        """From the tokens trained on so far in this sweep; None where that is not known yet.
 
         Jobs that were skipped, and what resumed jobs had done before, count neither as work nor as time.
         """
         if not self.open:
             return 0.0
-        here = sum(self.weights[r.job] * r.done_here for r in self.running.values() if r.job in self.open)
-        done = self._done_here + here
+        done = self._done_here + sum(weight * running.done_here for weight, running in self._open_running())
         if self.first_start is None or done <= 0 or self.seconds <= self.first_start:
             return None
         together = self._tokens_left() * (self.seconds - self.first_start) / done
