@@ -169,7 +169,7 @@ class Experiment:
         training = functools.partial(train, corpora=corpora, **how)
         groups = ready_groups(self.jobs)
         if is_distributed():
-            return train_distributed(groups, self.results, training, self.device, on_event, policy)
+            return train_distributed(groups, Store(self.results), training, on_event, policy, device=self.device)
         training = functools.partial(training, device=self.device)
         executor, devices = options["executor"], options["devices"]
         if executor is None:

@@ -86,6 +86,9 @@ class Summary:
     left: int = 0
     """Not started, because ``max_failures`` was reached."""
 
+    def __add__(self, other: Summary) -> Summary:
+        return Summary(**{name: value + vars(other)[name] for name, value in vars(self).items()})
+
 
 @dataclass
 class Execution:

@@ -24,8 +24,8 @@ from madbench.errors import StoreError
 from madbench.execute.base import Execution, Groups, OnEvent, Policy, Summary, Train, ignore_event
 from madbench.execute.worker import Assignment, Outcome
 from madbench.files import explain_os_errors, write_atomically
-from madbench.jobs import Job
-from madbench.store.runs import KEEP, Store
+from madbench.jobs import KEEP, Job
+from madbench.store.runs import Store
 
 GRACE = 15.0
 """Seconds beyond its time limit that a group has to stop by itself before its task is cancelled."""

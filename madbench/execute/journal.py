@@ -27,7 +27,7 @@ from typing import Any, Self
 from madbench import __version__
 from madbench.errors import StoreError
 from madbench.execute.base import Event
-from madbench.execute.tally import Tally, flatten, weight
+from madbench.execute.tally import Tally, flatten, weights
 from madbench.files import explain_os_errors
 from madbench.jobs import Job
 
@@ -108,7 +108,7 @@ class Journal:
         self._write(flatten(event))
 
     def _plan(self, start: datetime) -> dict[str, Any]:
-        jobs = {job.id: job for job in self.jobs}
+        jobs, weight = {job.id: job for job in self.jobs}, weights(self.jobs)
         return {
             "event": "plan",
             "command": self.command,
@@ -119,7 +119,7 @@ class Journal:
             "pid": os.getpid(),
             "versions": {"madbench": __version__, "python": platform.python_version(), "torch": _version("torch")},
             "jobs": [
-                {"id": key, "label": job.label, "task": job.task, "seed": job.seed, "weight": weight(job)}
+                {"id": key, "label": job.label, "task": job.task, "seed": job.seed, "weight": weight[key]}
                 for key, job in jobs.items()
             ],
         }

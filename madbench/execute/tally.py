@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from madbench.execute.base import Event
 from madbench.execute.failure import reason
 from madbench.jobs import Job
+from madbench.suites import suite_of
 
 _HEADLINES = ("accuracy", "loss_l5")
 
@@ -33,12 +34,16 @@ def flatten(event: Event) -> dict[str, Any]:
     }
 
 
-def weight(job: Job) -> float:
-    """Tokens that the job trains on at most."""
-    if job.suite == "language":
-        return job.training.steps * job.training.tokens_per_step
-    steps = math.ceil(job.setting["num_train_examples"] / job.training.batch_size) * job.training.epochs
-    return steps * job.training.batch_size * job.setting["seq_len"]
+def weights(jobs: Iterable[Job]) -> dict[str, float]:
+    """Tokens that each job trains on at most, by its id; worked out once for jobs that differ in label and seed."""
+    found: dict[str, float] = {}
+    known: dict[tuple, float] = {}
+    for job in jobs:
+        alike = (job.suite, job.task, str(job.setting), job.model, job.training)
+        if alike not in known:
+            known[alike] = float(suite_of(job).size(job).trained_tokens)
+        found[job.id] = known[alike]
+    return found
 
 
 @dataclass
@@ -151,7 +156,7 @@ class Tally:
         return [(self.weights[job], running) for job, running in self.running.items() if job in self.open]
 
     def _tokens_left(self) -> float:
-        return self._open_weight - sum(weight * running.fraction for weight, running in self._open_running())
+        return self._open_weight - sum(tokens * running.fraction for tokens, running in self._open_running())
 
     def jobs_per_minute(self) -> float | None:
         """Jobs trained a minute since the first one started; None while there is none."""
@@ -165,7 +170,7 @@ class Tally:
         """
         if not self.open:
             return 0.0
-        done = self._done_here + sum(weight * running.done_here for weight, running in self._open_running())
+        done = self._done_here + sum(tokens * running.done_here for tokens, running in self._open_running())
         if self.first_start is None or done <= 0 or self.seconds <= self.first_start:
             return None
         together = self._tokens_left() * (self.seconds - self.first_start) / done

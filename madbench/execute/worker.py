@@ -18,8 +18,7 @@ import madbench
 from madbench.errors import StoreError
 from madbench.execute.base import Policy, Train
 from madbench.execute.failure import failure_text
-from madbench.jobs import Job, Record, StopTraining
-from madbench.store.runs import KEEP
+from madbench.jobs import KEEP, Job, Record, StopTraining
 
 Send = Callable[[str, dict[str, Any]], None]
 """Hands the progress of a job, named by its id, to the driver; it raises ``StopTraining`` when the group is to stop."""
