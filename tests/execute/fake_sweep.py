@@ -17,12 +17,13 @@ from madbench.execute.base import ready_groups
 from madbench.files import write_atomically
 from madbench.jobs import Job, Record
 from madbench.store.runs import Store
+from madbench.suites.mad import ModelConfig, TrainingConfig
 
 AT_IMPORT = os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
 def make_job(seed: int, **setting) -> Job:
-    return Job("S", "compression", setting, seed=seed)
+    return Job("mad", "compression", "S", "1", setting, ModelConfig(), {}, TrainingConfig(), seed)
 
 
 def next_state(state: int) -> int:
