@@ -102,7 +102,9 @@ class Journal:
         self._has_trained |= kind != "skipped"
         if kind == "progress":
             elapsed = time.monotonic() - self._began
-            if elapsed - self._shown.get(job_id, -PROGRESS_SECONDS) < PROGRESS_SECONDS * min(10, max(1, elapsed / 1000)):
+            if elapsed - self._shown.get(job_id, -PROGRESS_SECONDS) < PROGRESS_SECONDS * min(
+                10, max(1, elapsed / 1000)
+            ):
                 return
             self._shown[job_id] = elapsed
         self._write(flatten(event))
@@ -132,8 +134,10 @@ class Journal:
 
     def _append(self, line: dict[str, Any]) -> None:
         now = {"seconds": round(time.monotonic() - self._began, 3), "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
-        content = b"\n" * self._is_torn + json.dumps(line | now, default=str).encode() + b"\n"
-        self._is_torn = os.write(self._file, content) != len(content)  # whole or not at all, but on a full disk
+        content = f"{json.dumps(line | now, default=str)}\n".encode()
+        if self._is_torn:
+            content = b"\n" + content
+        self._is_torn = os.write(self._file, content) < len(content)  # whole or not at all, but on a full disk
         if self._is_torn:
             raise OSError("no space left")
 
@@ -141,7 +145,9 @@ class Journal:
         if not self._is_warned:
             self._is_warned = True
             reason = (error.strerror or str(error)).lower()
-            self.warn(f"{self.results / FOLDER}: {reason}; madbench status will miss part of this sweep, which continues")
+            self.warn(
+                f"{self.results / FOLDER}: {reason}; madbench status will miss part of this sweep, which continues"
+            )
 
 
 class DamagedJournalError(StoreError):

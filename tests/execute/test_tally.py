@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from madbench.execute.tally import Tally, flatten, weight
-from madbench.jobs import Job, Record, TrainingConfig
-from madbench.language_jobs import LanguageJob, LanguageTraining
+from madbench.execute.tally import Tally, flatten, weights
+from madbench.jobs import Job, Record
+from madbench.suites import LANGUAGE, MAD
 
 
 def progress(job: str, slot: int, step: int, total: int = 100, **more) -> dict:
@@ -84,7 +84,7 @@ def test_a_job_that_starts_again_elsewhere_is_at_work_once():
     tally.apply(progress("a", 0, 60), 1.0)
     tally.apply(started("a", 7), 2.0)
     tally.apply(progress("a", 7, 10), 3.0)
-    assert list(tally.running) == [7] and tally.running[7].last == (3.0, 0.1)
+    assert [running.slot for running in tally.running.values()] == [7] and tally.running["a"].last == (3.0, 0.1)
     tally.apply(finished("a", 7), 4.0)
     tally.apply(finished("a", 7), 5.0)
     assert tally.counts == {"finished": 1} and tally.running == {}
@@ -94,7 +94,7 @@ def test_slots_may_come_without_a_word_and_jobs_may_be_strange():
     tally = Tally({"a": 1.0})
     tally.apply(progress("a", 42, 50), 1.0)
     tally.apply(progress("of another plan", 3, 50), 1.0)
-    assert set(tally.running) == {42, 3} and tally.seconds_left() is None
+    assert {running.slot for running in tally.running.values()} == {42, 3} and tally.seconds_left() is None
     tally.apply(finished("of another plan", 3), 2.0)
     assert tally.done == 0
 
@@ -111,29 +111,56 @@ def test_nothing_to_do_is_done():
     assert (tally.done, tally.fraction, tally.seconds_left()) == (0, 1.0, 0.0)
 
 
-MAD = Job(
-    "S", "compression", {"seq_len": 32, "num_train_examples": 100}, training=TrainingConfig(epochs=3, batch_size=16)
-)
-LANGUAGE = LanguageJob(
-    "S", "c0ffee", 320, training=LanguageTraining(steps=7, eval_every=7, warmup_steps=1, tokens_per_step=1024)
+MAD_JOBS = MAD.jobs(["S", "R-c"], MAD.Profile.load("quick"), tasks=["compression"], seeds=range(2))
+LANGUAGE_JOB = Job(
+    "language",
+    "language_model",
+    "S",
+    "1",
+    {"corpus": "c0ffee", "vocab_size": 320},
+    LANGUAGE.Model(d_model=16, n_head=2, n_layer=1, seq_len=16),
+    {"mix_rank": 4, "rank_multiple": 1, "rope": "rotation"},
+    LANGUAGE.Training(steps=7, eval_every=7, warmup_steps=1, tokens_per_step=1024),
 )
 
 
 def test_a_job_weighs_the_tokens_it_trains_on():
-    assert weight(MAD) == 3 * 7 * 16 * 32  # of the seventh batch only 4 examples are there: near enough
-    assert weight(LANGUAGE) == 7 * 1024
+    found = weights([*MAD_JOBS, LANGUAGE_JOB])
+    assert found == dict.fromkeys([job.id for job in MAD_JOBS], 3 * 4000 * 16) | {LANGUAGE_JOB.id: 7 * 1024}
+
+
+def test_jobs_that_train_together_share_a_slot_and_are_counted_one_by_one():
+    tally = Tally(dict.fromkeys("abc", 10.0))
+    for job in "ab":
+        tally.apply(started(job, 0), 0.0)
+        tally.apply(progress(job, 0, 0), 0.0)
+        tally.apply(progress(job, 0, 50), 10.0)
+    assert set(tally.running) == {"a", "b"} and tally.fraction == pytest.approx(1 / 3)
+    tally.apply(finished("a", 0), 20.0)
+    assert set(tally.running) == {"b"} and tally.done == 1
 
 
 def test_events_become_flat_lines_without_what_json_lacks():
-    event = {"event": "progress", "job": MAD, "slot": 0}
+    event = {"event": "progress", "job": MAD_JOBS[0], "slot": 0}
     event["progress"] = {"step": 3, "total_steps": 9, "accuracy": None, "loss": math.nan}
-    assert flatten(event) == {"event": "progress", "slot": 0, "job": MAD.id, "step": 3, "total_steps": 9}
-    ended = {"event": "finished", "job": LANGUAGE, "slot": 1, "record": Record("finished", {"loss_l5": 2.5})}
-    assert flatten(ended) == {"event": "finished", "slot": 1, "job": LANGUAGE.id, "status": "finished", "loss_l5": 2.5}
-    failed = {"event": "failed", "job": MAD, "slot": 1, "record": Record("failed", error="Traceback\nValueError: no")}
+    assert flatten(event) == {"event": "progress", "slot": 0, "job": MAD_JOBS[0].id, "step": 3, "total_steps": 9}
+    ended = {"event": "finished", "job": LANGUAGE_JOB, "slot": 1, "record": Record("finished", {"loss_l5": 2.5})}
+    assert flatten(ended) == {
+        "event": "finished",
+        "slot": 1,
+        "job": LANGUAGE_JOB.id,
+        "status": "finished",
+        "loss_l5": 2.5,
+    }
+    failed = {
+        "event": "failed",
+        "job": MAD_JOBS[0],
+        "slot": 1,
+        "record": Record("failed", error="Traceback\nValueError: no"),
+    }
     assert flatten(failed)["error"] == "ValueError: no"
-    assert flatten({"event": "skipped", "job": MAD, "reason": "busy"}) == {
+    assert flatten({"event": "skipped", "job": MAD_JOBS[0], "reason": "busy"}) == {
         "event": "skipped",
-        "job": MAD.id,
+        "job": MAD_JOBS[0].id,
         "reason": "busy",
     }
