@@ -20,64 +20,61 @@ class ExecutorName(str, enum.Enum):
     slurm = "slurm"
 
 
-PANEL = "Other machines"
+def _option(help: str, **settings: Any) -> Any:
+    return typer.Option(help=help, rich_help_panel="Other machines", **settings)
 
-ExecutorOption = Annotated[
-    ExecutorName,
-    typer.Option(help="Where jobs run: processes of this machine, a Ray cluster, or Slurm.", rich_help_panel=PANEL),
-]
+
+ExecutorOption = Annotated[ExecutorName, _option("Where jobs run: processes of this machine, a Ray cluster, or Slurm.")]
 AddressOption = Annotated[
     str | None,
-    typer.Option(
+    _option(
+        "ray: the cluster; also ray://HOST:PORT, auto (begun here by ray start) or local (a new one).",
         metavar="HOST:PORT",
-        help="ray: the cluster; also ray://HOST:PORT, auto (begun here by ray start) or local (a new one).",
         show_default="RAY_ADDRESS, else auto, else local",
-        rich_help_panel=PANEL,
     ),
 ]
 CpusPerJobOption = Annotated[
-    int | None,
-    typer.Option(min=1, help="ray, slurm: cores of a job, and its threads.", show_default="1", rich_help_panel=PANEL),
+    int | None, _option("ray, slurm: cores of a job, and its threads.", min=1, show_default="1")
 ]
 GpusPerJobOption = Annotated[
     float | None,
-    typer.Option(
+    _option(
+        "ray, slurm: GPUs of a job; with ray 0.5 puts two jobs on one.",
         min=0,
-        help="ray, slurm: GPUs of a job; with ray 0.5 puts two jobs on one.",
         show_default="1 with --device cuda, else 0",
-        rich_help_panel=PANEL,
     ),
 ]
 SharedOption = Annotated[
     bool,
-    typer.Option(
-        "--shared",
-        help="ray: all machines see the results folder at its path; interrupted jobs go on from checkpoints there.",
-        rich_help_panel=PANEL,
-    ),
+    _option("ray: all machines see the results folder at its path; interrupted jobs resume from checkpoints there."),
 ]
-PartitionOption = Annotated[str | None, typer.Option(help="slurm: the partition.", rich_help_panel=PANEL)]
+PartitionOption = Annotated[str | None, _option("slurm: the partition.")]
 WallTimeOption = Annotated[
     int | None,
-    typer.Option(
+    _option(
+        "slurm: wall time of a job; at its end the job is queued again and resumes.",
         min=1,
         metavar="MINUTES",
-        help="slurm: wall time of a job; at its end the job is queued again and goes on.",
         show_default="60",
-        rich_help_panel=PANEL,
     ),
 ]
-MemoryOption = Annotated[
-    float | None, typer.Option(metavar="GB", help="slurm: memory of a job.", rich_help_panel=PANEL)
-]
+MemoryOption = Annotated[float | None, _option("slurm: memory of a job.", metavar="GB")]
 SbatchOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="KEY=VALUE",
-        help="slurm: another option of sbatch, such as account=me; repeatable.",
-        rich_help_panel=PANEL,
-    ),
+    _option("slurm: another option of sbatch, such as account=me; repeatable.", metavar="KEY=VALUE"),
 ]
+
+_EXECUTORS = {
+    "address": ["ray"],
+    "cpus_per_job": ["ray", "slurm"],
+    "gpus_per_job": ["ray", "slurm"],
+    "shared": ["ray"],
+    "partition": ["slurm"],
+    "wall_time": ["slurm"],
+    "memory": ["slurm"],
+    "sbatch": ["slurm"],
+}
+"""The executors that each option is for."""
 
 
 @dataclass(frozen=True)
@@ -95,66 +92,40 @@ class Placement:
         return self.executor is not None
 
 
-def place(
-    executor: ExecutorName,
-    device: str,
-    slots: int | None,
-    *,
-    address: str | None = None,
-    cpus_per_job: int | None = None,
-    gpus_per_job: float | None = None,
-    shared: bool = False,
-    partition: str | None = None,
-    wall_time: int | None = None,
-    memory: float | None = None,
-    sbatch: list[str] | None = None,
-) -> Placement:
-    """What the options ask for; raises ``ConfigError`` for one that has no effect with this executor.
+def place(executor: ExecutorName, device: str, slots: int | None, **options: Any) -> Placement:
+    """Where the options place jobs; raises ``ConfigError`` for one that has no effect with this executor.
 
     On other machines ``auto`` is ``cuda`` where a job reserves GPUs, else ``cpu``.
     """
-    given = {
-        "--address": address,
-        "--cpus-per-job": cpus_per_job,
-        "--gpus-per-job": gpus_per_job,
-        "--shared": shared or None,
-        "--partition": partition,
-        "--wall-time": wall_time,
-        "--memory": memory,
-        "--sbatch": sbatch or None,
-    }
-    understood = {
-        "local": set(),
-        "ray": {"--address", "--cpus-per-job", "--gpus-per-job", "--shared"},
-        "slurm": {"--cpus-per-job", "--gpus-per-job", "--partition", "--wall-time", "--memory", "--sbatch"},
-    }
-    for option, value in given.items():
-        if value is not None and option not in understood[executor.value]:
-            of = " or ".join(f"--executor {name}" for name, options in understood.items() if option in options)
-            raise ConfigError(f"{option} has no effect with --executor {executor.value}; it belongs to {of}")
+    given = {name: value for name, value in options.items() if value not in (None, []) and value is not False}
+    for name in given:
+        if executor.value not in _EXECUTORS[name]:
+            option, others = f"--{name.replace('_', '-')}", " or ".join(f"--executor {n}" for n in _EXECUTORS[name])
+            raise ConfigError(f"{option} has no effect with --executor {executor.value}; it belongs to {others}")
     if executor is ExecutorName.local:
         return Placement(None, device, slots)
-    device, gpus = _device(device, gpus_per_job)
-    common = {"cpus_per_job": cpus_per_job or 1, "gpus_per_job": gpus}
+    device, gpus = _device(device, given.get("gpus_per_job"))
+    common: dict[str, Any] = {"cpus_per_job": given.get("cpus_per_job", 1), "gpus_per_job": gpus}
+    if slots is not None:
+        common["slots"] = slots
     if executor is ExecutorName.ray:
         from madbench.execute.ray import ray_executor
 
-        return Placement(ray_executor(address, slots=slots, shared=shared, **common), device, None)
-    from madbench.execute.submitit import slurm_executor
+        made = ray_executor(given.get("address"), shared="shared" in given, **common)
+    else:
+        from madbench.execute.submitit import slurm_executor
 
-    chosen: dict[str, Any] = {"minutes": wall_time, "slots": slots}
-    chosen = {name: value for name, value in chosen.items() if value is not None}
-    return Placement(
-        slurm_executor(partition, memory_gb=memory, extra=_pairs(sbatch or []), **common, **chosen), device, None
-    )
+        minutes = {"minutes": given["wall_time"]} if "wall_time" in given else {}
+        extra = _pairs(given.get("sbatch", []))
+        made = slurm_executor(given.get("partition"), memory_gb=given.get("memory"), extra=extra, **common, **minutes)
+    return Placement(made, device, None)
 
 
 def _device(device: str, gpus: float | None) -> tuple[str, float]:
     """The device of the workers and the GPUs that a job reserves; each decides the other."""
     if device not in ("auto", "cpu", "cuda"):
-        raise ConfigError(
-            f"--device {device}: on other machines a job sees its own GPUs only; expected auto, cpu or cuda"
-        )
+        problem = "on other machines a job sees its own GPUs only; expected auto, cpu or cuda"
+        raise ConfigError(f"--device {device}: {problem}")
     if gpus is None:
         return ("cuda", 1) if device == "cuda" else ("cpu", 0)
     if gpus and device == "cpu":

@@ -1,4 +1,4 @@
-"""What looks on while jobs are done: the screen, the journal, and the trackers that were asked for."""
+"""The observers of a sweep: the screen, the journal, and the trackers that were asked for."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from madbench.execute.base import Event, OnEvent
-    from madbench.jobs import JobBase
+    from madbench.jobs import Job
 
 
 @contextmanager
 def observed(
-    jobs: Sequence[JobBase], title: str, results: Path, console: Console, track: Sequence[str] = ()
+    jobs: Sequence[Job], title: str, results: Path, console: Console, track: Sequence[str] = ()
 ) -> Iterator[tuple[OnEvent, RunScreen]]:
     """Gives an ``on_event`` for any executor, and the screen that it feeds.
 
     Under torchrun only the first process keeps a journal and tracks. Raises ``MissingExtraError`` and ``ConfigError``
-    for a tracker that cannot be had.
+    for a tracker that cannot be used.
     """
     from madbench.execute.journal import Journal, command_line
     from madbench.training.distributed import is_first

@@ -11,29 +11,29 @@ from madbench.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from madbench.execute.journal_reader import DamagedJournalError, Sweep
+    from madbench.execute.journal import DamagedJournalError, RecordedSweep
 
 ENDED = 3
 """Sweeps shown that have ended."""
 FAILURES = 10
 """Failures shown of one sweep."""
 SILENT = 60.0
-"""Seconds without a word after which a sweep is said to be silent."""
+"""Seconds without an event after which a sweep is shown as silent."""
+
+_ENDINGS = {"died": "it died", "error": "not all was done", "interrupted": "it was interrupted"}
 
 
 def status(
     results: ResultsOption = RESULTS,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Show it anew every second until no sweep is at work.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every second until all sweeps finish.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how far the sweeps of a results folder are, from another terminal or another machine.
+    """Show the progress of a results folder's sweeps, from another terminal or machine.
 
-    Of each sweep at work, and of the last three that ended: jobs done, rate,
-    time left, what every slot does, and what failed and why. One that was killed
-    goes on when its command is given again. Whoever trains writes what is read
-    here to RESULTS/sweeps; only the commands run, lm and sweep do.
+    Of each running sweep, and of the last three that ended: jobs done, rate, time
+    left, what is running, and what failed and why. One that was killed resumes
+    when its command is given again. The commands run, lm and sweep write what is
+    read here to RESULTS/sweeps.
 
     [bold]Examples[/bold]
 
@@ -46,7 +46,7 @@ def status(
     from rich.console import Console
 
     from madbench.errors import StoreError
-    from madbench.execute.journal_reader import Sweeps
+    from madbench.execute.journal import RecordedSweeps
 
     console = Console(highlight=False)
     if watch and as_json:
@@ -56,129 +56,122 @@ def status(
     if not results.exists():
         raise StoreError(f"{results}: there is no such results folder")
     if as_json:
-        print(json.dumps([_content(sweep) for sweep in Sweeps(results).read(ENDED)], indent=2))
+        print(json.dumps([_content(sweep) for sweep in RecordedSweeps(results).read(ENDED)], indent=2))
     elif watch:
         _watch(results, console)
     else:
-        for part in _parts(list(Sweeps(results).read(ENDED)), results, console.width, height=None):
+        for part in _parts(list(RecordedSweeps(results).read(ENDED)), results, console.width, height=None):
             console.print(part, soft_wrap=isinstance(part, str), markup=False)
 
 
 def _watch(results: Path, console: Console) -> None:
     import time
+    from contextlib import suppress
 
     from rich.console import Group
     from rich.live import Live
 
-    from madbench.execute.journal_reader import Sweeps
+    from madbench.execute.journal import RecordedSweeps
 
-    journals = Sweeps(results)
-    sweeps: list[Sweep | DamagedJournalError] = []
+    journals = RecordedSweeps(results)
+    with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
+        while True:
+            sweeps = list(journals.read(ENDED))
+            live.update(Group(*_parts(sweeps, results, console.width, console.height - 1)), refresh=True)
+            if not any(map(_is_running, sweeps)):
+                return
+            time.sleep(1)
 
-    def screen() -> RenderableType:
-        sweeps[:] = journals.read(ENDED)
-        return Group(*_parts(sweeps, results, console.width, console.height - 1))
 
-    try:
-        with Live(screen(), console=console, auto_refresh=False) as live:
-            while any(getattr(sweep, "is_alive", False) for sweep in sweeps):
-                time.sleep(1)
-                live.update(screen(), refresh=True)
-    except KeyboardInterrupt:
-        pass
+def _is_running(sweep: RecordedSweep | DamagedJournalError) -> bool:
+    return getattr(sweep, "is_alive", False)
 
 
 def _parts(
-    sweeps: list[Sweep | DamagedJournalError], results: Path, width: int, height: int | None
+    sweeps: list[RecordedSweep | DamagedJournalError], results: Path, width: int, height: int | None
 ) -> list[RenderableType]:
-    """The screen from top to bottom; on a terminal that is looked at again and again, sweeps at work come first."""
+    """The screen from top to bottom; where it is refreshed, at most ``height`` lines of it, running sweeps come first."""
     from rich.text import Text
 
     if not sweeps:
         return [f"{results}: no sweep is recorded here; madbench run, lm and sweep record theirs"]
     parts: list[RenderableType] = []
-    alive = [sweep for sweep in sweeps if getattr(sweep, "is_alive", False)]
-    for sweep in sweeps if height is None else [*alive, *(sweep for sweep in sweeps if sweep not in alive)]:
+    running = sum(map(_is_running, sweeps))
+    for sweep in sweeps if height is None else sorted(sweeps, key=_is_running, reverse=True):
         if parts:
             parts.append("")
         if isinstance(sweep, Exception):
             parts.append(f"damaged  {sweep}")
         else:
-            room = None if height is None else max(4, height // max(1, len(alive)) - 5)
+            room = None if height is None else max(4, height // max(1, running) - 5)
             parts += _sweep_parts(sweep, results, width, room)
     if height is None:
         return parts
     return [Text(part, no_wrap=True, overflow="ellipsis") if isinstance(part, str) else part for part in parts]
 
 
-def _sweep_parts(sweep: Sweep, results: Path, width: int, room: int | None) -> list[RenderableType]:
+def _sweep_parts(sweep: RecordedSweep, results: Path, width: int, room: int | None) -> list[RenderableType]:
     from madbench.cli.sweep_view import view
     from madbench.cli.text import count_of_jobs, duration
 
+    def name(job_id: str) -> str:
+        job = sweep.jobs.get(job_id, {})
+        return f"{job.get('label')} {job.get('task')} seed {job.get('seed')}"
+
     plan, tally = sweep.plan, sweep.tally
-    parts: list[RenderableType] = [f"{sweep.state:<11} {plan['command']}"]
-    parts.append(
-        f"{count_of_jobs(tally.total)}, {plan['title']}; since {plan['started']}, {plan['host']} {plan['pid']}"
-    )
+    parts: list[RenderableType] = [
+        f"{sweep.state:<11} {plan['command']}",
+        f"{count_of_jobs(tally.total)}, {plan['title']}; since {plan['started']}, {plan['host']} {plan['pid']}",
+    ]
     if sweep.is_alive:
-        parts.append(view(tally, lambda job: _name(sweep, job), width, room or len(tally.running) + 1))
+        parts.append(view(tally, name, width, room or len(tally.running) + 1))
         if sweep.silent_seconds > SILENT:
-            parts.append(f"nothing heard for {duration(sweep.silent_seconds)}")
+            parts.append(f"no event for {duration(sweep.silent_seconds)}")
     parts.append(", ".join(f"{count} {what}" for what, count in _counts(sweep).items()))
-    if sweep.state in ("interrupted", "died", "error"):
-        left = len(_not_stored(sweep, results))
-        if sweep.state == "error":
-            parts.append(f"it ended with an error: {sweep.ended.get('error')}")
-        if left:
-            how = {"died": "it died without ending", "error": "not all was done", "interrupted": "it was interrupted"}
-            parts.append(f"{how[sweep.state]}, {count_of_jobs(left)} left: the same command goes on")
+    if sweep.state == "error":
+        parts.append(f"it ended with an error: {sweep.ended.get('error')}")
+    if sweep.state in _ENDINGS:
+        stored = {path.name for path in (results / "runs").glob("*")}
+        if left := len(tally.open - stored):
+            parts.append(f"{_ENDINGS[sweep.state]}, {count_of_jobs(left)} left: the same command resumes")
             parts.append(f"  cd {plan['folder']} && {plan['command']}")
         else:
             parts.append("all its jobs are in the store by now")
     failures = [(job, reason) for job, reason in tally.failures if job in sweep.jobs]
-    parts += [f"  failed: {_name(sweep, job)}: {reason}" for job, reason in failures[:FAILURES]]
+    parts += [f"  failed: {name(job)}: {reason}" for job, reason in failures[:FAILURES]]
     if len(failures) > FAILURES:
         parts.append(f"  and {len(failures) - FAILURES} more failed; madbench status --json has them all")
     return parts
 
 
-def _counts(sweep: Sweep) -> dict[str, int]:
-    """Jobs by what became of them, those without any left out."""
+def _counts(sweep: RecordedSweep) -> dict[str, int]:
+    """Jobs by outcome, without the outcomes of none."""
     tally = sweep.tally
-    at_work = sum(running.job in tally.open for running in tally.running.values())
+    running = len(tally.open.intersection(tally.running))
     counts = {
         "finished": tally.counts["finished"],
         "diverged": tally.counts["diverged"],
         "failed": tally.counts["failed"],
         "already in the store": tally.counts["stored"],
-        "failed before and not tried again": tally.counts["failed before"],
+        "failed before and not retried": tally.counts["failed before"],
         "left to another process": tally.counts["busy"],
-        "at work": at_work,
-        "not done" if not sweep.is_alive else "waiting": len(tally.open) - at_work,
+        "running": running,
+        "waiting" if sweep.is_alive else "not done": len(tally.open) - running,
     }
     return {what: count for what, count in counts.items() if count}
 
 
-def _not_stored(sweep: Sweep, results: Path) -> set[str]:
-    """Jobs that neither the sweep nor any other since has brought to an end."""
-    import os
-
-    runs = results / "runs"
-    return sweep.tally.open - set(os.listdir(runs) if runs.is_dir() else ())
-
-
-def _name(sweep: Sweep, job_id: str) -> str:
-    job: dict[str, Any] = sweep.jobs.get(job_id, {})
-    return f"{job.get('label')} {job.get('task')} seed {job.get('seed')}"
-
-
-def _content(sweep: Sweep | DamagedJournalError) -> dict[str, Any]:
+def _content(sweep: RecordedSweep | DamagedJournalError) -> dict[str, Any]:
     if isinstance(sweep, Exception):
         return {"state": "damaged", "error": str(sweep)}
     tally = sweep.tally
-    named = {job_id: {key: job[key] for key in ("id", "label", "task", "seed")} for job_id, job in sweep.jobs.items()}
+
+    def named(job_id: str) -> dict[str, Any]:
+        return {key: sweep.jobs.get(job_id, {}).get(key) for key in ("label", "task", "seed")} | {"id": job_id}
+
+    hidden = {"event", "slot", "job", "time", "seconds"}
     return {
-        "name": sweep.folder.name,
+        "name": sweep.path.stem,
         "state": sweep.state,
         **sweep.plan,
         "total": tally.total,
@@ -188,15 +181,11 @@ def _content(sweep: Sweep | DamagedJournalError) -> dict[str, Any]:
         "seconds_left": tally.seconds_left() if sweep.is_alive else None,
         "seconds": tally.seconds,
         "slots": [
-            {"slot": slot, **named.get(running.job, {"id": running.job}), "fraction": running.last[1]}
-            | {
-                key: value
-                for key, value in running.line.items()
-                if key not in ("event", "slot", "job", "time", "seconds")
-            }
-            for slot, running in sorted(tally.running.items())
+            {"slot": running.slot, **named(job), "fraction": running.fraction}
+            | {key: value for key, value in running.line.items() if key not in hidden}
+            for job, running in sorted(tally.running.items(), key=lambda item: (item[1].slot is None, item[1].slot))
         ],
-        "failures": [named.get(job, {"id": job}) | {"reason": reason} for job, reason in tally.failures],
+        "failures": [named(job) | {"reason": reason} for job, reason in tally.failures],
     }
 
 

@@ -14,7 +14,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from madbench.execute.driver import Message, Task, drive
 from madbench.execute.submitit_job import NEWS, NOTE, SlurmCall, read_note, write_note
 from madbench.execute.worker import Outcome, source_checkout
 from madbench.files import remove
+from madbench.store.runs import Store
 
 MOST_TIMEOUTS = 10
 """Wall times that a job may use up before it fails."""
@@ -84,11 +85,12 @@ def slurm_executor(
         "slurm_additional_parameters": dict(extra),
     }
     parameters = {name: value for name, value in asked.items() if value is not None}
-
-    def connect(store):
-        return nullcontext(SlurmBackend(store.root.absolute() / "slurm", parameters, slots, cluster))
-
+    connect = functools.partial(_connect, parameters=parameters, slots=slots, cluster=cluster)
     return functools.partial(drive, connect=connect)
+
+
+def _connect(store: Store, **how: Any) -> AbstractContextManager[SlurmBackend]:
+    return nullcontext(SlurmBackend(store.root.absolute() / "slurm", **how))
 
 
 class SlurmBackend:

@@ -7,10 +7,12 @@ import pytest
 
 from madbench.cli import sweep
 from madbench.cli.executors import ExecutorName, place
+from madbench.config import from_mapping
 from madbench.errors import ConfigError, MissingExtraError
 from madbench.execute.ray import ray_executor
 from madbench.execute.submitit import slurm_executor
 from madbench.experiment import prepare
+from madbench.grid import GridFile, expand_grid
 from madbench.training.devices import resolve_precision
 
 LOCAL, RAY, SLURM = ExecutorName.local, ExecutorName.ray, ExecutorName.slurm
@@ -24,7 +26,7 @@ def slurm_here(monkeypatch):
 
 
 def chosen(placement):
-    return placement.executor.keywords
+    return placement.executor.keywords["connect"].keywords
 
 
 def test_on_this_machine_device_and_slots_stay_what_they_are():
@@ -125,10 +127,12 @@ def test_a_missing_extra_is_named(monkeypatch, make, module, extra):
 
 
 def test_the_workers_device_is_not_looked_for_here_and_decides_the_precision(tiny):
-    remote = prepare(["S"], profile=tiny, overrides=["precision=auto"], device="cuda", is_remote=True)
-    assert (remote.device, remote.precision) == ("cuda", "bfloat16")
+    keys = {"labels": ["S"], "profile": tiny, "tasks": ["compression"], "set": {"precision": "auto"}}
+    grid = expand_grid(from_mapping(GridFile, keys, "grid"))
+    remote = prepare(grid, device="cuda", is_remote=True)
+    assert (remote.device, remote.protocol.precision) == ("cuda", "bfloat16")
     with pytest.raises(ConfigError, match="on other machines a job has either cpu or cuda"):
-        prepare(["S"], profile=tiny, device="auto", is_remote=True)
+        prepare(grid, device="auto", is_remote=True)
 
 
 def test_precision_elsewhere_does_not_depend_on_this_processor(monkeypatch):

@@ -10,10 +10,11 @@ from madbench.cli.observation import observed
 from madbench.cli.progress import RunScreen
 from madbench.cli.sweep_view import view
 from madbench.execute.tally import Tally
-from madbench.jobs import Job, Record
+from madbench.jobs import Record
+from madbench.suites import MAD
 
-SETTING = {"seq_len": 32, "num_train_examples": 64}
-JOBS = [Job("R-cg-q-12o", "fuzzy_in_context_recall", SETTING, seed=seed) for seed in range(300)]
+PROFILE = MAD.Profile.load("quick")
+JOBS = MAD.jobs(["R-cg-q-12o"], PROFILE, tasks=["fuzzy_in_context_recall"], seeds=range(300))
 DONE = Record("finished", {"accuracy": 0.5})
 
 
@@ -47,11 +48,11 @@ def test_jobs_that_are_skipped_share_a_sentence_and_others_have_a_line_each():
     assert shown(events) == [
         "300 jobs, a title",
         "250 of 300 jobs already in the store",
-        "2 of 300 jobs stored as failed, and not tried again",
+        "2 of 300 jobs stored as failed; not retried",
         "[253/300] R-cg-q-12o fuzzy_in_context_recall seed 252: accuracy 0.500 in 0 s",
         "[254/300] R-cg-q-12o fuzzy_in_context_recall seed 253: failed: MemoryError",
         "[255/300] R-cg-q-12o fuzzy_in_context_recall seed 254: diverged: loss was not finite in epoch 1",
-        "1 of 300 jobs left to another process that is at work on them",
+        "1 of 300 jobs left to another process that is training them",
     ]
 
 
@@ -75,7 +76,7 @@ def test_the_live_screen_never_overflows(width, height):
     lines = out.file.getvalue().splitlines()
     assert len(lines) <= max(2, height - 2) and all(len(line) <= width for line in lines)
     assert "0/300 done" in lines[0]
-    assert re.match(r"\.\.\. and \d+ more at (work$|…)", lines[-1])
+    assert re.match(r"\.\.\. and \d+ more (running$|r?[a-z]*…)", lines[-1])
 
 
 def test_a_line_says_what_its_slot_does():

@@ -8,11 +8,11 @@ import pytest
 
 from madbench.cli import status
 from madbench.execute.journal import Journal
-from madbench.jobs import Job, Record
+from madbench.jobs import Record
 from madbench.store.runs import Store
+from madbench.suites import MAD
 
-SETTING = {"seq_len": 32, "num_train_examples": 64}
-JOBS = [Job("R-cg-q-12o", "compression", SETTING, seed=seed) for seed in range(40)]
+JOBS = MAD.jobs(["R-cg-q-12o"], MAD.Profile.load("quick"), tasks=["compression"], seeds=range(40))
 DONE = Record("finished", {"accuracy": 0.5})
 
 
@@ -35,7 +35,6 @@ def test_a_sweep_at_work_is_shown_with_its_slots_and_its_failures(begin, invoke,
         for job in JOBS[21:36]:
             train(journal, job, record=Record("failed", error="Traceback\nMemoryError"))
         journal.on_event({"event": "started", "job": JOBS[36], "slot": 7})
-        journal._shown[7] = -1e9
         progress = {"step": 30, "total_steps": 60, "accuracy": 0.25}
         journal.on_event({"event": "progress", "job": JOBS[36], "slot": 7, "progress": progress})
         lines = invoke(status, "--results", tmp_path).output.splitlines()
@@ -44,7 +43,7 @@ def test_a_sweep_at_work_is_shown_with_its_slots_and_its_failures(begin, invoke,
     assert lines[1].startswith("40 jobs, a title; since 20")
     assert "36/40 done  15 failed" in lines[2]
     assert lines[3].split()[:4] == ["R-cg-q-12o", "compression", "seed", "36"] and "50% accuracy 0.250" in lines[3]
-    assert lines[4] == "1 finished, 15 failed, 20 already in the store, 1 at work, 3 waiting"
+    assert lines[4] == "1 finished, 15 failed, 20 already in the store, 1 running, 3 waiting"
     assert lines[5] == "  failed: R-cg-q-12o compression seed 21: MemoryError"
     assert lines[-1] == "  and 5 more failed; madbench status --json has them all"
     (sweep,) = content
@@ -54,15 +53,14 @@ def test_a_sweep_at_work_is_shown_with_its_slots_and_its_failures(begin, invoke,
     assert (slot["slot"], slot["seed"], slot["step"], slot["fraction"], slot["accuracy"]) == (7, 36, 30, 0.5, 0.25)
 
 
-def test_a_sweep_that_died_is_shown_with_the_command_that_goes_on(begin, invoke, tmp_path):
+def test_a_sweep_that_died_is_shown_with_the_command_that_resumes_it(begin, invoke, tmp_path):
     store = Store.open(tmp_path)
     with begin() as journal:
         train(journal, JOBS[0])
-    events = journal.folder / "events.jsonl"
-    events.write_bytes(b"".join(events.read_bytes().splitlines(keepends=True)[:-1]))
+    journal.path.write_bytes(b"".join(journal.path.read_bytes().splitlines(keepends=True)[:-1]))
     output = invoke(status, "--results", tmp_path).output
     assert output.startswith("died ") and "1 finished, 39 not done" in output
-    assert "it died without ending, 39 jobs left: the same command goes on" in output
+    assert "it died, 39 jobs left: the same command resumes" in output
     assert "&& madbench run R-cg-q-12o --seeds 0-39" in output
     for job in JOBS[1:]:
         (store.root / "runs" / job.id).mkdir()
@@ -82,7 +80,7 @@ def test_a_damaged_journal_does_not_hide_the_others(begin, invoke, tmp_path):
     for _ in range(2):
         with begin() as journal:
             train(journal, JOBS[0])
-    (journal.folder / "plan.json").write_text("{")
+    journal.path.write_text("{")
     output = invoke(status, "--results", tmp_path).output
     assert "damaged  " in output and "finished    madbench run" in output
     states = [sweep["state"] for sweep in json.loads(invoke(status, "--results", tmp_path, "--json").output)]
