@@ -12,39 +12,41 @@ from pathlib import Path
 from tiny_language import make_job
 
 from madbench.execute.torchrun import train_distributed
+from madbench.store.runs import Store
 from madbench.text.corpus import open_corpus
-from madbench.training import language_loop
+from madbench.training import loop
 from madbench.training.distributed import is_first
 
 RANK = os.environ["RANK"]
 
 
-def train(job, work, report, *, mode, results, **how):
-    def moody_report(progress):
+def train(jobs, works, report, *, mode, results, **how):
+    def moody_report(job, progress):
         if mode == f"fail-{RANK}" and progress["step"] == 3:
             raise RuntimeError("a process breaks")
         if mode == "wait" and progress["step"] >= 7:
             (results / "at-step-7").touch()
             time.sleep(0.5)
-        report(progress)
+        report(job, progress)
 
-    return language_loop.train_language_job(job, work, moody_report, **how)
+    return loop.train(jobs, works, moody_report, **how)
 
 
 def main(corpus_folder: str, root: str, mode: str) -> None:
-    language_loop.REPORT_SECONDS = -1
+    loop.REPORT_SECONDS = -1
     results, events = Path(root), []
+    store = Store.open(results) if is_first() else Store(results)
     corpus = open_corpus(corpus_folder, tokenizer="bytes")
     job = make_job(corpus)
-    bound = functools.partial(train, corpus=corpus, micro_batch=2, mode=mode, results=results)
+    bound = functools.partial(train, corpora={corpus.digest: corpus}, micro_batch=2, mode=mode, results=results)
 
     def on_event(event):
         events.append([event["event"], event.get("progress", {}).get("step")])
 
     try:
-        summary = train_distributed([job], results, bound, on_event=on_event)
+        summary = train_distributed([[job]], store, bound, on_event=on_event)
         assert (summary.finished, summary.skipped) == (1, 0)
-        again = train_distributed([job], results, bound, on_event=on_event)
+        again = train_distributed([[job]], store, bound, on_event=on_event)
         assert (again.finished, again.skipped) == (0, 1 if is_first() else again.skipped)
     except KeyboardInterrupt:
         sys.exit("stopped by request")
