@@ -162,9 +162,9 @@ class Experiment:
         from madbench.training.loop import train
 
         corpora = {  # absolute: workers have another working directory
-            row.protocol.corpus.digest: row.protocol.corpus.folder.absolute()
+            corpus.digest: replace(corpus, folder=corpus.folder.absolute())
             for row in self.rows
-            if row.protocol.corpus
+            if (corpus := row.protocol.corpus)
         }
         training = functools.partial(train, corpora=corpora, **how)
         groups = ready_groups(self.jobs)

@@ -74,7 +74,7 @@ def _own_gpu(device: str) -> str:
 
 def size() -> int:
     """Processes that train together."""
-    return dist.get_size() if dist.is_initialized() else 1
+    return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def is_first() -> bool:
