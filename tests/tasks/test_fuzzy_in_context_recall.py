@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import groupby, permutations
 
 import numpy as np
 import pytest
 
 from madbench.tasks import IGNORE
+from madbench.tasks.fuzzy_in_context_recall import distinct_ids
 
 
 def draw_by_loop(rng, vocab_size, seq_len, max_key, max_value, training):
@@ -146,3 +147,12 @@ def test_large_vocabularies_and_long_sequences_stay_sound(draw):
     setting, examples = draw("fuzzy_in_context_recall", "train", 20, vocab_size=128, seq_len=1024)
     for inputs, targets in zip(examples.inputs.tolist(), examples.targets.tolist()):
         assert setting.read(inputs, targets, training=True).problems == []
+
+
+@pytest.mark.parametrize(("n", "size"), [(4, 3), (5, 2), (3, 3), (4, 1), (5, 4)])
+def test_every_ordered_choice_is_equally_likely(n, size, assert_uniform):
+    choices = distinct_ids(np.random.default_rng(0), n, (200, 100), size).reshape(-1, size)
+    counts = dict.fromkeys(permutations(range(n), size), 0)
+    for choice in choices.tolist():
+        counts[tuple(choice)] += 1
+    assert_uniform(list(counts.values()))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from madbench.tasks import IGNORE
+from madbench.tasks.in_context_recall import first_occurrence
 
 
 def draw_by_loop(rng, vocab_size, seq_len, noise_ids=0, frac_noise=0.0):
@@ -122,3 +123,11 @@ def test_a_sequence_of_noise_alone_keeps_one_pair_to_ask_for(draw):
     _, examples = draw("noisy_in_context_recall", "test", 200, frac_noise=1.0, seq_len=8)
     assert ((examples.inputs[:, 0:6:2] < 16).sum(axis=1) == 1).all()
     assert (examples.targets[:, -1] != IGNORE).all() and (examples.targets[:, :-1] == IGNORE).all()
+
+
+@pytest.mark.parametrize(("columns", "codes"), [(1, 3), (7, 2), (64, 10), (65, 40), (130, 1 << 20), (5, 1 << 40)])
+def test_first_occurrence_is_the_index_that_a_search_finds(columns, codes):
+    rng = np.random.default_rng(columns)
+    rows = rng.integers(codes, size=(50, columns))
+    rows = np.where(rng.random(rows.shape) < 0.2, rows[:, :1], rows)
+    assert first_occurrence(rows).tolist() == [[row.index(code) for code in row] for row in rows.tolist()]
