@@ -7,7 +7,9 @@ from, what is allowed and the nearest right answer.
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Iterable
+from types import ModuleType
 
 
 class MadbenchError(Exception):
@@ -43,6 +45,14 @@ class MissingExtraError(MadbenchError):
     def __str__(self) -> str:
         what, extra = self.args
         return f"{what} needs an optional package; install it with: pip install 'madbench[{extra}]'"
+
+
+def require(module: str, what: str, extra: str) -> ModuleType:
+    """The optional ``module``, imported. Raises ``MissingExtraError`` where it is not installed: ``what`` needs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingExtraError(what, extra) from None
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:

@@ -6,13 +6,14 @@ split. Windows ignore where documents begin and end, as in nanoGPT.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from madbench.errors import ConfigError
 
 Split = Literal["train", "val"]
+SPLITS: tuple[Split, Split] = get_args(Split)
 
 _EVALUATION_STREAM = 0x6576616C  # keeps the evaluation's windows apart from those of any training seed
 

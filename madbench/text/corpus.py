@@ -1,40 +1,114 @@
 """A corpus: two memory-mapped files of token ids, ``train.bin`` and ``val.bin``, and what is known about them.
 
 The files are nanoGPT's: ids one after another, little-endian uint16 (uint32 where the vocabulary needs it). A folder
-that ``madbench lm prepare`` wrote says the rest in ``manifest.json``; one that nanoGPT's scripts wrote is read once,
-in full, to learn it.
+that ``madbench lm prepare`` wrote says the rest in ``manifest.json``: enough to identify it, and to tell which request
+made it. One that nanoGPT's scripts wrote is read once, in full, to learn it.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, write_atomically
-from madbench.text.batches import Split, check_tokens
-from madbench.text.manifest import DType, Manifest, SplitFacts, TokenizerFacts, read_manifest
+from madbench.text.batches import SPLITS, Split, check_tokens
+from madbench.text.sources import Source
+from madbench.text.tokenizers import Tokenizer, load_tokenizer
 
-if TYPE_CHECKING:
-    from madbench.text.tokenizers import Tokenizer
-
-SPLITS: tuple[Split, Split] = ("train", "val")
+MANIFEST = "manifest.json"
 PARTIAL = "partial"  # folder of an unfinished corpus, inside that of the finished one
 VOCAB_MULTIPLE = 64
 
 _CHUNK = 1 << 23  # bytes, a multiple of every id's size
 
-OnRead = Callable[[int, int], object]
-"""Called with the bytes just read and those that are to be read in all."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a command asked for, beside the sources."""
+
+    name: str
+    tokenizer: str  # ``bytes``, ``gpt2``, ``bpe:N``, or the name and digest of one that was read from a file
+    validation: float
+    text_key: str
+
+
+@dataclass(frozen=True)
+class SourceInfo:
+    """One source as it was read."""
+
+    name: str  # path as given, or the name of the data set
+    size: int  # bytes on disk
+    mtime_ns: int | None  # time of the file's last change, to notice another one; None where the source is no file
+    sha256: str | None  # of the raw bytes; None where the source does not say, or was not read to its end
+    documents: int  # read from it
+
+    @classmethod
+    def of(cls, source: Source, documents: int) -> SourceInfo:
+        return cls(source.name, source.size, source.mtime_ns, source.sha256, documents)
+
+
+@dataclass(frozen=True)
+class TokenizerInfo:
+    """The tokenizer that gave the ids."""
+
+    spec: str  # ``bytes``, ``gpt2``, ``bpe:N``, or ``none:N`` where only the ids are known
+    digest: str  # hash of all that decides ids
+    vocab_size: int  # end of text included
+
+
+@dataclass(frozen=True)
+class SplitInfo:
+    """One of the two token files."""
+
+    tokens: int
+    bytes: int | None  # UTF-8, of the text; None where the tokenizer is not known or the file is not finished
+    documents: int | None  # None where nobody counted them
+    sha256: str  # of the file, once it is finished
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All that is known about a corpus."""
+
+    recipe: Recipe | None  # None for token files that madbench has not written
+    tokenizer: TokenizerInfo
+    dtype: Literal["uint16", "uint32"]  # of one id on disk, little-endian
+    split_rule: str  # which text is for validation, in words
+    splits: dict[str, SplitInfo]  # the files ``train`` and ``val``
+    sources: tuple[SourceInfo, ...] = ()  # in the order they were read
+    notes: tuple[str, ...] = ()  # what else decided the content, in words
+    madbench: str = ""  # versions that wrote the files
+    python: str = ""
+    format: Literal[1] = 1  # of this layout
+
+    def __post_init__(self):
+        if set(self.splits) != set(SPLITS):
+            raise ConfigError(f"splits {', '.join(self.splits)}; expected train and val")
+
+    def difference(self, recipe: Recipe, sources: Sequence[Source]) -> str | None:
+        """The first setting or source that another request has otherwise, in words; reads no source."""
+        for name, now in vars(recipe).items():
+            if (then := getattr(self.recipe, name, None)) != now:
+                return f"{name} {then} then, {now} now"
+        for then, now in zip(self.sources, sources):
+            if then.name != now.name:
+                return f"{then.name} then, {now.name} now"
+            if (then.size, then.mtime_ns) != (now.size, now.mtime_ns):
+                return f"{then.name} has changed since"
+        then, now = len(self.sources), len(sources)
+        return None if then == now else f"{then} sources then, {now} now"
 
 
 @dataclass(frozen=True)
@@ -51,7 +125,9 @@ class Corpus:
     @property
     def digest(self) -> str:
         """16 hexadecimal digits: the same tokens, split and tokenizer, the same digest, wherever they lie."""
-        return self.manifest.digest
+        known, splits = self.manifest, self.manifest.splits
+        identity = [splits["train"].sha256, splits["val"].sha256, known.tokenizer.digest, known.dtype]
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
     @property
     def vocab_size(self) -> int:
@@ -68,23 +144,19 @@ class Corpus:
         path = self.folder / f"{split}.bin"
         if not path.exists():
             raise StoreError(f"{path}: not there; every machine that trains needs the corpus at this path")
-        return np.memmap(path, dtype=_on_disk(self.manifest.dtype), mode="r")
+        return np.memmap(path, dtype=np.dtype(self.manifest.dtype).newbyteorder("<"), mode="r")
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that gave the ids.
 
         Raises ``ConfigError`` where only ids are known, or where the tokenizer here would give other ids.
         """
-        return self._tokenizer
-
-    @functools.cached_property
-    def _tokenizer(self) -> Tokenizer:
         known = self.manifest.tokenizer
-        tokenizer = _load_tokenizer(known.spec, self.folder)
-        if tokenizer is None:
+        if _number_of_ids(known.spec):
             raise ConfigError(
-                f"{self.folder}: its tokens cannot be read as text: its tokenizer is {known.spec}, ids and nothing else"
+                f"{self.folder}: not readable as text: its tokenizer is {known.spec}, ids and nothing else"
             )
+        tokenizer = load_tokenizer(known.spec, self.folder)
         if tokenizer.digest != known.digest:
             raise ConfigError(
                 f"{self.folder}: written with tokenizer {known.spec} of digest {known.digest[:16]}; the one here has "
@@ -94,7 +166,7 @@ class Corpus:
 
     def token_bytes(self) -> np.ndarray | None:
         """UTF-8 bytes (vocab_size,) of each token, 0 for end of text; None where only ids are known."""
-        return None if _is_ids_only(self.manifest.tokenizer.spec) else self.tokenizer().token_bytes()
+        return None if _number_of_ids(self.manifest.tokenizer.spec) else self.tokenizer().token_bytes()
 
     def description(self) -> dict[str, Any]:
         """What a run records about its data."""
@@ -105,23 +177,20 @@ class Corpus:
             "folder": str(self.folder.resolve()),
             "tokenizer": self.manifest.tokenizer.spec,
             "vocab_size": self.vocab_size,
-            "splits": {name: asdict(facts) for name, facts in self.manifest.splits.items()},
+            "splits": {name: asdict(split) for name, split in self.manifest.splits.items()},
             "split_rule": self.manifest.split_rule,
             "sources": {"count": len(sources), "sha256": hashlib.sha256(json.dumps(sources).encode()).hexdigest()},
         }
 
 
-def open_corpus(
-    folder: Path | str, tokenizer: str | None = None, cache: Path | None = None, on_read: OnRead = lambda *_: None
-) -> Corpus:
+def open_corpus(folder: Path | str, tokenizer: str | None = None, cache: Path | None = None) -> Corpus:
     """The corpus in ``folder``: one that was prepared, or the ``train.bin`` and ``val.bin`` of nanoGPT's scripts.
 
     Args:
         folder: is only read.
         tokenizer: what gave nanoGPT's ids: ``gpt2`` (the default), ``bytes``, or ``none:N`` for ids below N of a
-            tokenizer that madbench has not, which leaves the loss per token and no text.
+            tokenizer that madbench does not have, which leaves the loss per token and no text.
         cache: folder that remembers what reading nanoGPT's files gave, so that only changed files are read again.
-        on_read: called while they are read.
 
     Raises ``ConfigError`` for a folder that is no corpus, a wrong tokenizer and an id beyond its vocabulary, and
     ``StoreError`` for a corpus that is unfinished, truncated or damaged.
@@ -129,126 +198,97 @@ def open_corpus(
     folder = Path(folder)
     if not folder.is_dir():
         raise ConfigError(f"corpus {str(folder)!r}: no such folder; madbench lm prepare makes one from text")
-    manifest = read_manifest(folder)
+    manifest = load(Manifest, folder / MANIFEST)
     if manifest is None:
-        return Corpus(folder, _foreign_manifest(folder, tokenizer, cache, on_read))
+        return Corpus(folder, _foreign_manifest(folder, tokenizer, cache))
     if tokenizer not in (None, manifest.tokenizer.spec):
-        raise ConfigError(
-            f"{folder}: its tokenizer is {manifest.tokenizer.spec}; {tokenizer!r} cannot be its tokenizer"
-        )
-    for split, facts in manifest.splits.items():
-        size, expected = _size(folder / f"{split}.bin"), facts.tokens * _on_disk(manifest.dtype).itemsize
+        raise ConfigError(f"{folder}: its tokenizer is {manifest.tokenizer.spec}; {tokenizer!r} cannot be")
+    for split, info in manifest.splits.items():
+        with explain_os_errors(folder / f"{split}.bin"):
+            size = (folder / f"{split}.bin").stat().st_size
+        expected = info.tokens * np.dtype(manifest.dtype).itemsize
         if size != expected:
             raise StoreError(
-                f"{folder / split}.bin: {'truncated: ' * (size < expected)}{size} bytes where its manifest has "
+                f"{folder / split}.bin: {'truncated: ' if size < expected else ''}{size} bytes where its manifest has "
                 f"{expected}; prepare the corpus again with --force"
             )
     return Corpus(folder, manifest)
 
 
-def read_split(
-    path: Path, dtype: DType, vocab_size: int, token_bytes: np.ndarray | None, on_read: Callable[[int], object]
-) -> SplitFacts:
-    """Reads a whole token file, to count, hash and check it; ``on_read`` gets the bytes just read.
-
-    Raises ``StoreError`` for an empty or truncated file and ``ConfigError`` for an id of ``vocab_size`` or more.
-    """
-    size, item = _size(path), _on_disk(dtype).itemsize
-    if size == 0:
-        raise StoreError(f"{path}: empty; a corpus needs text to train on and text to validate on")
-    if size % item:
-        raise StoreError(
-            f"{path}: truncated: {size} bytes are {size // item} ids of {item} bytes and {size % item} more"
-        )
-    digest, text_bytes, read = hashlib.sha256(), 0, 0
-    with explain_os_errors(path), open(path, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-            ids = np.frombuffer(chunk, _on_disk(dtype))
-            if ids.max() >= vocab_size:
-                first = int(np.argmax(ids >= vocab_size))
-                check_tokens(ids[first:][:1], vocab_size, f"{path}, token {read // item + first}")
-            if token_bytes is not None:
-                text_bytes += int(token_bytes[ids].sum(dtype=np.int64))
-            read += len(chunk)
-            on_read(len(chunk))
-    return SplitFacts(size // item, text_bytes if token_bytes is not None else None, None, digest.hexdigest())
-
-
-def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None, on_read: OnRead) -> Manifest:
+def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None) -> Manifest:
     """What can be learnt about token files that came without a manifest."""
     paths = {split: folder / f"{split}.bin" for split in SPLITS}
     missing = [path.name for path in paths.values() if not path.is_file()]
     if (folder / PARTIAL).is_dir():
-        raise StoreError(f"{folder}: not finished; the madbench lm prepare command that began it goes on with it")
+        raise StoreError(f"{folder}: not finished; run the madbench lm prepare command that began it to resume")
     if missing:
-        raise ConfigError(
-            f"{folder}: no corpus: {' and '.join(missing)} missing; madbench lm prepare makes one from text"
-        )
+        raise ConfigError(f"{folder}: {' and '.join(missing)} missing; madbench lm prepare makes a corpus from text")
     if spec is None and (folder / "meta.pkl").exists():
         raise ConfigError(
             f"{folder}: meta.pkl says that these ids are of a vocabulary of their own, which madbench does not load (a "
             "pickle can run any code); give the number of its ids, as in --tokenizer none:65"
         )
-    spec = spec or "gpt2"
-    tokenizer = _load_tokenizer(spec, folder)
-    token_bytes = None if tokenizer is None else tokenizer.token_bytes()
-    if tokenizer is None:
-        facts = TokenizerFacts(spec, hashlib.sha256(spec.encode()).hexdigest(), int(spec.removeprefix("none:")))
+    spec, token_bytes = spec or "gpt2", None
+    if vocab_size := _number_of_ids(spec):
+        info = TokenizerInfo(spec, hashlib.sha256(spec.encode()).hexdigest(), vocab_size)
     else:
-        facts = TokenizerFacts(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
-
-    stamps = {split: [_size(path), path.stat().st_mtime_ns] for split, path in paths.items()}
-    key = [str(folder.resolve()), facts.digest, stamps]
-    remembered = (
-        cache and cache / f"{folder.resolve().name}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()}.json"
-    )
-    splits = _remembered(remembered)
-    if splits is None:
-        total = sum(size for size, _ in stamps.values())
-        splits = {
-            split: read_split(path, "uint16", facts.vocab_size, token_bytes, lambda read: on_read(read, total))
-            for split, path in paths.items()
-        }
+        tokenizer = load_tokenizer(spec, folder)
+        info = TokenizerInfo(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
+        token_bytes = tokenizer.token_bytes()
+    stamps = {split: [path.stat().st_size, path.stat().st_mtime_ns] for split, path in paths.items()}
+    key = json.dumps([str(folder.resolve()), info.digest, stamps])
+    remembered = cache and cache / f"{folder.resolve().name}-{hashlib.sha256(key.encode()).hexdigest()}.json"
+    with suppress(StoreError):
+        if remembered and (manifest := load(Manifest, remembered)):
+            return manifest
+    splits = {split: _read_split(path, info.vocab_size, token_bytes) for split, path in paths.items()}
+    manifest = Manifest(None, info, "uint16", "as the files came", splits)
+    with suppress(OSError, StoreError):  # what is not remembered is read again
         if remembered:
-            content = json.dumps({split: asdict(found) for split, found in splits.items()}).encode()
-            with suppress(OSError, StoreError):  # what is not remembered is read again
-                remembered.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(remembered, content)
-    return Manifest(None, facts, "uint16", "as the files came", splits)
+            remembered.parent.mkdir(parents=True, exist_ok=True)
+            save(manifest, remembered)
+    return manifest
 
 
-def _remembered(path: Path | None) -> dict[str, SplitFacts] | None:
-    try:
-        content = json.loads(path.read_bytes()) if path else {}
-        return {split: SplitFacts(**content[split]) for split in SPLITS}
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+def _read_split(path: Path, vocab_size: int, token_bytes: np.ndarray | None) -> SplitInfo:
+    """Reads a whole token file in uint16, to count, hash and check it."""
+    digest, text_bytes, tokens = hashlib.sha256(), 0, 0
+    with explain_os_errors(path), open(path, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            if len(chunk) % 2:
+                size = path.stat().st_size
+                raise StoreError(f"{path}: truncated: {size} bytes are {size // 2} ids of 2 bytes and 1 more")
+            digest.update(chunk)
+            ids = np.frombuffer(chunk, "<u2")
+            first = int(np.argmax(ids >= vocab_size))
+            check_tokens(ids[first : first + 1], vocab_size, f"{path}, token {tokens + first}")
+            tokens += len(ids)
+            if token_bytes is not None:
+                text_bytes += int(token_bytes[ids].sum(dtype=np.int64))
+    if not tokens:
+        raise StoreError(f"{path}: empty; a corpus needs text to train on and text to validate on")
+    return SplitInfo(tokens, None if token_bytes is None else text_bytes, None, digest.hexdigest())
 
 
-def _load_tokenizer(spec: str, folder: Path) -> Tokenizer | None:
-    """The tokenizer, or None for ``none:N``."""
-    if _is_ids_only(spec):
-        return None
-    from madbench.text.tokenizers import load_tokenizer
-
-    return load_tokenizer(spec, folder)
-
-
-def _is_ids_only(spec: str) -> bool:
+def _number_of_ids(spec: str) -> int | None:
+    """N of ``none:N``, ids without a tokenizer; None for a tokenizer."""
     if spec.partition(":")[0] != "none":
-        return False
+        return None
     if not re.fullmatch(r"none:[1-9][0-9]{0,8}", spec):
         raise ConfigError(f"tokenizer {spec!r}: expected none:N with the number N of ids, as in none:65")
-    return True
+    return int(spec.removeprefix("none:"))
 
 
-def _on_disk(dtype: DType) -> np.dtype:
-    return np.dtype(dtype).newbyteorder("<")
+def save(content: Any, path: Path) -> None:
+    """Writes the dataclass ``content`` to ``path`` as JSON, atomically."""
+    write_atomically(path, json.dumps(asdict(content), indent=1).encode() + b"\n")
 
 
-def _size(path: Path) -> int:
+def load(kind: type[T], path: Path) -> T | None:
+    """The dataclass ``kind`` that was saved at ``path``; None where there is none. A damaged one is a ``StoreError``."""
     try:
-        return path.stat().st_size
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+        return from_mapping(kind, json.loads(path.read_bytes()), "its content")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, ConfigError) as error:
+        raise StoreError(f"{path}: cannot be read ({error}); prepare the corpus again with --force") from error

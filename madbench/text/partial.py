@@ -1,136 +1,102 @@
 """An unfinished corpus: token files that grow, and a state file that says how far they can be trusted.
 
 ``<folder>/partial/`` holds ``train.bin``, ``val.bin``, a trained tokenizer's ``tokenizer.json`` and ``progress.json``.
-The state counts only what is on disk; ids beyond its counts are a killed process's and are written over.
+The state counts only what is on disk; ids beyond its counts come from a killed process and are overwritten.
 A ``manifest.json`` in it means that nothing is missing but moving the files up.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
+import hashlib
 import os
-from dataclasses import dataclass, field
+import platform
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 
-from madbench.config import from_mapping
+from madbench import __version__
 from madbench.errors import ConfigError, StoreError
-from madbench.files import explain_os_errors, remove, sync_folder, write_atomically
-from madbench.text.bpe import FILE as TOKENIZER
-from madbench.text.corpus import PARTIAL, SPLITS
-from madbench.text.encoding import Batch, Encoded
-from madbench.text.manifest import MANIFEST, DType, Recipe, SourceFacts, TokenizerFacts
+from madbench.files import explain_os_errors, remove, sync_folder
+from madbench.text.batches import SPLITS, Split
+from madbench.text.corpus import MANIFEST, PARTIAL, Manifest, Recipe, SplitInfo, TokenizerInfo, save
+from madbench.text.encoding import Batch, Encoded, SplitRule
+from madbench.text.tokenizers import FILE as TOKENIZER
+from madbench.text.tokenizers import Tokenizer, trained_size
 
 PROGRESS = "progress.json"
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Tokens and documents by split."""
-
-    tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SPLITS, 0))
-    documents: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SPLITS, 0))
-
-
-@dataclass(frozen=True)
 class State:
-    """How far the pass over the sources is, and what it is a pass of."""
+    """How far the pass over the sources is."""
 
-    recipe: Recipe
-    """What was asked for."""
-    rule: str
-    """Which text is for validation, in words."""
-    tokenizer: TokenizerFacts
-    """The tokenizer of the ids."""
-    dtype: DType
-    """Type of one id on disk."""
-    ended: tuple[SourceFacts, ...] = ()
-    """Sources that were read to their end."""
-    reading: SourceFacts | None = None
-    """The next source, with the documents of it that are done; None where it was not begun."""
-    counts: Counts = field(default_factory=Counts)
-    """What the token files hold."""
-    counts_before: Counts = field(default_factory=Counts)
-    """What they held when the source being read began."""
+    manifest: Manifest  # of the token files so far; its last source may have more documents
+    boundary: Manifest  # the same without the source being read
+
+    def bytes_of(self, split: Split) -> int:
+        """Bytes of the split's token file that count."""
+        return self.manifest.splits[split].tokens * np.dtype(self.manifest.dtype).itemsize
 
 
-def read_state(folder: Path) -> State | None:
-    """The state of the unfinished corpus in ``folder``; None where there is none. Damaged: ``StoreError``."""
-    path = folder / PARTIAL / PROGRESS
-    try:
-        return from_mapping(State, json.loads(path.read_bytes()), str(path))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, ConfigError) as error:
-        raise StoreError(f"{path}: cannot be read ({error}); --force starts afresh") from error
-
-
-class Partial:
-    """The token files of an unfinished corpus, cut to what ``state`` counts; a context manager that closes them."""
-
-    def __init__(self, folder: Path, state: State):
-        self.folder = folder / PARTIAL
-        self.state = state
-        self.itemsize = np.dtype(state.dtype).itemsize
-        self.ended = list(state.ended)
-        self.reading, self.counts, self.counts_before = state.reading, state.counts, state.counts_before
-        self.files: dict[str, int] = {}
-
-    def __enter__(self) -> Self:
-        with explain_os_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            for split in SPLITS:
-                path = self.folder / f"{split}.bin"
-                if self._size(split) > (path.stat().st_size if path.exists() else 0):
-                    raise StoreError(f"{path}: shorter than {PROGRESS} says; --force starts afresh")
-                self.files[split] = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for descriptor in self.files.values():
-            os.close(descriptor)
-
-    def append(self, batch: Batch, encoded: Encoded) -> None:
-        """Writes the ids of a batch. Where that fails, as on a full disk, the batch has not been added."""
+def begin(folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer, notes: tuple[str, ...]) -> State:
+    """Makes the token files, empty, with a trained tokenizer beside them; the state before the first document."""
+    with explain_os_errors(folder):
+        (folder / PARTIAL).mkdir()
         for split in SPLITS:
-            with explain_os_errors(self.folder / f"{split}.bin", len(encoded.ids[split])):
-                rest, offset = memoryview(encoded.ids[split]), self._size(split)
-                while rest:
-                    written = os.pwrite(self.files[split], rest, offset)
-                    rest, offset = rest[written:], offset + written
-        self.counts = Counts(
-            {split: self.counts.tokens[split] + len(encoded.ids[split]) // self.itemsize for split in SPLITS},
-            {split: self.counts.documents[split] + encoded.documents[split] for split in SPLITS},
-        )
-        self.reading = batch.source
-        if batch.is_last:
-            self.ended.append(batch.source)
-            self.reading, self.counts_before = None, self.counts
+            (folder / PARTIAL / f"{split}.bin").touch()
+    if trained_size(tokenizer.spec):
+        tokenizer.save(folder / PARTIAL)
+    info = TokenizerInfo(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
+    empty = dict.fromkeys(SPLITS, SplitInfo(0, 0, 0, ""))
+    manifest = Manifest(recipe, info, tokenizer.dtype.name, str(rule), empty, notes=notes)
+    return State(manifest, manifest)
 
-    def forget_source(self) -> None:
-        """Goes back to the beginning of the source being read."""
-        self.reading, self.counts = None, self.counts_before
 
-    def save(self) -> None:
-        """Makes what was appended survive the end of the process and of the machine."""
-        self.state = dataclasses.replace(
-            self.state,
-            ended=tuple(self.ended),
-            reading=self.reading,
-            counts=self.counts,
-            counts_before=self.counts_before,
-        )
-        with explain_os_errors(self.folder):
-            for split, descriptor in self.files.items():
-                os.ftruncate(descriptor, self._size(split))
-                os.fsync(descriptor)
-        write_atomically(self.folder / PROGRESS, json.dumps(dataclasses.asdict(self.state)).encode())
+def append(folder: Path, state: State, batch: Batch, encoded: Encoded) -> State:
+    """Writes the ids of a batch. Where that fails, as on a full disk, ``state`` still holds."""
+    splits = {}
+    for split, (ids, added) in encoded.items():
+        path, before = folder / PARTIAL / f"{split}.bin", state.manifest.splits[split]
+        with explain_os_errors(path, ids.nbytes), open(path, "r+b") as file:
+            file.seek(state.bytes_of(split))
+            file.write(ids.tobytes())
+        tokens, size = before.tokens + added.tokens, before.bytes + added.bytes
+        splits[split] = SplitInfo(tokens, size, before.documents + added.documents, "")
+    sources = (*state.boundary.sources, batch.source)
+    manifest = replace(state.boundary, splits=splits, sources=sources)
+    return State(manifest, manifest if batch.is_last else state.boundary)
 
-    def _size(self, split: str) -> int:
-        return self.counts.tokens[split] * self.itemsize
+
+def save_state(folder: Path, state: State) -> None:
+    """Makes what was appended survive the end of the process and of the machine."""
+    for split in SPLITS:
+        path = folder / PARTIAL / f"{split}.bin"
+        with explain_os_errors(path), open(path, "r+b") as file:
+            if os.fstat(file.fileno()).st_size < state.bytes_of(split):
+                raise StoreError(f"{path}: shorter than {PROGRESS} says; --force starts afresh")
+            file.truncate(state.bytes_of(split))
+            os.fsync(file.fileno())
+    save(state, folder / PARTIAL / PROGRESS)
+
+
+def complete(folder: Path, manifest: Manifest) -> None:
+    """Makes the token files that ``manifest`` counts the corpus in ``folder``."""
+    splits = {}
+    with explain_os_errors(folder):
+        for split, info in manifest.splits.items():
+            if not info.tokens:
+                remove(folder / PARTIAL)
+                documents = sum(info.documents for info in manifest.splits.values())
+                raise ConfigError(
+                    f"the sources leave {split} without text: {documents} documents, of which {manifest.split_rule}; "
+                    "give more text or another --validation"
+                )
+            with open(folder / PARTIAL / f"{split}.bin", "rb") as file:
+                splits[split] = replace(info, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+    manifest = replace(manifest, splits=splits, madbench=__version__, python=platform.python_version())
+    save(manifest, folder / PARTIAL / MANIFEST)
+    install(folder)
 
 
 def install(folder: Path) -> None:

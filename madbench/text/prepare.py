@@ -1,4 +1,4 @@
-"""Text to a corpus: one pass over the sources, tokenised in parallel, appended in order, resumable at any point."""
+"""Text to a corpus: one pass over the sources, tokenized in parallel, appended in order, resumable at any point."""
 
 from __future__ import annotations
 
@@ -6,23 +6,20 @@ import fcntl
 import itertools
 import os
 import platform
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from madbench import __version__
 from madbench.errors import ConfigError, StoreError
-from madbench.files import explain_os_errors, remove, write_atomically
-from madbench.text.corpus import PARTIAL, SPLITS, Corpus, open_corpus, read_split
+from madbench.files import explain_os_errors, remove
+from madbench.text.batches import SPLITS
+from madbench.text.corpus import MANIFEST, PARTIAL, Corpus, Manifest, Recipe, SourceInfo, load, open_corpus
 from madbench.text.encoding import Batch, Encoder, SplitRule, encode_all
-from madbench.text.manifest import MANIFEST, Manifest, Recipe, SourceFacts, SplitFacts, TokenizerFacts
-from madbench.text.partial import Partial, State, install
-from madbench.text.request import Request, Stamp, stamp
+from madbench.text.partial import PROGRESS, State, append, begin, complete, install, save_state
 from madbench.text.sources import Source, find_sources
-from madbench.text.tokenizers import Tokenizer, load_tokenizer, train_bpe
+from madbench.text.tokenizers import load_tokenizer, train_bpe, trained_size
 
 VALIDATION = 0.01
 STDLIB_VALIDATION = 0.08  # of some 12 MB: enough for a validation loss
@@ -37,14 +34,10 @@ BPE_SAMPLE_CHARACTERS = 50_000_000
 class Progress:
     """How far :func:`prepare` is."""
 
-    stage: str
-    """What is being done: ``training the tokenizer``, ``tokenizing`` or ``checking``."""
-    done: int
-    """Bytes done in this stage: of the sources, or of the token files."""
+    stage: str  # ``training the tokenizer`` or ``tokenizing``
+    done: int  # bytes of the sources
     total: int
-    """Bytes to do in this stage."""
-    tokens: int
-    """Tokens written, both splits."""
+    tokens: int  # written so far, both splits
 
 
 OnProgress = Callable[[Progress], object]
@@ -63,10 +56,10 @@ def prepare(
     on_progress: OnProgress = lambda _: None,
     wait: bool = False,
 ) -> Corpus:
-    """Tokenises the sources ``words`` into a corpus in ``folder``; a corpus of the same request is only opened.
+    """Tokenizes the sources ``words`` into a corpus in ``folder``; a corpus of the same request is only opened.
 
-    A killed or failed call loses at most the last few seconds: the same call goes on from there. The files do not depend
-    on the number of workers, nor on where the work was interrupted.
+    After a kill or a failure the same call resumes; at most the last few seconds are lost. The files do not depend on
+    the number of workers, nor on where the work was interrupted.
 
     Args:
         words: files, folders, ``hf:NAME`` or ``stdlib``, as :func:`madbench.text.sources.find_sources` takes them.
@@ -90,42 +83,37 @@ def prepare(
     if workers is not None and workers < 1:
         raise ConfigError(f"workers {workers}: expected at least 1")
     sources = find_sources(words, text_key)
-    trained = re.fullmatch(r"bpe:([1-9]\d*)", tokenizer)
-    loaded = None if trained else load_tokenizer(tokenizer)
-    identity = f"{loaded.spec} {loaded.digest}" if tokenizer.endswith(".json") else tokenizer
+    chosen = None if trained_size(tokenizer) else load_tokenizer(tokenizer)
+    identity = f"{chosen.spec} {chosen.digest}" if tokenizer.endswith(".json") else tokenizer
     recipe = Recipe(name or folder.resolve().name, identity, float(validation), text_key)
-    request = Request(recipe, [stamp(source) for source in sources])
 
-    if not force and (corpus := request.finished(folder)):
+    if not force and (corpus := _finished(folder, recipe, sources)):
         return corpus
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder, wait):
         if (folder / PARTIAL / MANIFEST).exists():
             install(folder)
-        if not force and (corpus := request.finished(folder)):
+        if not force and (corpus := _finished(folder, recipe, sources)):
             return corpus
         rule = SplitRule(recipe.validation, by_tail=_has_few_documents(sources, recipe.validation))
-        state = request.begun(folder, str(rule), force)
+        state = _unfinished(folder, recipe, sources, rule, force)
         if state is None:
-            chosen = loaded or train_bpe(_sample(sources, rule, on_progress), int(trained[1]))
-            if chosen.spec.startswith("bpe:"):
-                with explain_os_errors(folder):
-                    (folder / PARTIAL).mkdir(exist_ok=True)
-                chosen.save(folder / PARTIAL)
-            facts = TokenizerFacts(chosen.spec, chosen.digest, chosen.vocab_size)
-            state = State(recipe, str(rule), facts, "uint16" if chosen.vocab_size <= 1 << 16 else "uint32")
+            notes = ()
+            if chosen is None:
+                chosen = train_bpe(_sample(sources, rule, on_progress), trained_size(tokenizer))
+                notes = (
+                    f"the tokenizer was trained on the first {BPE_SAMPLE_CHARACTERS:,} characters of train, or all of it",
+                )
+            state = begin(folder, recipe, rule, chosen, notes)
         else:
-            chosen = loaded or load_tokenizer(state.tokenizer.spec, folder / PARTIAL)
-            if chosen.digest != state.tokenizer.digest:
-                raise ConfigError(f"{folder}: was begun with another tokeniser {tokenizer}; --force starts afresh")
-        encoder = Encoder(chosen, state.dtype, rule)
-        with Partial(folder, state) as partial:
-            partial.save()
-            _pass_over(sources, request.stamps, partial, encoder, workers or _default_workers(chosen), on_progress)
-            state = partial.state
-        _complete(folder, state, chosen, on_progress)
-        install(folder)
+            chosen = chosen or load_tokenizer(tokenizer, folder / PARTIAL)
+            if chosen.digest != state.manifest.tokenizer.digest:
+                raise ConfigError(f"{folder}: begun with another tokenizer {tokenizer}; --force starts afresh")
+        save_state(folder, state)
+        workers = workers or (1 if chosen.spec == "bytes" else len(os.sched_getaffinity(0)))
+        state = _pass_over(sources, folder, state, Encoder(chosen, rule), workers, on_progress)
+        complete(folder, state.manifest)
     return open_corpus(folder)
 
 
@@ -141,6 +129,41 @@ def default_corpus(results: Path | str, on_progress: OnProgress = lambda _: None
     return prepare(["stdlib"], folder, name=name, validation=STDLIB_VALIDATION, on_progress=on_progress, wait=True)
 
 
+def _finished(folder: Path, recipe: Recipe, sources: list[Source]) -> Corpus | None:
+    """The corpus in ``folder`` when it is the one asked for, None where there is none; another is an error."""
+    manifest = load(Manifest, folder / MANIFEST)
+    if manifest is None:
+        if (folder / PARTIAL).exists() or not any((folder / f"{split}.bin").exists() for split in SPLITS):
+            return None
+        raise ConfigError(f"{folder}: holds token files of another program; choose another folder, or --force")
+    if difference := manifest.difference(recipe, sources):
+        raise ConfigError(f"{folder}: holds another corpus ({difference}); choose another folder, or --force")
+    return open_corpus(folder)
+
+
+def _unfinished(folder: Path, recipe: Recipe, sources: list[Source], rule: SplitRule, force: bool) -> State | None:
+    """The state of this request's unfinished corpus, to resume; None to begin.
+
+    What another request left unfinished is an error, or removed with ``force``. Sources that were not begun may have
+    changed.
+    """
+    try:
+        if state := load(State, folder / PARTIAL / PROGRESS):
+            difference = state.manifest.difference(recipe, sources[: len(state.manifest.sources)])
+            if not difference and state.manifest.split_rule == str(rule):
+                return state
+            raise ConfigError(
+                f"{folder}: holds an unfinished corpus of another request ({difference or state.manifest.split_rule}); "
+                "finish that one, choose another folder, or --force"
+            )
+    except (ConfigError, StoreError):
+        if not force:
+            raise
+    with explain_os_errors(folder):
+        remove(folder / PARTIAL)
+    return None
+
+
 def _has_few_documents(sources: list[Source], validation: float) -> bool:
     """Whether validation by whole documents would leave it fewer than ten; reads no further than it needs to."""
     enough = round(FEWEST_VALIDATION_DOCUMENTS / validation)
@@ -151,107 +174,60 @@ def _has_few_documents(sources: list[Source], validation: float) -> bool:
 def _sample(sources: list[Source], rule: SplitRule, on_progress: OnProgress) -> Iterator[str]:
     """The first training text, to train a tokenizer on."""
     characters = 0
-    for source in sources:
-        for text in source.documents():
-            for split, part in rule.parts(text):
-                if split == "train":
-                    yield part[: BPE_SAMPLE_CHARACTERS - characters]
-                    characters += len(part)
-                    on_progress(Progress("training the tokenizer", characters, BPE_SAMPLE_CHARACTERS, 0))
-            if characters >= BPE_SAMPLE_CHARACTERS:
-                return
+    for text in itertools.chain.from_iterable(source.documents() for source in sources):
+        for split, part in rule.parts(text):
+            if split == "train":
+                yield part[: BPE_SAMPLE_CHARACTERS - characters]
+                characters += len(part)
+                on_progress(Progress("training the tokenizer", characters, BPE_SAMPLE_CHARACTERS, 0))
+        if characters >= BPE_SAMPLE_CHARACTERS:
+            return
 
 
 def _pass_over(
-    sources: list[Source],
-    stamps: list[Stamp],
-    partial: Partial,
-    encoder: Encoder,
-    workers: int,
-    on_progress: OnProgress,
-) -> None:
+    sources: list[Source], folder: Path, state: State, encoder: Encoder, workers: int, on_progress: OnProgress
+) -> State:
     """Appends all that is not done yet; whatever ends it early, what was done is saved."""
-    total = sum(size for _, size, _ in stamps)
-    done = sum(source.size for source in partial.ended)
+    total = sum(source.size for source in sources)
+    done = sum(source.size for source in state.boundary.sources)
     saved = time.monotonic()
     try:
-        with closing(encode_all(_batches(sources, stamps, partial), encoder, workers)) as batches:
+        with closing(encode_all(_batches(sources, state), encoder, workers)) as batches:
             for batch, encoded in batches:
-                partial.append(batch, encoded)
-                done += batch.source.size if batch.is_last else 0
-                within = 0 if batch.is_last else sources[len(partial.ended)].position
-                on_progress(Progress("tokenizing", done + within, total, sum(partial.counts.tokens.values())))
+                current = sources[len(state.boundary.sources)]
+                state = append(folder, state, batch, encoded)
+                done += current.size if batch.is_last else 0
+                within = 0 if batch.is_last else current.position
+                tokens = sum(split.tokens for split in state.manifest.splits.values())
+                on_progress(Progress("tokenizing", done + within, total, tokens))
                 if time.monotonic() - saved > SAVE_SECONDS:
-                    partial.save()
+                    save_state(folder, state)
                     saved = time.monotonic()
     except BaseException as error:
-        if isinstance(error, ConfigError):  # an unreadable source, which is mended as a whole
-            partial.forget_source()
+        if isinstance(error, ConfigError):  # an unreadable source, which is corrected as a whole
+            state = State(state.boundary, state.boundary)
         with suppress(StoreError):  # a disk that is full for this file too; the state before it holds
-            partial.save()
+            save_state(folder, state)
         raise
-    partial.save()
+    save_state(folder, state)
+    return state
 
 
-def _batches(sources: list[Source], stamps: list[Stamp], partial: Partial) -> Iterator[Batch]:
+def _batches(sources: list[Source], state: State) -> Iterator[Batch]:
     """The documents that are not done yet, about a megabyte a batch, no batch of two sources."""
-    first, skip = len(partial.ended), partial.reading.documents if partial.reading else 0
-    for source, source_stamp in zip(sources[first:], stamps[first:]):
+    first = len(state.boundary.sources)
+    done = sum(source.documents for source in state.manifest.sources[first:])
+    for source in sources[first:]:
         texts, characters, count = [], 0, 0
-        for text in source.documents():
-            count += 1
-            if count <= skip:
-                continue
-            texts.append(text)
-            characters += len(text)
+        for count, text in enumerate(source.documents(), 1):
+            if count > done:
+                texts.append(text)
+                characters += len(text)
             if characters >= BATCH_CHARACTERS:
-                yield Batch(texts, SourceFacts(*source_stamp, None, count), is_last=False)
+                yield Batch(texts, SourceInfo.of(source, count), is_last=False)
                 texts, characters = [], 0
-        yield Batch(texts, SourceFacts(*source_stamp, source.sha256, count), is_last=True)
-        skip = 0
-
-
-def _complete(folder: Path, state: State, tokenizer: Tokenizer, on_progress: OnProgress) -> None:
-    """Checks the token files and writes their manifest."""
-    tokens = state.counts.tokens
-    if not all(tokens.values()):
-        with explain_os_errors(folder):
-            remove(folder / PARTIAL)
-        empty = " and ".join(split for split, count in tokens.items() if not count)
-        raise ConfigError(
-            f"the sources leave {empty} without text: {sum(state.counts.documents.values())} documents, of which "
-            f"{state.rule}; give more text or another --validation"
-        )
-    total = sum((folder / PARTIAL / f"{split}.bin").stat().st_size for split in SPLITS)
-    splits, done = {}, 0
-
-    def count(read: int) -> None:
-        nonlocal done
-        done += read
-        on_progress(Progress("checking", done, total, sum(tokens.values())))
-
-    for split in SPLITS:
-        path = folder / PARTIAL / f"{split}.bin"
-        facts = read_split(path, state.dtype, tokenizer.vocab_size, tokenizer.token_bytes(), count)
-        splits[split] = SplitFacts(facts.tokens, facts.bytes, state.counts.documents[split], facts.sha256)
-    sample = f"the tokenizer was trained on the first {BPE_SAMPLE_CHARACTERS:,} characters of train, or all of it"
-    manifest = Manifest(
-        state.recipe,
-        state.tokenizer,
-        state.dtype,
-        state.rule,
-        splits,
-        state.ended,
-        (sample,) if re.fullmatch(r"bpe:[0-9]+", state.recipe.tokenizer) else (),
-        __version__,
-        platform.python_version(),
-    )
-    write_atomically(folder / PARTIAL / MANIFEST, manifest.to_json())
-
-
-def _default_workers(tokenizer: Tokenizer) -> int:
-    """One where bytes are the tokens, which takes less time than handing the text to another process."""
-    return 1 if tokenizer.spec == "bytes" else len(os.sched_getaffinity(0))
+        yield Batch(texts, SourceInfo.of(source, count), is_last=True)
+        done = 0
 
 
 @contextmanager

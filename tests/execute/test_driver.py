@@ -295,10 +295,9 @@ def test_progress_is_handed_over_for_all_jobs_together_and_not_too_often(monkeyp
 
 
 def test_a_language_job_without_its_corpus_on_the_worker_says_which_file(tmp_path):
-    from madbench.text.corpus import Corpus
-    from madbench.text.manifest import Manifest, SplitFacts, TokenizerFacts
+    from madbench.text.corpus import Corpus, Manifest, SplitInfo, TokenizerInfo
 
-    facts = SplitFacts(10, 10, None, "")
-    manifest = Manifest(None, TokenizerFacts("bytes", "", 257), "uint16", "", {"train": facts, "val": facts})
+    split = SplitInfo(10, 10, None, "")
+    manifest = Manifest(None, TokenizerInfo("bytes", "", 257), "uint16", "", {"train": split, "val": split})
     with pytest.raises(StoreError, match=r"train\.bin: not there; every machine that trains needs the corpus"):
         Corpus(tmp_path / "gone", manifest).tokens("train")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from madbench.errors import ConfigError, StoreError
+from madbench.text import corpus
 from madbench.text.corpus import Corpus, open_corpus
 from madbench.text.prepare import prepare
 
@@ -101,29 +102,24 @@ def test_an_id_beyond_the_vocabulary_is_named_with_file_and_place(foreign):
         open_corpus(foreign, tokenizer="bytes")
 
 
-def test_reading_nanogpt_files_is_reported_and_remembered_until_they_change(foreign, tmp_path):
-    reads = []
+def test_nanogpt_files_are_read_again_only_when_they_change(foreign, tmp_path, monkeypatch):
+    reads, read = [], corpus._read_split
+    monkeypatch.setattr(corpus, "_read_split", lambda path, *rest: reads.append(path.name) or read(path, *rest))
 
-    def read(**options):
+    def opened(tokenizer):
         reads.clear()
-        corpus = open_corpus(foreign, cache=tmp_path / "cache", on_read=lambda *read: reads.append(read), **options)
-        return corpus, sum(count for count, _ in reads)
+        return open_corpus(foreign, tokenizer, cache=tmp_path / "cache")
 
-    size = sum((foreign / name).stat().st_size for name in ("train.bin", "val.bin"))
-    first, count = read(tokenizer="bytes")
-    assert count == size
-    assert {total for _, total in reads} == {size}
-    second, count = read(tokenizer="bytes")
-    assert count == 0
-    assert second == first
-    assert read(tokenizer="none:257")[1] == size
+    first = opened("bytes")
+    assert reads == ["train.bin", "val.bin"]
+    assert opened("bytes") == first and reads == []
+    assert opened("none:257") != first and len(reads) == 2
     np.array([65, 65, 66], "<u2").tofile(foreign / "val.bin")
-    changed, count = read(tokenizer="bytes")
-    assert count == size
-    assert changed.digest != first.digest
+    changed = opened("bytes")
+    assert changed.digest != first.digest and len(reads) == 2
     for remembered in (tmp_path / "cache").iterdir():
         remembered.write_text("{")
-    assert read(tokenizer="bytes")[0] == changed
+    assert opened("bytes") == changed and len(reads) == 2
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(foreign, tmp_path):

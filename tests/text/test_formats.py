@@ -7,9 +7,9 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from source_samples import error_of, only
 
 from madbench.errors import ConfigError
+from source_samples import error_of, only
 
 DOCUMENTS = [f"document {i} é\n" + hashlib.sha256(bytes([i])).hexdigest() for i in range(200)]
 
@@ -187,7 +187,7 @@ def test_a_flipped_byte_in_a_zstd_frame_with_checksum_is_an_error(tmp_path):
     (tmp_path / "a.jsonl.zst").write_bytes(frame)
     assert list(only(tmp_path / "a.jsonl.zst").documents()) == ["flip me"]
     (tmp_path / "a.jsonl.zst").write_bytes(frame.replace(b"flip", b"slip"))
-    assert "damaged after line 0, before byte" in error_of(tmp_path / "a.jsonl.zst")
+    assert "damaged after line 0: " in error_of(tmp_path / "a.jsonl.zst")
 
 
 @pytest.mark.parametrize(("values", "got"), [([1, 2], "int"), (["a", None], "nothing")])
@@ -219,7 +219,7 @@ def test_a_disk_that_fails_is_not_taken_for_damage(tmp_path, monkeypatch):
         raise OSError(5, "Input/output error")
 
     source = only(path)
-    monkeypatch.setattr("madbench.text.formats._HashedFile.readinto", fail)
+    monkeypatch.setattr(gzip.GzipFile, "readline", fail)
     with pytest.raises(ConfigError, match=r"a.jsonl.gz: cannot be read: input/output error"):
         list(source.documents())
 

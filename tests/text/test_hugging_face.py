@@ -4,9 +4,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from source_samples import error_of, only
 
 from madbench.errors import MissingExtraError
+from source_samples import error_of, only
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
-"""A preparation that is interrupted, killed or out of disk goes on to the same files, or says what to do."""
+"""A preparation that is interrupted, killed or out of disk resumes to the same files, or says what to do."""
 
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import pytest
 
 import madbench
 from madbench.errors import ConfigError, MadbenchError, StoreError
+from madbench.text import partial
 from madbench.text.corpus import open_corpus
 from madbench.text.prepare import prepare
 
@@ -26,7 +28,7 @@ def bins(folder) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("workers", "stops"), [(1, (1, 5, 3, 12)), (2, (9,))])
-def test_interrupted_at_any_batch_the_same_call_goes_on_from_there(whole, words, tmp_path, workers, stops):
+def test_interrupted_at_any_batch_the_same_call_resumes(whole, words, tmp_path, workers, stops):
     class Interrupt(BaseException):
         pass
 
@@ -67,14 +69,14 @@ module.prepare(sys.argv[3:], sys.argv[2], validation=0.2, on_progress=kill)
 """
 
 
-def test_killed_the_same_call_goes_on_from_the_last_save(whole, words, tmp_path):
+def test_killed_the_same_call_resumes_from_the_last_save(whole, words, tmp_path):
     folder = tmp_path / "corpus"
     environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1])}
     command = [sys.executable, "-c", KILLED, "7", str(folder), *words]
     assert subprocess.run(command, check=False, env=environment).returncode == -signal.SIGKILL
     with open(folder / "partial" / "train.bin", "ab") as file:
         file.write(b"ids that no state counts")
-    with pytest.raises(StoreError, match="not finished; the madbench lm prepare command"):
+    with pytest.raises(StoreError, match="not finished; run the madbench lm prepare command"):
         open_corpus(folder)
     rest, once = [], []
     assert bins(prepare(words, folder, validation=SHARE, on_progress=rest.append).folder) == bins(whole.folder)
@@ -111,37 +113,42 @@ def test_workers_end_with_a_killed_parent(words, tmp_path):
         time.sleep(0.02)
 
 
-def test_a_full_disk_keeps_what_is_done(whole, words, tmp_path, monkeypatch):
-    room, pwrite = 30_000, os.pwrite
+def fill_the_disk(monkeypatch, room: int) -> None:
+    """Lets ``room`` bytes of token ids be written, and then none."""
 
-    def write(descriptor, data, offset):
-        nonlocal room
-        if room == 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        written = pwrite(descriptor, data[:room], offset)
-        room -= written
-        return written
+    class File(io.FileIO):
+        def write(self, data):
+            nonlocal room
+            written = super().write(data[:room])
+            room -= written
+            if written < len(data):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return written
 
-    monkeypatch.setattr(os, "pwrite", write)
+    monkeypatch.setattr(partial, "open", File, raising=False)
+
+
+def test_a_full_disk_loses_only_the_batch_that_does_not_fit(whole, words, tmp_path, monkeypatch):
+    fill_the_disk(monkeypatch, 30_000)
     with pytest.raises(StoreError, match=r"partial/(train|val).bin: no space left"):
         prepare(words, tmp_path / "corpus", validation=SHARE)
     state = json.loads((tmp_path / "corpus" / "partial" / "progress.json").read_bytes())
-    assert 0 < sum(state["counts"]["tokens"].values()) <= 15_000
-    room = 1 << 30
+    assert 0 < sum(split["tokens"] for split in state["manifest"]["splits"].values()) <= 15_000
+    monkeypatch.undo()
     assert bins(prepare(words, tmp_path / "corpus", validation=SHARE).folder) == bins(whole.folder)
 
 
-def test_a_disk_too_full_for_the_state_keeps_the_state_before(whole, words, tmp_path, monkeypatch):
+def test_a_disk_too_full_for_the_state_leaves_the_state_before(whole, words, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    def fill_the_disk(progress):
+    def on_progress(progress):
         if progress.tokens > 5000:
-            patch.setattr(os, "pwrite", fail)
+            fill_the_disk(patch, 0)
             patch.setattr(os, "fsync", fail)
 
     with monkeypatch.context() as patch, pytest.raises(StoreError, match=r"partial/(train|val).bin: no space left"):
-        prepare(words, tmp_path / "corpus", validation=SHARE, on_progress=fill_the_disk)
+        prepare(words, tmp_path / "corpus", validation=SHARE, on_progress=on_progress)
     assert bins(prepare(words, tmp_path / "corpus", validation=SHARE).folder) == bins(whole.folder)
 
 
@@ -152,7 +159,7 @@ def test_a_damaged_shard_is_named_and_mended_without_reading_the_others_again(wh
     with pytest.raises(ConfigError, match=r"2.jsonl:\d+: not valid JSON"):
         prepare(words, tmp_path / "corpus", validation=SHARE, workers=workers)
     state = json.loads((tmp_path / "corpus" / "partial" / "progress.json").read_bytes())
-    assert [source["name"] for source in state["ended"]] == words[:2]
+    assert [source["name"] for source in state["boundary"]["sources"]] == words[:2]
     Path(words[2]).write_bytes(good)
     rest = []
     corpus = prepare(words, tmp_path / "corpus", validation=SHARE, workers=workers, on_progress=rest.append)
@@ -177,7 +184,7 @@ def test_a_damaged_state_is_dropped_by_force_alone(whole, words, tmp_path, damag
     folder = tmp_path / "corpus"
     (folder / "partial").mkdir(parents=True)
     (folder / "partial" / "progress.json").write_text(damage)
-    with pytest.raises(StoreError, match=r"progress.json.*--force starts afresh"):
+    with pytest.raises(StoreError, match=r"progress.json: cannot be read .*--force"):
         prepare(words, folder, validation=SHARE)
     assert bins(prepare(words, folder, validation=SHARE, force=True).folder) == bins(whole.folder)
 

@@ -102,5 +102,5 @@ def test_a_library_file_in_another_encoding_is_left_out(tmp_path, monkeypatch):
 def test_a_python_without_its_sources_says_so(tmp_path, monkeypatch, where):
     (tmp_path / "empty").mkdir()
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / where))
-    with pytest.raises(ConfigError, match="this Python keeps no source files"):
+    with pytest.raises(ConfigError, match="this Python has no source files"):
         find_sources(["stdlib"])

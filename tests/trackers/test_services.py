@@ -16,16 +16,25 @@ import pytest
 
 PROGRAM = """
 import sys
-from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from madbench.jobs import Job, Record
+from madbench.jobs import Record
 from madbench.trackers import Tracking, open_trackers
+
+@dataclass(frozen=True)
+class Job:
+    label: str
+    task: str
+    setting: dict
+    seed: int
+    id = property(lambda self: f"c0ffee{self.seed}")
+    to_dict = asdict
 
 def fail(text):
     sys.exit(text)
 
 name, results = sys.argv[1], Path(sys.argv[2])
-jobs = [Job("R-12o!", "compression", {"seq_len": 16}, seed=seed) for seed in (0, 1)]
+jobs = [Job("R-12o!", "compression", {"seq_len": 16}, seed) for seed in (0, 1)]
 curve = [{"epoch": 1, "step": 8, "train_loss": 2.5}, {"epoch": 2, "step": 16, "train_loss": 1.5}]
 with Tracking(open_trackers([name], results), fail) as tracking:
     for slot, job in enumerate(jobs):
@@ -46,7 +55,9 @@ def track(name: str, results: Path, **environment: str) -> list[str]:
     """Tracks two jobs at a time in a process of its own; gives their ids."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | environment
     command = [sys.executable, "-c", PROGRAM, name, str(results)]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=results, timeout=120)
+    ended = subprocess.run(
+        command, check=False, capture_output=True, text=True, env=environment, cwd=results, timeout=120
+    )
     assert ended.returncode == 0, ended.stderr
     assert len(ended.stdout.splitlines()) == 1, "standard output is for tables"
     return ended.stdout.split()
@@ -74,7 +85,7 @@ def test_tensorboard_reads_back_what_was_tracked(tmp_path):
 
 
 @pytest.mark.slow
-def test_wandb_keeps_what_was_tracked_without_a_network(tmp_path):
+def test_wandb_stores_what_was_tracked_without_a_network(tmp_path):
     pytest.importorskip("wandb")
     track("wandb", tmp_path, WANDB_MODE="offline")
     runs = [_wandb_records(path) for path in sorted(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))]
@@ -135,7 +146,9 @@ def test_wandb_without_a_key_is_refused_before_anything_is_trained(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
     environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HOME": str(tmp_path)}
     command = [sys.executable, "-c", PROGRAM, "wandb", str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
+    ended = subprocess.run(
+        command, check=False, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120
+    )
     assert ended.returncode == 1
     assert re.search(
         r"ConfigError: tracker wandb: no API key; run wandb login, or set WANDB_MODE=offline", ended.stderr
@@ -143,7 +156,7 @@ def test_wandb_without_a_key_is_refused_before_anything_is_trained(tmp_path):
 
 
 @pytest.mark.slow
-def test_trackio_keeps_what_was_tracked_in_its_folder(tmp_path):
+def test_trackio_stores_what_was_tracked_in_its_folder(tmp_path):
     pytest.importorskip("trackio")
     good, bad = track("trackio", tmp_path, TRACKIO_DIR=str(tmp_path / "trackio"))
     with sqlite3.connect(tmp_path / "trackio" / "madbench.db") as database:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,7 +32,7 @@ def prepare(
         str, typer.Option(help="bytes, gpt2, bpe:N to train one of N tokens on this text, or a tokenizer.json.")
     ] = "bytes",
     name: Annotated[
-        str | None, typer.Option(help="Name of the corpus.", show_default="the source's, and the tokeniser's")
+        str | None, typer.Option(help="Name of the corpus.", show_default="the source's, and the tokenizer's")
     ] = None,
     results: ResultsOption = RESULTS,
     out: Annotated[Path | None, typer.Option(help="Folder of the corpus.", show_default="RESULTS/corpora/NAME")] = None,
@@ -42,7 +42,7 @@ def prepare(
     ] = 0.01,
     text_key: Annotated[str, typer.Option(help="Key or column that holds the text.")] = "text",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that tokenise.", show_default="one a core; 1 for bytes")
+        int | None, typer.Option(min=1, help="Processes that tokenize.", show_default="one a core; 1 for bytes")
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace another corpus in the folder, once the new one is complete.")
@@ -52,7 +52,7 @@ def prepare(
     """Turn text into tokens to train on: two memory-mapped files and a manifest that says where they are from.
 
     Ctrl-C, kill -9 and a full disk lose a few seconds at most: the same command
-    goes on from there. Compressed shards are streamed, never unpacked to disk.
+    resumes. Compressed shards are streamed, never unpacked to disk.
     The train.bin and val.bin of nanoGPT's scripts need no preparing: give their
     folder to madbench lm --corpus.
 
@@ -75,24 +75,17 @@ def prepare(
         name = name or default_name(sources, tokenizer)
     console = Console(stderr=True)
     screen = PrepareScreen(console)
+    options = {"tokenizer": tokenizer, "validation": validation, "text_key": text_key, "workers": workers}
     try:
-        with screen:
+        with screen.bars:
             corpus = prepare_corpus(
-                sources,
-                out or results / "corpora" / name,
-                tokenizer=tokenizer,
-                name=name,
-                validation=validation,
-                text_key=text_key,
-                workers=workers,
-                force=force,
-                on_progress=screen.on_progress,
+                sources, out or results / "corpora" / name, name=name, force=force, on_progress=screen.update, **options
             )
     except KeyboardInterrupt:
-        console.print("stopped; the same command goes on from here")
+        console.print("stopped; run the same command to resume")
         raise
     if screen.stage is None:
-        console.print("prepared before, from the same sources")
+        console.print("already prepared from the same sources")
     if as_json:
         print(json.dumps({"folder": str(corpus.folder), **corpus.description()}, indent=2))
     else:
@@ -100,12 +93,12 @@ def prepare(
 
 
 def default_name(sources: list[str], tokenizer: str) -> str:
-    """A name from the source's, or the folder that holds all of several, and the tokeniser's."""
+    """A name from the source's, or the folder that holds all of several, and the tokenizer's."""
     import platform
 
-    paths = [Path(word) for word in sources]
+    path = Path(sources[0])
     if len(sources) > 1:
-        folders = {path.resolve().parent for path in paths}
+        folders = {Path(word).resolve().parent for word in sources}
         if len(folders) > 1 or any(word == "stdlib" or word.startswith("hf:") for word in sources):
             raise ConfigError("several sources have no name in common; give the corpus one with --name")
         stem = folders.pop().name
@@ -114,88 +107,48 @@ def default_name(sources: list[str], tokenizer: str) -> str:
     elif sources[0].startswith("hf:"):
         stem = sources[0].removeprefix("hf:").rpartition("/")[2].replace(":", "-")
     else:
-        stem = paths[0].resolve().name
-        stem = stem if paths[0].is_dir() else stem.partition(".")[0]
-    kind = Path(tokenizer).stem if tokenizer.endswith(".json") else tokenizer.replace(":", "")
-    return f"{stem or 'corpus'}-{kind}"
+        stem = path.resolve().name if path.is_dir() else path.resolve().name.partition(".")[0]
+    suffix = Path(tokenizer).stem if tokenizer.endswith(".json") else tokenizer.replace(":", "")
+    return f"{stem or 'corpus'}-{suffix}"
 
 
 class PrepareScreen:
     """A bar for every stage on a terminal, a line every few seconds elsewhere."""
 
     def __init__(self, console: Console):
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
+        from rich import progress
 
-        self.console = console
         self.stage: str | None = None
-        self.bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
+        description, tokens = (progress.TextColumn(field) for field in ("{task.description}", "{task.fields[tokens]}"))
+        numbers = [progress.DownloadColumn(), progress.TransferSpeedColumn(), tokens, progress.TimeRemainingColumn()]
+        self.columns = [description, *numbers]
+        self.bars = progress.Progress(description, progress.BarColumn(bar_width=24), *numbers, console=console)
+        self.bars.disable = not console.is_terminal
 
-    def __enter__(self) -> Self:
-        self.bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bars.stop()
-
-    def on_progress(self, progress: Progress) -> None:
+    def update(self, progress: Progress) -> None:
         """Shows one report of :func:`madbench.text.prepare.prepare`."""
+        from madbench.cli.text import quantity
+
         now = time.monotonic()
+        tokens = f"{quantity(progress.tokens)} tokens" if progress.tokens else ""
         if progress.stage != self.stage:
-            self.stage, self.began, self.shown = progress.stage, (now, progress.done), now
             total = progress.total or None  # a data set that does not say its size
-            self.bar = self.bars.add_task(progress.stage, total=total, completed=progress.done, note="")
-        self.bars.update(self.bar, completed=progress.done, note=_tokens(progress))
+            self.stage, self.shown = progress.stage, now
+            self.bar = self.bars.add_task(progress.stage, total=total, completed=progress.done, tokens=tokens)
+        self.bars.update(self.bar, completed=progress.done, tokens=tokens)
         if self.bars.disable and now - self.shown > LINE_SECONDS:
             self.shown = now
-            self.console.print(self._line(progress, now), **PLAIN)
-
-    def _line(self, progress: Progress, now: float) -> str:
-        from madbench.cli.text import duration, quantity
-
-        speed = (progress.done - self.began[1]) / (now - self.began[0])
-        parts = [f"{progress.stage}: {quantity(progress.done)}B", _tokens(progress), f"{quantity(speed)}B/s"]
-        if progress.total:
-            parts[0] += f" of {quantity(progress.total)}B"
-            if speed:
-                parts.append(f"{duration((progress.total - progress.done) / speed)} left")
-        return ", ".join(filter(None, parts))
-
-
-def _tokens(progress: Progress) -> str:
-    from madbench.cli.text import quantity
-
-    return f"{quantity(progress.tokens)} tokens" if progress.tokens else ""
+            task = self.bars.tasks[-1]
+            self.bars.console.print("  ".join(str(column.render(task)) for column in self.columns), **PLAIN)
 
 
 def _print_corpus(corpus: Corpus, notes: Console) -> None:
     from rich.console import Console
 
-    rows = [
-        {
-            "split": split,
-            "documents": f"{facts.documents:,}",
-            "tokens": f"{facts.tokens:,}",
-            "bytes": f"{facts.bytes:,}",
-            "bytes per token": f"{facts.bytes / facts.tokens:.2f}",
-        }
-        for split, facts in corpus.manifest.splits.items()
-    ]
+    rows = []
+    for name, split in corpus.manifest.splits.items():
+        counts = {key: f"{getattr(split, key):,}" for key in ("documents", "tokens", "bytes")}
+        rows.append({"split": name, **counts, "bytes per token": f"{split.bytes / split.tokens:.2f}"})
     print_whole(Console(), plain_table(rows, right=tuple(rows[0])[1:]))
     notes.print(f"{corpus.name}, tokenizer {corpus.manifest.tokenizer.spec}: {corpus.manifest.split_rule}", **PLAIN)
     notes.print(f"train on it: madbench lm G-cg-q-12o --corpus {corpus.folder}", **PLAIN)
