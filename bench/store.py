@@ -5,7 +5,7 @@
 The runs are those of the paper's 33 labels under the full profile, seed after seed, and a few hundred language models.
 Their numbers come from a known model: a task's own value, plus the effect of every factor that the label has, less what
 the setting's difficulty and a bad learning rate cost, plus noise of the seed and of the run. The real writer writes
-them; only its fsync is left out. ``--folder`` keeps the store and goes on where it was left.
+them; only its fsync is left out. ``--folder`` keeps the store and resumes where it was left.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import numpy as np
-from madbench.language_jobs import LanguageJob, loss_l5
-from madbench.suites.preset import load_preset
 from rich.console import Console
 from rich.table import Table
 
-from madbench.experiment import prepare
-from madbench.jobs import Job, JobBase, Record
-from madbench.labels import Variant, expand, parse
+from madbench.jobs import Job, Record
+from madbench.labels import expand, family_of
 from madbench.store.runs import Store
-from madbench.tasks import TASK_NAMES
+from madbench.suites import LANGUAGE, MAD
+from madbench.suites.language import LanguageProfile, loss_l5
+from madbench.suites.mad import MadProfile
+from madbench.tasks import MAD_TASKS
 
 LABELS = ("@table1",)
 LANGUAGE_SEEDS = 9
 
-BASE = dict(zip(TASK_NAMES, (0.30, 0.20, 0.45, 0.60, 0.45, 0.40), strict=True))
+BASE = dict(zip(MAD_TASKS, (0.30, 0.20, 0.45, 0.60, 0.45, 0.40), strict=True))
 """Accuracy of R without anything, by task."""
 EFFECTS = {"S": 0.02, "G": 0.03, "p": 0.04, "c": 0.06, "g": 0.02, "q": -0.01, "v": -0.03, "!": 0.02}
 EFFECTS |= {"1": 0.07, "2": 0.03, "o": 0.05}
@@ -89,26 +89,27 @@ def write_store(folder: Path, count: int) -> int:
     return len(os.listdir(folder / "runs"))
 
 
-def synthetic_jobs(count: int) -> Iterator[JobBase]:
+class Corpus:
+    """What a language job needs of one."""
+
+    digest = "c0ffee0123456789"
+    padded_vocab_size = 320
+
+
+def synthetic_jobs(count: int) -> Iterator[Job]:
     """``count`` jobs, at most 1 in 50 of them language models: all labels of a seed before the next seed."""
-    labels = expand(LABELS)
-    preset = load_preset("tiny")
-    training = preset.training_config("float32")
-    models = [
-        LanguageJob(label, "c0ffee0123456789", 320, preset.model, training, seed)
-        for seed in range(LANGUAGE_SEEDS)
-        for label in labels
-    ][: count // 50]
+    labels, tiny, full = expand(LABELS), LanguageProfile.load("tiny"), MadProfile.load("full")
+    by_seed = (LANGUAGE.jobs(labels, tiny, corpus=Corpus(), seeds=[seed]) for seed in range(LANGUAGE_SEEDS))
+    models = [job for jobs in by_seed for job in jobs][: count // 50]
     yield from models
-    left = count - len(models)
-    seed = 0
+    left, seed = count - len(models), 0
     while left > 0:
-        jobs = prepare(labels, profile="full", device="cpu", seeds=[seed]).jobs[:left]
+        jobs = MAD.jobs(labels, full, seeds=[seed])[:left]
         yield from jobs
         left, seed = left - len(jobs), seed + 1
 
 
-def synthetic_record(job: JobBase) -> Record:
+def synthetic_record(job: Job) -> Record:
     """What the model says of ``job``, with metrics, details and a curve like those of a real run."""
     rng = np.random.default_rng(int(job.id, 16))
     noise = np.random.default_rng([job.seed, *f"{job.label} {job.task}".encode()]).normal(0, SEED_NOISE)
@@ -127,15 +128,14 @@ def synthetic_record(job: JobBase) -> Record:
         "budget_ratio": 1.0,
         "path": "sdpa",
     }
-    if isinstance(job, LanguageJob):
+    if job.suite == LANGUAGE.name:
         return _language_record(job, 3.0 + LOSS_PER_ACCURACY * (effect + rng.normal(0, RUN_NOISE)), details, rng)
     return _mad_record(job, _accuracy(job, effect) + rng.normal(0, RUN_NOISE), details, rng)
 
 
 def effect_of(label: str) -> float:
     """The effects of the label's letters together; of other families none."""
-    variant = parse(label)
-    return sum(EFFECTS.get(letter, 0.0) for letter in label) if isinstance(variant, Variant) else 0.0
+    return 0.0 if family_of(label).name else sum(EFFECTS.get(letter, 0.0) for letter in label)
 
 
 def _accuracy(job: Job, effect: float) -> float:
@@ -169,7 +169,7 @@ def _mad_record(job: Job, accuracy: float, details: dict, rng: np.random.Generat
     return Record("finished", metrics, curve, details)
 
 
-def _language_record(job: LanguageJob, loss: float, details: dict, rng: np.random.Generator) -> Record:
+def _language_record(job: Job, loss: float, details: dict, rng: np.random.Generator) -> Record:
     training = job.training
     curve = []
     for i, step in enumerate(range(training.eval_every, training.steps + 1, training.eval_every), 1):
@@ -177,7 +177,7 @@ def _language_record(job: LanguageJob, loss: float, details: dict, rng: np.rando
         curve.append({"step": step, "tokens": step * training.tokens_per_step, "seconds": step / 10, "step_loss": now})
         curve[-1] |= {"evaluation": i, "train_loss": now, "validation_loss": now + 0.01}
         curve[-1]["validation_bits_per_byte"] = (now + 0.01) / float(np.log(2))
-    details["corpus"] = {"name": "synthetic", "digest": job.corpus, "tokenizer": "bytes"}
+    details["corpus"] = {"name": "synthetic", "digest": job.setting["corpus"], "tokenizer": "bytes"}
     details["corpus"]["splits"] = {"train": {"tokens": 9000, "bytes": 9000}, "val": {"tokens": 1000, "bytes": 1000}}
     details["evaluation"] = {"windows": 4, "seq_len": 16, "train": "drawn anew", "val": "evenly spread"}
     details |= {"steps": training.steps, "seconds": curve[-1]["seconds"], "steps_per_second": 10.0}
@@ -188,9 +188,10 @@ def _language_record(job: LanguageJob, loss: float, details: dict, rng: np.rando
 
 FIND_MISSING = """
 import sys
-from madbench.experiment import prepare
+from madbench.labels import expand
 from madbench.store.runs import Store
-jobs = prepare(["@table1"], profile="full", device="cpu").jobs[:10000]
+from madbench.suites.mad import MadProfile, jobs
+jobs = jobs(expand(["@table1"]), MadProfile.load("full"))[:10000]
 print(len(Store.open(sys.argv[1], create=False).missing(jobs)), "of", len(jobs), "missing")
 """
 MAKE_ANEW = """

@@ -95,16 +95,18 @@ def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[s
 
 
 def make_job(shared: str, label: str, seed: int, where: str) -> Job:
-    """The job with ``shared`` fields, JSON of all but label and seed; jobs that share them share one model, setting ...
+    """The job of a label, a seed and the fields ``shared``, which are JSON; jobs that share them share their values.
 
     Raises ``ConfigError``, opened by ``where``, for fields that are not those of a job.
     """
-    if shared not in _TEMPLATES or type(label) is not str or type(seed) is not int:
-        _TEMPLATES[shared] = job_from_dict(json.loads(shared) | {"label": label, "seed": seed}, where)
-    return dataclasses.replace(_TEMPLATES[shared], label=label, seed=seed)
+    if shared not in _SHARED or type(label) is not str or type(seed) is not int:
+        job = job_from_dict(json.loads(shared) | {"label": label, "seed": seed}, where)
+        _SHARED[shared] = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
+    return Job(**{**_SHARED[shared], "label": label, "seed": seed})
 
 
-_TEMPLATES: dict[str, Job] = {}
+_SHARED: dict[str, dict[str, Any]] = {}
+"""Fields of jobs that were checked, by their JSON."""
 
 
 def load_json(where: Path | str, content: bytes) -> dict[str, Any]:

@@ -99,18 +99,19 @@ class RunIndex:
 
     def _known(self, signatures: Mapping[str, str]) -> dict[str, Found]:
         """The runs that the index holds with these signatures."""
-        rows = self._select("runs", signatures)
-        texts = self.texts({digest for row in rows for digest in row[2:4] if isinstance(digest, str)})
-        load = functools.cache(json.loads)
+        rows = [row[:-1] for row in self._select("runs", signatures) if _digest(row[:-1]) == row[-1]]
+        texts = self.texts({digest for row in rows for digest in row[2:4]})
+        rows = [row for row in rows if signatures.get(row[0]) == row[1] and row[2] in texts and row[3] in texts]
+        contents = json.loads(f"[{','.join(row[4] for row in rows)}]")
+        nested = functools.cache(json.loads)
         known: dict[str, Found] = {}
-        for *row, digest in rows:
-            name, written, shared, nested, content = row
-            if digest == _digest(row) and written == signatures.get(name) and {shared, nested} <= texts.keys():
-                label, seed, status, metrics, details, error = json.loads(content)
-                with suppress(MadbenchError):  # of a suite or family that is not installed here
-                    job = make_job(texts[shared], label, seed, name)
-                    vars(job)["id"] = name  # its cached property: known since the row was written
-                    known[name] = job, Record(status, metrics, [], details | load(texts[nested]), error)
+        for row, (label, seed, status, metrics, details, error) in zip(rows, contents, strict=True):
+            try:
+                job = make_job(texts[row[2]], label, seed, row[0])
+            except MadbenchError:  # of a suite or family that is not installed here
+                continue
+            vars(job)["id"] = row[0]  # its cached property: known since the row was written
+            known[row[0]] = job, Record(status, metrics, [], details | nested(texts[row[3]]), error)
         return known
 
     def _note_runs(self, runs: Mapping[str, tuple[str, Job, Record]]) -> None:
