@@ -8,6 +8,7 @@ newest counts.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -45,13 +46,7 @@ def add(folder: Path, measurement: Measurement) -> None:
 
     Raises ``TypeError`` where a value is not a number.
     """
-    fields = {
-        "run": folder.name,
-        "name": measurement.name,
-        "settings": plain(measurement.settings),
-        "values": plain_numbers(measurement.values),
-        "details": plain(measurement.details),
-    }
+    fields = {"run": folder.name, **plain(dataclasses.asdict(measurement)), "values": plain_numbers(measurement.values)}
     content = json_bytes(fields)
     with explain_os_errors(folder):
         (folder / FOLDER).mkdir(exist_ok=True)
@@ -79,12 +74,7 @@ def read(runs: Path, job_ids: Iterable[str], index: RunIndex) -> tuple[dict[str,
 
 
 def _newest(measurements: Iterable[Measurement]) -> list[Measurement]:
-    by_key: dict[tuple[str, str], Measurement] = {}
-    for one in measurements:
-        key = (one.name, json.dumps(one.settings, sort_keys=True))
-        by_key.pop(key, None)
-        by_key[key] = one
-    return list(by_key.values())
+    return list({(one.name, json.dumps(one.settings, sort_keys=True)): one for one in measurements}.values())
 
 
 def _files(folder: Path) -> list[str]:

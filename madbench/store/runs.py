@@ -129,13 +129,8 @@ class Store:
         The folder is listed once. Raises ``StoreError`` where a run cannot be read.
         """
         listed = set(self._listed())
-        records = {}
-        for job_id, found in self._look_up([job_id for job_id in job_ids if job_id in listed]).items():
-            if isinstance(found, StoreError) and not isinstance(found, DamagedRunError):
-                raise found
-            if isinstance(found, tuple):
-                records[job_id] = found[1]
-        return records
+        found = self._look_up([job_id for job_id in job_ids if job_id in listed])
+        return {job_id: record for job_id, one in found.items() if (record := _record(one))}
 
     def kept_file(self, job_id: str, name: str) -> Path:
         """A file that the run left, such as ``weights.safetensors``, with its content verified.
@@ -253,10 +248,8 @@ class Store:
         return RunIndex(self.root).look_up(names, self._try, self.track)
 
     def _status(self, job_id: str) -> Status | None:
-        found = self._try(job_id)
-        if isinstance(found, StoreError) and not isinstance(found, DamagedRunError):
-            raise found
-        return found[1].status if isinstance(found, tuple) else None
+        record = _record(self._try(job_id))
+        return record and record.status
 
     def _try(self, name: str, with_curve: bool = False) -> Found:
         try:
@@ -278,7 +271,10 @@ class Store:
         kept, staged = work / KEEP, work / "run.tmp"
         with explain_os_errors(target):
             remove(staged)
-            os.rename(kept, staged) if kept.is_dir() else staged.mkdir()
+            if kept.is_dir():
+                os.rename(kept, staged)
+            else:
+                staged.mkdir()
         try:
             with explain_os_errors(target):
                 others = [path for path in staged.rglob("*") if path.is_file()]
@@ -340,6 +336,13 @@ class Snapshot(Store):
 
     def _look_up(self, names: Sequence[str]) -> Mapping[str, Found]:
         return {name: self._found[name] for name in names}
+
+
+def _record(found: Found) -> Record | None:
+    """The record, if there is a sound one. Raises ``StoreError`` where that cannot be known."""
+    if isinstance(found, StoreError) and not isinstance(found, DamagedRunError):
+        raise found
+    return found[1] if isinstance(found, tuple) else None
 
 
 def _file_digest(path: Path) -> str:
