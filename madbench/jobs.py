@@ -52,6 +52,8 @@ class Job:
     """Protocol: ours, or the reference implementation's with its quirks."""
     budget: Budget = "strict"
     """What the parameter budget counts."""
+    task_source: str = ""
+    """Of a task of an installed package, a hash of its source."""
 
     @functools.cached_property
     def id(self) -> str:

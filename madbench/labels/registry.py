@@ -7,13 +7,11 @@ installed package, as an entry point of the group ``madbench.families`` named li
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
-import importlib.util
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from madbench.config import source_identity
 from madbench.errors import LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.factors import Explanation
@@ -91,7 +89,9 @@ def family_identity(family: Family) -> str:
     The version of a built-in one; of an installed one the version, that of its distribution, and a hash of its package's
     files.
     """
-    return family.version if family.name in BUILT_IN else f"{family.version}+{_source(family.name)}"
+    return (
+        family.version if family.name in BUILT_IN else f"{family.version}+{source_identity(_installed()[family.name])}"
+    )
 
 
 @functools.cache
@@ -112,21 +112,3 @@ def _installed() -> dict[str, EntryPoint]:
     from importlib import metadata  # slow to import, and most labels need no family
 
     return {point.name: point for point in metadata.entry_points(group=GROUP)}
-
-
-@functools.cache
-def _source(name: str) -> str:
-    """Version of the distribution and sha256 of the package that an installed family is from."""
-    point = _installed()[name]
-    parts = point.value.partition(":")[0].split(".")
-    modules = (importlib.util.find_spec(".".join(parts[: i + 1])) for i in range(len(parts)))
-    spec = next(spec for spec in modules if spec.origin)  # a namespace package has no file
-    origin = Path(spec.origin)
-    package = origin.parent if spec.submodule_search_locations else origin
-    files = [path for path in package.rglob("*") if path.is_file()] if package != origin else [origin]
-    digest = hashlib.sha256()
-    for place, path in sorted((path.relative_to(origin.parent).as_posix(), path) for path in files):
-        if not any(part == "__pycache__" or part.startswith(".") for part in place.split("/")):
-            content = path.read_bytes()
-            digest.update(f"{place}\0{len(content)}\0".encode() + content)
-    return f"{point.dist.version if point.dist else 'unknown'}+{digest.hexdigest()}"

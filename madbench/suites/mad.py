@@ -16,7 +16,7 @@ from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import solve
 from madbench.suites.base import Size, Suite, unique
 from madbench.suites.profile import Profile
-from madbench.tasks import MAD_TASKS, all_settings, check_task, make_setting, task_names
+from madbench.tasks import MAD_TASKS, all_settings, check_task, make_setting, task_names, task_source
 
 if TYPE_CHECKING:
     from madbench.tasks import TaskSetting
@@ -195,7 +195,7 @@ def jobs(
     """
     model = profile.model_config()
     runs = [
-        (task, setting, training)
+        (task, setting, training, task_source(task))
         for task in (MAD_TASKS if tasks is None else tasks)
         for setting, training in itertools.product(profile.settings(task), profile.trainings(task, precision))
     ]
@@ -203,12 +203,12 @@ def jobs(
     for label in labels:
         label = str(parse(label))
         mixer, family = profile.mixer_settings(label), family_identity(family_of(label))
-        task_of_length = {setting["seq_len"]: task for task, setting, _ in reversed(runs)}
+        task_of_length = {setting["seq_len"]: task for task, setting, *_ in reversed(runs)}
         for seq_len, task in task_of_length.items():
             check_budget(label, model, mixer, seq_len, budget, task)
         found += [
-            Job(NAME, task, label, family, setting, model, mixer, training, seed, fidelity, budget)
-            for task, setting, training in runs
+            Job(NAME, task, label, family, setting, model, mixer, training, seed, fidelity, budget, source)
+            for task, setting, training, source in runs
             for seed in seeds
         ]
     return unique(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from madbench.tasks.base import IGNORE, SPLITS, Examples, Split, TaskSetting
 from madbench.tasks.generation import ceiling, generate
 from madbench.tasks.protocol import TaskFile, all_settings, load_task, load_task_file, make_setting
-from madbench.tasks.registry import MAD_TASKS, check_task, heading, settings_class, task_names, title
+from madbench.tasks.registry import MAD_TASKS, check_task, heading, settings_class, task_names, task_source, title
 
 TASK_NAMES = MAD_TASKS
 
@@ -27,5 +27,6 @@ __all__ = [
     "make_setting",
     "settings_class",
     "task_names",
+    "task_source",
     "title",
 ]

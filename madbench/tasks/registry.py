@@ -71,6 +71,12 @@ def task_path(task: str) -> Path:
     return Path(inspect.getfile(settings_class(task))).with_name(f"{task}.yaml")
 
 
+def task_source(task: str) -> str:
+    """Identity of the source of an installed task, so that an edited generator trains anew; empty for MAD's six."""
+    check_task(task)
+    return "" if task in MAD_TASKS else config.source_identity(_entry_points()[task])
+
+
 def check_task(task: str, where: str = "") -> None:
     """Raises ``ConfigError`` unless ``task`` is the name of a task; ``where`` opens the message."""
     if task not in task_names():

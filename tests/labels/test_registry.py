@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from madbench import config
 from madbench.errors import LabelError
 from madbench.labels import diff, expand, families, family_identity, family_of, levels, parse, registry
 
@@ -74,7 +75,7 @@ def installed(tmp_path, monkeypatch):
 def forget():
     """Finds families anew, as a new process would."""
     importlib.invalidate_caches()
-    for function in (registry._installed, registry._load, registry._source):
+    for function in (registry._installed, registry._load, config.source_identity):
         function.cache_clear()
 
 

@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 from madbench import build
 from madbench.errors import BudgetError, ConfigError, LabelError, TrainingError
-from madbench.labels import diff, expand, explain, family_identity, family_of, parse, registry
+from madbench.labels import diff, expand, explain, family_identity, family_of, parse
 from madbench.mixers import solve
 
-PLUGIN = Path(__file__).resolve().parents[2] / "examples" / "plugin"
 LABELS = ("lin:elu", "lin:elu-g", "lin:relu", "lin:relu-g", "lin:id", "lin:id-g")
 
 
 @pytest.fixture(autouse=True)
-def installed(tmp_path, monkeypatch):
-    """The package's folder and the metadata that installing it writes, both on the path."""
-    metadata = tmp_path / "madbench_linear-0.1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: madbench-linear\nVersion: 0.1.0\n")
-    (metadata / "entry_points.txt").write_text("[madbench.families]\nlin = madbench_linear:FAMILY\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.syspath_prepend(PLUGIN)
-    forget()
-    yield
-    for name in [name for name in sys.modules if name.split(".")[0] == "madbench_linear"]:
-        del sys.modules[name]
-    monkeypatch.undo()
-    forget()
-
-
-def forget():
-    importlib.invalidate_caches()
-    for function in (registry._installed, registry._load, registry._source):
-        function.cache_clear()
+def installed(install_example):
+    install_example("plugin")
 
 
 def test_labels_are_read_and_written():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import madbench
-from madbench import tasks
+from madbench import config, tasks
 from madbench.errors import ConfigError
 from madbench.tasks import MAD_TASKS, generate, load_task, make_setting, settings_class, task_names
 from madbench.tasks.generation import find_violations
@@ -104,3 +104,11 @@ def test_a_task_that_cannot_be_is_refused(install_point, points, message):
 def test_a_package_that_is_found_twice_is_one_task(install_point):
     install_point(("mine", "a:Task"), ("mine", "a:Task"))
     assert task_names() == (*MAD_TASKS, "mine")
+
+
+def test_an_edited_installed_task_is_another_one_and_mads_six_have_no_source(prefix_sum):
+    first = tasks.task_source("prefix_sum")
+    assert first.startswith("0.1.0+") and {tasks.task_source(task) for task in MAD_TASKS} == {""}
+    prefix_sum.write_text(prefix_sum.read_text() + "# changed\n")
+    config.source_identity.cache_clear()
+    assert tasks.task_source("prefix_sum") != first
