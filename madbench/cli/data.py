@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from madbench.tasks import Split, TaskSetting
+
+    Work = list[tuple[str, TaskSetting, Split]]
 
 MOST_VIOLATIONS = 5
 DEFAULT_EXAMPLES = 2
@@ -61,7 +64,7 @@ def data(
     from madbench.cli.preview import preview, print_preview
     from madbench.errors import ConfigError, did_you_mean
     from madbench.jobs import Job
-    from madbench.tasks import SPLITS, task_names
+    from madbench.tasks import SPLITS, load_task, task_names
 
     tasks, overrides = labels_and_overrides(words or [])
     if len(tasks) > 1:
@@ -78,18 +81,24 @@ def data(
     data_seed = Job("mad", "", "S", "", {}, None, {}, None, seed=seed).derived_seed("data")
     settings = {task: _settings(task, profile, overrides) for task in tasks or task_names()}
     if check:
-        _print_check(console, settings, (split,) if split else SPLITS, data_seed, as_json)
+        splits = (split,) if split else SPLITS
+        work = [(task, setting, split) for task, of_task in settings.items() for setting in of_task for split in splits]
+        _print_check(console, work, data_seed, as_json)
     elif tasks:
-        task = tasks[0]
-        setting, shown = settings[task][0], split or "test"
+        setting, shown = settings[tasks[0]][0], split or "test"
         count = examples or min(DEFAULT_EXAMPLES, setting.count(shown))
-        content = preview(task, setting, shown, data_seed, count)
+        content = preview(tasks[0], setting, shown, data_seed, count)
         if as_json:
             print(json.dumps({"seed": seed, **content}, indent=2))
         else:
             print_preview(console, content)
+    elif as_json:
+        about = {task: {"task": task, "description": load_task(task).description} for task in settings}
+        print(json.dumps([about[task] | {"setting": asdict(settings[task][0])} for task in settings], indent=2))
     else:
-        _list(console, settings, as_json)
+        for task in settings:
+            console.print(f"[bold]{task}[/bold]\n  {load_task(task).description}")
+        console.print("\nmadbench data TASK shows examples; --check checks the data of all tasks.", markup=False)
 
 
 def _settings(task: str, profile: str, overrides: list[str]) -> list[TaskSetting]:
@@ -104,27 +113,10 @@ def _settings(task: str, profile: str, overrides: list[str]) -> list[TaskSetting
     return [make_setting(task, setting, f"setting of {task}") for setting in settings]
 
 
-def _list(console: Console, settings: dict[str, list[TaskSetting]], as_json: bool) -> None:
-    from madbench.tasks import load_task
-
-    tasks = {task: load_task(task).description for task in settings}
-    if as_json:
-        rows = [
-            {"task": task, "description": about, "setting": asdict(settings[task][0])} for task, about in tasks.items()
-        ]
-        print(json.dumps(rows, indent=2))
-        return
-    for task, about in tasks.items():
-        console.print(f"[bold]{task}[/bold]\n  {about}")
-    console.print(f"\nmadbench data {next(iter(tasks))} shows examples; --check checks the data of all tasks.")
-
-
-def _print_check(
-    console: Console, settings: dict[str, list[TaskSetting]], splits: tuple[Split, ...], seed: int, as_json: bool
-) -> None:
+def _print_check(console: Console, work: Work, seed: int, as_json: bool) -> None:
     from madbench.cli.tables import plain_table
 
-    rows, violations = _check(settings, splits, seed)
+    rows, violations = _check(work, seed)
     if as_json:
         print(json.dumps({"checked": rows, "violations": violations}, indent=2))
     else:
@@ -136,45 +128,44 @@ def _print_check(
         raise DataError("\n".join([f"{len(violations):,} violations", *violations[:MOST_VIOLATIONS], *more]))
 
 
-def _check(
-    settings: dict[str, list[TaskSetting]], splits: tuple[Split, ...], seed: int
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """A row of counts for each task and split, and every violation with the place where it is.
-
-    A check that takes more than two seconds shows a bar on a terminal, weighted by tokens.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
+def _check(work: Work, seed: int) -> tuple[list[dict[str, Any]], list[str]]:
+    """A row of counts for each task and split, and every violation with the place where it is."""
     from madbench.tasks import IGNORE, generate, load_task
     from madbench.tasks.generation import find_violations
 
-    work = [(task, setting, split) for task, of_task in settings.items() for setting in of_task for split in splits]
-    sizes = [setting.count(split) * setting.input_len for _, setting, split in work]
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    bar = progress.add_task("", total=sum(sizes))
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     found: list[str] = []
-    started = time.perf_counter()
-    for (task, setting, split), size in zip(work, sizes):
-        begun = time.perf_counter()
-        progress.update(bar, description=f"{task} {split}")
-        if begun - started > SECONDS_WITHOUT_PROGRESS:
-            progress.start()
+    for task, setting, split in _with_progress(work):
+        started = time.perf_counter()
         examples = generate(task, setting, split, seed)
         violations = find_violations(setting, examples, split)
         change = ", ".join(f"{name} {value}" for name, value in load_task(task).change_of(setting).items())
         found += [f"{task} ({change or 'baseline'}) {split}: {violation}" for violation in violations]
-        progress.advance(bar, size)
         counts = {"settings": 1, "examples": len(examples.inputs), "targets": int((examples.targets != IGNORE).sum())}
-        counts |= {"violations": len(violations), "seconds": time.perf_counter() - begun}
+        counts |= {"violations": len(violations), "seconds": time.perf_counter() - started}
         row = rows.setdefault((task, split), {"task": task, "split": split, **dict.fromkeys(counts, 0)})
         row |= {name: row[name] + count for name, count in counts.items()}
-    if progress.live.is_started:
-        progress.stop()
     return list(rows.values()), found
+
+
+def _with_progress(work: Work) -> Iterator[tuple[str, TaskSetting, Split]]:
+    """The items of ``work``; on a terminal a bar, weighted by tokens, once this has taken two seconds."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    progress = Progress(console=console, transient=True, disable=not console.is_terminal)
+    bar = progress.add_task("", total=sum(setting.count(split) * setting.input_len for _, setting, split in work))
+    started = time.monotonic()
+    try:
+        for task, setting, split in work:
+            if time.monotonic() - started > SECONDS_WITHOUT_PROGRESS:
+                progress.start()
+            progress.update(bar, description=f"{task} {split}")
+            yield task, setting, split
+            progress.advance(bar, setting.count(split) * setting.input_len)
+    finally:
+        progress.live.stop()
 
 
 def add_to(app: typer.Typer) -> None:

@@ -2,6 +2,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +59,6 @@ def doctor(results: ResultsOption = RESULTS, as_json: JsonOption = False) -> Non
 
 
 def _machine() -> dict[str, Any]:
-    import os
-    import platform
-    import sys
-
     import madbench
     from madbench.training.devices import available_cores, cpu_has_bfloat16_units, cpu_name
 
@@ -75,33 +77,24 @@ def _machine() -> dict[str, Any]:
 
 def _memory() -> int | None:
     """Memory this process may use: the machine's, or its container's where that is less. None where unknown."""
-    import os
-
     sizes = []
-    try:
+    with suppress(AttributeError, OSError, ValueError):
         sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):
-        pass
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
+        with suppress(OSError, ValueError):
             sizes.append(int(Path(limit).read_text()))
-        except (OSError, ValueError):
-            continue
     return min(sizes, default=None)
 
 
 def _gpus() -> list[dict[str, Any]]:
     import torch
 
-    indices = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus = [(f"cuda:{index}", torch.cuda.get_device_properties(index)) for index in range(count)]
     return [
-        {
-            "device": f"cuda:{index}",
-            "name": gpu.name,
-            "memory_bytes": gpu.total_memory,
-            "compute_capability": f"{gpu.major}.{gpu.minor}",
-        }
-        for index, gpu in ((index, torch.cuda.get_device_properties(index)) for index in indices)
+        {"device": device, "name": gpu.name, "memory_bytes": gpu.total_memory}
+        | {"compute_capability": f"{gpu.major}.{gpu.minor}"}
+        for device, gpu in gpus
     ]
 
 
@@ -148,9 +141,6 @@ def _compare(path: str, device: str) -> dict[str, Any]:
 
 def _results(folder: Path) -> dict[str, Any]:
     """Whether runs can be written to ``folder``; nothing is created."""
-    import shutil
-    import tempfile
-
     existing = folder.absolute()
     while not existing.exists():
         existing = existing.parent
@@ -192,19 +182,11 @@ def _print(content: dict[str, Any]) -> None:
         mark = {True: ("ok   ", "green"), False: ("wrong", "bold red"), None: ("     ", "")}[fits]
         console.print(Text.assemble("  ", mark, f"  {name:<14} {value}"), soft_wrap=True)
 
-    machine, results = content["machine"], content["results"]
     console.print("[bold]machine[/bold]")
-    show("madbench", machine["madbench"])
-    show("python", f"{machine['python']} ({machine['python_path']})")
-    show("system", machine["system"])
-    show("processor", f"{machine['processor']}, {machine['cores_usable']} of {machine['cores']} cores usable")
-    show("bfloat16 units", "yes" if machine["bfloat16_units"] else "no")
-    show("memory", _size(machine["memory_bytes"]))
-    for gpu in content["gpus"]:
-        about = f"{gpu['name']}, {_size(gpu['memory_bytes'])}, compute capability {gpu['compute_capability']}"
-        show(gpu["device"], about)
-    if not content["gpus"]:
-        show("gpu", "none that torch can use")
+    for name, value in content["machine"].items():
+        show(name.removesuffix("_bytes").replace("_", " "), _text(name, value))
+    for gpu in content["gpus"] or [{"device": "gpu", "name": "none that torch can use"}]:
+        show(gpu["device"], ", ".join(_text(name, value) for name, value in gpu.items() if name != "device"))
     console.print("[bold]packages[/bold]")
     for package in content["packages"]:
         version = package["version"] or "not installed"
@@ -215,17 +197,24 @@ def _print(content: dict[str, Any]) -> None:
         show(f"{path['path']} {path['device']}", error, path["works"])
     console.print("[bold]optional[/bold]")
     for extra in content["extras"]:
-        names = ", ".join(package["name"] for package in extra["packages"])
         command = "" if extra["installed"] else f"; install with: {extra['install_with']}"
+        names = ", ".join(package["name"] for package in extra["packages"])
         show(extra["extra"], names + command, extra["installed"] or None)
     console.print("[bold]results[/bold]")
-    state = "writable" if results["exists"] else "can be created"
-    state = f"{state}, {_size(results['free_bytes'])} free" if results["writable"] else results["reason"]
-    show(results["folder"], state, results["writable"])
+    results = content["results"]
+    state = (
+        f"{'writable' if results['exists'] else 'can be created'}, {_text('free_bytes', results['free_bytes'])} free"
+    )
+    show(results["folder"], state if results["writable"] else results["reason"], results["writable"])
 
 
-def _size(number: int | None) -> str:
-    return "unknown" if number is None else f"{number / 2**30:.1f} GiB"
+def _text(name: str, value: Any) -> str:
+    """``value`` as the screen shows it; ``name`` tells bytes and compute capabilities."""
+    if name.endswith("_bytes"):
+        return "unknown" if value is None else f"{value / 2**30:.1f} GiB"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"compute capability {value}" if name == "compute_capability" else str(value)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from madbench.tasks import Split, TaskSetting
 
-_COLOURS = ("cyan", "green", "magenta", "blue", "yellow")
+_STYLES = ("cyan", "green", "bold cyan", "bold green", "dim")
 
 
 def preview(task: str, setting: TaskSetting, split: Split, seed: int, count: int) -> dict[str, Any]:
@@ -57,8 +58,8 @@ def print_preview(console: Console, content: dict[str, Any]) -> None:
     if asked["fewest"] < asked["most"]:
         targets = f"{asked['fewest']} to {asked['most']} ({asked['mean']:.1f} on average)"
     seen = {position["role"] for example in content["examples"] for position in example["positions"]}
-    letters = {role: letter for role, letter in settings_class(content["task"]).roles.items() if role in seen}
-    styles = _styles(letters)
+    roles = settings_class(content["task"]).roles
+    looks = {role: (roles[role], style) for role, style in zip(roles, itertools.cycle(_STYLES)) if role in seen}
 
     console.print(f"[bold]{content['task']}[/bold]: {content['description']}")
     console.print(", ".join(f"{name} {value}" for name, value in content["setting"].items()), style="dim")
@@ -66,27 +67,15 @@ def print_preview(console: Console, content: dict[str, Any]) -> None:
         f"targets per sequence in the {content['split']} split: {targets};"
         f" highest test accuracy the data allow: {content['ceiling']:.2%}"
     )
-    legend = Text(", ").join(Text(f"{letter} {role}", styles[role]) for role, letter in letters.items())
+    legend = Text(", ").join(Text(f"{letter} {role}", style) for role, (letter, style) in looks.items())
     console.print(Text("roles: ").append_text(legend))
     for example in content["examples"]:
         console.print(f"\n[bold]{content['split']} example {example['index']}[/bold]")
-        for block in _blocks(example["positions"], letters, styles, console.width):
+        for block in _blocks(example["positions"], looks, console.width):
             console.print(block, no_wrap=True)
 
 
-def _styles(letters: dict[str, str]) -> dict[str, str]:
-    """A style for each role: a colour for a letter, bold where that is a capital, and dim for a sign."""
-    alphabet = list(dict.fromkeys(letter.lower() for letter in letters.values() if letter.isalpha()))
-    colours = {letter: _COLOURS[i % len(_COLOURS)] for i, letter in enumerate(alphabet)}
-    return {
-        role: f"{'bold ' * letter.isupper()}{colours[letter.lower()]}" if letter.isalpha() else "dim"
-        for role, letter in letters.items()
-    }
-
-
-def _blocks(
-    positions: list[dict[str, Any]], letters: dict[str, str], styles: dict[str, str], width: int
-) -> Iterator[Text]:
+def _blocks(positions: list[dict[str, Any]], looks: dict[str, tuple[str, str]], width: int) -> Iterator[Text]:
     """Lines of tokens, roles and targets, as many positions in each block as fit into ``width``."""
     from rich.text import Text
 
@@ -97,18 +86,14 @@ def _blocks(
     if per_block > 10:
         per_block -= per_block % 10
     for start in range(0, len(positions), per_block):
-        shown = [(p["token_id"], p["role"], p["target"]) for p in positions[start : start + per_block]]
-        rows = {
-            "token": [(token, styles[role]) for token, role, _ in shown],
-            "role": [(letters[role], styles[role]) for _, role, _ in shown],
-            "target": [("" if target is None else target, "bold yellow") for _, _, target in shown],
-        }
-        lines = [
-            Text.assemble(
-                (f"{start if name == 'token' else '':>{number}}  {name:<6}", "dim"),
-                *((f"{text:>{cell}}", style) for text, style in cells),
-            )
-            for name, cells in rows.items()
-            if name != "target" or any(target is not None for _, _, target in shown)
-        ]
-        yield Text("\n").join(lines)
+        lines = {name: Text.assemble((f"{'':{number}}  {name:<6}", "dim")) for name in ("token", "role", "target")}
+        lines["token"] = Text.assemble((f"{start:>{number}}  token ", "dim"))
+        for position in positions[start : start + per_block]:
+            letter, style = looks[position["role"]]
+            target = "" if position["target"] is None else position["target"]
+            lines["token"].append(f"{position['token_id']:>{cell}}", style)
+            lines["role"].append(f"{letter:>{cell}}", style)
+            lines["target"].append(f"{target:>{cell}}", "bold yellow")
+        if not any(position["target"] is not None for position in positions[start : start + per_block]):
+            del lines["target"]
+        yield Text("\n").join(lines.values())

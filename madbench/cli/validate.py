@@ -1,17 +1,12 @@
 from __future__ import annotations
 
-import dataclasses
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from madbench.cli.options import JsonOption
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from madbench.cli.validation import Report
 
 
 def validate(
@@ -33,8 +28,6 @@ def validate(
       madbench validate variants/mine.yaml
       madbench validate my_task.yaml my_profile.yaml --json
     """
-    import json
-
     from rich.console import Console
 
     from madbench.cli.validation import check_file, shipped_files
@@ -42,26 +35,26 @@ def validate(
 
     reports = [check_file(path) for path in files or shipped_files()]
     if as_json:
-        print(json.dumps([{"ok": not report.problems, **dataclasses.asdict(report)} for report in reports], indent=2))
+        print(json.dumps(reports, indent=2))
     else:
         console = Console(highlight=False)
         for report in reports:
             _print(console, report)
-    wrong = [report for report in reports if report.problems]
+    wrong = [report for report in reports if not report["ok"]]
     if wrong:
-        problems = sum(len(report.problems) for report in wrong)
+        problems = sum(len(report["problems"]) for report in wrong)
         raise ConfigError(
             f"{problems} problem{'s' * (problems > 1)} in {len(wrong)} of {len(reports)} file{'s' * (len(reports) > 1)}"
         )
 
 
-def _print(console: Console, report: Report) -> None:
+def _print(console: Any, report: dict[str, Any]) -> None:
     from rich.text import Text
 
-    verdict = ("wrong", "bold red") if report.problems else ("ok   ", "green")
-    content = "" if report.problems else f"  {report.kind}: {report.summary}"
-    console.print(Text.assemble(verdict, f"  {report.file}", (content, "dim")), soft_wrap=True)
-    for text in (*report.problems, *(f"note: {note}" for note in report.notes)):
+    verdict = ("ok   ", "green") if report["ok"] else ("wrong", "bold red")
+    content = f"  {report['kind']}: {report['summary']}" if report["ok"] else ""
+    console.print(Text.assemble(verdict, f"  {report['file']}", (content, "dim")), soft_wrap=True)
+    for text in (*report["problems"], *(f"note: {note}" for note in report["notes"])):
         console.print(Text("       " + text.replace("\n", "\n       ")), soft_wrap=True)
 
 

@@ -5,34 +5,25 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from madbench.suites import Suite
 
-KEY_OF_KIND = {"variants": "labels", "task": "task", "profile": "learning_rates", "preset": "training"}
-FOLDER_OF_KIND = {"variants": "variants", "task": "tasks", "profile": "profiles", "preset": "presets"}
+KINDS = {
+    "variants": ("labels", "variants"),
+    "task": ("task", "tasks"),
+    "profile": ("learning_rates", "profiles"),
+    "preset": ("training", "presets"),
+}
+"""The key that tells the kind of a file, and the folder that does where no key does."""
 
 Load = Callable[[Mapping[str, Any]], Any]
 """Makes of a file's content what it stands for, or raises the user's error."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What the check of one file gave."""
-
-    file: str
-    kind: str
-    """variants, task, profile, preset, or empty where the file is none of them."""
-    summary: str = ""
-    """What a sound file holds."""
-    problems: list[str] = field(default_factory=list)
-    """Everything that is wrong with it."""
-    notes: list[str] = field(default_factory=list)
-    """What is allowed and worth knowing."""
+Finding = tuple[list[str], str] | tuple[list[str], str, Sequence[str]]
+"""The problems of a file; what a sound one holds; notes on what is allowed and worth knowing."""
 
 
 def shipped_files() -> list[Path]:
@@ -48,69 +39,66 @@ def shipped_files() -> list[Path]:
     return [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
 
 
-def check_file(path: Path) -> Report:
-    """Checks one file of whatever kind it is."""
+def check_file(path: Path) -> dict[str, Any]:
+    """What the check of one file of whatever kind gave: ``ok``, and more as ``validate --json`` has it."""
     from madbench.config import read_yaml
     from madbench.errors import ConfigError
     from madbench.suites import LANGUAGE, MAD
 
+    def report(problems: list[str], summary: str = "", notes: Sequence[str] = ()) -> dict[str, Any]:
+        about = {"ok": not problems, "file": str(path), "kind": kind}
+        return about | {"summary": summary * (not problems), "problems": problems, "notes": list(notes)}
+
+    kind = ""
     try:
         mapping = read_yaml(path)
     except ConfigError as error:
-        return Report(str(path), "", problems=[str(error)])
-    of_content = [kind for kind, key in KEY_OF_KIND.items() if key in mapping]
-    of_folder = [kind for kind, folder in FOLDER_OF_KIND.items() if path.resolve().parent.name == folder]
+        return report([str(error)])
+    of_content = [kind for kind, (key, _) in KINDS.items() if key in mapping]
+    of_folder = [kind for kind, (_, folder) in KINDS.items() if path.resolve().parent.name == folder]
     kind = next(iter([*of_content, *of_folder]), "")
-    if kind == "variants":
-        return _check_variants(path, mapping)
-    if kind == "task":
-        return _check_task(path, mapping)
-    if kind:
-        return _check_profile(path, mapping, {"profile": MAD, "preset": LANGUAGE}[kind])
-    keys = ", ".join(f"{key} ({name})" for name, key in KEY_OF_KIND.items())
-    return Report(str(path), "", problems=[f"{path}: cannot tell what this is; expected one of the keys {keys}"])
+    if not kind:
+        keys = ", ".join(f"{key} ({name})" for name, (key, _) in KINDS.items())
+        return report([f"{path}: cannot tell what this is; expected one of the keys {keys}"])
+    if kind in ("variants", "task"):
+        return report(*{"variants": _check_variants, "task": _check_task}[kind](path, mapping))
+    return report(*_check_profile(path, mapping, MAD if kind == "profile" else LANGUAGE))
 
 
-def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Report:
+def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Finding:
     from madbench.config import from_mapping
     from madbench.errors import MadbenchError
     from madbench.labels import LabelSet, expand
 
     sound = {"description": "", "labels": ["S"]}
     problems = find_problems(lambda content: from_mapping(LabelSet, content, str(path)), mapping, sound, path)
-    specs = mapping.get("labels")
-    specs = specs if isinstance(specs, list) else []
+    specs = mapping["labels"] if isinstance(mapping.get("labels"), list) else []
     for i, spec in enumerate(specs):
         where = f"{path}: labels[{i}]"
         if isinstance(spec, str):
             if spec in specs[:i]:
                 problems.append(f"{where}: {spec!r} is in the set already, as labels[{specs.index(spec)}]")
-            from_here = re.sub(r"@([^/{},][^{},]*\.ya?ml)", lambda file: f"@{path.parent / file[1]}", spec)
             try:
-                expand([from_here])
+                expand([re.sub(r"@([^/{},][^{},]*\.ya?ml)", lambda file: f"@{path.parent / file[1]}", spec)])
             except MadbenchError as error:
                 problems.append(f"{error}\nin {where}")
-    if problems:
-        return Report(str(path), "variants", problems=problems)
-    return Report(str(path), "variants", f"{len(expand([f'@{path}']))} labels")
+    return problems, "" if problems else f"{len(expand([f'@{path}']))} labels"
 
 
-def _check_task(path: Path, mapping: Mapping[str, Any]) -> Report:
+def _check_task(path: Path, mapping: Mapping[str, Any]) -> Finding:
     from madbench.tasks import MAD_TASKS, load_task, task_names
     from madbench.tasks.protocol import parse_task_file
 
     is_known = mapping.get("task") in task_names()
     file = load_task(mapping["task"] if is_known else MAD_TASKS[0])
-    sound = {"task": file.task, "description": file.description, "baseline": dataclasses.asdict(file.baseline)}
-    if not is_known:
-        del sound["task"]
+    sound = {"description": file.description, "baseline": dataclasses.asdict(file.baseline)}
+    sound |= {"task": file.task} if is_known else {}
     problems = find_problems(lambda content: parse_task_file(content, path), mapping, sound, path)
-    if problems:
-        return Report(str(path), "task", problems=problems)
-    return Report(str(path), "task", f"{file.task}, {len(parse_task_file(mapping, path).settings)} settings")
+    settings = () if problems else parse_task_file(mapping, path).settings
+    return problems, f"{file.task}, {len(settings)} settings"
 
 
-def _check_profile(path: Path, mapping: Mapping[str, Any], suite: Suite) -> Report:
+def _check_profile(path: Path, mapping: Mapping[str, Any], suite: Suite) -> Finding:
     from madbench.config import from_mapping, read_yaml
     from madbench.suites import MAD
     from madbench.tasks import MAD_TASKS
@@ -127,18 +115,17 @@ def _check_profile(path: Path, mapping: Mapping[str, Any], suite: Suite) -> Repo
     required = [one.name for one in dataclasses.fields(cls) if one.default is one.default_factory]
     problems = find_problems(load, mapping, {name: shipped[name] for name in required}, path)
     if problems:
-        return Report(str(path), cls.noun, problems=problems)
+        return problems, ""
     profile = cls.load(str(path))
     if suite is MAD:
-        settings = {task: profile.settings(task) for task in MAD_TASKS}
-        count = sum(len(of_task) for of_task in settings.values())
-        runs = sum(len(of_task) * len(profile.trainings(task, "float32")) for task, of_task in settings.items())
-        summary = f"{count} settings, {runs} runs a label"
-        lengths = {setting["seq_len"] for of_task in settings.values() for setting in of_task}
+        settings = [(task, setting) for task in MAD_TASKS for setting in profile.settings(task)]
+        runs = sum(len(profile.trainings(task, "float32")) for task, _ in settings)
+        lengths = {setting["seq_len"] for _, setting in settings}
+        summary = f"{len(settings)} settings, {runs} runs a label"
     else:
         training, lengths = profile.training_config("float32"), {profile.model_config().seq_len}
         summary = f"{training.steps:,} steps of {training.tokens_per_step:,} tokens"
-    return Report(str(path), cls.noun, summary, notes=list(_without_budget(profile, lengths)))
+    return [], summary, list(_without_budget(profile, lengths))
 
 
 def _without_budget(profile: Any, lengths: set[int]) -> Iterator[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from madbench.config import field_docs, from_mapping, key_of, overridden, read_yaml
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.labels import families, family_of
 
 FILE_ONLY = ("description", "comparable_with_paper", "corpus")
@@ -157,7 +158,12 @@ class Profile:
 
 
 def _families() -> list[Any]:
-    return [family_of(f"{name}:" if name else "") for name in families()]
+    """Every family that can be loaded: a broken package matters only to its own labels."""
+    found = []
+    for name in families():
+        with suppress(LabelError):
+            found.append(family_of(f"{name}:" if name else ""))
+    return found
 
 
 @functools.cache

@@ -17,7 +17,7 @@ class Memorization(TaskSetting):
     """T / 2 times a uniform key and the insert id V-1, whose target is the key's value.
 
     With n = (V - 1) // 2, keys are 0..n-1 and values n..V-2; the one-to-one map between them is the same in every
-    split and for every seed, so a key that training never shows cannot be answered.
+    split and for every seed, so a key that training never shows cannot be answered: the ceiling may be below 1.
     """
 
     heading, title, published_column = "Memor.", "memorization", "memorization"

@@ -1,0 +1,110 @@
+"""The example packages, installed by pip, take part in every verb without a change to madbench."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import madbench
+
+ROOT = Path(madbench.__file__).resolve().parents[1]
+SMALL = (
+    "training.epochs=2", "model.d_model=16", "tasks.in_context_recall.setting.num_train_examples=64",
+    "language_model.training.steps=10", "language_model.training.eval_every=5", "language_model.model.d_model=16",
+    "language_model.training.tokens_per_step=256", "language_model.training.eval_sequences=4",
+    "language_model.training.warmup_steps=2",
+)  # fmt: skip
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def call(tmp_path):
+    """``call(*words)``: output of a verb in a folder where both example packages are installed."""
+    site = tmp_path / "site"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", str(site)]
+    for name in ("plugin", "task"):
+        copy = tmp_path / f"example-{name}"  # pip builds in the folder itself
+        subprocess.run(["cp", "-r", str(ROOT / "examples" / name), str(copy)], check=True)
+        subprocess.run([*pip, str(copy)], check=True, capture_output=True, timeout=120)
+    environment = os.environ | {"PYTHONPATH": f"{site}:{ROOT}", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+    def call(*words: str, code: int = 0) -> str:
+        command = [sys.executable, "-m", "madbench", *words]
+        how = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "timeout": 240}
+        ended = subprocess.run(command, check=False, **how)
+        assert ended.returncode == code, f"{words}: {ended.stdout}{ended.stderr}"
+        return ended.stdout if code == 0 else ended.stderr
+
+    return call
+
+
+def test_every_verb_takes_labels_of_an_installed_family(call, tmp_path):
+    """S/R/G beside it: rows, contrasts and curves of both stand in the same tables and figures."""
+    assert "feature map" in call("explain", "lin:elu-g") and "gate" in call("explain", "lin:elu", "lin:elu-g")
+    assert "lin:elu" in call("budget", "lin:elu", "S", "--d-model", "16")
+    tasks = ("-t", "in_context_recall,memorization,language_model")
+    labels = ("S", "lin:elu", "lin:elu-g")
+    assert "lin:elu-g" in call("run", *labels, *SMALL, *tasks, "--dry-run")
+    trained = json.loads(call("run", *labels, *SMALL, *tasks, "--seeds", "0,1", "--json"))
+    assert {"lin:elu", "lin:elu-g"} <= {cell["label"] for cell in trained["cells"]}
+    jobs = [json.loads(path.read_text()) for path in (tmp_path / "results" / "runs").glob("*/job.json")]
+    plugin = [job for job in jobs if job["label"].startswith("lin:")]
+    assert len(plugin) == 12 and all(job["family"].startswith("1+0.1.0+") for job in plugin)
+    assert all(job["mixer"] == {"eps": 1e-6} for job in plugin)
+
+    stored = ("training.epochs=2", "model.d_model=16", "tasks.in_context_recall.setting.num_train_examples=64")
+    of_tasks = ("-t", "in_context_recall,memorization")
+    for verb in ("table", "compare", "attribute", "plot", "report"):
+        shown = call(verb, *stored, *(of_tasks if verb != "report" else ()))
+        assert verb in ("plot", "report") or "lin:elu-g" in shown, shown
+    assert "gate" in call("attribute", *stored, *of_tasks)
+    call("findings", *stored)
+    assert "lin:elu" in call("ls", "runs") and "lin" in call("ls")
+    assert "lin:elu" in call("lm", "table", "lin:elu")
+    call("lm", "plot")
+    call("lm", "sample", "lin:elu", "--prompt", "def ", code=2)  # two seeds: the run has to be named
+    run = next(job for job in (tmp_path / "results" / "runs").glob("*") if (job / "weights.safetensors").exists())
+    assert call("lm", "sample", run.name, "--prompt", "def ", "--tokens", "8")
+    assert "validation loss" in call("lm", "evaluate", run.name, "--seq-len", "32")
+    call("lm", "export", run.name)
+    call("validate"), call("status"), call("doctor")
+
+
+def test_settings_of_a_family_are_its_own(call):
+    swept = call("sweep", "lin:id", *SMALL[:3], "-t", "in_context_recall", "--vary", "model.eps=1e-6,1e-3", "--dry-run")
+    assert "model.eps=0.001" in swept
+    error = call("run", "lin:elu", "model.mix_rank=4", "-t", "in_context_recall", code=2)
+    assert "model.mix_rank has no effect on 'lin:elu'; settings of its mixer: model.eps" in error
+    assert "model.eps has no effect on 'S'" in call("run", "S", "model.eps=0.1", "-t", "memorization", code=2)
+    assert "did you mean 'lin:elu'" in call("explain", "lin:elo", code=2)
+
+
+def test_an_edited_operator_trains_anew(call, tmp_path):
+    words = ("run", "lin:relu", *SMALL[:3], "-t", "in_context_recall", "--json")
+    first = json.loads(call(*words))
+    assert json.loads(call(*words)) == first
+    runs = tmp_path / "results" / "runs"
+    assert len(list(runs.iterdir())) == 1
+    mixer = tmp_path / "site" / "madbench_linear" / "mixer.py"
+    mixer.write_text(mixer.read_text().replace("F.elu(x) + 1", "F.elu(x) + 1.0"))
+    call(*words)
+    assert len(list(runs.iterdir())) == 2
+
+
+def test_every_verb_takes_an_installed_task(call):
+    assert "prefix" in call("data", "prefix_sum")
+    words = ("tasks.prefix_sum.setting.num_train_examples=64", "training.epochs=2", "model.d_model=16")
+    tasks = ("-t", "compression,prefix_sum")
+    call("run", "S", "S-p", *words, *tasks, "--seeds", "0,1")
+    for verb in ("table", "compare", "attribute", "plot"):
+        call(verb, *words, *tasks)
+    assert "Prefix sum" in call("table", *words, *tasks)
+    assert "MAD avg" not in call("table", *words, *tasks)
+    call("report", *words)
+    call("validate")
