@@ -57,7 +57,7 @@ def executor(monkeypatch):
 
 
 def test_preparing_expands_labels_orders_tasks_and_writes_nothing(tmp_path):
-    planned = made(tmp_path, ["{S,R}-c", "HyperGLU"], tasks=["memorization", "compression"], seeds=[0, 2])
+    planned = made(tmp_path, ["{S,R}-c", "HyperGLU"], tasks=["memorization", "compression"], seeds=[0, 2], set={})
     assert planned.labels == ["S-c", "R-c", "G-cg-q-12o"]
     assert planned.protocol.tasks == ["compression", "memorization"]
     assert [(job.label, job.task, job.seed) for job in planned.jobs][:4] == [

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from madbench import mixers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -183,6 +186,12 @@ class Suite:
     def Trial(self) -> type[Trial]:
         """The class that makes a job ready to train."""
         return pkgutil.resolve_name(self.trial)
+
+
+def mixer_maker(job: Job, max_len: int, path: str) -> Callable[[], nn.Module]:
+    """What makes the mixer of each block of the job's model."""
+    how = {"n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
+    return functools.partial(mixers.build, job.label, job.model.d_model, max_len, **how)
 
 
 def unique(jobs: Iterable[Job]) -> list[Job]:

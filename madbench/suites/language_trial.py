@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from madbench.errors import ConfigError, TrainingError
 from madbench.jobs import Job
-from madbench.mixers import build as build_mixer
 from madbench.models.blocks import autocast
 from madbench.models.gpt import GPT
-from madbench.suites.base import Interval, World
+from madbench.suites.base import Interval, World, mixer_maker
 from madbench.suites.language import LanguageTraining, loss_l5, sequences_per_step
 from madbench.text.batches import Split, check_tokens, evaluation_starts, training_starts, windows
 from madbench.text.corpus import Corpus
@@ -62,13 +61,9 @@ class LanguageTrial:
     @staticmethod
     def build(job: Job, path: str = "auto") -> GPT:
         config = job.model
-
-        def make_mixer() -> nn.Module:
-            how = {"n_head": config.n_head, "budget": job.budget, "path": path}
-            return build_mixer(job.label, config.d_model, config.seq_len, **how, **job.mixer)
-
         with torch.random.fork_rng():
             torch.manual_seed(job.derived_seed("init"))
+            make_mixer = mixer_maker(job, config.seq_len, path)
             shape = (config.d_model, config.n_layer, make_mixer, config.seq_len, config.positions)
             return GPT(job.setting["vocab_size"], *shape)
 

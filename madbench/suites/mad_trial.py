@@ -14,12 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.jobs import Job
-from madbench.mixers import build as build_mixer
 from madbench.models.autoencoder import Autoencoder
 from madbench.models.blocks import autocast
 from madbench.models.mad import MadModel
 from madbench.suites.accuracy import evaluate
-from madbench.suites.base import Interval, World
+from madbench.suites.base import Interval, World, mixer_maker
 from madbench.suites.mad import TrainingConfig, setting_of
 from madbench.tasks import IGNORE, SPLITS, ceiling, generate
 
@@ -58,12 +57,7 @@ class MadTrial:
     @staticmethod
     def build(job: Job, path: str = "auto") -> nn.Module:
         setting, config = setting_of(job), job.model
-
-        def make_mixer() -> nn.Module:
-            how = {"n_head": config.n_head, "budget": job.budget, "path": path}
-            return build_mixer(job.label, config.d_model, setting.seq_len, **how, **job.mixer)
-
-        shape = (setting.vocab_size, config.d_model, config.n_layer, make_mixer)
+        shape = (setting.vocab_size, config.d_model, config.n_layer, mixer_maker(job, setting.seq_len, path))
         with torch.random.fork_rng():
             torch.manual_seed(job.derived_seed("init"))
             if setting.model == "autoencoder":
