@@ -11,7 +11,7 @@ from madbench.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from madbench.execute.journal import DamagedJournalError, RecordedSweep
+    from madbench.execute.journal import RecordedSweep
 
 ENDED = 3
 """Sweeps shown that have ended."""
@@ -60,7 +60,7 @@ def status(
     elif watch:
         _watch(results, console)
     else:
-        for part in _parts(list(RecordedSweeps(results).read(ENDED)), results, console.width, height=None):
+        for part in _parts(RecordedSweeps(results).read(ENDED), results, console.width, height=None):
             console.print(part, soft_wrap=isinstance(part, str), markup=False)
 
 
@@ -76,32 +76,26 @@ def _watch(results: Path, console: Console) -> None:
     journals = RecordedSweeps(results)
     with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
         while True:
-            sweeps = list(journals.read(ENDED))
+            sweeps = journals.read(ENDED)
             live.update(Group(*_parts(sweeps, results, console.width, console.height - 1)), refresh=True)
-            if not any(map(_is_running, sweeps)):
+            if not any(sweep.is_alive for sweep in sweeps):
                 return
             time.sleep(1)
 
 
-def _is_running(sweep: RecordedSweep | DamagedJournalError) -> bool:
-    return getattr(sweep, "is_alive", False)
-
-
-def _parts(
-    sweeps: list[RecordedSweep | DamagedJournalError], results: Path, width: int, height: int | None
-) -> list[RenderableType]:
+def _parts(sweeps: list[RecordedSweep], results: Path, width: int, height: int | None) -> list[RenderableType]:
     """The screen from top to bottom; where it is refreshed, at most ``height`` lines of it, running sweeps come first."""
     from rich.text import Text
 
     if not sweeps:
         return [f"{results}: no sweep is recorded here; madbench run, lm and sweep record theirs"]
     parts: list[RenderableType] = []
-    running = sum(map(_is_running, sweeps))
-    for sweep in sweeps if height is None else sorted(sweeps, key=_is_running, reverse=True):
+    running = sum(sweep.is_alive for sweep in sweeps)
+    for sweep in sweeps if height is None else sorted(sweeps, key=lambda sweep: not sweep.is_alive):
         if parts:
             parts.append("")
-        if isinstance(sweep, Exception):
-            parts.append(f"damaged  {sweep}")
+        if sweep.problem:
+            parts.append(f"damaged  {sweep.problem}")
         else:
             room = None if height is None else max(4, height // max(1, running) - 5)
             parts += _sweep_parts(sweep, results, width, room)
@@ -161,9 +155,9 @@ def _counts(sweep: RecordedSweep) -> dict[str, int]:
     return {what: count for what, count in counts.items() if count}
 
 
-def _content(sweep: RecordedSweep | DamagedJournalError) -> dict[str, Any]:
-    if isinstance(sweep, Exception):
-        return {"state": "damaged", "error": str(sweep)}
+def _content(sweep: RecordedSweep) -> dict[str, Any]:
+    if sweep.problem:
+        return {"state": "damaged", "error": sweep.problem}
     tally = sweep.tally
 
     def named(job_id: str) -> dict[str, Any]:

@@ -139,19 +139,15 @@ class Execution:
             self.summary.busy += 1
         else:
             self.summary.skipped += 1
-        self.on_event({"event": "skipped", "job": job, "reason": reason})
+        self.tell("skipped", job, reason=reason)
 
-    def start(self, job: Job, slot: int) -> None:
-        self.on_event({"event": "started", "job": job, "slot": slot})
-
-    def progress(self, job: Job, slot: int, progress: dict[str, Any]) -> None:
-        self.on_event({"event": "progress", "job": job, "slot": slot, "progress": progress})
-
-    def finish(self, job: Job, slot: int, record: Record) -> None:
+    def finish(self, job: Job, record: Record, slot: int) -> None:
         """Counts and reports a stored record."""
         setattr(self.summary, record.status, getattr(self.summary, record.status) + 1)
-        event = "failed" if record.status == "failed" else "finished"
-        self.on_event({"event": event, "job": job, "slot": slot, "record": record})
+        self.tell("failed" if record.status == "failed" else "finished", job, slot=slot, record=record)
+
+    def tell(self, kind: str, job: Job, **more: Any) -> None:
+        self.on_event({"event": kind, "job": job, **more})
 
 
 def check_counts(**counts: int | None) -> None:

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -103,26 +103,22 @@ def drive(
     the error is raised. Raises ``StoreError`` where results cannot be written, and where a worker reports that it cannot
     train at all: another version of madbench, no corpus, no GPU, a full disk.
     """
-    execution = Execution(store, policy, on_event)
-    driver = _Driver(execution, train, execution.missing(groups))
+    driver = _Driver(store, policy, on_event, train)
+    driver.todo = driver.missing(groups)
     if driver.todo:
         with connect(store) as backend:
             driver.run(backend)
-    return execution.summary
+    return driver.summary
 
 
-@dataclass
-class _Driver:
+class _Driver(Execution):
     """The state of one call of ``drive``."""
 
-    execution: Execution
-    train: Train
-    todo: deque[list[Job]]
-    tasks: list[Task] = field(default_factory=list)
-
-    @property
-    def policy(self) -> Policy:
-        return self.execution.policy
+    def __init__(self, store: Store, policy: Policy, on_event: OnEvent, train: Train):
+        super().__init__(store, policy, on_event)
+        self.train = train
+        self.todo: deque[list[Job]] = deque()
+        self.tasks: list[Task] = []
 
     def run(self, backend: Backend) -> None:
         try:
@@ -147,34 +143,31 @@ class _Driver:
 
     def hand_over(self, backend: Backend) -> None:
         """Claims and submits as many groups as the backend takes, or none more after too many failures."""
-        if self.policy.max_failures is not None and self.execution.summary.failed >= self.policy.max_failures:
+        if self.policy.max_failures is not None and self.summary.failed >= self.policy.max_failures:
             waiting = [task for task in self.tasks if task.slot is None]
             backend.cancel(waiting)
             for task in waiting:
                 self.release(task)
-            self.execution.summary.left += sum(map(len, [*(task.jobs for task in waiting), *self.todo]))
+            self.summary.left += sum(map(len, [*(task.jobs for task in waiting), *self.todo]))
             self.todo.clear()
         room = backend.capacity() - len(self.tasks) if self.todo else 0
         claimed: list[Task] = []
         while self.todo and len(claimed) < room:
-            if task := self.claim(self.todo.popleft(), backend):
-                claimed.append(task)
+            with ExitStack() as claims:
+                jobs, works = self.claim(self.todo.popleft(), claims, is_shared=backend.outlives_driver)
+                if jobs:
+                    works = [work.absolute() for work in works]
+                    assignment = Assignment(jobs, self.train, self.policy, works if backend.shares_folder else None)
+                    claimed.append(Task(assignment, works, claims.pop_all()))
+                    self.tasks.append(claimed[-1])
         if claimed:
             backend.submit(claimed)
 
-    def claim(self, group: list[Job], backend: Backend) -> Task | None:
-        with ExitStack() as claims:
-            jobs, works = self.execution.claim(group, claims, is_shared=backend.outlives_driver)
-            if not jobs:
-                return None
-            works = [work.absolute() for work in works]
-            assignment = Assignment(jobs, self.train, self.policy, works if backend.shares_folder else None)
-            self.tasks.append(Task(assignment, works, claims.pop_all()))
-            return self.tasks[-1]
-
     def handle(self, backend: Backend, task: Task, kind: Kind, value: Any) -> None:
-        if kind == "lost":
-            self.retry(backend, task, value)
+        if kind == "lost" and task.attempt < ATTEMPTS:
+            task.attempt += 1
+            task.due = math.inf
+            backend.submit([task])
             return
         self.start(task, value if kind == "started" else None)
         if kind == "started" and self.policy.time_limit is not None:
@@ -184,13 +177,14 @@ class _Driver:
         elif kind == "progress":
             job_id, progress = value
             job = next(job for job in task.jobs if job.id == job_id)
-            self.execution.progress(job, task.slot, progress)
-        elif kind == "failed":
-            self.finish(task, Outcome.failure(task.jobs, value))
+            self.tell("progress", job, slot=task.slot, progress=progress)
+        elif kind in ("failed", "lost"):
+            error = value if kind == "failed" else f"lost {ATTEMPTS} times, at last: {value}"
+            self.end(task, Outcome.failure(task.jobs, error))
         elif kind == "done":
             if value.broken:
                 raise StoreError(value.broken)
-            self.finish(task, value)
+            self.end(task, value)
 
     def start(self, task: Task, slot: int | None = None) -> None:
         """Reports the task's jobs as started, in the lowest free slot unless the backend names one."""
@@ -198,26 +192,17 @@ class _Driver:
             taken = {other.slot for other in self.tasks}
             task.slot = next(n for n in range(len(taken) + 1) if n not in taken) if slot is None else slot
             for job in task.jobs:
-                self.execution.start(job, task.slot)
-
-    def retry(self, backend: Backend, task: Task, reason: str) -> None:
-        if task.attempt == ATTEMPTS:
-            self.start(task)
-            self.finish(task, Outcome.failure(task.jobs, f"lost {ATTEMPTS} times, at last: {reason}"))
-        else:
-            task.attempt += 1
-            task.due = math.inf
-            backend.submit([task])
+                self.tell("started", job, slot=task.slot)
 
     def stop_overdue(self, backend: Backend) -> None:
         for task in [task for task in self.tasks if task.due <= time.monotonic()]:
             backend.cancel([task])
-            self.finish(task, Outcome.failure(task.jobs, self.policy.overtime))
+            self.end(task, Outcome.failure(task.jobs, self.policy.overtime))
 
-    def finish(self, task: Task, outcome: Outcome) -> None:
+    def end(self, task: Task, outcome: Outcome) -> None:
         self.save(task, outcome)
         for job, record in zip(task.jobs, outcome.records, strict=True):
-            self.execution.finish(job, task.slot, record)
+            self.finish(job, record, task.slot)
 
     def save(self, task: Task, outcome: Outcome) -> None:
         """Stores the records of a task, with the files of their runs, and frees its jobs."""
@@ -228,7 +213,7 @@ class _Driver:
                     path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, content)
         for job, record in zip(task.jobs, outcome.records, strict=True):
-            self.execution.store.finish(job, record, replace=self.policy.redo)
+            self.store.finish(job, record, replace=self.policy.redo)
         self.release(task)
 
     def release(self, task: Task) -> None:

@@ -17,18 +17,17 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from importlib import metadata
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
 from madbench import __version__
-from madbench.errors import StoreError
 from madbench.execute.base import Event
 from madbench.execute.tally import Tally, flatten, weights
-from madbench.files import explain_os_errors
 from madbench.jobs import Job
 
 FOLDER = "sweeps"
@@ -57,20 +56,21 @@ class Journal:
         self._problem: OSError | None = None
         self._is_warned = self._has_trained = self._is_torn = False
         self._file = -1
-        self._shown: dict[str, float] = {}
+        self._next: dict[str, float] = defaultdict(float)
+        """When the next progress of a job is written."""
         self._began = time.monotonic()
 
     def __enter__(self) -> Self:
         start = datetime.now(UTC)
-        name = f"{start:%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}.jsonl"
-        hidden = self.results / FOLDER / f".{name}"
+        path = self.results / FOLDER / f"{start:%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}.jsonl"
+        hidden = path.with_name(f".{path.name}")
         try:
-            hidden.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
             fcntl.flock(self._file, fcntl.LOCK_EX)
             self._append(self._plan(start))
-            hidden.rename(hidden.with_name(name))  # locked before anyone sees it: it never looks dead
-            self.path = hidden.with_name(name)
+            hidden.rename(path)  # locked before anyone sees it: it never looks dead
+            self.path = path
         except OSError as error:
             self._problem = error  # reported at the first event: a store that cannot be opened speaks for itself
             with suppress(OSError):
@@ -81,11 +81,12 @@ class Journal:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if self.path is None:
             return
-        ended = {"event": "ended", "how": "finished"}
-        if kind is not None:
-            is_stopped = issubclass(kind, KeyboardInterrupt)
-            ended |= {"how": "interrupted"} if is_stopped else {"how": "error", "error": f"{error}"}
-        self._write(ended)
+        if kind is None:
+            self._write({"event": "ended", "how": "finished"})
+        elif issubclass(kind, KeyboardInterrupt):
+            self._write({"event": "ended", "how": "interrupted"})
+        else:
+            self._write({"event": "ended", "how": "error", "error": f"{error}"})
         if not self._has_trained:
             with suppress(OSError):
                 self.path.unlink()
@@ -95,22 +96,20 @@ class Journal:
     def on_event(self, event: Event) -> None:
         """Appends the event."""
         if self._problem:
-            self._complain(self._problem)
+            self._warn(self._problem)
         if self.path is None:
             return
-        kind, job_id = event["event"], event["job"].id
-        self._has_trained |= kind != "skipped"
-        if kind == "progress":
+        self._has_trained |= event["event"] != "skipped"
+        if event["event"] == "progress":
             elapsed = time.monotonic() - self._began
-            if elapsed - self._shown.get(job_id, -PROGRESS_SECONDS) < PROGRESS_SECONDS * min(
-                10, max(1, elapsed / 1000)
-            ):
+            if elapsed < self._next[event["job"].id]:
                 return
-            self._shown[job_id] = elapsed
+            self._next[event["job"].id] = elapsed + PROGRESS_SECONDS * min(10, max(1, elapsed / 1000))
         self._write(flatten(event))
 
     def _plan(self, start: datetime) -> dict[str, Any]:
-        jobs, weight = {job.id: job for job in self.jobs}, weights(self.jobs)
+        tokens = weights(self.jobs)
+        names = ("id", "label", "task", "seed")
         return {
             "event": "plan",
             "command": self.command,
@@ -119,39 +118,30 @@ class Journal:
             "folder": os.getcwd(),
             "host": platform.node(),
             "pid": os.getpid(),
-            "versions": {"madbench": __version__, "python": platform.python_version(), "torch": _version("torch")},
-            "jobs": [
-                {"id": key, "label": job.label, "task": job.task, "seed": job.seed, "weight": weight[key]}
-                for key, job in jobs.items()
-            ],
+            "versions": {"madbench": __version__, "python": platform.python_version(), "torch": version("torch")},
+            "jobs": [{name: getattr(job, name) for name in names} | {"weight": tokens[job.id]} for job in self.jobs],
         }
 
     def _write(self, line: dict[str, Any]) -> None:
         try:
             self._append(line)
         except OSError as error:
-            self._complain(error)
+            self._warn(error)
 
     def _append(self, line: dict[str, Any]) -> None:
         now = {"seconds": round(time.monotonic() - self._began, 3), "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
-        content = f"{json.dumps(line | now, default=str)}\n".encode()
-        if self._is_torn:
-            content = b"\n" + content
+        content = b"\n" * self._is_torn + f"{json.dumps(line | now, default=str)}\n".encode()
         self._is_torn = os.write(self._file, content) < len(content)  # whole or not at all, but on a full disk
         if self._is_torn:
             raise OSError("no space left")
 
-    def _complain(self, error: OSError) -> None:
+    def _warn(self, error: OSError) -> None:
         if not self._is_warned:
             self._is_warned = True
             reason = (error.strerror or str(error)).lower()
             self.warn(
                 f"{self.results / FOLDER}: {reason}; madbench status will miss part of this sweep, which continues"
             )
-
-
-class DamagedJournalError(StoreError):
-    """A journal whose plan cannot be read."""
 
 
 class RecordedSweep:
@@ -165,6 +155,8 @@ class RecordedSweep:
         """Label, task, seed and weight by job id."""
         self.tally = Tally({})
         self.is_alive = False
+        self.problem = ""
+        """Why it cannot be read; empty where it can."""
         self.ended: dict[str, Any] | None = None
         """The last line, where the sweep had time to write it: how it ended."""
         self.silent_seconds = 0.0
@@ -173,21 +165,25 @@ class RecordedSweep:
 
     @property
     def state(self) -> str:
-        """``running``, ``finished``, ``interrupted``, ``error``, or ``died`` where it could not say how it ended."""
+        """``running``, ``finished``, ``interrupted``, ``error``, ``damaged``, or ``died`` where nothing else is known."""
+        if self.problem:
+            return "damaged"
         return "running" if self.is_alive else self.ended["how"] if self.ended else "died"
 
     def read(self) -> None:
-        """Takes the lines that have come since the last time. Raises ``DamagedJournalError`` where there is no plan."""
-        with explain_os_errors(self.path), open(self.path, "rb") as file:
-            self.is_alive = _is_locked(file.fileno())
-            file.seek(self._offset)
-            for line in file:
-                if line.endswith(b"\n"):
-                    self._offset += len(line)
-                    self._apply(line)
-            self.silent_seconds = max(0.0, time.time() - os.fstat(file.fileno()).st_mtime)
-        if not self.plan:
-            raise DamagedJournalError(f"{self.path}: damaged: its first line is not the plan of a sweep")
+        """Takes the lines that have come since the last time."""
+        self.is_alive = _is_locked(self.path)
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self._offset)
+                for line in file:
+                    if line.endswith(b"\n"):
+                        self._offset += len(line)
+                        self._apply(line)
+                self.silent_seconds = max(0.0, time.time() - os.fstat(file.fileno()).st_mtime)
+            self.problem = "" if self.plan else f"{self.path}: damaged: its first line is not the plan of a sweep"
+        except OSError as error:
+            self.problem = f"{self.path}: {(error.strerror or str(error)).lower()}"
         if not self.is_alive:
             self.tally.running.clear()
 
@@ -195,7 +191,7 @@ class RecordedSweep:
         with suppress(ValueError, KeyError, TypeError):  # a killed process and a full disk leave halves of lines
             line = json.loads(text)
             if line["event"] == "plan":
-                self.jobs = {job["id"]: job for job in line.pop("jobs")}
+                self.jobs = {job["id"]: job for job in line["jobs"]}
                 self.tally = Tally({key: float(job["weight"]) for key, job in self.jobs.items()})
                 names = ("command", "title", "started", "folder", "host", "pid", "versions")
                 self.plan = {name: line[name] for name in names}
@@ -210,41 +206,25 @@ class RecordedSweeps:
 
     def __init__(self, results: Path):
         self.root = results / FOLDER
-        self._known: dict[str, RecordedSweep] = {}
+        self._known: dict[Path, RecordedSweep] = {}
 
-    def read(self, ended: int) -> Iterator[RecordedSweep | DamagedJournalError]:
+    def read(self, ended: int) -> list[RecordedSweep]:
         """The sweeps that are alive and the last ``ended`` of the others, in the order of their beginning."""
-        paths = sorted(path for path in self.root.glob("*.jsonl") if not path.name.startswith("."))
-        alive = {path for path in paths if _is_alive(path)}
+        paths = sorted(self.root.glob("[!.]*.jsonl"))
+        alive = {path for path in paths if _is_locked(path)}
         others = [path for path in paths if path not in alive]
-        for path in sorted({*alive, *others[max(0, len(others) - ended) :]}):
-            sweep = self._known.setdefault(path.name, RecordedSweep(path))
-            try:
-                sweep.read()
-                yield sweep
-            except StoreError as error:
-                if path.exists():
-                    yield DamagedJournalError(str(error))
+        shown = sorted({*alive, *others[max(0, len(others) - ended) :]})
+        self._known = {path: self._known.get(path) or RecordedSweep(path) for path in shown}
+        for sweep in self._known.values():
+            sweep.read()
+        return list(self._known.values())
 
 
-def _is_alive(path: Path) -> bool:
-    with suppress(OSError), open(path, "rb") as file:
-        return _is_locked(file.fileno())
+def _is_locked(path: Path) -> bool:
+    """Whether the sweep's process is alive: asked with a shared lock, for a moment."""
+    with suppress(FileNotFoundError), open(path, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
     return False
-
-
-def _is_locked(descriptor: int) -> bool:
-    """Whether the writer is alive: asked with a shared lock, for a moment."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    return False
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -61,7 +61,7 @@ def _train_group(
     def report(job: Job, progress: dict[str, Any]) -> None:
         if is_stop_requested():
             raise StopTraining
-        execution.progress(job, 0, progress)
+        execution.tell("progress", job, slot=0, progress=progress)
 
     with ExitStack() as claims:
         claimed: tuple[list[Job], list[Path]] | None = None
@@ -74,7 +74,7 @@ def _train_group(
         if not jobs:
             return
         for job in jobs:
-            execution.start(job, 0)
+            execution.tell("started", job, slot=0)
         try:
             records = train(jobs, works, report, device=device)
         except StoreError:
@@ -84,7 +84,7 @@ def _train_group(
             raise
         _store(execution, jobs, records)
         for job, record in zip(jobs, records, strict=True):
-            execution.finish(job, 0, record)
+            execution.finish(job, record, slot=0)
 
 
 def _store(execution: Execution, jobs: Sequence[Job], records: Sequence[Record]) -> None:

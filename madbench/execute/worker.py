@@ -35,15 +35,11 @@ class Assignment:
     """The work folders of the jobs, where the worker sees them; None for temporary ones on the worker's machine."""
 
     def pack(self) -> Packed:
-        return Packed(madbench.__version__, pickle.dumps(self))
+        return madbench.__version__, pickle.dumps(self)
 
 
-@dataclass(frozen=True)
-class Packed:
-    """An assignment as bytes, so that a worker sets its environment and compares versions before it unpacks them."""
-
-    version: str
-    content: bytes
+Packed = tuple[str, bytes]
+"""The driver's version and an assignment as bytes, so that a worker compares versions before it unpacks them."""
 
 
 @dataclass(frozen=True)
@@ -100,21 +96,18 @@ def work(assignment: Assignment, send: Send) -> Outcome:
 
 def work_remotely(packed: Packed, send: Send, needs_gpu: bool = False) -> Outcome:
     """Unpacks and trains a group on a machine that may lack what it needs; what is broken names the machine."""
-    outcome = _checked_work(packed, send, needs_gpu)
+    version, content = packed
+    if version != madbench.__version__:
+        versions = f"has madbench {madbench.__version__}, and the driver has {version}"
+        outcome = Outcome(broken=f"{versions}; install the same version on all machines")
+    elif needs_gpu and (problem := _gpu_problem()):
+        outcome = Outcome(broken=problem)
+    else:
+        try:
+            outcome = work(pickle.loads(content), send)
+        except ImportError as error:  # of unpacking: one of training is a failed record
+            outcome = Outcome(broken=f"cannot import what it is to run: {error}")
     return replace(outcome, broken=f"worker {platform.node()}: {outcome.broken}") if outcome.broken else outcome
-
-
-def _checked_work(packed: Packed, send: Send, needs_gpu: bool) -> Outcome:
-    if packed.version != madbench.__version__:
-        versions = f"has madbench {madbench.__version__}, and the driver has {packed.version}"
-        return Outcome(broken=f"{versions}; install the same version on all machines")
-    try:
-        assignment: Assignment = pickle.loads(packed.content)
-    except ImportError as error:
-        return Outcome(broken=f"cannot import what it is to run: {error}")
-    if needs_gpu and (problem := _gpu_problem()):
-        return Outcome(broken=problem)
-    return work(assignment, send)
 
 
 def batched(seconds: float, tell: Callable[[dict[str, dict[str, Any]]], None]) -> Send:

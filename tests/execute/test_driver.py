@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections import deque
 from contextlib import contextmanager
@@ -267,13 +266,13 @@ def test_a_worker_that_does_not_see_the_results_says_so(fake, tmp_path):
 
 def test_a_worker_of_another_version_says_so(fake):
     packed = Assignment([fake.make_job(0)], fake.train, Policy(), None).pack()
-    outcome = work_remotely(dataclasses.replace(packed, version="0.0"), print)
+    outcome = work_remotely(("0.0", packed[1]), print)
     assert outcome.records == () and "and the driver has 0.0; install the same" in outcome.broken
 
 
 def test_a_worker_without_the_module_to_run_says_so(fake):
     packed = Assignment([fake.make_job(0)], fake.train, Policy(), None).pack()
-    lacking = dataclasses.replace(packed, content=packed.content.replace(b"fake_sweep", b"fake_swoop"))
+    lacking = (packed[0], packed[1].replace(b"fake_sweep", b"fake_swoop"))
     assert "cannot import what it is to run: No module named 'fake_swoop'" in work_remotely(lacking, print).broken
 
 

@@ -216,7 +216,7 @@ def test_a_sweep_killed_at_any_moment_and_run_again_gives_the_uninterrupted_resu
     for attempt in range(4):
         with Sweep(store.root, n_jobs, steps) as sweep:
             before = sweep.workers()
-            until(lambda: sweep.workers() - before or sweep.process.poll() is not None)
+            until(lambda before=before: sweep.workers() - before or sweep.process.poll() is not None)
             time.sleep(generator.uniform(0, 0.3))
             new = sorted(pid for pid in sweep.workers() - before if is_running(pid))
             if attempt % 2 and new:
