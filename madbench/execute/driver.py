@@ -129,9 +129,9 @@ class _Driver(Execution):
                 self.stop_overdue(backend)
                 self.hand_over(backend)
         except BaseException:
-            with suppress(StoreError):
-                for task, kind, value in backend.last_messages():
-                    if task in self.tasks and kind == "done" and not value.broken:
+            for task, kind, value in backend.last_messages():
+                if task in self.tasks and kind == "done" and not value.broken:
+                    with suppress(StoreError):
                         self.save(task, value)
             raise
         finally:

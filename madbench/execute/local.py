@@ -106,16 +106,18 @@ class LocalBackend:
             if worker.pipe in readable:
                 yield from self.read(worker)
             elif not worker.has_started and worker.start_due <= time.monotonic():
+                worker.end()
                 self.restart(worker, f"nothing began within {minutes_or_seconds(START_LIMIT)}")
 
     def read(self, worker: WorkerProcess) -> Iterator[Message]:
-        """The next message of a worker, or what to do without it."""
-        task, message = worker.task, worker.receive()
-        if message is None:
-            yield from self.replace_ended(worker)
-            return
-        kind, value = message
-        if kind == "started":
+        """The next message of a worker; one that has ended is replaced."""
+        task, (kind, value) = worker.task, worker.receive()
+        if kind == "ended" and not worker.has_started:
+            self.restart(worker, worker.end(GRACE))
+        elif kind == "ended":
+            self.workers.remove(worker)
+            yield task, "failed", worker.end(GRACE)
+        elif kind == "started":
             worker.has_started, self.failed_starts = True, 0
             yield task, kind, worker.slot
         elif kind == "done":
@@ -127,38 +129,32 @@ class LocalBackend:
         else:
             yield task, kind, value
 
-    def replace_ended(self, worker: WorkerProcess) -> Iterator[Message]:
-        if worker.has_started:
-            self.workers.remove(worker)
-            yield worker.task, "failed", worker.end(GRACE)
-        else:
-            self.restart(worker)
-
-    def restart(self, worker: WorkerProcess, problem: str = "") -> None:
-        """Gives the task of a worker that did not begin to another one."""
+    def restart(self, worker: WorkerProcess, problem: str) -> None:
+        """Gives the task of a worker that ended before it began to another one."""
         self.workers.remove(worker)
-        ending = worker.end(0 if problem else GRACE)
         self.failed_starts += 1
         if self.failed_starts == _START_ATTEMPTS:
             hint = "in a script, start jobs under if __name__ == '__main__':"
-            raise TrainingError(f"a worker process did not start: {problem or ending}; {hint}")
+            raise TrainingError(f"a worker process did not start: {problem}; {hint}")
         self.start().give(worker.task)
 
     def last_messages(self) -> Iterator[Message]:
         """Stops all workers, which have ``GRACE`` seconds for it."""
+        deadline = time.monotonic() + GRACE
+        for worker in self.workers:
+            worker.give(None)
         for worker in self.workers:
             if worker.outcome:
                 yield worker.task, "done", worker.outcome
-            worker.give(None)
-        deadline = time.monotonic() + GRACE
         waiting = {worker.pipe: worker for worker in self.workers}
         while waiting and (remaining := deadline - time.monotonic()) > 0:
             for pipe in connection.wait(list(waiting), remaining):
-                message = waiting[pipe].receive()  # those of progress too: a worker that cannot write cannot stop
-                if message is None:
+                worker = waiting[pipe]
+                kind, value = worker.receive()  # progress too: a worker that cannot write cannot stop
+                if kind == "ended":
                     del waiting[pipe]
                 else:
-                    yield waiting[pipe].task, *message
+                    yield worker.task, kind, value
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         cancelled = set(tasks)
@@ -199,12 +195,12 @@ class WorkerProcess:
         with suppress(OSError):  # a dead process shows at the next read
             self.pipe.send(task and task.assignment)
 
-    def receive(self) -> tuple[str, Any] | None:
-        """The next message, or None once the process has ended and everything was read."""
+    def receive(self) -> tuple[str, Any]:
+        """The next message, or ``ended`` once the process is gone and everything was read."""
         try:
             return self.pipe.recv()
         except (EOFError, OSError):  # OSError: it died halfway through a message
-            return None
+            return "ended", None
 
     def end(self, patience: float = 0.0) -> str:
         """Kills the process unless it ends by itself within ``patience`` seconds; gives how it ended."""
