@@ -67,7 +67,7 @@ def ray_executor(
 
 
 @contextmanager
-def _connect(_: Store, *, address: str | None, **reserved: Any) -> Iterator[RayBackend]:
+def _connect(store: Store, *, address: str | None, **reserved: Any) -> Iterator[RayBackend]:
     """The tasks of a cluster; a connection that the process had already is used and left as it is."""
     import ray
 
@@ -78,7 +78,9 @@ def _connect(_: Store, *, address: str | None, **reserved: Any) -> Iterator[RayB
         yield RayBackend(**reserved)
         return
     try:
-        _check_reachable(address or "")
+        host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+        if host and port.isdigit():  # where nothing answers, Ray would wait minutes
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     except (OSError, RuntimeError, ValueError) as error:
         where = f"the Ray cluster {address!r}" if address else "Ray"
@@ -88,13 +90,6 @@ def _connect(_: Store, *, address: str | None, **reserved: Any) -> Iterator[RayB
         yield RayBackend(**reserved)
     finally:
         ray.shutdown()
-
-
-def _check_reachable(address: str) -> None:
-    """Raises ``OSError`` where nothing answers at ``host:port``, for which Ray would wait minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 class RayBackend:

@@ -56,31 +56,26 @@ class Running:
     """Seconds of the sweep's clock at which it started."""
     line: dict[str, Any] = field(default_factory=dict)
     """Its last progress."""
-    first: tuple[float, float] | None = None
-    """Seconds and fraction of its first progress; a job that resumes does not begin at 0."""
-    last: tuple[float, float] = (0.0, 0.0)
-    """Seconds and fraction of its last progress."""
+    fraction: float = 0.0
+    """How much of it is done."""
+    resumed_at: float = 0.0
+    """Its fraction at the first progress."""
+    seconds_left: float = 0.0
+    """At its own speed; 0 where that is not known yet."""
+    _first: float | None = None
 
     def update(self, line: Mapping[str, Any], seconds: float) -> None:
         self.line, self.slot = dict(line), line.get("slot")
-        self.last = (seconds, line["step"] / line["total_steps"] if line.get("total_steps") else 0.0)
-        self.first = self.first or self.last
-
-    @property
-    def fraction(self) -> float:
-        return self.last[1]
+        self.fraction = line["step"] / line["total_steps"] if line.get("total_steps") else 0.0
+        if self._first is None:
+            self._first, self.resumed_at = seconds, self.fraction
+        if self.done_here > 0:
+            self.seconds_left = (1 - self.fraction) * (seconds - self._first) / self.done_here
 
     @property
     def done_here(self) -> float:
         """Fraction of the job done since it started, without what an earlier sweep did."""
-        return self.last[1] - self.first[1] if self.first else 0.0
-
-    @property
-    def seconds_left(self) -> float:
-        """At its own speed; 0 where that is not known yet."""
-        if self.done_here <= 0:
-            return 0.0
-        return (1 - self.last[1]) * (self.last[0] - self.first[0]) / self.done_here
+        return self.fraction - self.resumed_at
 
 
 class Tally:
@@ -97,7 +92,7 @@ class Tally:
         """By job."""
         self.seconds = 0.0
         self.first_start: float | None = None
-        self._total_weight = self._open_weight = sum(weights.values())
+        self._open_weight = sum(weights.values())
         self._done_here = 0.0
 
     @property
@@ -109,39 +104,31 @@ class Tally:
         """Jobs that have ended, in whatever way."""
         return self.total - len(self.open)
 
-    @property
-    def trained(self) -> int:
-        """Jobs that this sweep brought to an end itself."""
-        return sum(self.counts[status] for status in ("finished", "diverged", "failed"))
-
     def apply(self, line: Mapping[str, Any], seconds: float) -> None:
         """Takes one line of :func:`flatten`, of this second of the sweep's clock."""
         self.tick(seconds)
         kind, job = line["event"], line["job"]
         if kind == "started":
             self.running[job] = Running(job, line.get("slot"), seconds)
-            if self.first_start is None:
-                self.first_start = seconds
+            self.first_start = seconds if self.first_start is None else self.first_start
         elif kind == "progress":
             self.running.setdefault(job, Running(job, line.get("slot"), seconds)).update(line, seconds)
         elif kind in ("finished", "failed", "skipped"):
-            running = self.running.pop(job, None)
+            running = self.running.pop(job, None) or Running(job, None, seconds)
             if job in self.open:
                 self._end(line, running)
 
-    def _end(self, line: Mapping[str, Any], running: Running | None) -> None:
-        job = line["job"]
+    def _end(self, line: Mapping[str, Any], running: Running) -> None:
+        job, kind = line["job"], line["event"]
         self.open.discard(job)
         self._open_weight -= self.weights[job]
-        if line["event"] == "skipped":
+        if kind == "skipped":
             self.counts["failed before" if line["reason"] == "failed" else line["reason"]] += 1
             return
         self.counts[line["status"]] += 1
-        if line["status"] == "failed":
+        if kind == "failed":
             self.failures.append((job, line["error"]))
-            self._done_here += self.weights[job] * (running.done_here if running else 0.0)
-        else:
-            self._done_here += self.weights[job] * (1 - (running.first[1] if running and running.first else 0.0))
+        self._done_here += self.weights[job] * (running.done_here if kind == "failed" else 1 - running.resumed_at)
 
     def tick(self, seconds: float) -> None:
         """Sets the sweep's clock, which never runs backwards."""
@@ -150,28 +137,34 @@ class Tally:
     @property
     def fraction(self) -> float:
         """Of all tokens, those of ended jobs and of running ones so far."""
-        return 1 - self._tokens_left() / self._total_weight if self._total_weight else 1.0
+        total = sum(self.weights.values())
+        return 1 - self._tokens()[0] / total if total else 1.0
 
-    def _open_running(self) -> list[tuple[float, Running]]:
-        return [(self.weights[job], running) for job, running in self.running.items() if job in self.open]
+    def _tokens(self) -> tuple[float, float]:
+        """Tokens that are left, and tokens trained on in this sweep."""
+        left, done = self._open_weight, self._done_here
+        for job, running in self.running.items():
+            if job in self.open:
+                left -= self.weights[job] * running.fraction
+                done += self.weights[job] * running.done_here
+        return left, done
 
-    def _tokens_left(self) -> float:
-        return self._open_weight - sum(tokens * running.fraction for tokens, running in self._open_running())
+    @property
+    def _elapsed(self) -> float:
+        """Seconds since the first job started."""
+        return 0.0 if self.first_start is None else self.seconds - self.first_start
 
     def jobs_per_minute(self) -> float | None:
         """Jobs trained a minute since the first one started; None while there is none."""
-        elapsed = self.seconds - self.first_start if self.first_start is not None else 0.0
-        return 60 * self.trained / elapsed if self.trained and elapsed > 0 else None
+        trained = sum(self.counts[status] for status in ("finished", "diverged", "failed"))
+        return 60 * trained / self._elapsed if trained and self._elapsed > 0 else None
 
     def seconds_left(self) -> float | None:
         """From the tokens trained on so far in this sweep; None where that is not known yet.
 
         Jobs that were skipped, and what resumed jobs had done before, count neither as work nor as time.
         """
-        if not self.open:
-            return 0.0
-        done = self._done_here + sum(tokens * running.done_here for tokens, running in self._open_running())
-        if self.first_start is None or done <= 0 or self.seconds <= self.first_start:
-            return None
-        together = self._tokens_left() * (self.seconds - self.first_start) / done
-        return max(together, *(running.seconds_left for running in self.running.values()), 0.0)
+        left, done = self._tokens()
+        if not self.open or done <= 0 or self._elapsed <= 0:
+            return None if self.open else 0.0
+        return max(left * self._elapsed / done, *(running.seconds_left for running in self.running.values()), 0.0)

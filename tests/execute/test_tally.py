@@ -37,7 +37,7 @@ def test_a_sweep_is_counted_from_its_first_event_to_its_last():
     tally.apply(started("f", 1), 4.0)
     tally.apply({"event": "finished", "job": "f", "slot": 1, "status": "diverged", "error": "NaN"}, 5.0)
     assert tally.counts == {"stored": 1, "failed before": 1, "busy": 1, "finished": 1, "failed": 1, "diverged": 1}
-    assert (tally.done, tally.trained, tally.running, tally.seconds_left()) == (6, 3, {}, 0.0)
+    assert (tally.done, tally.running, tally.seconds_left()) == (6, {}, 0.0)
     assert tally.failures == [("e", "no memory")]
     assert tally.jobs_per_minute() == pytest.approx(60 * 3 / 4)
     assert tally.fraction == 1.0
@@ -84,7 +84,7 @@ def test_a_job_that_starts_again_elsewhere_is_at_work_once():
     tally.apply(progress("a", 0, 60), 1.0)
     tally.apply(started("a", 7), 2.0)
     tally.apply(progress("a", 7, 10), 3.0)
-    assert [running.slot for running in tally.running.values()] == [7] and tally.running["a"].last == (3.0, 0.1)
+    assert [running.slot for running in tally.running.values()] == [7] and tally.running["a"].fraction == 0.1
     tally.apply(finished("a", 7), 4.0)
     tally.apply(finished("a", 7), 5.0)
     assert tally.counts == {"finished": 1} and tally.running == {}
