@@ -15,11 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from madbench.experiment import run
+    from madbench.analysis.api import run, run_language_model, sweep
     from madbench.labels import parse
-    from madbench.language_experiment import run_language_model
     from madbench.mixers import build
-    from madbench.sweep_experiment import sweep
 
 __version__ = "0.1.0"
 __all__ = ["build", "parse", "run", "run_language_model", "sweep"]
@@ -27,9 +25,9 @@ __all__ = ["build", "parse", "run", "run_language_model", "sweep"]
 _HOMES = {
     "build": "madbench.mixers",
     "parse": "madbench.labels",
-    "run": "madbench.experiment",
-    "run_language_model": "madbench.language_experiment",
-    "sweep": "madbench.sweep_experiment",
+    "run": "madbench.analysis.api",
+    "run_language_model": "madbench.analysis.api",
+    "sweep": "madbench.analysis.api",
 }
 
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from madbench.analysis.loss_curves import timing_differences
+from madbench.analysis.noise import least_difference, within_noise
 from madbench.analysis.protocols import language_protocol
+from madbench.analysis.quantities import LOSS
 from madbench.experiment import Protocol
+from madbench.grid import LANGUAGE_MODEL, Row
 from madbench.jobs import Fidelity
-from madbench.suites import LANGUAGE, Suite
+from madbench.suites import LANGUAGE, Column, Suite
+from madbench.suites.language import LAST_EVALUATIONS
 
 if TYPE_CHECKING:
+    import pandas as pd
 
     from madbench.analysis.stored import Results
+    from madbench.store.runs import Run
+
+_BUDGET = "Budget is mixer parameters over softmax attention's, both with the conv taps of the label."
 
 
 def accuracy_meaning(fidelity: Fidelity) -> str:
@@ -26,14 +36,95 @@ def protocol_sentences(results: Results, suite: Suite) -> list[str]:
     """What the runs of one suite share, where they ran and how many diverged."""
     if suite is LANGUAGE:
         runs = results.language_runs
-        statuses = [run.record.status for run in runs]
-        details = [str(run.record.details.get("device", "an unnamed device")) for run in runs]
-        protocol = language_protocol(runs[0])
+        return [*setting_sentences(language_protocol(runs[0])), *_devices(runs), *_diverged(_statuses(runs))]
+    collected = results.collected
+    protocol = results.rows(suite)[0].protocol
+    return [*setting_sentences(protocol), *_devices(collected), *_diverged(collected.status.tolist())]
+
+
+def about_mad(protocol: Protocol, collected: pd.DataFrame) -> str:
+    """What the accuracies of a table are of, and what it lacks; ``collected`` are its jobs."""
+    statuses = collected.status.tolist()
+    sentences = [
+        f"Percent, {accuracy_meaning(protocol.fidelity)}; mean over n seeds.",
+        *setting_sentences(protocol),
+        *_devices(collected),
+        *_diverged(statuses),
+        _BUDGET,
+    ]
+    lacking = sum(status not in ("finished", "diverged") for status in statuses)
+    if lacking:
+        sentences.append(f"{lacking:,} of {len(statuses):,} jobs have no result yet.")
+    limits = collected.dropna(subset=["ceiling"]).groupby("column", sort=False).ceiling.mean()
+    below = [f"{task} {100 * limit:.1f}" for task, limit in limits.items() if limit < 0.9995]
+    if below:
+        sentences.append(f"Token accuracy without guessing is at most: {', '.join(below)}.")
+    if not protocol.profile.comparable_with_paper:
+        sentences.append("This profile is not comparable with the published rows, which are full size.")
+    elif (protocol.fidelity, protocol.budget) != ("published", "paper"):
+        sentences.append("The published rows used the published fidelity and the paper budget.")
+    return " ".join(sentences)
+
+
+def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[Column]) -> str:
+    """What the losses of a table are of; ``runs`` are of one protocol, ``scores`` theirs."""
+    protocol = language_protocol(runs[0])
+    training = protocol.profile.training_config(protocol.precision)
+    names = {column.name: column.heading for column in columns}
+    count = training.steps // training.eval_every
+    sentences = [
+        "Nats per token, mean over n seeds.",
+        *setting_sentences(protocol),
+        f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the training text"
+        + ("; Val: the last loss on validation text" if "validation_loss" in names else "")
+        + ", all labels after the same tokens.",
+        *_evaluation(runs[0].record.details.get("evaluation", {})),
+    ]
+    if any(name.startswith("steps_to_") for name in names):
+        sentences.append(
+            f"To x: the first evaluation with training loss below x; one is {training.eval_every:,} steps,"
+            f" {training.eval_every * training.tokens_per_step:,} tokens."
+        )
+    sentences += _devices(runs)
+    differing = ", ".join(timing_differences(runs)).replace("_", " ")
+    if "tokens_per_second" in names:
+        sentences.append("Times are wall-clock times of the training steps alone.")
+    elif differing and "validation_loss" in names:
+        sentences.append(f"No speed and no loss at equal time: the runs differ in {differing}.")
+    if heading := names.get("equal_time_validation_loss"):
+        sentences.append(f"{heading}: after the longest training time that all runs reached.")
+    sentences += [*_diverged(_statuses(runs)), _BUDGET]
+    if "validation_loss" in names:
+        sentences += _noise(scores[scores.column == LOSS])
+    if protocol.profile.comparable_with_paper:
+        sentences.append("The published rows are of OpenWebText2 with the paper budget.")
     else:
-        collected = results.collected
-        statuses, details = collected.status.tolist(), collected.device.dropna().unique()
-        protocol = results.rows(suite)[0].protocol
-    return [*setting_sentences(protocol), *_devices(details), *_diverged(statuses)]
+        sentences.append("Not comparable with the paper's losses, which are of another size, schedule or vocabulary.")
+    return " ".join(sentences)
+
+
+def about_baseline(rows: Sequence[Row], of_what: str) -> list[str]:
+    """How the rows of a grid are named and compared with the first one."""
+    baseline = rows[0]
+    sentences = [f"Baseline: {baseline.name}, the first row."]
+    unnamed = [change for change in baseline.changes if change not in baseline.shown]
+    if unnamed:
+        sentences.append(f"Where a row names nothing else: {', '.join(unnamed)}.")
+    if any(change.removeprefix(LANGUAGE_MODEL).startswith("model.") for row in rows for change in row.changes):
+        sentences.append("The sizes given are the baseline's.")
+    if len(rows) > 1:
+        sentences.append(
+            f"Vs baseline: {of_what}, minus the baseline's, paired by seed, with the 95% interval of Student's t over"
+            " the seeds, of each row alone; without an interval: single seed; excluded from tests."
+        )
+    return sentences
+
+
+def equal_time_heading(seconds: float) -> str:
+    """Heading of the validation loss after ``seconds`` of training."""
+    if seconds >= 7200:
+        return f"Val, {seconds / 3600:,.1f} h"
+    return f"Val, {seconds:.0f} s" if seconds >= 10 else f"Val, {seconds:.2g} s"
 
 
 def setting_sentences(protocol: Protocol) -> list[str]:
@@ -68,10 +159,43 @@ def _corpus(corpus: Any) -> str:
     return ", ".join(parts) + "."
 
 
-def _devices(names: Iterable[Any]) -> list[str]:
+def _evaluation(evaluation: Mapping[str, Any]) -> list[str]:
+    if not evaluation:
+        return []
+    how = "; ".join(f"{name}: {evaluation[name]}" for name in ("train", "val") if name in evaluation)
+    return [f"An evaluation is {evaluation['windows']:,} windows of {evaluation['seq_len']:,} tokens ({how})."]
+
+
+def _devices(runs: pd.DataFrame | Sequence[Run]) -> list[str]:
+    """Where MAD jobs or language models were trained."""
+    if isinstance(runs, Sequence):
+        names = [run.record.details.get("device", "an unnamed device") for run in runs]
+    else:
+        names = runs.device.dropna().unique()
     return [f"Trained on {', '.join(sorted(set(map(str, names)))) or 'no device yet'}."]
 
 
+def _statuses(runs: Sequence[Run]) -> list[str]:
+    return [run.record.status for run in runs]
+
+
 def _diverged(statuses: Sequence[str]) -> list[str]:
-    count = list(statuses).count("diverged")
+    count = statuses.count("diverged")
     return [f"{count} of {len(statuses)} runs diverged."] if count else []
+
+
+def _noise(losses: pd.DataFrame) -> list[str]:
+    """Which labels' L5 differ by more than the seeds do."""
+    values = {label: rows.value.tolist() for label, rows in losses.groupby("label", sort=False)}
+    values = {label: xs for label, xs in values.items() if len(xs) > 1 and not any(map(math.isnan, xs))}
+    if len(values) < 2:
+        return []
+    difference = least_difference(values)
+    sets = within_noise({label: sum(xs) / len(xs) for label, xs in values.items()}, difference)
+    rule = (
+        f"Two labels' L5 differ by more than the noise where they are over {difference:.3f} apart"
+        " (Student's t at 95% for one pair, standard deviation pooled over the labels)"
+    )
+    if not sets:
+        return [f"{rule}: all do."]
+    return [f"{rule}: all do but those within {{{'}, {'.join(', '.join(labels) for labels in sets)}}}."]

@@ -11,35 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
+
+import pandas as pd
 
 from madbench.analysis.noise import Sample, may_be_best, pooled_spread
 from madbench.analysis.rendering import BEST, WITHIN_NOISE
 from madbench.analysis.statistics import LEVEL, half_width
 from madbench.errors import ConfigError, did_you_mean
+from madbench.labels import factors, parse
+from madbench.suites.base import Column
 
 MOST_BUDGET = 1.01
 """Ratio of parameters to softmax attention's above which a label does not compete."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """One quantity of every label."""
-
-    name: str
-    heading: str
-    digits: int
-    """Decimal places."""
-    better: Literal["higher", "lower", ""] = ""
-    """Which of two numbers is the better one; empty for what is no result, and so has no interval and no best."""
-    is_pooled: bool = False
-    """Whether all labels have the same noise."""
-    resolution: float | None = None
-    """Step in which the values are counted; without it, that in which they are printed."""
-    limits: tuple[float, float] = (-math.inf, math.inf)
-    """Beyond which no value can be."""
-    missing: str = ""
-    """What a cell without a number says."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +35,7 @@ class Cell:
     spread: float
     """Standard deviation over seeds (n - 1); NaN for a single seed."""
     n: int
-    """Seeds that have the number."""
+    """Seeds of which a job has a result."""
     done: int
     """Jobs with a result."""
     expected: int
@@ -96,52 +80,82 @@ class Cell:
         return known | {"n": self.n, "mark": self.mark}
 
 
-Rows = Mapping[str, Mapping[str, Cell]]
-"""Cells by label and name of the column."""
+Cells = Mapping[str, Mapping[str, Cell]]
+"""By name of the row and of the column."""
+
+
+def seed_means(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[str, Cell]]:
+    """The means over seeds of a frame of scores, without intervals and marks; a seed not begun does not count."""
+    shown = scores[scores.column.isin([column.name for column in columns])]
+    shown = shown.assign(value=shown.value.where(shown.done > 0), is_begun=shown.done > 0)
+    groups = shown.groupby(["label", "column"], sort=False).agg(
+        mean=("value", "mean"),
+        spread=("value", "std"),
+        known=("value", "count"),
+        n=("is_begun", "sum"),
+        done=("done", "sum"),
+        expected=("expected", "sum"),
+        diverged=("diverged", "sum"),
+    )
+    results = {column.name for column in columns if column.better}  # what differs in speed is not the noise of seeds
+    cells: dict[str, dict[str, Cell]] = {}
+    for group in groups.itertuples():
+        name, column = group.Index
+        mean, spread = (group.mean, group.spread) if group.known == group.n else (math.nan, math.nan)
+        counts = (int(group.n), int(group.done), int(group.expected), int(group.diverged))
+        cells.setdefault(name, {})[column] = Cell(
+            float(mean), float(spread) if column in results else math.nan, *counts
+        )
+    return cells
 
 
 def is_over_budget(label: str, budget_ratio: float) -> bool:
-    """Whether the label has more parameters than the others may have, by its ``!`` or by its count."""
-    return label.endswith("!") or budget_ratio > MOST_BUDGET
+    """Whether the label has more parameters than the others may have, by its family's word or by its count."""
+    return budget_ratio > MOST_BUDGET or factors(parse(label)).get("budget") == "over"
 
 
-def with_noise(columns: Sequence[Column], rows: Rows, left_out: Container[str]) -> dict[str, dict[str, Cell]]:
-    """``rows`` with the intervals and marks of their cells.
+def with_noise(
+    columns: Sequence[Column], cells: Cells, left_out: Container[str], has_marks: bool = True
+) -> dict[str, dict[str, Cell]]:
+    """``cells`` with their intervals and marks.
 
-    In each column those cells compete that have two seeds or more and nothing missing or diverged, of labels not in
-    ``left_out``. The best mean is marked, with those that are printed alike, and all that may be the best as well
-    (:func:`may_be_best`).
+    In each column those cells compete that have two seeds or more and nothing missing or diverged, of rows not in
+    ``left_out``; of columns with pooled noise none of a row that has diverged. The best mean is marked, with those that
+    are printed alike, and all that may be the best as well (:func:`may_be_best`).
     """
-    filled = {label: dict(row) for label, row in rows.items()}
+    filled = {name: dict(row) for name, row in cells.items()}
+    pooled_names = [column.name for column in columns if column.is_pooled]
+    diverged = {name for name, row in cells.items() if any(row[x].diverged for x in pooled_names if x in row)}
     for column in columns:
         if not column.better:
             continue
-        cells = {label: row[column.name] for label, row in rows.items() if column.name in row}
-        repeated = {label: cell for label, cell in cells.items() if cell.n > 1 and not math.isnan(cell.mean)}
-        samples = {label: Sample(cell.mean, cell.spread, cell.n) for label, cell in repeated.items()}
+        of_column = {name: row[column.name] for name, row in cells.items() if column.name in row}
+        repeated = {name: cell for name, cell in of_column.items() if cell.n > 1 and not math.isnan(cell.mean)}
+        samples = {name: Sample(cell.mean, cell.spread, cell.n) for name, cell in repeated.items()}
         pooled, freedom = pooled_spread(list(samples.values()))
         whole = {
-            label: sample
-            for label, sample in samples.items()
-            if cells[label].done == cells[label].expected and label not in left_out
+            name: sample
+            for name, sample in samples.items()
+            if of_column[name].done == of_column[name].expected
+            and not (name in left_out or (column.is_pooled and name in diverged))
         }
         best = []
-        if len(whole) > 1:
+        if len(whole) > 1 and has_marks:
             resolution = column.resolution or 10**-column.digits
             common = (pooled, freedom) if column.is_pooled else None
             best = may_be_best(whole, column.better == "higher", resolution, common)
-        for label, cell in repeated.items():
+        for name, cell in repeated.items():
             spread, degrees = (pooled, freedom) if column.is_pooled else (cell.spread, cell.n - 1)
-            is_best = label in best and round(cell.mean, column.digits) == round(cells[best[0]].mean, column.digits)
-            mark = BEST if is_best else WITHIN_NOISE if label in best else ""
-            filled[label][column.name] = replace(cell, half_width=half_width(spread, cell.n, degrees), mark=mark)
+            is_best = name in best and round(cell.mean, column.digits) == round(of_column[best[0]].mean, column.digits)
+            mark = BEST if is_best else WITHIN_NOISE if name in best else ""
+            filled[name][column.name] = replace(cell, half_width=half_width(spread, cell.n, degrees), mark=mark)
     return filled
 
 
-def legend(columns: Sequence[Column], rows: Rows, has_over_budget: bool) -> list[str]:
+def legend(columns: Sequence[Column], cells: Cells, has_over_budget: bool) -> list[str]:
     """What the signs in the cells mean, as far as there are any."""
     shown = []
-    for row in rows.values():
+    for row in cells.values():
         of_row = [(column, row[column.name]) for column in columns if column.better and column.name in row]
         for column, cell in of_row:
             n = max(other.n for of_other, other in of_row if of_other.is_pooled == column.is_pooled)
@@ -154,11 +168,11 @@ def legend(columns: Sequence[Column], rows: Rows, has_over_budget: bool) -> list
     if agreeing:
         others = 1 - LEVEL ** (1 / min(agreeing))
         sentences.append(
-            "Without ±: the seeds agree to the digits shown, and Student's t has nothing to go by; after"
+            "Without ±: zero variance to the digits shown; no interval. After"
             f" {min(agreeing)} such seeds up to {others:.0%} of further ones may still differ (95%, binomial)."
         )
     if any("†" in text for text in texts):
-        sentences.append("†: one seed, which claims nothing and is compared with nothing.")
+        sentences.append("†: single seed; excluded from tests.")
     if any("n=" in text for text in texts):
         sentences.append("n=: fewer seeds than the row has.")
     partial = {column.name.startswith("steps_to_") for column, _, text in shown if "/" in text}
@@ -170,8 +184,8 @@ def legend(columns: Sequence[Column], rows: Rows, has_over_budget: bool) -> list
         tests = {False: "Welch's t", True: "Student's t with the pooled spread"}
         how = " and ".join(tests[is_pooled] for is_pooled in sorted(marked))
         sentences.append(
-            "Bold: the best mean of its column, to the digits shown. Underlined: may be the best as well, no mean is better by more than the"
-            f" noise ({how}, one-sided, {LEVEL:.0%} for the column by Bonferroni)."
+            "Bold: the best mean of its column, to the digits shown. Underlined: may be the best as well, no mean is"
+            f" better by more than the noise ({how}, one-sided, {LEVEL:.0%} for the column by Bonferroni)."
         )
         if has_over_budget:
             sentences.append(f"Labels over budget (! or a ratio above {MOST_BUDGET}) do not compete.")
@@ -185,15 +199,15 @@ def _whose(with_interval: set[bool]) -> str:
     return pooled if True in with_interval else own
 
 
-def sorted_labels(keys: Mapping[str, tuple[Mapping[str, float], bool]], key: str, labels: Collection[str]) -> list[str]:
-    """``labels`` by the numbers of ``keys[key]``, highest first where its second part says so, those without one last.
+def sorted_names(keys: Mapping[str, tuple[Mapping[str, float], bool]], key: str, names: Collection[str]) -> list[str]:
+    """``names`` by the numbers of ``keys[key]``, highest first where its second part says so, those without one last.
 
     Raises ``ConfigError`` for an unknown key.
     """
     if key == "label":
-        return list(labels)
+        return list(names)
     if key not in keys:
         raise ConfigError(f"--sort {key!r}: no such column{did_you_mean(key, ['label', *keys])}")
     numbers, is_descending = keys[key]
-    known = [label for label in labels if not math.isnan(numbers.get(label, math.nan))]
-    return sorted(known, key=numbers.__getitem__, reverse=is_descending) + [x for x in labels if x not in known]
+    known = [name for name in names if not math.isnan(numbers.get(name, math.nan))]
+    return sorted(known, key=numbers.__getitem__, reverse=is_descending) + [name for name in names if name not in known]

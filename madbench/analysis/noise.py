@@ -79,10 +79,10 @@ def least_difference(values: Mapping[str, Sequence[float]]) -> float | None:
     return students_t(freedom) * spread * math.sqrt(2 / min(map(len, values.values())))
 
 
-def not_told_apart(means: Mapping[str, float], difference: float) -> list[list[str]]:
+def within_noise(means: Mapping[str, float], difference: float) -> list[list[str]]:
     """The largest sets of two or more keys whose means are all within ``difference``, each from low to high.
 
-    >>> not_told_apart({"S": 3.1, "R": 3.0, "G": 2.96, "R-c": 3.5}, 0.12)
+    >>> within_noise({"S": 3.1, "R": 3.0, "G": 2.96, "R-c": 3.5}, 0.12)
     [['G', 'R'], ['R', 'S']]
     """
     ordered = sorted(means, key=means.__getitem__)

@@ -84,7 +84,11 @@ class Results:
 
     def rows(self, suite: Suite) -> list[PlannedRow]:
         """The rows of one suite."""
-        return [row for row in self.experiment.rows if row.protocol.suite is suite]
+        return self.experiment.of(suite).rows
+
+    def of(self, suite: Suite) -> Results:
+        """The part of one suite."""
+        return Results(self.experiment.of(suite), self.store)
 
     def has(self, suite: Suite) -> bool:
         """Whether there is a row of the suite; of the language suite, one with a result."""

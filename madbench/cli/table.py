@@ -6,8 +6,8 @@ import typer
 
 from madbench.cli.options import (
     RESULTS,
-    Counting,
-    CountingOption,
+    Budget,
+    BudgetOption,
     Fidelity,
     FidelityOption,
     JsonOption,
@@ -17,7 +17,7 @@ from madbench.cli.options import (
     StoredTasksOption,
     StoredWordsArgument,
 )
-from madbench.cli.selection import Selection, in_grammar_order
+from madbench.cli.selection import selection_of
 from madbench.cli.tables import Format, FormatOption, print_format, print_text_table
 
 
@@ -26,7 +26,7 @@ def table(
     profile: ProfileOption = "quick",
     tasks: StoredTasksOption = None,
     fidelity: FidelityOption = Fidelity.corrected,
-    budget: CountingOption = Counting.strict,
+    budget: BudgetOption = Budget.strict,
     protocol: LanguageProtocolOption = None,
     sort: Annotated[
         str,
@@ -41,7 +41,7 @@ def table(
 ) -> None:
     """Tabulate what the store holds: means over seeds with 95% intervals, and which labels may be the best.
 
-    Every half has one protocol: profile, fidelity, budget and overrides are never
+    Every suite has one protocol: profile, fidelity, budget and overrides are never
     mixed, nor the language model's presets and corpora. So give the same profile,
     overrides, fidelity and budget as for madbench run, which prints the command
     that shows its table again. madbench lm table has more of the language model.
@@ -53,28 +53,11 @@ def table(
       madbench table training.epochs=20 --sort mad_average
       madbench table -t compression,language_model -f html > table.html
     """
-    from madbench.analysis.joint_table import JointTable
-    from madbench.analysis.language_table import language_table
-    from madbench.experiment import tabulate
+    from madbench.analysis.tables import result_table
 
     format = print_format(format, as_json)
-    selection = Selection.of(words, profile, tasks, fidelity, budget, protocol, results)
-    labels = selection.labels
-    mad = language = None
-    if selection.has_mad:
-        mad = tabulate(selection.experiment(), selection.store)
-    if selection.has_language:
-        runs, _ = selection.language("no language-model run is as asked")
-        if runs:
-            found = {run.job.label for run in runs}
-            language = language_table(runs, labels or in_grammar_order(found), is_brief=True)
-    if mad and language:
-        either = {*mad.rows, *language.rows}
-        order = [label for label in labels if label in either] or in_grammar_order(either)
-        table = JointTable(mad, language, order)
-    else:
-        table = mad or language
-    print_text_table(table.sorted_by(sort), format)
+    selection = selection_of(words, profile, tasks, fidelity, budget, protocol, results)
+    print_text_table(result_table(selection.select(), is_brief=True).sorted_by(sort), format)
 
 
 def add_to(app: typer.Typer) -> None:

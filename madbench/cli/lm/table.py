@@ -5,12 +5,12 @@ from typing import Annotated
 import typer
 
 from madbench.cli.lm.selection import (
+    BudgetFilterOption,
     CorpusNameOption,
-    CountingFilterOption,
     PresetFilterOption,
     ProtocolOption,
     WordsArgument,
-    select_runs,
+    language_selection,
 )
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption
 from madbench.cli.tables import Format, FormatOption, print_format, print_text_table
@@ -22,7 +22,7 @@ def table(
     protocol: ProtocolOption = None,
     corpus: CorpusNameOption = None,
     preset: PresetFilterOption = None,
-    budget: CountingFilterOption = None,
+    budget: BudgetFilterOption = None,
     thresholds: Annotated[
         str | None,
         typer.Option(help="Losses x of the columns 'to x', such as 2.0,1.9; chosen from the curves by default."),
@@ -40,7 +40,7 @@ def table(
 ) -> None:
     """Tabulate stored language-model runs: L5, validation loss, steps to thresholds, loss at equal time.
 
-    Corpora, sizes, schedules and budget countings are never mixed: where the
+    Corpora, sizes, schedules and budgets are never mixed: where the
     store holds several, this lists them and how to choose one.
 
     [bold]Examples[/bold]
@@ -50,12 +50,12 @@ def table(
       madbench lm table --sort loss_l5
       madbench lm table --preset gpt2 --corpus openwebtext --format latex > lm.tex
     """
-    from madbench.analysis.language_table import language_table
+    from madbench.analysis.tables import result_table
 
     format = print_format(format, as_json)
     losses = None if thresholds is None else _parse(thresholds)
-    runs, labels = select_runs(results, words, protocol, corpus, preset, budget)
-    print_text_table(language_table(runs, labels, losses).sorted_by(sort), format)
+    selection = language_selection(results, words, protocol, corpus, preset, budget)
+    print_text_table(result_table(selection.select(), thresholds=losses).sorted_by(sort), format)
 
 
 def _parse(text: str) -> list[float]:

@@ -1,0 +1,165 @@
+"""The Python functions ``madbench.run``, ``madbench.sweep`` and ``madbench.run_language_model``: train, then read.
+
+Jobs run in processes of their own: call these under ``if __name__ == "__main__":`` in a script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from madbench.analysis.loss_curves import loss_curves
+from madbench.analysis.stored import Results
+from madbench.config import check_seeds, settings_of
+from madbench.errors import TrainingError
+from madbench.execute.base import Policy
+from madbench.experiment import Experiment, prepare
+from madbench.grid import LANGUAGE_MODEL, Grid, Row, is_grid_file, load_grid
+from madbench.jobs import Budget, Fidelity
+from madbench.labels import expand
+from madbench.store.runs import Snapshot
+from madbench.suites.language import TASK
+from madbench.tasks import MAD_TASKS
+
+
+def run(
+    labels: str | Sequence[str],
+    *,
+    profile: str = "quick",
+    overrides: str | Sequence[str] = (),
+    tasks: str | Iterable[str] | None = None,
+    seeds: int | Sequence[int] = (0,),
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    device: str = "auto",
+    results: Path | str = "results",
+    slots: int | None = None,
+    force: bool = False,
+) -> pd.DataFrame:
+    """Trains ``labels`` on tasks and returns the scores; what the store has already is not trained again.
+
+    Args:
+        labels: labels or sets of labels (``"G-cg-q-12o"``, ``"{S,R}-c"``, ``"@table1"``).
+        profile: ``quick``, ``full`` or a YAML file.
+        overrides: changes to the profile, such as ``"training.epochs=20"``.
+        tasks: names of tasks; the six of MAD by default.
+        seeds: each decides initialisation, data and order.
+        fidelity: ``corrected``, or ``published`` for the reference implementation's protocol.
+        budget: ``strict`` or ``paper``: what the parameter budget counts.
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
+        results: folder of the run store.
+        slots: jobs at a time; one a core on the CPU, one on a GPU.
+        force: train again what is already there.
+
+    Returns:
+        One row a label, seed and task, and ``mad_average`` (:mod:`madbench.analysis.scores`); ``value`` is in percent.
+    """
+    tasks = MAD_TASKS if tasks is None else _words(tasks)
+    grid = Grid(_rows(labels), tasks, check_seeds(seeds), str(profile), fidelity, budget, _words(overrides))
+    experiment = prepare(grid, device=device, results=results)
+    return _trained(experiment, Policy(redo=force), slots=slots).scores
+
+
+def run_language_model(
+    labels: str | Sequence[str],
+    *,
+    preset: str = "tiny",
+    overrides: str | Sequence[str] = (),
+    corpus: Path | str | None = None,
+    tokenizer: str | None = None,
+    seeds: int | Sequence[int] = (0,),
+    budget: Budget = "strict",
+    device: str = "auto",
+    results: Path | str = "results",
+    precision: str | None = None,
+    slots: int | None = None,
+    force: bool = False,
+    micro_batch: int | None = None,
+    compile: bool = False,
+) -> pd.DataFrame:
+    """Trains ``labels`` as language models and returns their curves; what the store has already is not trained again.
+
+    Args:
+        labels: labels or sets of labels (``"G-cg-q-12o"``, ``"{S,R}-c"``, ``"@table1"``).
+        preset: ``tiny``, ``mini``, ``gpt2`` or a YAML file.
+        overrides: changes to the preset, such as ``"training.steps=1000"``.
+        corpus: folder made by ``madbench lm prepare``, or one with nanoGPT's train.bin and val.bin; by default the
+            preset's own, which is prepared on first use.
+        tokenizer: what made the ids of nanoGPT's files, ``gpt2`` by default.
+        seeds: each decides initialisation and batches.
+        budget: ``strict`` or ``paper``: what the parameter budget counts.
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
+        results: folder of the run store; default corpora are below it.
+        precision: stands in for a preset's ``auto``, which otherwise depends on the device.
+        slots: runs at a time, which share the cores.
+        force: train again what is already there.
+        micro_batch: windows in memory at a time.
+        compile: compile the model first.
+
+    Returns:
+        One row a label, seed and logged step (:func:`madbench.analysis.loss_curves.loss_curves`).
+    """
+    changes = (f"language_model={preset}", *(LANGUAGE_MODEL + change for change in _words(overrides)))
+    grid = Grid(_rows(labels), (TASK,), check_seeds(seeds), budget=budget, overrides=changes)
+    how = {"device": device, "results": results, "corpus": corpus, "tokenizer": tokenizer, "precision": precision}
+    experiment = prepare(grid, **how)
+    policy = Policy(redo=force)
+    trained = _trained(experiment, policy, slots=slots, micro_batch=micro_batch, compile=compile)
+    return loss_curves(trained.language_runs)
+
+
+def sweep(
+    grid: str | Path | Sequence[str],
+    *,
+    device: str = "auto",
+    results: Path | str = "results",
+    corpus: Path | str | None = None,
+    slots: int | None = None,
+    retry: bool = True,
+    force: bool = False,
+    **keys: Any,
+) -> pd.DataFrame:
+    """Trains a grid and returns its scores; what the store has already is not trained again.
+
+    Args:
+        grid: a YAML file, or labels and sets of labels.
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
+        results: folder of the run store.
+        corpus: of the language model; its preset's own by default.
+        slots: jobs at a time.
+        retry: try failed jobs again.
+        force: train again what is already there.
+        keys: those of a grid, instead of the file's: ``vary={"model.mix_rank": [4, 8]}``, ``seeds=[0, 1]``, tasks,
+            profile, fidelity, budget, set, mode, baseline (:class:`madbench.grid.GridFile`).
+
+    Returns:
+        One row a row of the grid, seed and column: ``row`` (its name), ``label``, a column a key that varies, then
+        those of :mod:`madbench.analysis.scores`, with accuracies in percent and losses in nats per token.
+    """
+    source = [grid] if isinstance(grid, str) and not is_grid_file(grid) else grid
+    experiment = prepare(load_grid(source, keys), device=device, results=results, corpus=corpus)
+    scores = _trained(experiment, Policy(redo=force, retry=retry), slots=slots).scores
+    by_name = {row.name: row.row for row in experiment.rows}
+    changes = {name: settings_of(row.changes) for name, row in by_name.items()}
+    first = {"row": scores.label, "label": [by_name[name].label for name in scores.label]}
+    first |= {key: [changes[name].get(key) for name in scores.label] for key in experiment.grid.axes}
+    return pd.concat([pd.DataFrame(first), scores.drop(columns="label")], axis=1)
+
+
+def _trained(experiment: Experiment, policy: Policy, **how: Any) -> Results:
+    """What the jobs gave once all are trained; raises ``TrainingError`` where some failed."""
+    summary = experiment.execute(policy=policy, **how)
+    if summary.failed:
+        raise TrainingError(f"{summary.failed} of {len(experiment.jobs)} jobs failed; see {experiment.results}/runs")
+    return Results(experiment, Snapshot.open(experiment.results, create=False))
+
+
+def _rows(labels: str | Sequence[str]) -> tuple[Row, ...]:
+    return tuple(map(Row, expand(_words(labels))))
+
+
+def _words(words: str | Iterable[str]) -> tuple[str, ...]:
+    return (words,) if isinstance(words, str) else tuple(words)
