@@ -1,4 +1,4 @@
-"""A cache of what tables need of many runs: jobs, statuses, metrics, details, errors and measurements, but no curves.
+"""A cache of what tables need of many runs: jobs, statuses, metrics, details and errors, but no curves.
 
 The folders of runs are the truth. ``<root>/index/runs.sqlite`` can be deleted at any time; where it is absent, damaged,
 locked, foreign or of another version, the files are read, and it is written anew where that is possible.
@@ -39,11 +39,10 @@ Track = Callable[[Sequence[str]], Iterable[str]]
 """What shows progress while it is iterated over, as ``rich.progress.track`` does."""
 T = TypeVar("T")
 
-_COLUMNS = {
-    "runs": "name, signature, job, nested, content, digest",
-    "texts": "digest, content",
-}
-"""By table; the first is the key. ``job`` and ``nested`` are digests of texts that many runs share."""
+_TABLES = (  # job, nested: digests of texts that many runs share, the fields of their jobs and values in their details
+    "CREATE TABLE IF NOT EXISTS runs (name PRIMARY KEY, signature, job, nested, content, digest)",
+    "CREATE TABLE IF NOT EXISTS texts (digest PRIMARY KEY, content)",
+)
 _DAMAGES = {"rw": (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB), "ro&immutable=1": ()}
 _DAMAGES["rwc"] = (*_DAMAGES["rw"], sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_ERROR)
 """Errors that mean a damaged or foreign file, by the mode in which it is open; ``immutable`` pays no heed to writers."""
@@ -68,39 +67,16 @@ class RunIndex:
         unknown = [name for name in names if name not in found]
         found |= {name: read(name) for name in (track(unknown) if len(unknown) >= WORTH_INDEXING else unknown)}
         with suppress(OSError):
-            self._note_runs(
-                {name: (signatures[name], *found[name]) for name in self._settled(signatures, found, unknown)}
-            )
+            self._note({name: (signatures[name], *found[name]) for name in self._settled(signatures, found, unknown)})
         return {name: found[name] for name in names}
-
-    def texts(self, digests: Iterable[str]) -> dict[str, str]:
-        """Those of the texts with these SHA-256 digests that the index has."""
-        rows = self._select("texts", digests)
-        return {digest: text for digest, text in rows if isinstance(text, str) and _digest(text) == digest}
-
-    def note(self, texts: Iterable[str], runs: Iterable[Sequence[str]] = ()) -> None:
-        """Keeps ``texts``, and rows of ``runs``, as far as that is possible."""
-        tables = {"texts": [(_digest(text), text) for text in texts], "runs": [(*row, _digest(row)) for row in runs]}
-
-        def write(index: sqlite3.Connection) -> None:
-            for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = OFF", "BEGIN IMMEDIATE"):
-                index.execute(statement)
-            for table, rows in tables.items():
-                columns = _COLUMNS[table]
-                index.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns.replace(',', ' PRIMARY KEY,', 1)})")
-                marks = ", ".join("?" for _ in columns.split(", "))
-                index.executemany(f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({marks})", rows)
-            index.execute("COMMIT")
-
-        if any(tables.values()):
-            with suppress(OSError):
-                self.path.parent.mkdir(exist_ok=True)
-                self._query(write, ["rwc", "rwc"])  # once more where a damaged one was in its place
 
     def _known(self, signatures: Mapping[str, str]) -> dict[str, Found]:
         """The runs that the index holds with these signatures."""
-        rows = [row[:-1] for row in self._select("runs", signatures) if _digest(row[:-1]) == row[-1]]
-        texts = self.texts({digest for row in rows for digest in row[2:4]})
+        rows = self._select("SELECT name, signature, job, nested, content, digest FROM runs WHERE name", signatures)
+        rows = [row[:-1] for row in rows if _digest(row[:-1]) == row[-1]]
+        shared = {digest for row in rows for digest in row[2:4]}
+        texts = self._select("SELECT digest, content FROM texts WHERE digest", shared)
+        texts = {digest: text for digest, text in texts if isinstance(text, str) and _digest(text) == digest}
         rows = [row for row in rows if signatures.get(row[0]) == row[1] and row[2] in texts and row[3] in texts]
         contents = json.loads(f"[{','.join(row[4] for row in rows)}]")
         nested = functools.cache(json.loads)
@@ -114,7 +90,8 @@ class RunIndex:
             known[row[0]] = job, Record(status, metrics, [], details | nested(texts[row[3]]), error)
         return known
 
-    def _note_runs(self, runs: Mapping[str, tuple[str, Job, Record]]) -> None:
+    def _note(self, runs: Mapping[str, tuple[str, Job, Record]]) -> None:
+        """Keeps the runs, each with its signature, as far as that is possible."""
         rows, texts = [], set()
         for name, (written, job, record) in runs.items():
             fields, details = job.to_dict(), record.details
@@ -123,8 +100,18 @@ class RunIndex:
             shared = [json.dumps(fields), json.dumps(nested)]
             texts.update(shared)
             content = [label, seed, record.status, record.metrics, details | dict.fromkeys(nested), record.error]
-            rows.append([name, written, *map(_digest, shared), json.dumps(content)])
-        self.note(texts, rows)
+            row = [name, written, *map(_digest, shared), json.dumps(content)]
+            rows.append((*row, _digest(row)))
+
+        def write(index: sqlite3.Connection) -> None:
+            for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = OFF", "BEGIN IMMEDIATE", *_TABLES):
+                index.execute(statement)
+            index.executemany("INSERT OR REPLACE INTO texts VALUES (?, ?)", [(_digest(text), text) for text in texts])
+            index.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?)", rows)
+            index.execute("COMMIT")
+
+        if rows:
+            self._query(write, ["rwc", "rwc"])  # once more where a damaged one was in its place
 
     def _settled(self, signatures: Mapping[str, str], found: Mapping[str, Found], names: Iterable[str]) -> list[str]:
         """The readable runs among ``names`` whose files are those of ``signatures`` and cannot change unnoticed."""
@@ -133,9 +120,8 @@ class RunIndex:
         unchanged = [name for name in names if signature(f"{self.runs}/{name}") == signatures[name]]
         return [name for name in unchanged if tick not in signatures[name].split()]
 
-    def _select(self, table: str, keys: Iterable[str]) -> list[tuple[Any, ...]]:
-        columns = _COLUMNS[table]
-        query = f"SELECT {columns} FROM {table} WHERE {columns.split(',')[0]} IN (SELECT value FROM json_each(?))"
+    def _select(self, query: str, keys: Iterable[str]) -> list[tuple[Any, ...]]:
+        query += " IN (SELECT value FROM json_each(?))"
         return self._query(lambda index: index.execute(query, [json.dumps(list(keys))]).fetchall()) or []
 
     def _query(

@@ -13,15 +13,12 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from madbench.errors import StoreError
 from madbench.files import explain_os_errors, write_atomically
 from madbench.store.format import DamagedRunError, json_bytes, load_json, numbers, plain, plain_numbers
-from madbench.store.index import WORTH_INDEXING, RunIndex
 
 FOLDER = "measurements"
 _NAME = re.compile("[0-9]{6,}-[0-9a-f]{64}[.]json")
@@ -54,27 +51,13 @@ def add(folder: Path, measurement: Measurement) -> None:
     write_atomically(folder / FOLDER / f"{number:06}-{hashlib.sha256(content).hexdigest()}.json", content)
 
 
-def read(runs: Path, job_ids: Iterable[str], index: RunIndex) -> tuple[dict[str, list[Measurement]], list[StoreError]]:
-    """The measurements that count, by run, of those that have any; and why those of other runs cannot be read.
+def read(folder: Path) -> list[Measurement]:
+    """The newest measurement of each name and settings of the run in ``folder``.
 
-    Those of many runs are looked up in ``index``: of a file that it knows only the name is needed.
+    Raises ``StoreError`` where one cannot be read and ``DamagedRunError`` where it cannot be trusted.
     """
-    files = {job_id: names for job_id in job_ids if (names := _files(runs / job_id))}
-    digests = {_digest_in(name) for names in files.values() for name in names}
-    texts = index.texts(digests) if len(digests) >= WORTH_INDEXING else {}
-    known, found, problems = set(texts), {}, []
-    for job_id, names in files.items():
-        try:
-            found[job_id] = _newest(_read(runs / job_id / FOLDER / name, job_id, texts) for name in names)
-        except StoreError as error:
-            problems.append(error)
-    if len(texts) - len(known) >= WORTH_INDEXING:
-        index.note([text for digest, text in texts.items() if digest not in known])
-    return found, problems
-
-
-def _newest(measurements: Iterable[Measurement]) -> list[Measurement]:
-    return list({(one.name, json.dumps(one.settings, sort_keys=True)): one for one in measurements}.values())
+    found = [_read(folder, name) for name in _files(folder)]
+    return list({(one.name, json.dumps(one.settings, sort_keys=True)): one for one in found}.values())
 
 
 def _files(folder: Path) -> list[str]:
@@ -86,20 +69,13 @@ def _files(folder: Path) -> list[str]:
             return []
 
 
-def _digest_in(name: str) -> str:
-    return name[-69:-5]
-
-
-def _read(path: Path, job_id: str, texts: dict[str, str]) -> Measurement:
-    """The measurement in ``path``, whose content is in ``texts`` or will be."""
-    digest = _digest_in(path.name)
-    if digest not in texts:
-        with explain_os_errors(path):
-            content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() != digest:
-            raise DamagedRunError(f"{path}: does not match the digest in its name; delete it and measure again")
-        texts[digest] = content.decode()
-    fields = load_json(path, texts[digest].encode())
-    if fields.pop("run", None) != job_id:
+def _read(folder: Path, name: str) -> Measurement:
+    path = folder / FOLDER / name
+    with explain_os_errors(path):
+        content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() not in name:
+        raise DamagedRunError(f"{path}: does not match the digest in its name; delete it and measure again")
+    fields = load_json(path, content)
+    if fields.pop("run", None) != folder.name:
         raise DamagedRunError(f"{path}: a measurement of another run; delete it")
     return Measurement(**fields | {"values": numbers(fields["values"])})

@@ -158,16 +158,17 @@ class Store:
     def measurements(self, job_id: str) -> list[Measurement]:
         """The newest measurement of each name and settings. Raises ``StoreError`` where one cannot be read."""
         self._read(job_id)
-        found, problems = measurements.read(self._runs, [job_id], RunIndex(self.root))
-        if problems:
-            raise problems[0]
-        return found.get(job_id, [])
+        return measurements.read(self._runs / job_id)
 
     def all_measurements(self, job_ids: Iterable[str]) -> dict[str, list[Measurement]]:
         """Those of many runs, where there are any; a run of which one cannot be read is named in ``problems``."""
-        found, problems = measurements.read(self._runs, job_ids, RunIndex(self.root))
-        self.problems += map(str, problems)
-        return found
+        found = {}
+        for job_id in job_ids:
+            try:
+                found[job_id] = measurements.read(self._runs / job_id)
+            except StoreError as error:
+                self.problems.append(str(error))
+        return {job_id: some for job_id, some in found.items() if some}
 
     @contextmanager
     def claim(self, job: Job | str, afresh: bool = False, is_shared: bool = False) -> Iterator[Path]:

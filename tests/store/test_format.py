@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from stored_samples import RECORD, exactly, make_job, records
 
 from madbench.errors import StoreError
 from madbench.jobs import SCHEMA, Job, Record
 from madbench.store import format as run_format
 from madbench.store.format import NAMES, encode
 from madbench.store.runs import DamagedRunError, Store
+from stored_samples import RECORD, exactly, make_job, records
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stored_samples import exactly, make_job, records
 
 from madbench.files import remove
 from madbench.jobs import Record
 from madbench.store import index as run_index
 from madbench.store.format import NAMES, encode
 from madbench.store.runs import Store
+from stored_samples import exactly, make_job, records
 
 JOBS = [make_job(seed) for seed in range(4)]
 RECORDS = [

@@ -8,11 +8,11 @@ import threading
 import time
 
 import pytest
-from stored_samples import FAILED, RECORD, make_job, run_tree, tree
 
 from madbench.errors import StoreError
 from madbench.jobs import Record
 from madbench.store.runs import Store, StoreBusyError
+from stored_samples import FAILED, RECORD, make_job, run_tree, tree
 
 DIVERGED = Record("diverged", error="loss was not finite")
 

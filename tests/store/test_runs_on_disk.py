@@ -10,12 +10,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from stored_samples import FAILED, RECORD, make_job, run_tree, tree
 
 from madbench.errors import StoreError
 from madbench.jobs import Record
 from madbench.store import runs
 from madbench.store.runs import Store
+from stored_samples import FAILED, RECORD, make_job, run_tree, tree
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from stored_samples import make_job
 
 from madbench.jobs import Record
 from madbench.store.index import RunIndex
 from madbench.store.runs import Snapshot, Store
+from stored_samples import make_job
 
 JOBS = [make_job(seed) for seed in range(3)]
 
