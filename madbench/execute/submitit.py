@@ -187,9 +187,8 @@ class SlurmBackend:
         self.news[task] = news
         if news.get("start") != before.get("start"):
             yield ("started" if news.get("start") else "waiting"), None
-        for job_id, progress in news.get("progress", {}).items():
-            if progress != before.get("progress", {}).get(job_id):
-                yield "progress", (job_id, progress)
+        for item in news.get("progress", {}).items() if news != before else ():
+            yield "progress", item
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         for task in tasks:

@@ -75,22 +75,19 @@ def _train_group(
             return
         for job in jobs:
             execution.tell("started", job, slot=0)
+        failure = None
         try:
             records = train(jobs, works, report, device=device)
         except StoreError:
             raise
         except Exception as error:
-            _store(execution, jobs, [Record("failed", error=failure_text(error))] * len(jobs))
-            raise
-        _store(execution, jobs, records)
+            failure, records = error, [Record("failed", error=failure_text(error))] * len(jobs)
         for job, record in zip(jobs, records, strict=True):
+            if is_first():
+                execution.store.finish(job, record, replace=execution.policy.redo)
             execution.finish(job, record, slot=0)
-
-
-def _store(execution: Execution, jobs: Sequence[Job], records: Sequence[Record]) -> None:
-    if is_first():
-        for job, record in zip(jobs, records, strict=True):
-            execution.store.finish(job, record, replace=execution.policy.redo)
+        if failure:
+            raise failure
 
 
 @contextmanager

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from madbench.config import from_mapping
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy, Summary, ready_groups
 from madbench.execute.ray import SETTINGS, ray_executor
 from madbench.experiment import prepare
+from madbench.grid import GridFile, expand_grid
 from madbench.store.runs import Store
 
 HERE = Path(__file__).parent
@@ -72,8 +74,9 @@ def test_real_runs_give_the_numbers_of_this_machine_bit_for_bit(cluster, tmp_pat
     )
     stored = []
     for name, executor in (("here", None), ("there", ray_executor(cluster.address))):
-        choices = {"profile": str(profile), "tasks": ["compression"], "results": tmp_path / name, "device": "cpu"}
-        experiment = prepare(["S-c", "R-cg-q-12o"], is_remote=executor is not None, **choices)
+        keys = {"labels": ["S-c", "R-cg-q-12o"], "profile": str(profile), "tasks": ["compression"]}
+        grid = expand_grid(from_mapping(GridFile, keys, "grid"))
+        experiment = prepare(grid, device="cpu", is_remote=executor is not None, results=tmp_path / name)
         assert experiment.execute(executor=executor) == Summary(finished=2)
         stored.append({run.job.id: run.record for run in Store.open(tmp_path / name).runs()})
     here, there = stored
