@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from madbench.jobs import Job
     from madbench.suites.profile import Profile
 
+MICRO_BATCH_TOKENS = 12_288
+"""Tokens of text that go through a model at once where nothing else is asked for: 12 windows of 1,024, as nanoGPT's."""
+
 
 @dataclass(frozen=True)
 class Column:

@@ -14,12 +14,11 @@ from madbench.errors import ConfigError, TrainingError
 from madbench.jobs import Job
 from madbench.models.blocks import autocast
 from madbench.models.gpt import GPT
-from madbench.suites.base import Interval, World, mixer_maker
+from madbench.suites.base import MICRO_BATCH_TOKENS, Interval, World, mixer_maker
 from madbench.suites.language import LanguageTraining, loss_l5, sequences_per_step
 from madbench.text.batches import Split, check_tokens, evaluation_starts, training_starts, windows
 from madbench.text.corpus import Corpus
 
-MICRO_BATCH_TOKENS = 12_288  # 12 windows of 1,024, as nanoGPT's
 ROWS_PER_EVALUATION = 20
 
 

@@ -23,13 +23,12 @@ from madbench.errors import TrainingError
 from madbench.jobs import Job
 from madbench.models.blocks import autocast
 from madbench.suites import suite_of
-from madbench.suites.base import Size
+from madbench.suites.base import MICRO_BATCH_TOKENS, Size
 from madbench.training.peak_memory import PeakMemory
 
 CALIBRATION_PASSES = 4
 CALIBRATION_FLOPS = 1e9
 """Of one calibration pass on the CPU at most, a tenth of a second; it takes a part of the batch for that."""
-WINDOW_TOKENS = 12_288
 
 
 def job_size(job: Job) -> Size:
@@ -82,7 +81,7 @@ def _peak_memory_bytes(job: Job, micro_batch: int) -> int:
 
 def usual_micro_batch(size: Size) -> int:
     """Sequences that go through the model at once where nothing else is asked for."""
-    return min(max(1, WINDOW_TOKENS // size.seq_len), size.sequences_per_step)
+    return min(max(1, MICRO_BATCH_TOKENS // size.seq_len), size.sequences_per_step)
 
 
 def seconds_per_flop(jobs: Sequence[Job], device: str) -> dict[str, float]:
