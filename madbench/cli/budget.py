@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,224 +10,146 @@ from madbench.cli.options import LABELS_HELP, Budget, BudgetOption, JsonOption, 
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
-    from madbench.errors import BudgetError
     from madbench.mixers.family import Allocation
 
 BYTES_PER_ELEMENT = 2  # of a decoding cache in bfloat16
 MOST_REASONS = 3
 
-Columns = Mapping[str, Callable[["Allocation"], str]]
-
-COSTS: Columns = {
-    "state": lambda a: f"{a.state_bytes_per_token(BYTES_PER_ELEMENT):,.0f}",
-    "kFLOP": lambda a: f"{a.flops_per_token(a.size.max_len) / 1000:,.0f}",
-}
-COUNTS: Columns = {
-    "B": lambda a: f"{a.target:,}",
-    "strict": lambda a: f"{a.total:,}",
-    "/B": lambda a: _ratio(a.total, a),
-    "left": lambda a: f"{a.target - a.total:,}",
-    "paper": lambda a: f"{_paper_total(a):,}",
-    "/B*": lambda a: _ratio(_paper_total(a), a),
-}
-"""Columns of the summary; an asterisk only distinguishes two headings that are shown alike."""
+WordsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="LABEL|KEY=VALUE",
+        help=LABELS_HELP + " KEY=VALUE is a setting of their mixers, such as mix_rank=8.",
+        show_default=False,
+    ),
+]
 
 
 def budget(
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="LABEL|KEY=VALUE",
-            help=LABELS_HELP + " KEY=VALUE is a setting of their mixers, such as mix_rank=8.",
-            show_default=False,
-        ),
-    ],
+    words: WordsArgument,
     d_model: Annotated[int, typer.Option(min=1, help="Width d of the model.")] = 128,
     max_len: Annotated[int, typer.Option(min=1, help="Longest sequence L, the rows of the tables of 1 and 2.")] = 128,
     n_head: Annotated[int, typer.Option(min=1, help="Heads H; a G label has twice as many query heads.")] = 2,
     budget: BudgetOption = Budget.strict,
-    mix_rank: Annotated[
-        int | None, typer.Option(min=1, help="Rank r of 1 and 2 before solving.", show_default="16")
-    ] = None,
-    rank_multiple: Annotated[
-        int | None, typer.Option(min=1, help="Widths per head are multiples of this.", show_default="1")
-    ] = None,
+    mix_rank: Annotated[int | None, typer.Option(help="Short for mix_rank=VALUE.", show_default="16")] = None,
+    rank_multiple: Annotated[int | None, typer.Option(help="Short for rank_multiple=VALUE.", show_default="1")] = None,
     terms: Annotated[bool, typer.Option("--terms", help="Break several labels down term by term too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a label costs: ranks, parameters by both budgets, decoding state and FLOPs.
-
-    Softmax attention of width d has 4 d^2 parameters: that is the budget B.
-    A label with c gets 8 d more for its conv taps. --budget chooses the rule
-    for the ranks; both counts of them are always shown: strict has every
-    parameter, paper leaves out the tables of R(1) and R(2).
-
-    [bold]Examples[/bold]
-
-      madbench budget G-cg-q-12o                     one label, term by term
-      madbench budget @table1                        the paper's labels
-      madbench budget '~R-cg-q-12o' --budget paper   by the paper's rule
-      madbench budget S-c G-cg-q-12o --d-model 768 --n-head 12 --max-len 1024
-    """
     from rich.console import Console
 
-    from madbench.cli.tables import print_whole
+    from madbench.cli.tables import plain_table, print_whole
     from madbench.config import settings_of
     from madbench.errors import BudgetError
     from madbench.labels import expand
     from madbench.mixers import solve
 
     labels, overrides = labels_and_overrides(words)
-    given = {"mix_rank": mix_rank, "rank_multiple": rank_multiple}
-    given = [f"{name}={value}" for name, value in given.items() if value is not None]
+    options = {"mix_rank": mix_rank, "rank_multiple": rank_multiple}
+    given = [f"{name}={value}" for name, value in options.items() if value is not None]
     settings = settings_of([*(word.removeprefix("model.") for word in overrides), *given])
-    found: dict[str, Allocation | BudgetError] = {}
+    solved: dict[str, Allocation] = {}
+    problems: dict[str, str] = {}
     for label in expand(labels):
         try:
-            found[label] = solve(label, d_model, n_head, max_len, budget.value, **settings)
+            solved[label] = solve(label, d_model, n_head, max_len, budget.value, **settings)
         except BudgetError as error:
-            found[label] = error
-    solved = [result for result in found.values() if not isinstance(result, BudgetError)]
-    failures = [str(result) for result in found.values() if isinstance(result, BudgetError)]
-
+            problems[label] = str(error)
+    found = {label: _counts(solved[label]) if label in solved else {} for label in expand(labels)}
     if as_json:
-        rows = [
-            {"label": label, "error": str(result)} if isinstance(result, BudgetError) else _as_mapping(result)
-            for label, result in found.items()
-        ]
-        print(json.dumps(rows, indent=2))
+        print(
+            json.dumps([{"label": name} | (row or {"error": problems[name]}) for name, row in found.items()], indent=2)
+        )
     elif solved:
         console = Console(highlight=False)
-        _print_summary(console, found, _ranks(solved))
-        console.print(_legend(solved[0]), style="dim")
-        if terms or len(found) == 1:
-            for allocation in solved:
-                console.print()
-                print_whole(console, _breakdown(allocation))
-    if failures:
-        left_out = len(failures) - MOST_REASONS
+        _print_summary(console, found)
+        console.print(
+            f"d_model {d_model}, n_head {n_head}, max_len {max_len}, ranks by the {budget.value} budget. r_qk, r_vo: ranks "
+            "over all heads; d_qk, d_vo: width of one head; r_mix: rank r of R(1), R(2). state: bytes a token adds to a "
+            "bfloat16 decoding cache; kFLOP: thousand forward FLOPs per token at max_len. B: budget in parameters; "
+            "left: B - strict.",
+            style="dim",
+        )
+        for label, allocation in solved.items() if terms or len(found) == 1 else ():
+            console.print(f"\n{label}", style="bold", markup=False)
+            print_whole(console, plain_table(_breakdown(allocation), right=("parameters", "of B")))
+    if problems:
+        left_out = len(problems) - MOST_REASONS
         more = [f"and {left_out} more labels that do not fit"] if left_out > 0 else []
-        raise BudgetError("\n".join(failures[:MOST_REASONS] + more))
+        raise BudgetError("\n".join([*problems.values()][:MOST_REASONS] + more))
 
 
-def _as_mapping(allocation: Allocation) -> dict[str, Any]:
-    paper_total = _paper_total(allocation)
+def _counts(allocation: Allocation) -> dict[str, Any]:
+    paper_total = getattr(allocation, "paper_total", allocation.total)
     return {
-        "label": str(allocation.label),
         **vars(allocation.size),
         "ranks": dict(allocation.ranks),
-        "widths": _widths(allocation),
+        "widths": dict(getattr(allocation, "widths", {})),
         "terms": dict(allocation.terms),
         "target": allocation.target,
         "total": allocation.total,
         "ratio": allocation.ratio,
+        "slack": allocation.target - allocation.total,
         "paper_total": paper_total,
         "paper_ratio": paper_total / allocation.target,
-        "slack": allocation.target - allocation.total,
         "state_bytes_per_token": allocation.state_bytes_per_token(BYTES_PER_ELEMENT),
         "flops_per_token": allocation.flops_per_token(allocation.size.max_len),
     }
 
 
-def _paper_total(allocation: Allocation) -> int:
-    return getattr(allocation, "paper_total", allocation.total)
+def _print_summary(console: Console, found: Mapping[str, dict[str, Any]]) -> None:
+    """One table where the terminal is wide enough for it, else ranks and parameters one below the other."""
+    from madbench.cli.tables import fits, plain_table, print_whole
 
+    names = {
+        kind: dict.fromkeys(n for row in found.values() for n in row.get(kind, ())) for kind in ("ranks", "widths")
+    }
 
-def _widths(allocation: Allocation) -> dict[str, int]:
-    return dict(getattr(allocation, "widths", {}))
+    def ranks(row: dict[str, Any]) -> dict[str, str]:
+        return {
+            name if len(name) == 1 else f"{kind[0].replace('w', 'd')}_{name}": str(row[kind].get(name, "-"))
+            for kind, shown in names.items()
+            for name in shown
+        } | {"state": f"{row['state_bytes_per_token']:,.0f}", "kFLOP": f"{row['flops_per_token'] / 1000:,.0f}"}
 
+    def parameters(row: dict[str, Any]) -> dict[str, str]:
+        strict = {"B": f"{row['target']:,}", "strict": f"{row['total']:,}", "strict/B": f"{row['ratio']:.3f}"}
+        paper = {"paper": f"{row['paper_total']:,}", "paper/B": f"{row['paper_ratio']:.3f}"}
+        return strict | {"left": f"{row['slack']:,}"} | paper
 
-def _ratio(total: int, allocation: Allocation) -> str:
-    text = f"{total / allocation.target:.3f}"
-    return f"[yellow]{text}[/yellow]" if total > allocation.target else text
+    def table(*columns: Any) -> Any:
+        def cells(row: dict[str, Any]) -> dict[str, str]:
+            return {name: value for column in columns for name, value in column(row).items()}
 
+        headings = tuple(cells(next(filter(None, found.values()))))
+        nothing = dict.fromkeys(headings, "-") | {headings[0]: "no fit"}
+        rows = [{"label": label} | (cells(row) if row else nothing) for label, row in found.items()]
+        return plain_table(rows, right=headings)
 
-def _ranks(solved: Sequence[Allocation]) -> Columns:
-    """A column a rank that any of the labels has, then a column a width."""
-    ranks = dict.fromkeys(name for allocation in solved for name in allocation.ranks)
-    widths = dict.fromkeys(name for allocation in solved for name in _widths(allocation))
-    of_ranks = {_symbol("r", name): lambda a, name=name: str(a.ranks.get(name, "-")) for name in ranks}
-    return of_ranks | {_symbol("d", name): lambda a, name=name: str(_widths(a).get(name, "-")) for name in widths}
-
-
-def _symbol(letter: str, name: str) -> str:
-    return name if len(name) == 1 else f"{letter}_{name}"
-
-
-def _print_summary(console: Console, found: Mapping[str, Allocation | BudgetError], ranks: Columns) -> None:
-    """One table where the terminal is wide enough for it, else ranks and counts one below the other."""
-    from madbench.cli.tables import fits, print_whole
-
-    whole = _summary(found, {**ranks, **COSTS, **COUNTS})
-    if fits(console, whole):
-        console.print(whole)
+    if fits(console, table(ranks, parameters)):
+        console.print(table(ranks, parameters))
         return
-    print_whole(console, _summary(found, {**ranks, **COSTS}))
+    print_whole(console, table(ranks))
     console.print()
-    print_whole(console, _summary(found, COUNTS))
+    print_whole(console, table(parameters))
 
 
-def _summary(found: Mapping[str, Allocation | BudgetError], columns: Columns) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from madbench.errors import BudgetError
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0), show_edge=False)
-    table.add_column("label", no_wrap=True)
-    for heading in columns:
-        table.add_column(heading.rstrip("*"), justify="right", no_wrap=True)
-    for label, result in found.items():
-        if isinstance(result, BudgetError):
-            table.add_row(Text(label), "no fit", *["-"] * (len(columns) - 1), style="red")
-        else:
-            table.add_row(Text(label), *(cell(result) for cell in columns.values()))
-    return table
-
-
-def _legend(sample: Allocation) -> str:
-    size = sample.size
-    return (
-        f"d_model {size.d_model}, n_head {size.n_head}, max_len {size.max_len}, ranks by the {size.budget} budget. "
-        "r_qk, r_vo: ranks over all heads; d_qk, d_vo: width of one head; r_mix: rank r of R(1), R(2). state: bytes "
-        "a token adds to a bfloat16 decoding cache; kFLOP: thousand forward FLOPs per token at max_len. B: budget in "
-        "parameters; left: B - strict."
-    )
-
-
-def _breakdown(allocation: Allocation) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-        title=Text(str(allocation.label)),
-        title_justify="left",
-        title_style="bold",
-    )
-    for heading, justify in (("term", "left"), ("formula", "left"), ("parameters", "right"), ("of B", "right")):
-        table.add_column(heading, justify=justify, no_wrap=True)
-    table.add_column("tensors")
+def _breakdown(allocation: Allocation) -> list[dict[str, str]]:
     formulas = getattr(allocation, "formulas", {})
-    counts = [(name, *formulas.get(name, ("", "")), size) for name, size in allocation.terms.items()]
     raised = allocation.target - 4 * allocation.size.d_model**2
-    sums = [
+    counts = [(name, *formulas.get(name, ("", "")), count) for name, count in allocation.terms.items()]
+    counts += [
         ("strict", "all terms", "", allocation.total),
-        ("paper", "without tables", "", _paper_total(allocation)),
+        ("paper", "without tables", "", getattr(allocation, "paper_total", allocation.total)),
         ("B", f"4 d^2 + {raised:,}" if raised else "4 d^2", "", allocation.target),
         ("left", "B - strict", "", allocation.target - allocation.total),
     ]
-    for rows in (counts, sums):
-        for name, formula, tensors, size in rows:
-            table.add_row(name, formula, f"{size:,}", f"{size / allocation.target:.1%}", tensors)
-        table.add_section()
-    return table
+    return [
+        {"term": term, "formula": formula, "parameters": f"{count:,}"}
+        | {"of B": f"{count / allocation.target:.1%}", "tensors": tensors}
+        for term, formula, tensors, count in counts
+    ]
 
 
 def add_to(app: typer.Typer) -> None:

@@ -1,5 +1,11 @@
 from __future__ import annotations
 
+import csv
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,11 +16,16 @@ from madbench.cli.options import RESULTS, JsonOption
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-KINDS = ("labels", "variants", "tasks", "profiles", "presets", "families", "runs")
+    from madbench.suites.profile import Profile
+
+Rows = list[dict[str, Any]]
 
 
 def ls(
-    kind: Annotated[str | None, typer.Argument(metavar="KIND", help=f"{', '.join(KINDS)}.")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="KIND", help="labels, variants, tasks, profiles, presets, families, runs."),
+    ] = None,
     specs: Annotated[
         list[str] | None,
         typer.Argument(metavar="LABEL", help="For labels: which ones.", show_default="@table1"),
@@ -26,8 +37,8 @@ def ls(
 ) -> None:
     """List what there is: labels, sets of labels, tasks, profiles, presets, families of labels, stored runs.
 
-    Labels are looked up in the S/R/G grammar, sets of labels also in the
-    folder variants of the current folder.
+    Sets of labels are also looked up in the folder variants of the current
+    folder; tasks and families also in installed packages.
 
     [bold]Examples[/bold]
 
@@ -39,16 +50,10 @@ def ls(
       madbench ls runs --results elsewhere
       madbench ls runs --json               all of each run but its curve
     """
-    import json
-    import sys
-
     from rich.console import Console
 
-    from madbench.cli.stored_runs import named_settings, run_row, runs_table, stored_runs
     from madbench.cli.tables import plain_table
     from madbench.errors import ConfigError, did_you_mean
-    from madbench.suites.preset import preset_docs
-    from madbench.suites.profile import override_docs
 
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, KINDS)}")
@@ -58,161 +63,212 @@ def ls(
         raise ConfigError(f"ls {kind}: --results has no effect; only runs are in a results folder")
 
     console = Console(highlight=False)
+    below: RenderableType = ""
     if kind == "runs":
-        store, runs = stored_runs(results)
-        named = named_settings()
-        rows = [run_row(run, named) for run in runs]
-        for problem in store.problems if store else ():
-            print(f"warning: {problem}", file=sys.stderr)
+        from madbench.cli.stored_runs import runs_table
+
+        rows = _runs(results)
         nothing = f"no runs in {results or RESULTS}; madbench run G-cg-q-12o makes some"
         shown = runs_table(rows, console) if rows else nothing
-    elif kind == "labels":
-        rows = _label_rows(specs or ["@table1"])
-        caption = "published: MAD average of the paper's Table 1, in percent"
-        shown = plain_table(rows, right=("published",), caption=caption)
-    elif kind == "variants":
-        rows = _variant_rows()
-        caption = "madbench ls labels @NAME lists one; any command takes @NAME"
-        shown = plain_table(rows, right=("labels",), caption=caption)
-    elif kind == "tasks":
-        rows = _task_rows()
-        shown = plain_table(rows, right=("settings",), caption="madbench data TASK shows examples")
-    elif kind == "profiles":
-        rows = _profile_rows()
-        shown = _with_keys(rows, override_docs(), "madbench run", "training.epochs=20", "for one label and one seed")
-    elif kind == "presets":
-        rows = _preset_rows()
-        shown = _with_keys(
-            rows, preset_docs(), "madbench lm", "training.steps=600", "trained on, with one label and seed"
-        )
-    elif kind == "families":
-        rows = _family_rows()
-        shown = plain_table(rows, right=("labels",))
+    elif kind is None:
+        rows = _overview(results)
+        shown = plain_table(rows, right=("count",), caption="madbench ls KIND lists one of these")
     else:
-        rows = _overview_rows(results)
-        caption = "madbench ls KIND lists one of these; madbench ls --help says more"
-        shown = plain_table(rows, right=("count",), caption=caption)
+        listing = KINDS[kind]
+        rows = listing.rows(specs or ["@table1"]) if kind == "labels" else listing.rows()
+        shown = plain_table(rows, right=(listing.count,), caption=listing.caption)
+        below = _keys(kind) if kind in ("profiles", "presets") else ""
     if as_json:
         print(json.dumps(rows, indent=2))
-    else:
-        console.print(shown)
+        return
+    console.print(shown)
+    if below:
+        console.print(below)
 
 
-def _label_rows(specs: list[str]) -> list[dict[str, Any]]:
-    from madbench.analysis.quantities import MAD_AVERAGE
-    from madbench.analysis.scores import published_scores
-    from madbench.labels import Variant, expand, explain, parse
+def _labels(specs: list[str]) -> Rows:
+    from madbench.config import PUBLISHED
+    from madbench.labels import expand, explain, parse
 
-    rows = []
-    for label in expand(specs):
-        variant = parse(label)
-        names = [row.name for row in explain(variant)] if isinstance(variant, Variant) else [variant.family]
-        published = published_scores().get(label, {}).get(MAD_AVERAGE)
-        rows.append({"label": label, "published": published, "meaning": ", ".join(names)})
-    return rows
-
-
-def _variant_rows() -> list[dict[str, Any]]:
-    from madbench.config import from_mapping, read_yaml
-    from madbench.labels import LabelSet, available_sets, expand
-
-    rows = []
-    for name, path in available_sets().items():
-        content = from_mapping(LabelSet, read_yaml(path), str(path))
-        labels = expand([f"@{name}"])
-        rows.append({"set": f"@{name}", "labels": len(labels), "description": content.description.strip()})
-    return rows
-
-
-def _task_rows() -> list[dict[str, Any]]:
-    from madbench.tasks import TASK_NAMES, load_task
-
-    files = {name: load_task(name) for name in TASK_NAMES}
+    with open(PUBLISHED / "hypermlp_table1.csv", newline="", encoding="utf-8") as file:
+        published = {row["label"]: float(row["mad_average"]) for row in csv.DictReader(file)}
     return [
-        {"task": name, "settings": len(file.settings), "description": file.description} for name, file in files.items()
+        {
+            "label": label,
+            "published": published.get(label),
+            "meaning": ", ".join(row.name for row in explain(parse(label))),
+        }
+        for label in expand(specs)
     ]
 
 
-def _profile_rows() -> list[dict[str, Any]]:
-    from madbench.suites.plan import task_settings
-    from madbench.suites.profile import load_profile, profile_names
-    from madbench.tasks import TASK_NAMES
+def _variants() -> Rows:
+    from madbench.config import from_mapping, read_yaml
+    from madbench.labels import LabelSet, available_sets, expand
 
-    rows = []
-    for name in profile_names():
-        profile = load_profile(name)
-        settings = sum(len(task_settings(task, profile)) for task in TASK_NAMES)
-        runs = settings * len(profile.learning_rates) * len(profile.weight_decays)
-        rows.append(
-            {
-                "profile": name,
-                "runs": runs,
-                "paper": "comparable" if profile.comparable_with_paper else "not comparable",
-                "description": " ".join(profile.description.split()),
-            }
-        )
-    return rows
+    return [
+        {
+            "set": f"@{name}",
+            "labels": len(expand([f"@{name}"])),
+            "description": from_mapping(LabelSet, read_yaml(path), str(path)).description.strip(),
+        }
+        for name, path in available_sets().items()
+    ]
 
 
-def _preset_rows() -> list[dict[str, Any]]:
+def _tasks() -> Rows:
+    from madbench.tasks import MAD_TASKS, load_task, settings_class, task_names
+
+    return [
+        {
+            "task": name,
+            "settings": len(load_task(name).settings),
+            "from": "MAD" if name in MAD_TASKS else settings_class(name).__module__.partition(".")[0],
+            "description": " ".join(load_task(name).description.split()),
+        }
+        for name in task_names()
+    ]
+
+
+def _profiles() -> Rows:
+    from madbench.suites import MAD
+    from madbench.tasks import MAD_TASKS
+
+    def count(profile: Profile) -> int:
+        """Runs of one label and one seed."""
+        return sum(len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in MAD_TASKS)
+
+    return [
+        {"profile": name, "runs": count(profile), "paper": _paper(profile), "description": _line(profile.description)}
+        for name, profile in ((name, MAD.Profile.load(name)) for name in MAD.Profile.names())
+    ]
+
+
+def _presets() -> Rows:
     from madbench.cli.text import quantity
-    from madbench.suites.preset import load_preset, preset_names
+    from madbench.suites import LANGUAGE
 
-    presets = {name: load_preset(name) for name in preset_names()}
     return [
         {
             "preset": name,
             "tokens": quantity(preset.training["steps"] * preset.training["tokens_per_step"]),
             "corpus": preset.corpus or "to be named",
-            "paper": "comparable" if preset.comparable_with_paper else "not comparable",
-            "description": " ".join(preset.description.split()),
+            "paper": _paper(preset),
+            "description": _line(preset.description),
         }
-        for name, preset in presets.items()
+        for name, preset in ((name, LANGUAGE.Profile.load(name)) for name in LANGUAGE.Profile.names())
     ]
 
 
-def _with_keys(
-    rows: list[dict[str, Any]], docs: dict[str, str], command: str, example: str, counted: str
-) -> RenderableType:
-    """Profiles or presets, and below them every key that can be changed."""
+def _families() -> Rows:
+    """Families with the settings of their mixers: what KEY can be after ``model.``."""
+    from madbench.config import field_docs
+    from madbench.labels import families, family_of
+
+    rows = []
+    for name in families():
+        family = family_of(f"{name}:" if name else "")
+        module = sys.modules[type(family).__module__]
+        rows.append(
+            {
+                "family": name or "S/R/G",
+                "labels": len(family.labels()) if hasattr(family, "labels") else None,
+                "settings": ", ".join(field_docs(family.Settings)),
+                "description": _line((inspect.getdoc(module) or "").partition("\n\n")[0]),
+            }
+        )
+    return rows
+
+
+def _runs(results: Path | None) -> Rows:
+    from madbench.cli.stored_runs import named_settings, run_row, stored_runs
+
+    store, runs = stored_runs(results)
+    named = named_settings()
+    rows = [run_row(run, named) for run in runs]
+    for problem in store.problems if store else ():
+        print(f"warning: {problem}", file=sys.stderr)
+    return rows
+
+
+@dataclass(frozen=True)
+class Listing:
+    """How one kind is listed."""
+
+    rows: Callable[..., Rows]
+    what: str
+    """What the overview calls it."""
+    count: str = ""
+    """Its column of numbers."""
+    caption: str | None = None
+
+
+KINDS = {
+    "labels": Listing(
+        _labels,
+        "labels of the S/R/G grammar; ls labels lists the paper's 33",
+        "published",
+        "published: MAD average of the paper's Table 1, in percent",
+    ),
+    "variants": Listing(
+        _variants, "sets of labels", "labels", "madbench ls labels @NAME lists one; any command takes @NAME"
+    ),
+    "tasks": Listing(_tasks, "tasks besides language_model", "settings", "madbench data TASK shows examples"),
+    "profiles": Listing(_profiles, "sizes and schedules of an experiment", "runs", "runs: for one label and one seed"),
+    "presets": Listing(
+        _presets, "sizes and schedules of a language model", "tokens", "tokens: trained on, with one label and seed"
+    ),
+    "families": Listing(_families, "families of labels", "labels", "settings: what KEY can be after model."),
+    "runs": Listing(_runs, "stored runs"),
+}
+
+
+def _overview(results: Path | None) -> Rows:
+    from madbench.cli.stored_runs import stored_runs
+    from madbench.labels import all_labels, available_sets, families
+    from madbench.suites import LANGUAGE, MAD
+    from madbench.tasks import task_names
+
+    _, runs = stored_runs(results)
+    names = {
+        "variants": [f"@{name}" for name in available_sets()],
+        "tasks": task_names(),
+        "profiles": MAD.Profile.names(),
+        "presets": LANGUAGE.Profile.names(),
+        "families": [name or "S/R/G" for name in families()],
+    }
+    rows = []
+    for kind, listing in KINDS.items():
+        listed = f": {', '.join(names[kind])}" if kind in names else f" in {results or RESULTS}" * (kind == "runs")
+        count = len(runs) if kind == "runs" else len(all_labels() if kind == "labels" else names[kind])
+        rows.append({"kind": kind, "count": count, "what": listing.what + listed})
+    return rows
+
+
+def _keys(kind: str) -> RenderableType:
+    """Every key of profiles or presets that can be changed."""
     from rich.console import Group
     from rich.text import Text
 
     from madbench.cli.tables import plain_table
+    from madbench.suites import LANGUAGE, MAD
 
-    count = list(rows[0])[1]
-    keys = [{"KEY": key, "what it is": sentence} for key, sentence in docs.items()]
+    suite, command, example = (
+        (MAD, "madbench run", "training.epochs=20")
+        if kind == "profiles"
+        else (LANGUAGE, "madbench lm", "training.steps=600")
+    )
+    keys = [{"KEY": key, "what it is": sentence} for key, sentence in suite.Profile.docs().items()]
     title = Text(f"\nWhat KEY=VALUE can change in {command}, for example {example}:\n")
-    return Group(plain_table(rows, right=(count,), caption=f"{count}: {counted}"), title, plain_table(keys))
+    return Group(title, plain_table(keys))
 
 
-def _family_rows() -> list[dict[str, Any]]:
-    from madbench.labels import all_labels, families
-
-    grammar = {"family": "S/R/G", "labels": len(all_labels()), "description": "HyperMLP's letters, such as G-cg-q-12o"}
-    installed = [{"family": name, "labels": None, "description": f"labels begin with {name}:"} for name in families()]
-    return [grammar, *installed]
+def _paper(profile: Profile) -> str:
+    return "comparable" if profile.comparable_with_paper else "not comparable"
 
 
-def _overview_rows(results: Path | None) -> list[dict[str, Any]]:
-    from madbench.cli.stored_runs import stored_runs
-    from madbench.labels import all_labels, available_sets, families
-    from madbench.suites.preset import preset_names
-    from madbench.suites.profile import profile_names
-    from madbench.tasks import TASK_NAMES
-
-    _, runs = stored_runs(results)
-    sets, profiles, presets = available_sets(), profile_names(), preset_names()
-    rows = {
-        "labels": (len(all_labels()), "labels of the S/R/G grammar; ls labels lists the paper's 33"),
-        "variants": (len(sets), f"sets of labels: {', '.join(f'@{name}' for name in sets)}"),
-        "tasks": (len(TASK_NAMES), f"MAD tasks: {', '.join(TASK_NAMES)}"),
-        "profiles": (len(profiles), f"sizes and schedules of an experiment: {', '.join(profiles)}"),
-        "presets": (len(presets), f"sizes and schedules of a language model: {', '.join(presets)}"),
-        "families": (1 + len(families()), f"kinds of label: {', '.join(['S/R/G', *families()])}"),
-        "runs": (len(runs), f"stored runs in {results or RESULTS}"),
-    }
-    return [{"kind": kind, "count": count, "what": what} for kind, (count, what) in rows.items()]
+def _line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def add_to(app: typer.Typer) -> None:

@@ -74,6 +74,16 @@ class Allocation:
         """Parameters without the length-indexed tables A, B and p."""
         return sum(count for name, count in self.terms.items() if not TERMS[name].is_table)
 
+    @property
+    def formulas(self) -> dict[str, tuple[str, str]]:
+        """Formula and tensors by term."""
+        return {name: (TERMS[name].formula, TERMS[name].tensors) for name in self.terms}
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Width of one head on either side."""
+        return {"qk": self.qk_width, "vo": self.vo_width}
+
     d = property(lambda self: self.size.d_model)
     length = property(lambda self: self.size.max_len)
     r_qk = property(lambda self: self.ranks["qk"])

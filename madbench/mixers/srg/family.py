@@ -1,4 +1,4 @@
-"""S/R/G (HyperMLP) as a family: its grammar, factors, budget and operator behind the protocol."""
+"""S/R/G (HyperMLP), labels such as G-cg-q-12o: grammar, factors, budget and operator behind the protocol."""
 
 from __future__ import annotations
 
