@@ -102,16 +102,19 @@ def _print_summary(console: Console, found: Mapping[str, dict[str, Any]]) -> Non
     """One table where the terminal is wide enough for it, else ranks and parameters one below the other."""
     from madbench.cli.tables import fits, plain_table, print_whole
 
-    names = {
-        kind: dict.fromkeys(n for row in found.values() for n in row.get(kind, ())) for kind in ("ranks", "widths")
-    }
+    names = [
+        (kind, letter, name)
+        for kind, letter in (("ranks", "r"), ("widths", "d"))
+        for name in dict.fromkeys(name for row in found.values() for name in row.get(kind, ()))
+    ]
 
     def ranks(row: dict[str, Any]) -> dict[str, str]:
-        return {
-            name if len(name) == 1 else f"{kind[0].replace('w', 'd')}_{name}": str(row[kind].get(name, "-"))
-            for kind, shown in names.items()
-            for name in shown
-        } | {"state": f"{row['state_bytes_per_token']:,.0f}", "kFLOP": f"{row['flops_per_token'] / 1000:,.0f}"}
+        shown = {
+            name if len(name) == 1 else f"{letter}_{name}": str(row[kind].get(name, "-"))
+            for kind, letter, name in names
+        }
+        costs = {"state": row["state_bytes_per_token"], "kFLOP": row["flops_per_token"] / 1000}
+        return shown | {name: f"{cost:,.0f}" for name, cost in costs.items()}
 
     def parameters(row: dict[str, Any]) -> dict[str, str]:
         strict = {"B": f"{row['target']:,}", "strict": f"{row['total']:,}", "strict/B": f"{row['ratio']:.3f}"}
