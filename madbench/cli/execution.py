@@ -1,53 +1,184 @@
-"""Training under the eyes of a user: the screen while it works, the table, and what went wrong."""
+"""Carrying out a grid on the command line: its plan, or the training with its screen, tables and failures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from madbench.cli.observation import observed
-from madbench.cli.tables import PLAIN, print_text_table
+from madbench.cli.options import RESULTS
+from madbench.cli.plan import make_plan, print_plan
+from madbench.cli.tables import PLAIN, Format, print_text_table
 from madbench.cli.text import count_of_jobs
-from madbench.execute.base import Policy
+from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from madbench.analysis.rendering import TextTable
+    from madbench.execute.base import Policy, Summary
     from madbench.experiment import Experiment
-    from madbench.language_experiment import LanguageExperiment
+    from madbench.grid import Grid
+
+MOST_FAILURES = 20
+"""Failures that are listed; the JSON has all."""
+
+
+def carry_out(
+    grid: Grid,
+    policy: Policy,
+    *,
+    device: str,
+    results: Path,
+    corpus: Path | None,
+    tokenizer: str | None = None,
+    is_remote: bool = False,
+    track: Sequence[str] = (),
+    dry_run: bool = False,
+    details: bool = False,
+    by_task: bool = False,
+    format: Format = Format.terminal,
+    **how: Any,
+) -> None:
+    """Prepares the grid, then prints its plan, or trains it and prints its tables; ``how`` is how it is trained.
+
+    Exits with code 1 where jobs failed. Under torchrun only the first process prints.
+    """
+    from rich.console import Console
+
+    from madbench.experiment import prepare
+    from madbench.training.distributed import is_first
+
+    if details and not dry_run:
+        raise ConfigError("--details has no effect without --dry-run")
+    if tokenizer is not None and corpus is None:
+        raise ConfigError(f"--tokenizer {tokenizer}: has no effect without --corpus")
+    console = Console(stderr=True, quiet=not is_first())
+    with console.status("opening the corpus and planning"):
+        experiment = prepare(
+            grid, device=device, is_remote=is_remote, results=results, corpus=corpus, tokenizer=tokenizer
+        )
+    for note in experiment.notes:
+        console.print(note, **PLAIN)
+    if not dry_run:
+        train_and_show(experiment, policy, console, format, track, **how)
+    elif is_first():
+        sizes = {name: how.get(name) for name in ("slots", "devices", "micro_batch")}
+        plan = make_plan(experiment, policy, console, details=details, **sizes)
+        print(json.dumps(plan, indent=2)) if format is Format.json else print_plan(experiment, plan, by_task)
 
 
 def train_and_show(
-    experiment: Experiment | LanguageExperiment,
-    tabulate: Callable[..., TextTable],
-    table_command: str,
-    console: Console,
-    force: bool,
-    as_json: bool,
-    track: Sequence[str] = (),
-    **how: Any,
-) -> tuple[dict[str, Any], bool]:
-    """Trains what is missing and prints the table, unless it is to be JSON or ``console`` is quiet.
+    experiment: Experiment, policy: Policy, console: Console, format: Format, track: Sequence[str], **how: Any
+) -> None:
+    """Trains what is missing, prints the tables and lists the failures; exits with code 1 where there are any."""
+    from madbench.execute.failure import reason
 
-    Returns the table as JSON has it, empty without a result, and whether any job failed.
-    """
+    reasons: dict[str, str | None] = {}
     try:
-        with observed(experiment.jobs, experiment.title, experiment.results, console, track) as (on_event, screen):
-            summary = experiment.execute(on_event, policy=Policy(redo=force), **how)
+        with observed(experiment.jobs, experiment.title, experiment.results, console, track) as (show, _):
+
+            def on_event(event: dict[str, Any]) -> None:
+                show(event)
+                if event["event"] == "failed":
+                    reasons[event["job"].id] = reason(event["record"])
+                elif event["event"] == "skipped" and event["reason"] == "failed":
+                    reasons[event["job"].id] = None
+
+            summary = experiment.execute(on_event, policy=policy, **how)
     except KeyboardInterrupt:
-        rest = "what was not done again keeps its earlier result" if force else "the same command goes on from here"
+        rest = "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"
         console.print(f"stopped; finished runs are in {experiment.results}, {rest}", **PLAIN)
         raise
-    has_results = summary.failed + summary.busy < len(experiment.jobs)
-    table = tabulate(experiment) if has_results else None
-    if table and not as_json and not console.quiet:
-        print_text_table(table)
-        console.print(f"runs: {experiment.results}/runs    again as a table: {table_command}", **PLAIN)
+    if not console.quiet:
+        failures = _failures(experiment, reasons)
+        _print_tables(experiment, console, format, {"failed": failures, "left": summary.left})
+        _print_rest(experiment, console, policy, summary, failures)
+    if reasons:
+        raise typer.Exit(1)
+
+
+def _print_tables(experiment: Experiment, console: Console, format: Format, rest: Mapping[str, Any]) -> None:
+    from madbench.analysis.tables import tabulate
+
+    tables = tabulate(experiment)
+    if format is Format.json:
+        contents = {name: {"caption": table.caption, "cells": table.records()} for name, table in tables.items()}
+        language = {"language_model": contents["language"]} if "language" in contents else {}
+        print(json.dumps(contents.get("mad", {}) | language | rest, indent=2))
+    else:
+        for i, table in enumerate(tables.values()):
+            if i:
+                print()
+            print_text_table(table, format)
+    if tables:
+        again = table_command(experiment)
+        shown = f"again as a table: {again}" if again else "the same command shows this again"
+        console.print(f"runs: {experiment.results}/runs    {shown}", **PLAIN)
+
+
+def _print_rest(
+    experiment: Experiment, console: Console, policy: Policy, summary: Summary, failures: Sequence[Mapping[str, Any]]
+) -> None:
+    """Jobs that have no result, and why."""
     if summary.busy:
         console.print(f"{count_of_jobs(summary.busy)} left to another process; run this again when it is done")
-    if summary.failed:
-        console.print(f"{summary.failed} of {len(experiment.jobs)} jobs failed; the same command tries them again:")
-        for job, reason in screen.failures:
-            console.print(f"  {job.label} {job.task} seed {job.seed}: {reason}", **PLAIN)
-    return {"caption": table.caption, "cells": table.records()} if table else {}, summary.failed > 0
+    if summary.left:
+        most = f"after {count_of_jobs(policy.max_failures)} had failed"
+        console.print(f"{count_of_jobs(summary.left)} not started {most}; the same command trains them")
+    if failures:
+        console.print(f"{len(failures)} of {len(experiment.jobs)} jobs failed:")
+        for failure in failures[:MOST_FAILURES]:
+            where = f"{failure['row']} {failure['task']} seed {failure['seed']}"
+            console.print(f"  {where}: {failure['reason']}", **PLAIN)
+        if len(failures) > MOST_FAILURES:
+            console.print(f"  and {len(failures) - MOST_FAILURES:,} more; --json has them all")
+        words = [word for word in sys.argv[1:] if word not in ("--force", "--retry")]
+        again = "the same command" if policy.retry else shlex.join(["madbench", *words, "--retry"])
+        console.print(f"to retry them: {again}", **PLAIN)
+
+
+def _failures(experiment: Experiment, reasons: Mapping[str, str | None]) -> list[dict[str, Any]]:
+    """The failed jobs in the order of the rows, with the last line of the error, from the store where it is not known."""
+    from madbench.errors import StoreError
+    from madbench.execute.failure import reason
+    from madbench.store.runs import Store
+
+    store = Store.open(experiment.results, create=False)
+    found: dict[str, dict[str, Any]] = {}
+    for row in experiment.rows:
+        for job in row.jobs:
+            if job.id in reasons and job.id not in found:
+                try:
+                    why = reasons[job.id] or reason(store.read(job.id).record)
+                except StoreError as problem:
+                    why = str(problem)
+                found[job.id] = {"row": row.name, "label": job.label, "task": job.task, "seed": job.seed}
+                found[job.id] |= {"id": job.id, "reason": why}
+    return list(found.values())
+
+
+def table_command(experiment: Experiment) -> str:
+    """The command that shows the experiment's table again; none where rows differ in more than their labels."""
+    from madbench.suites import LANGUAGE
+
+    grid, protocol = experiment.grid, experiment.protocol
+    if any(row.changes for row in grid.rows):
+        return ""
+    words = ["madbench", "table", *grid.overrides]
+    if experiment.suites == [LANGUAGE]:
+        words = ["madbench", "lm", "table", *experiment.labels, *protocol.overrides]
+        words += ["--corpus", protocol.corpus.digest, "--preset", protocol.profile_name, "--budget", grid.budget]
+    else:
+        given = {"--profile": grid.profile, "--fidelity": grid.fidelity, "--budget": grid.budget}
+        usual = {"--profile": "quick", "--fidelity": "corrected", "--budget": "strict"}
+        words += [word for option in given.items() if option not in usual.items() for word in option]
+        words += ["--tasks", ",".join(grid.tasks)] if grid.tasks else []
+    if experiment.results != RESULTS:
+        words += ["--results", str(experiment.results)]
+    return shlex.join(words)

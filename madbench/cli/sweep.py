@@ -1,39 +1,15 @@
 from __future__ import annotations
 
 import enum
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from madbench.cli.executors import (
-    AddressOption,
-    CpusPerJobOption,
-    ExecutorName,
-    ExecutorOption,
-    GpusPerJobOption,
-    MemoryOption,
-    PartitionOption,
-    SbatchOption,
-    SharedOption,
-    WallTimeOption,
-    place,
-)
-from madbench.cli.options import (
-    LABELS_HELP,
-    RESULTS,
-    CorpusOption,
-    Counting,
-    Fidelity,
-    JsonOption,
-    ResultsOption,
-    TrackOption,
-    parse_trackers,
-    split_list,
-)
+from madbench.cli import executors, options
+from madbench.cli.executors import ExecutorName, place
 from madbench.cli.sweep_words import axes_of, baseline_of, gpus_of, replaced_keys, seconds_of, source_of
-from madbench.cli.tables import PLAIN, Format, print_format
+from madbench.cli.tables import Format, print_format
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError
 
@@ -44,11 +20,12 @@ class Mode(str, enum.Enum):
 
 
 def sweep(
+    context: typer.Context,
     words: Annotated[
         list[str],
         typer.Argument(
             metavar="LABEL|KEY=VALUE|GRID.yaml",
-            help=LABELS_HELP
+            help=options.LABELS_HELP
             + " KEY=VALUE holds for all rows. Or one file with a grid, whose keys the options replace.",
         ),
     ],
@@ -57,12 +34,11 @@ def sweep(
         typer.Option("--vary", metavar="KEY=V1,V2,...", help="A setting in which rows differ; may be repeated."),
     ] = None,
     mode: Annotated[
-        Mode | None,
+        Mode,
         typer.Option(
-            help="product: every label with every combination. one_at_a_time: the baseline, one thing changed a row.",
-            show_default="product",
+            help="product: every label with every combination. one_at_a_time: the baseline, one thing changed a row."
         ),
-    ] = None,
+    ] = Mode.product,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -71,52 +47,30 @@ def sweep(
             show_default="the first label with the first values",
         ),
     ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile", "-p", help="quick, full, or a YAML file like those in tasks/profiles.", show_default="quick"
-        ),
-    ] = None,
-    tasks: Annotated[
-        list[str] | None,
-        typer.Option("--tasks", "-t", help="MAD tasks and language_model, comma-separated; all seven by default."),
-    ] = None,
-    corpus: CorpusOption = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="Seeds such as 0,1,2 or 0-4; one decides init, data and order.", show_default="0")
-    ] = None,
-    fidelity: Annotated[
-        Fidelity | None,
-        typer.Option(
-            help="corrected: our protocol. published: the reference implementation's, quirks included.",
-            show_default="corrected",
-        ),
-    ] = None,
-    budget: Annotated[
-        Counting | None,
-        typer.Option(
-            "--budget",
-            help="strict: every parameter counts. published: the tables of R(1), R(2) do not.",
-            show_default="strict",
-        ),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    executor: ExecutorOption = ExecutorName.local,
-    address: AddressOption = None,
-    cpus_per_job: CpusPerJobOption = None,
-    gpus_per_job: GpusPerJobOption = None,
-    shared: SharedOption = False,
-    partition: PartitionOption = None,
-    wall_time: WallTimeOption = None,
-    memory: MemoryOption = None,
-    sbatch: SbatchOption = None,
+    profile: options.ProfileOption = "quick",
+    tasks: options.TasksOption = None,
+    corpus: options.CorpusOption = None,
+    tokenizer: options.TokenizerOption = None,
+    seeds: options.SeedsOption = "0",
+    fidelity: options.FidelityOption = options.Fidelity.corrected,
+    budget: options.BudgetOption = options.Budget.strict,
+    device: options.DeviceOption = "auto",
+    executor: executors.ExecutorOption = ExecutorName.local,
+    address: executors.AddressOption = None,
+    cpus_per_job: executors.CpusPerJobOption = None,
+    gpus_per_job: executors.GpusPerJobOption = None,
+    shared: executors.SharedOption = False,
+    partition: executors.PartitionOption = None,
+    wall_time: executors.WallTimeOption = None,
+    memory: executors.MemoryOption = None,
+    sbatch: executors.SbatchOption = None,
     devices: Annotated[
         str | None, typer.Option(help="GPUs such as 0,1 that the slots take in turn; one slot a GPU by default.")
     ] = None,
-    slots: Annotated[
-        int | None, typer.Option(min=1, help="Jobs at a time; one a CPU core or one on a GPU by default.")
-    ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Also try the jobs again that are stored as failed.")] = False,
+    slots: options.SlotsOption = None,
+    micro_batch: options.MicroBatchOption = None,
+    compile: options.CompileOption = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Also retry the jobs that are stored as failed.")] = False,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Start no further job after one has failed.")] = False,
     max_failures: Annotated[
         int | None, typer.Option(min=1, help="Start no further job after so many have failed.")
@@ -125,14 +79,13 @@ def sweep(
         str | None,
         typer.Option(metavar="TIME", help="Stop a job after this time, such as 90s, 30m or 2h; it has failed."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Train again what the store has already.")] = False,
-    track: TrackOption = None,
-    results: ResultsOption = RESULTS,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show rows, jobs, parameters, FLOPs and a time estimate; train nothing.")
-    ] = False,
+    force: options.ForceOption = False,
+    track: options.TrackOption = None,
+    results: options.ResultsOption = options.RESULTS,
+    dry_run: options.DryRunOption = False,
+    details: options.DetailsOption = False,
     format: Annotated[Format, typer.Option("--format", "-f", help="How to print the tables.")] = Format.terminal,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Train a grid of labels and settings, and tabulate it row by row against a baseline.
 
@@ -160,71 +113,62 @@ def sweep(
       madbench sweep grid.yaml --retry --time-limit 30m
       madbench sweep @table1 --executor ray --address head:6379 --gpus-per-job 0.5
     """
-    from rich.console import Console
+    import sys
 
-    from madbench.cli.sweep_execution import train_and_show
+    from madbench.cli.execution import carry_out
     from madbench.execute.base import Policy
     from madbench.grid import load_grid
-    from madbench.sweep_experiment import prepare_sweep
 
     format = print_format(format, as_json)
     if fail_fast and max_failures not in (None, 1):
         raise ConfigError(f"--max-failures {max_failures} contradicts --fail-fast, which is --max-failures 1")
     if retry and force:
         raise ConfigError("--retry has no effect with --force, which trains every job again")
+    if dry_run and executor is not ExecutorName.local:
+        raise ConfigError(f"--dry-run times a few steps on this machine; leave out --executor {executor.value}")
     most = 1 if fail_fast else max_failures
     policy = Policy(redo=force, retry=retry, max_failures=most, time_limit=time_limit and seconds_of(time_limit))
     gpus = devices and gpus_of(devices, device)
     if gpus and executor is not ExecutorName.local:
         raise ConfigError(f"--devices {devices}: has no effect with --executor {executor.value}; use --gpus-per-job")
-    placement = place(
-        executor,
-        "cuda" if gpus else device,
-        slots,
-        address=address,
-        cpus_per_job=cpus_per_job,
-        gpus_per_job=gpus_per_job,
-        shared=shared,
-        partition=partition,
-        wall_time=wall_time,
-        memory=memory,
-        sbatch=sbatch,
-    )
-    if dry_run and placement.is_remote:
-        raise ConfigError(f"--dry-run times a few steps on this machine; leave out --executor {executor.value}")
-    trackers = parse_trackers(track)
-    given = {
-        "mode": mode and mode.value,
+    reserved = {"cpus_per_job": cpus_per_job, "gpus_per_job": gpus_per_job, "memory": memory, "wall_time": wall_time}
+    where = {"address": address, "shared": shared, "partition": partition, "sbatch": sbatch}
+    placement = place(executor, "cuda" if gpus else device, slots, **reserved, **where)
+
+    keys = {
+        "mode": mode.value,
         "baseline": baseline and baseline_of(baseline),
         "profile": profile,
-        "tasks": split_list(tasks),
-        "seeds": seeds and parse_seeds(seeds),
-        "fidelity": fidelity and fidelity.value,
-        "budget": budget and budget.value,
+        "tasks": options.split_list(tasks),
+        "seeds": parse_seeds(seeds),
+        "fidelity": fidelity.value,
+        "budget": budget.value,
         "vary": axes_of(vary or []),
     }
     source, overrides = source_of(words)
-    changes = {key: value for key, value in {**given, "set": overrides}.items() if value}
-    console = Console(stderr=True)
+    changes = {key: value for key, value in keys.items() if context.get_parameter_source(key).name != "DEFAULT"}
+    changes |= {"set": overrides} if overrides else {}
     if isinstance(source, Path):
         for sentence in replaced_keys(source, changes):
-            console.print(sentence, **PLAIN)
-    grid = load_grid(source, changes)
-    with console.status("planning"):
-        made = prepare_sweep(
-            grid, device=placement.device, is_remote=placement.is_remote, results=results, corpus=corpus
-        )
-    if format is Format.csv and made.mad and made.language:
-        raise ConfigError("--format csv is for one table; choose the MAD tasks or language_model with --tasks")
-    for note in made.notes:
-        console.print(note, **PLAIN)
-    if dry_run:
-        from madbench.cli.sweep_plan import print_sweep_plan, sweep_plan
-
-        plan = sweep_plan(made, slots or (gpus and len(gpus)), policy, console)
-        print(json.dumps(plan, indent=2)) if format is Format.json else print_sweep_plan(made, plan)
-    else:
-        train_and_show(made, policy, placement, gpus, format, console, trackers)
+            print(sentence, file=sys.stderr)
+    carry_out(
+        load_grid(source, changes),
+        policy,
+        device=placement.device,
+        is_remote=placement.is_remote,
+        results=results,
+        corpus=corpus,
+        tokenizer=tokenizer,
+        executor=placement.executor,
+        devices=gpus,
+        slots=placement.slots,
+        micro_batch=micro_batch,
+        compile=compile,
+        track=options.parse_trackers(track),
+        dry_run=dry_run,
+        details=details,
+        format=format,
+    )
 
 
 def add_to(app: typer.Typer) -> None:

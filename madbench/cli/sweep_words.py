@@ -17,8 +17,8 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 def source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
     """The grid's file or the labels, and the settings that all rows share."""
+    from madbench.config import settings_of
     from madbench.grid import is_grid_file
-    from madbench.suites.overrides import settings_of
 
     files = [word for word in words if is_grid_file(word) and "=" not in word]
     labels, overrides = labels_and_overrides([word for word in words if word not in files])
@@ -31,7 +31,7 @@ def source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
 
 def axes_of(vary: list[str]) -> dict[str, Any]:
     """``["model.mix_rank=4,8"]`` -> ``{"model.mix_rank": [4, 8]}``."""
-    from madbench.suites.overrides import settings_of
+    from madbench.config import settings_of
 
     for word in vary:
         key, equals, values = word.partition("=")
@@ -42,7 +42,7 @@ def axes_of(vary: list[str]) -> dict[str, Any]:
 
 def baseline_of(text: str) -> dict[str, Any]:
     """``"S-p model.mix_rank=4"`` -> ``{"label": "S-p", "model.mix_rank": 4}``."""
-    from madbench.suites.overrides import settings_of
+    from madbench.config import settings_of
 
     try:
         words = shlex.split(text)
