@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -40,6 +41,7 @@ _GROUP_OF = (
     ("positions.", "positions"),
     (".mlp.", "mlp"),
     ("norm.", "norms"),
+    ("norms.", "norms"),
     (".mixer.mix1.gate.", "mixing gates"),
     (".mixer.mix2.gate.", "mixing gates"),
     (".mixer.mix1.", "mixing tables"),
@@ -47,6 +49,8 @@ _GROUP_OF = (
     ("_gate.", "mixer gates"),
     ("_conv.", "mixer conv"),
     (".mixer.", "mixer projections"),
+    ("head.", "readout"),
+    ("decoder.", "readout"),
 )
 
 
@@ -54,12 +58,13 @@ def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
     """The model's parameters by what they do and whether they decay, each counted once, in the model's order.
 
     A row is ``{"group", "decays", "tensors", "parameters"}``; the groups are embedding (the output shares it),
-    positions, norms, mixer projections, mixer conv, mixer gates, mixing gates, mixing tables and mlp. A family's mixer
-    is in mixer projections, unless its names say otherwise.
+    positions, norms, mixer projections, mixer conv, mixer gates, mixing gates, mixing tables, mlp and readout. A family's
+    mixer is in mixer projections, unless its names say otherwise.
     """
     rows: dict[tuple[str, bool], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
-        group = next((group for part, group in _GROUP_OF if part in name), "other")
+        place = re.sub(r"\blayers\.(\d+)", lambda layer: ".mlp" if int(layer[1]) % 2 else ".mixer", name)  # of Backbone
+        group = next((group for part, group in _GROUP_OF if part in place), "other")
         decaying = decays(name, parameter)
         row = rows.setdefault((group, decaying), {"group": group, "decays": decaying, "tensors": 0, "parameters": 0})
         row["tensors"] += 1
