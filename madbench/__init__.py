@@ -6,8 +6,7 @@
 
 ``parse`` reads a label, ``build`` makes its mixer (a ``torch.nn.Module``), ``run`` trains labels on the MAD tasks and
 returns the scores, ``run_language_model`` trains them as language models and returns the loss curves, ``sweep`` trains
-a grid of labels and settings on both. Importing madbench loads none of torch, numpy and pandas; they come with the
-first use.
+a grid of labels and settings on both. Importing madbench loads none of torch, numpy and pandas.
 """
 
 from __future__ import annotations

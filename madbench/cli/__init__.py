@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import errno
 import gc
+import importlib
 import sys
 from typing import Annotated
 
 import typer
 
 from madbench import __version__
-from madbench.cli import (
-    attribute,
-    budget,
-    compare,
-    data,
-    doctor,
-    explain,
-    findings,
-    lm,
-    ls,
-    plot,
-    report,
-    run,
-    status,
-    sweep,
-    table,
-    validate,
-)
 from madbench.errors import MadbenchError
+
+VERBS = """
+run sweep lm status table plot compare attribute findings report explain budget data ls validate doctor
+""".split()
 
 app = typer.Typer(
     name="madbench",
@@ -40,8 +27,8 @@ app = typer.Typer(
     help="""Which part of an attention-like operator does the work?
 
 A label such as [bold]G-cg-q-12o[/bold] names one sequence mixer: a base activation (S, R, G), features (p RoPE, \
-c convolution, g gates), what pays for them (q, v, or ! for nothing), sequence mixing (1, 2, 12) and its layout (o). \
-madbench solves its ranks for softmax attention's parameter budget, trains it on the six MAD tasks and as a language model, and tabulates it.
+c convolution, g gates), where parameters are saved (q, v, or ! for nowhere), sequence mixing (1, 2, 12) and its \
+layout (o). madbench solves its ranks for softmax attention's parameter budget, trains it on the six MAD tasks and as a language model, and tabulates it.
 
 [bold]Start here[/bold]
 
@@ -70,26 +57,8 @@ def _options(
     pass
 
 
-VERBS = (
-    run,
-    sweep,
-    lm,
-    status,
-    table,
-    plot,
-    compare,
-    attribute,
-    findings,
-    report,
-    explain,
-    budget,
-    data,
-    ls,
-    validate,
-    doctor,
-)
-for verb in VERBS:
-    verb.add_to(app)
+for _verb in VERBS:
+    importlib.import_module(f"madbench.cli.{_verb}").add_to(app)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""``madbench lm``: the language-model half; labels train, the other words are verbs of their own."""
+"""``madbench lm``: language models; labels train, the other words are verbs of their own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ app = typer.Typer(
 [bold]Start here[/bold]
 
   madbench lm G-cg-q-12o             train one, a minute or two on a laptop
-  madbench lm S-p R-cg-q --seeds 0-2 compare two; the same command goes on
+  madbench lm S-p R-cg-q --seeds 0-2 compare two; the same command resumes
   madbench lm table                  losses and steps to thresholds
   madbench lm plot                   loss curves as PNG, PDF and CSV
   madbench lm sample G-cg-q-12o      text from the trained model

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from madbench.cli.lm.finding import ModelArgument, find_weights
+from madbench.cli.lm.finding import ModelArgument, TrainedModel
 from madbench.cli.options import RESULTS, ResultsOption
 
 
@@ -29,14 +29,15 @@ def export(
     """
     from madbench.cli.text import quantity
     from madbench.errors import ConfigError
-    from madbench.training.weights import load_model, save_weights
+    from madbench.training.weights import save_weights
 
-    model, job = load_model(find_weights(run, results))
+    trained = TrainedModel.find(run, results)
+    job = trained.job
     out = out or Path(f"{job.label}-{job.id[:8]}.safetensors")
     if out.exists() and not force:
-        raise ConfigError(f"{out}: is there already; give --force to replace it, or another --out")
-    save_weights(out, model, job)
-    print(f"{out}: {quantity(sum(p.numel() for p in model.parameters()))} parameters of {job.label}")
+        raise ConfigError(f"{out}: already exists; give --force to replace it, or another --out")
+    save_weights(out, trained.model, job)
+    print(f"{out}: {quantity(sum(p.numel() for p in trained.model.parameters()))} parameters of {job.label}")
 
 
 def add_to(app: typer.Typer) -> None:

@@ -1,17 +1,22 @@
-"""From what a user calls a trained model to its weights, its job and its corpus."""
+"""From what a user calls a trained language model to its weights, its job, its run and its corpus."""
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from madbench.errors import ConfigError, StoreError
+from madbench.errors import ConfigError, MadbenchError, StoreError
 
 if TYPE_CHECKING:
-    from madbench.language_jobs import LanguageJob
+    from madbench.jobs import Job
+    from madbench.store.runs import Store
     from madbench.text.corpus import Corpus
+
+WEIGHTS = "weights.safetensors"
 
 ModelArgument = Annotated[
     str,
@@ -23,60 +28,79 @@ ModelArgument = Annotated[
 ]
 
 
-def find_weights(name: str, results: Path) -> Path:
-    """The file of weights that ``name`` means.
+@dataclass(frozen=True)
+class TrainedModel:
+    """A language model with its weights, and the job that made it."""
 
-    Raises ``StoreError`` where it means no finished language model of the store, or several, which it lists.
-    """
-    if Path(name).is_file():
-        return Path(name)
-    from madbench.cli.stored_runs import opened
+    weights: Path
+    results: Path
+    model: Any
+    job: Job
+
+    @classmethod
+    def find(cls, name: str, results: Path) -> TrainedModel:
+        """The model that ``name`` means; raises ``StoreError`` for no finished one of the store, and for several."""
+        from madbench.suites import LANGUAGE
+        from madbench.training.weights import load_model
+
+        weights = Path(name) if Path(name).is_file() else _stored_weights(name, results)
+        model, job = load_model(weights)
+        if job.suite != LANGUAGE.name:
+            raise ConfigError(f"{weights}: weights of task {job.task}; only language models can be used here")
+        return cls(weights, results, model, job)
+
+    @functools.cached_property
+    def store(self) -> Store | None:
+        """The store that the run is in; None for other files."""
+        from madbench.store.runs import Store
+
+        folder = self.weights.absolute().parent
+        is_stored = folder.name == self.job.id and folder.parent.name == "runs" and self.weights.name == WEIGHTS
+        return Store.open(folder.parents[1], create=False) if is_stored else None
+
+    def corpus(self, given: Path | None) -> Corpus:
+        """The corpus it was trained on: the given one, else where its run or the results folder has it.
+
+        Raises ``ConfigError`` where the given one is another, and where none is found.
+        """
+        from madbench.text.corpus import open_corpus
+
+        digest, cache = self.job.setting["corpus"], self.results / "corpora"
+        if given is not None:
+            corpus = open_corpus(given, cache=cache)
+            if corpus.digest != digest:
+                raise ConfigError(f"{given}: corpus {corpus.digest}, but the model was trained on corpus {digest}")
+            return corpus
+        recorded = self.store.read(self.job.id).record.details.get("corpus", {}) if self.store else {}
+        folders = [Path(recorded["folder"])] if "folder" in recorded else []
+        for place in [*folders, *sorted(cache.glob("*/"))]:
+            try:
+                corpus = open_corpus(place, cache=cache)
+            except MadbenchError:  # gone, unfinished or damaged: not the one
+                continue
+            if corpus.digest == digest:
+                return corpus
+        raise ConfigError(f"{self.weights}: its corpus {digest} is not in {cache}; name its folder with --corpus")
+
+
+def _stored_weights(name: str, results: Path) -> Path:
+    from madbench.cli.stored_runs import opened, setting_change
     from madbench.labels import parse
-    from madbench.language_jobs import LanguageJob
+    from madbench.suites import LANGUAGE
 
     store = opened(results)
-    stored = list(store.runs(with_curves=False, kind=LanguageJob))
+    stored = list(store.runs(with_curves=False, suite=LANGUAGE.name))
     found = [run for run in stored if run.job.id.startswith(name)]
     if not found:
         label = str(parse(name))
         found = [run for run in stored if run.job.label == label]
-    found = [run for run in found if (run.folder / "weights.safetensors").is_file()]
+    found = [run for run in found if (run.folder / WEIGHTS).is_file()]
     if not found:
         raise StoreError(
             f"{results}: no finished language model {name!r}; madbench lm trains one, and an unfinished one is in "
             f"{results}/work/ID/checkpoint.pt"
         )
     if len(found) > 1:
-        from madbench.analysis.language_runs import LanguageProtocol
-
-        lines = [f"  {run.job.id}  {LanguageProtocol.of(run.job).preset}, seed {run.job.seed}" for run in found]
+        lines = [f"  {run.job.id}  {setting_change(run.job)}, seed {run.job.seed}" for run in found]
         raise StoreError(f"{results}: {len(found)} runs are {name!r}; name one by its id:\n" + "\n".join(lines))
-    return found[0].folder / "weights.safetensors"
-
-
-def find_corpus(job: LanguageJob, weights: Path, given: Path | None, results: Path) -> Corpus:
-    """The corpus the model was trained on: the one that was given, else where its run or ``results`` has it.
-
-    Raises ``ConfigError`` where the given one is another, and where none is found.
-    """
-    from madbench.errors import MadbenchError
-    from madbench.store.runs import Store
-    from madbench.text.corpus import open_corpus
-
-    if given is not None:
-        corpus = open_corpus(given, cache=results / "corpora")
-        if corpus.digest != job.corpus:
-            raise ConfigError(f"{given}: corpus {corpus.digest}, but the model was trained on corpus {job.corpus}")
-        return corpus
-    places = sorted((results / "corpora").glob("*/"))
-    if weights.parent.name == job.id and weights.parent.parent.name == "runs":
-        recorded = Store(weights.parents[2]).read(job.id).record.details.get("corpus", {})
-        places = [Path(recorded["folder"]), *places] if "folder" in recorded else places
-    for place in places:
-        try:
-            corpus = open_corpus(place, cache=results / "corpora")
-        except MadbenchError:  # gone, unfinished or damaged: not the one
-            continue
-        if corpus.digest == job.corpus:
-            return corpus
-    raise ConfigError(f"{weights}: its corpus {job.corpus} is not in {results}/corpora; name its folder with --corpus")
+    return store.kept_file(found[0].job.id, WEIGHTS)

@@ -7,15 +7,13 @@ from typing import Annotated
 
 import typer
 
-from madbench.cli.lm.finding import ModelArgument, find_corpus, find_weights
-from madbench.cli.options import RESULTS, ResultsOption
+from madbench.cli.lm.finding import ModelArgument, TrainedModel
+from madbench.cli.options import RESULTS, DeviceOption, ResultsOption
 
 
 def sample(
     run: ModelArgument,
-    prompt: Annotated[
-        str, typer.Option(help="Text to go on from.", show_default="none: the beginning of a document")
-    ] = "",
+    prompt: Annotated[str, typer.Option(help="Text to continue.", show_default="the beginning of a document")] = "",
     tokens: Annotated[int, typer.Option(min=1, help="Tokens to write at most; the end of a document ends it.")] = 200,
     temperature: Annotated[float, typer.Option(min=0, help="Below 1 likelier, above 1 bolder; 0 the likeliest.")] = 0.8,
     top_k: Annotated[int | None, typer.Option(min=1, help="Choose among this many likeliest tokens only.")] = None,
@@ -23,12 +21,12 @@ def sample(
     corpus: Annotated[
         Path | None, typer.Option(help="Folder of the corpus, for its tokenizer, where it has been moved.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: DeviceOption = "auto",
     results: ResultsOption = RESULTS,
 ) -> None:
     """Write text with a trained language model, token by token through the mixers' caches.
 
-    Text goes to standard output as it is made; the speed is told at the end.
+    Text goes to standard output as it is made; the speed follows at the end.
 
     [bold]Examples[/bold]
 
@@ -40,15 +38,13 @@ def sample(
 
     from madbench.models.sampling import generate
     from madbench.training.devices import resolve_device
-    from madbench.training.weights import load_model
 
     device = resolve_device(device)
-    weights = find_weights(run, results)
-    model, job = load_model(weights)
-    tokenizer = find_corpus(job, weights, corpus, results).tokenizer()
+    trained = TrainedModel.find(run, results)
+    tokenizer = trained.corpus(corpus).tokenizer()
     ids = tokenizer.encode(prompt).tolist() or [tokenizer.end_of_text]
     written = generate(
-        model.to(device),
+        trained.model.to(device),
         ids,
         tokens,
         generator=torch.Generator(device).manual_seed(seed),
@@ -70,7 +66,7 @@ def sample(
     print(tokenizer.decode(made)[len(shown) :])
     end = "" if len(made) == tokens else ", then the end of the document"
     print(
-        f"{job.label}: {len(made)} tokens{end}, {(len(ids) + len(made)) / seconds:,.0f} tokens/s on {device}, "
+        f"{trained.job.label}: {len(made)} tokens{end}, {(len(ids) + len(made)) / seconds:,.0f} tokens/s on {device}, "
         "prompt included",
         file=sys.stderr,
     )
