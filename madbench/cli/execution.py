@@ -41,13 +41,14 @@ def carry_out(
     track: Sequence[str] = (),
     dry_run: bool = False,
     details: bool = False,
-    by_task: bool = False,
+    has_baseline: bool = False,
     format: Format = Format.terminal,
     **how: Any,
 ) -> None:
     """Prepares the grid, then prints its plan, or trains it and prints its tables; ``how`` is how it is trained.
 
-    Exits with code 1 where jobs failed. Under torchrun only the first process prints.
+    With ``has_baseline`` rows are compared with the first one. Exits with code 1 where jobs failed. Under torchrun only
+    the first process prints.
     """
     from rich.console import Console
 
@@ -63,18 +64,28 @@ def carry_out(
         experiment = prepare(
             grid, device=device, is_remote=is_remote, results=results, corpus=corpus, tokenizer=tokenizer
         )
+    if format is Format.csv and len(experiment.suites) > 1:
+        raise ConfigError("--format csv is for one table; choose the MAD tasks or language_model with --tasks")
     for note in experiment.notes:
         console.print(note, **PLAIN)
     if not dry_run:
-        train_and_show(experiment, policy, console, format, track, **how)
+        train_and_show(experiment, policy, console, format, has_baseline, track, **how)
     elif is_first():
         sizes = {name: how.get(name) for name in ("slots", "devices", "micro_batch")}
         plan = make_plan(experiment, policy, console, details=details, **sizes)
-        print(json.dumps(plan, indent=2)) if format is Format.json else print_plan(experiment, plan, by_task)
+        print(json.dumps(plan, indent=2)) if format is Format.json else print_plan(
+            experiment, plan, by_task=not has_baseline
+        )
 
 
 def train_and_show(
-    experiment: Experiment, policy: Policy, console: Console, format: Format, track: Sequence[str], **how: Any
+    experiment: Experiment,
+    policy: Policy,
+    console: Console,
+    format: Format,
+    has_baseline: bool,
+    track: Sequence[str],
+    **how: Any,
 ) -> None:
     """Trains what is missing, prints the tables and lists the failures; exits with code 1 where there are any."""
     from madbench.execute.failure import reason
@@ -97,29 +108,36 @@ def train_and_show(
         raise
     if not console.quiet:
         failures = _failures(experiment, reasons)
-        _print_tables(experiment, console, format, {"failed": failures, "left": summary.left})
+        _print_tables(experiment, console, format, has_baseline, {"failed": failures, "left": summary.left})
         _print_rest(experiment, console, policy, summary, failures)
     if reasons:
         raise typer.Exit(1)
 
 
-def _print_tables(experiment: Experiment, console: Console, format: Format, rest: Mapping[str, Any]) -> None:
-    from madbench.analysis.tables import tabulate
+def _print_tables(
+    experiment: Experiment, console: Console, format: Format, has_baseline: bool, rest: Mapping[str, Any]
+) -> None:
+    from madbench.analysis.stored import Results
+    from madbench.analysis.tables import result_tables
+    from madbench.store.runs import Snapshot
+    from madbench.suites import LANGUAGE
 
-    tables = tabulate(experiment)
+    tables = result_tables(Results(experiment, Snapshot.open(experiment.results, create=False)), has_baseline)
     if format is Format.json:
-        contents = {name: {"caption": table.caption, "cells": table.records()} for name, table in tables.items()}
-        language = {"language_model": contents["language"]} if "language" in contents else {}
-        print(json.dumps(contents.get("mad", {}) | language | rest, indent=2))
-    else:
-        for i, table in enumerate(tables.values()):
-            if i:
-                print()
-            print_text_table(table, format)
+        output: dict[str, Any] = {}
+        for table in tables:
+            content = {"caption": table.caption, "cells": table.records()}
+            output |= {"language_model": content} if table.parts[0].suite is LANGUAGE else content
+        print(json.dumps(output | rest, indent=2))
+    for i, table in enumerate(tables if format is not Format.json else ()):
+        if i:
+            print()
+        print_text_table(table, format)
     if tables:
-        again = table_command(experiment)
-        shown = f"again as a table: {again}" if again else "the same command shows this again"
-        console.print(f"runs: {experiment.results}/runs    {shown}", **PLAIN)
+        again = (
+            "the same command shows this again" if has_baseline else f"again as a table: {table_command(experiment)}"
+        )
+        console.print(f"runs: {experiment.results}/runs    {again}", **PLAIN)
 
 
 def _print_rest(
@@ -164,12 +182,10 @@ def _failures(experiment: Experiment, reasons: Mapping[str, str | None]) -> list
 
 
 def table_command(experiment: Experiment) -> str:
-    """The command that shows the experiment's table again; none where rows differ in more than their labels."""
+    """The command that shows the table of rows that differ in their labels alone."""
     from madbench.suites import LANGUAGE
 
     grid, protocol = experiment.grid, experiment.protocol
-    if any(row.changes for row in grid.rows):
-        return ""
     words = ["madbench", "table", *grid.overrides]
     if experiment.suites == [LANGUAGE]:
         words = ["madbench", "lm", "table", *experiment.labels, *protocol.overrides]

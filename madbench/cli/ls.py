@@ -181,11 +181,10 @@ def _families() -> Rows:
 
 
 def _runs(results: Path | None) -> Rows:
-    from madbench.cli.stored_runs import named_settings, run_row, stored_runs
+    from madbench.cli.stored_runs import run_row, stored_runs
 
     store, runs = stored_runs(results)
-    named = named_settings()
-    rows = [run_row(run, named) for run in runs]
+    rows = [run_row(run) for run in runs]
     for problem in store.problems if store else ():
         print(f"warning: {problem}", file=sys.stderr)
     return rows

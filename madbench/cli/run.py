@@ -67,7 +67,6 @@ def run(
         **how,
         dry_run=dry_run,
         details=details,
-        by_task=True,
         format=Format.json if as_json else Format.terminal,
     )
 

@@ -167,6 +167,7 @@ def sweep(
         track=options.parse_trackers(track),
         dry_run=dry_run,
         details=details,
+        has_baseline=True,
         format=format,
     )
 

@@ -64,7 +64,6 @@ def train(
         **how,
         dry_run=dry_run,
         details=dry_run,
-        by_task=True,
         format=Format.json if as_json else Format.terminal,
     )
 
