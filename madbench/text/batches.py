@@ -6,15 +6,14 @@ split. Windows ignore where documents begin and end, as in nanoGPT.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
 from madbench.errors import ConfigError
 
 Split = Literal["train", "val"]
-SPLITS: tuple[Split, Split] = get_args(Split)
-
+SPLITS: tuple[Split, Split] = ("train", "val")
 _EVALUATION_STREAM = 0x6576616C  # keeps the evaluation's windows apart from those of any training seed
 
 

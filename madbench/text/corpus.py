@@ -29,7 +29,7 @@ MANIFEST = "manifest.json"
 PARTIAL = "partial"  # folder of an unfinished corpus, inside that of the finished one
 VOCAB_MULTIPLE = 64
 
-_CHUNK = 1 << 23  # bytes, a multiple of every id's size
+_CHUNK = 1 << 22  # ids looked at in one go
 
 T = TypeVar("T")
 
@@ -67,15 +67,19 @@ class TokenizerInfo:
     digest: str  # hash of all that decides ids
     vocab_size: int  # end of text included
 
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> TokenizerInfo:
+        return cls(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
+
 
 @dataclass(frozen=True)
 class SplitInfo:
     """One of the two token files."""
 
-    tokens: int
-    bytes: int | None  # UTF-8, of the text; None where the tokenizer is not known or the file is not finished
-    documents: int | None  # None where nobody counted them
-    sha256: str  # of the file, once it is finished
+    tokens: int = 0
+    bytes: int | None = 0  # UTF-8, of the text; None where the tokenizer is not known
+    documents: int | None = 0  # None where nobody counted them
+    sha256: str = ""  # of the file, once it is finished
 
 
 @dataclass(frozen=True)
@@ -184,10 +188,9 @@ class Corpus:
 
 
 def open_corpus(folder: Path | str, tokenizer: str | None = None, cache: Path | None = None) -> Corpus:
-    """The corpus in ``folder``: one that was prepared, or the ``train.bin`` and ``val.bin`` of nanoGPT's scripts.
+    """The corpus in ``folder``, which is only read: a prepared one, or ``train.bin`` and ``val.bin`` of nanoGPT's scripts.
 
     Args:
-        folder: is only read.
         tokenizer: what gave nanoGPT's ids: ``gpt2`` (the default), ``bytes``, or ``none:N`` for ids below N of a
             tokenizer that madbench does not have, which leaves the loss per token and no text.
         cache: folder that remembers what reading nanoGPT's files gave, so that only changed files are read again.
@@ -233,41 +236,37 @@ def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None) -> Man
         info = TokenizerInfo(spec, hashlib.sha256(spec.encode()).hexdigest(), vocab_size)
     else:
         tokenizer = load_tokenizer(spec, folder)
-        info = TokenizerInfo(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
-        token_bytes = tokenizer.token_bytes()
+        info, token_bytes = TokenizerInfo.of(tokenizer), tokenizer.token_bytes()
     stamps = {split: [path.stat().st_size, path.stat().st_mtime_ns] for split, path in paths.items()}
     key = json.dumps([str(folder.resolve()), info.digest, stamps])
     remembered = cache and cache / f"{folder.resolve().name}-{hashlib.sha256(key.encode()).hexdigest()}.json"
     with suppress(StoreError):
         if remembered and (manifest := load(Manifest, remembered)):
             return manifest
-    splits = {split: _read_split(path, info.vocab_size, token_bytes) for split, path in paths.items()}
+    with explain_os_errors(folder):
+        splits = {split: _read_split(path, info.vocab_size, token_bytes) for split, path in paths.items()}
     manifest = Manifest(None, info, "uint16", "as the files came", splits)
-    with suppress(OSError, StoreError):  # what is not remembered is read again
-        if remembered:
+    if remembered:
+        with suppress(OSError, StoreError):  # what is not remembered is read again
             remembered.parent.mkdir(parents=True, exist_ok=True)
             save(manifest, remembered)
     return manifest
 
 
 def _read_split(path: Path, vocab_size: int, token_bytes: np.ndarray | None) -> SplitInfo:
-    """Reads a whole token file in uint16, to count, hash and check it."""
-    digest, text_bytes, tokens = hashlib.sha256(), 0, 0
-    with explain_os_errors(path), open(path, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            if len(chunk) % 2:
-                size = path.stat().st_size
-                raise StoreError(f"{path}: truncated: {size} bytes are {size // 2} ids of 2 bytes and 1 more")
-            digest.update(chunk)
-            ids = np.frombuffer(chunk, "<u2")
-            first = int(np.argmax(ids >= vocab_size))
-            check_tokens(ids[first : first + 1], vocab_size, f"{path}, token {tokens + first}")
-            tokens += len(ids)
-            if token_bytes is not None:
-                text_bytes += int(token_bytes[ids].sum(dtype=np.int64))
-    if not tokens:
+    """Reads a whole token file in uint16, to hash and check it and count the bytes of its text."""
+    size, text_bytes = path.stat().st_size, 0
+    if not size:
         raise StoreError(f"{path}: empty; a corpus needs text to train on and text to validate on")
-    return SplitInfo(tokens, None if token_bytes is None else text_bytes, None, digest.hexdigest())
+    if size % 2:
+        raise StoreError(f"{path}: truncated: {size} bytes are {size // 2} ids of 2 bytes and 1 more")
+    ids = np.memmap(path, "<u2", mode="r")
+    for start in range(0, len(ids), _CHUNK):
+        chunk = ids[start : start + _CHUNK]
+        first = int(np.argmax(chunk >= vocab_size))
+        check_tokens(chunk[first : first + 1], vocab_size, f"{path}, token {start + first}")
+        text_bytes += 0 if token_bytes is None else int(token_bytes[chunk].sum(dtype=np.int64))
+    return SplitInfo(len(ids), None if token_bytes is None else text_bytes, None, hashlib.sha256(ids).hexdigest())
 
 
 def _number_of_ids(spec: str) -> int | None:

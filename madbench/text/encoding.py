@@ -1,28 +1,21 @@
-"""Documents to token ids: which split a document belongs to, and tokenizing batches of documents in processes."""
+"""Documents to token ids: which split a document belongs to, and tokenizing batches of documents in threads."""
 
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
-import os
-import signal
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
-from madbench.errors import ConfigError, MadbenchError
+from madbench.errors import ConfigError
 from madbench.text.batches import SPLITS, Split
 from madbench.text.corpus import SourceInfo, SplitInfo
 from madbench.text.tokenizers import Tokenizer
 
-IN_FLIGHT = 3  # batches a process, so that none waits for the next
-
-_HASHES = 1 << 64
+IN_FLIGHT = 3  # batches a thread, so that none waits for the next
 
 Encoded = dict[Split, tuple[np.ndarray, SplitInfo]]
 """The ids of a batch in the tokenizer's dtype, and what they add to the split's counts, by split."""
@@ -45,8 +38,7 @@ class SplitRule:
             cut = len(text) - round(len(text) * self.validation)
             return [(split, part) for split, part in (("train", text[:cut]), ("val", text[cut:])) if part]
         digest = hashlib.sha256(text.encode()).digest()
-        is_validation = int.from_bytes(digest[:8], "big") < self.validation * _HASHES
-        return [("val" if is_validation else "train", text)]
+        return [("val" if int.from_bytes(digest[:8], "big") < self.validation * 2**64 else "train", text)]
 
     def __str__(self) -> str:
         if self.by_tail:
@@ -77,55 +69,33 @@ class Encoder:
         for split in SPLITS:
             own = [text for name, text in parts if name == split]
             ids = np.concatenate([end[:0], *(array for text in own for array in (self.tokenizer.encode(text), end))])
-            encoded[split] = ids, SplitInfo(len(ids), sum(len(text.encode()) for text in own), len(own), "")
+            encoded[split] = ids, SplitInfo(len(ids), sum(len(text.encode()) for text in own), len(own))
         return encoded
 
 
 def encode_all(batches: Iterable[Batch], encoder: Encoder, workers: int) -> Iterator[tuple[Batch, Encoded]]:
-    """Every batch with its ids, in order, whatever the number of processes; one worker is this process.
+    """Every batch with its ids, in order, whatever the number of threads; one worker is this thread.
 
-    When ``batches`` raises, the batches before come first.
+    When ``batches`` raises, the batches before come first. A BPE encodes outside Python's global lock.
     """
     if workers == 1:
         yield from ((batch, encoder(batch.texts)) for batch in batches)
         return
-    waiting: deque = deque()
+    waiting: deque[tuple[Batch, Future[Encoded]]] = deque()
 
     def results(at_most: int) -> Iterator[tuple[Batch, Encoded]]:
         while len(waiting) > at_most:
             batch, future = waiting.popleft()
             yield batch, future.result()
 
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (encoder,))
+    pool = ThreadPoolExecutor(workers)
     try:
         for batch in batches:
-            waiting.append((batch, pool.submit(_encode, batch.texts)))
+            waiting.append((batch, pool.submit(encoder, batch.texts)))
             yield from results(IN_FLIGHT * workers)
         yield from results(0)
     except ConfigError:
         yield from results(0)
         raise
-    except BrokenProcessPool:
-        raise MadbenchError(
-            "a tokenizing process was killed (out of memory?); resume with the same command and fewer --workers"
-        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _start_worker(encoder: Encoder) -> None:
-    global _encoder
-    _encoder = encoder
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent stops the pool
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-
-
-def _exit_with_parent() -> None:
-    """Ends a worker whose parent was killed; it would wait for work for ever."""
-    multiprocessing.parent_process().join()
-    os._exit(1)
-
-
-def _encode(texts: list[str]) -> Encoded:
-    return _encoder(texts)

@@ -47,8 +47,8 @@ def begin(folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer, n
             (folder / PARTIAL / f"{split}.bin").touch()
     if trained_size(tokenizer.spec):
         tokenizer.save(folder / PARTIAL)
-    info = TokenizerInfo(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
-    empty = dict.fromkeys(SPLITS, SplitInfo(0, 0, 0, ""))
+    empty = dict.fromkeys(SPLITS, SplitInfo())
+    info = TokenizerInfo.of(tokenizer)
     manifest = Manifest(recipe, info, tokenizer.dtype.name, str(rule), empty, notes=notes)
     return State(manifest, manifest)
 
@@ -61,10 +61,9 @@ def append(folder: Path, state: State, batch: Batch, encoded: Encoded) -> State:
         with explain_os_errors(path, ids.nbytes), open(path, "r+b") as file:
             file.seek(state.bytes_of(split))
             file.write(ids.tobytes())
-        tokens, size = before.tokens + added.tokens, before.bytes + added.bytes
-        splits[split] = SplitInfo(tokens, size, before.documents + added.documents, "")
-    sources = (*state.boundary.sources, batch.source)
-    manifest = replace(state.boundary, splits=splits, sources=sources)
+        counts = (before.tokens + added.tokens, before.bytes + added.bytes, before.documents + added.documents)
+        splits[split] = SplitInfo(*counts)
+    manifest = replace(state.boundary, splits=splits, sources=(*state.boundary.sources, batch.source))
     return State(manifest, manifest if batch.is_last else state.boundary)
 
 

@@ -69,7 +69,7 @@ def prepare(
         validation: share of the text that is for validation: whole documents, chosen by their hash; where fewer than
             ten would be, the end of every document.
         text_key: key or column of the text.
-        workers: processes; one a core by default, but this one alone where bytes are the tokens.
+        workers: threads; one a core by default, a single one where bytes are the tokens.
         force: replace another corpus in ``folder``, once the new one is complete.
         on_progress: called after every batch.
         wait: until another process is done with the folder, instead of an error.
@@ -88,7 +88,7 @@ def prepare(
     recipe = Recipe(name or folder.resolve().name, identity, float(validation), text_key)
 
     if not force and (corpus := _finished(folder, recipe, sources)):
-        return corpus
+        return corpus  # without a lock: the folder may be read-only
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder, wait):
@@ -167,14 +167,17 @@ def _unfinished(folder: Path, recipe: Recipe, sources: list[Source], rule: Split
 def _has_few_documents(sources: list[Source], validation: float) -> bool:
     """Whether validation by whole documents would leave it fewer than ten; reads no further than it needs to."""
     enough = round(FEWEST_VALIDATION_DOCUMENTS / validation)
-    documents = itertools.chain.from_iterable(source.documents() for source in sources)
-    return sum(1 for _ in itertools.islice(documents, enough)) < enough
+    return sum(1 for _ in itertools.islice(_documents(sources), enough)) < enough
+
+
+def _documents(sources: list[Source]) -> Iterator[str]:
+    return itertools.chain.from_iterable(source.documents() for source in sources)
 
 
 def _sample(sources: list[Source], rule: SplitRule, on_progress: OnProgress) -> Iterator[str]:
     """The first training text, to train a tokenizer on."""
     characters = 0
-    for text in itertools.chain.from_iterable(source.documents() for source in sources):
+    for text in _documents(sources):
         for split, part in rule.parts(text):
             if split == "train":
                 yield part[: BPE_SAMPLE_CHARACTERS - characters]
@@ -234,12 +237,10 @@ def _batches(sources: list[Source], state: State) -> Iterator[Batch]:
 def _locked(folder: Path, wait: bool) -> Iterator[None]:
     """Makes this process the only one that writes ``folder``; the kernel frees the lock of a killed one."""
     with explain_os_errors(folder / "lock"):
-        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-    try:
+        file = open(folder / "lock", "a")
+    with file:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise StoreError(f"{folder}: another process is preparing this corpus") from None
         yield
-    finally:
-        os.close(descriptor)

@@ -21,8 +21,6 @@ from typing import IO, Any
 
 from madbench.errors import ConfigError, MadbenchError, did_you_mean, require
 
-JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
-PARQUET = ".parquet"
 HUB = "hf:"
 STDLIB = "stdlib"
 TEXT_KEY = "text"
@@ -113,11 +111,10 @@ class TextFile(File):
     """A file that is one document, in UTF-8, byte for byte."""
 
     def _texts(self) -> Iterator[str]:
-        content = self.path.read_bytes()
         try:
-            yield content.decode()
+            yield self.path.read_bytes().decode()
         except UnicodeDecodeError as error:
-            place = f"byte {content[error.start]:#04x} at offset {error.start}"
+            place = f"byte {error.object[error.start]:#04x} at offset {error.start}"
             hint = "convert it, or name the files to use instead of their folder"
             raise ConfigError(f"{self.name}: not UTF-8: {place}; {hint}") from None
 
@@ -239,7 +236,12 @@ def _sources_of(word: str, text_key: str) -> list[Source]:
     if os.path.isfile(word):
         return [_file(Path(word), text_key)]
     if not os.path.isdir(word):
-        raise ConfigError(f"source {word!r}: no such file or folder{did_you_mean(word, _alternatives(word))}")
+        siblings = []
+        with suppress(OSError):
+            siblings = [str(path) for path in Path(word).parent.iterdir()]
+        near = difflib.get_close_matches(word, [*siblings, STDLIB], n=1)
+        forms = near or ["a file", "a folder", f"{HUB}NAME", STDLIB]
+        raise ConfigError(f"source {word!r}: no such file or folder{did_you_mean(word, forms)}")
     sources = [_file(path, text_key) for path in _files_below(Path(word))]
     if not sources:
         raise ConfigError(f"source {word!r}: the folder holds no file")
@@ -248,17 +250,9 @@ def _sources_of(word: str, text_key: str) -> list[Source]:
 
 def _file(path: Path, key: str) -> File:
     name = path.name.lower()
-    if name.endswith(JSON_LINES):
+    if name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
         return JsonLinesFile(path, key)
-    return ParquetFile(path, key) if name.endswith(PARQUET) else TextFile(path)
-
-
-def _alternatives(word: str) -> list[str]:
-    """What a word that names nothing may have meant; without a likely one, the forms of a source."""
-    siblings = []
-    with suppress(OSError):
-        siblings = [str(path) for path in Path(word).parent.iterdir()]
-    return difflib.get_close_matches(word, [*siblings, STDLIB], n=1) or ["a file", "a folder", f"{HUB}NAME", STDLIB]
+    return ParquetFile(path, key) if name.endswith(".parquet") else TextFile(path)
 
 
 def _files_below(folder: Path, without: Container[str] = ()) -> list[Path]:
@@ -286,7 +280,7 @@ def _standard_library() -> list[Source]:
 
 def _is_utf8(path: Path) -> bool:
     try:
-        path.read_bytes().decode()
+        path.read_text("utf-8")
     except UnicodeDecodeError:
         return False
     return True
@@ -298,8 +292,4 @@ def _first_line(error: Exception) -> str:
 
 def valid_unicode(text: str) -> str:
     """``text`` with U+FFFD for every lone surrogate, which JSON escapes can produce and UTF-8 forbids."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -31,29 +31,14 @@ class Tokenizer:
     The last id is the end of text, which no text contains.
     """
 
-    pattern = ""
-    """Regular expression of the pieces that text is cut into first; tokens do not cross them."""
+    pattern = ""  # regular expression of the pieces that text is cut into first; tokens do not cross them
 
     def __init__(self, spec: str = "bytes", tokens: Iterable[bytes] = tuple(bytes([byte]) for byte in range(256))):
-        self.spec = spec
-        """``bytes``, ``gpt2`` or ``bpe:N``."""
-        self.tokens = tuple(tokens)
-        """UTF-8 bytes of every id but the last; a token may hold part of a character."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Token ids, the end of text among them."""
-        return len(self.tokens) + 1
-
-    @property
-    def end_of_text(self) -> int:
-        """The id that follows every document."""
-        return len(self.tokens)
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The smallest of uint16 and uint32, little endian, that holds every id."""
-        return np.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")
+        self.spec = spec  # ``bytes``, ``gpt2`` or ``bpe:N``
+        self.tokens = tuple(tokens)  # UTF-8 bytes of every id but the last; a token may hold part of a character
+        self.end_of_text = len(self.tokens)  # the id that follows every document
+        self.vocab_size = len(self.tokens) + 1  # the end of text included
+        self.dtype = np.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")  # the smallest that holds every id
 
     @functools.cached_property
     def digest(self) -> str:
@@ -107,19 +92,13 @@ class BytePairTokenizer(Tokenizer):
         tiktoken = require("tiktoken", f"tokenizer {self.spec!r}", "text")
         return tiktoken.Encoding(self.spec, pat_str=self.pattern, mergeable_ranks=ranks, special_tokens={})
 
-    def __reduce__(self):
-        return BytePairTokenizer, (self.spec, self.tokens, self.content)
-
     def save(self, folder: Path) -> None:
         """Writes the ``tokenizer.json`` of a trained tokenizer into ``folder``, atomically."""
         write_atomically(Path(folder) / FILE, self.content)
 
 
 def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
-    """The tokenizer ``bytes``, ``gpt2``, a path to a ``tokenizer.json``, or the ``bpe:N`` saved in ``folder``.
-
-    Raises ``ConfigError`` for another name and for a file that is missing, not a byte-level BPE or not of N ids.
-    """
+    """The tokenizer ``bytes``, ``gpt2``, a path to a ``tokenizer.json``, or the ``bpe:N`` saved in ``folder``."""
     vocab_size = trained_size(spec)
     if spec == "bytes":
         return Tokenizer()
@@ -152,13 +131,14 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> BytePairTokenizer:
     library = require("tokenizers", "training a BPE", "text")
     if vocab_size < 257:
         raise ConfigError(f"vocabulary of {vocab_size}: expected at least 257, the bytes and the end of text")
-    alphabet = library.pre_tokenizers.ByteLevel.alphabet()
     trainee = library.Tokenizer(library.models.BPE())
     trainee.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainee.decoder = library.decoders.ByteLevel()
-    longest = _LONGEST_TOKEN + 1  # exclusive
     trainer = library.trainers.BpeTrainer(
-        vocab_size=vocab_size - 1, initial_alphabet=alphabet, max_token_length=longest, show_progress=False
+        vocab_size=vocab_size - 1,
+        initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
+        max_token_length=_LONGEST_TOKEN + 1,  # exclusive
+        show_progress=False,
     )
     trainee.train_from_iterator(texts, trainer)
     found = trainee.get_vocab_size() + 1
@@ -183,8 +163,7 @@ def _gpt2_tokens() -> list[bytes]:
     content = _read(path, where)
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != _ENCODER_SHA256:
-        hashes = f"SHA-256 {sha256[:16]}..., expected {_ENCODER_SHA256[:16]}..."
-        raise ConfigError(f"{where}: not GPT-2's vocabulary: {hashes}")
+        raise ConfigError(f"{where}: not GPT-2's vocabulary: SHA-256 {sha256[:16]}..., not {_ENCODER_SHA256[:16]}...")
     ids = json.loads(content)
     del ids["<|endoftext|>"]
     return _tokens_in_order(ids)
@@ -234,13 +213,11 @@ def _tokens_in_order(ids: dict[str, int]) -> list[bytes]:
     return [_bytes_of(token) for token in tokens]
 
 
+# GPT-2's way to write bytes as text: a printable Latin-1 character is its byte, U+0100 and on are the others.
+_PRINTABLE = [byte for byte in range(256) if chr(byte).isprintable() and byte != ord(" ")]
+_CHARACTERS = {chr(byte): byte for byte in _PRINTABLE}
+_CHARACTERS |= {chr(256 + i): byte for i, byte in enumerate(sorted(set(range(256)).difference(_PRINTABLE)))}
+
+
 def _bytes_of(token: str) -> bytes:
-    return bytes(_byte_by_character()[character] for character in token)
-
-
-@functools.cache
-def _byte_by_character() -> dict[str, int]:
-    """GPT-2's way to write bytes as text: a printable Latin-1 character is its byte, U+0100 and on are the others."""
-    printable = [byte for byte in range(256) if chr(byte).isprintable() and byte != ord(" ")]
-    others = sorted(set(range(256)).difference(printable))
-    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+    return bytes(_CHARACTERS[character] for character in token)

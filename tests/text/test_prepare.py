@@ -4,17 +4,15 @@ import hashlib
 import json
 import os
 import threading
-import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import madbench
-from madbench.errors import ConfigError, MadbenchError, StoreError
+from madbench.errors import ConfigError, StoreError
 from madbench.text import prepare as module
 from madbench.text.corpus import open_corpus
-from madbench.text.encoding import Batch, Encoder, SplitRule, encode_all
 from madbench.text.prepare import default_corpus, prepare
 
 SHARE = 0.2  # fifty documents are enough for validation by whole documents
@@ -127,13 +125,6 @@ def test_one_process_at_a_time_prepares_a_folder(words, tmp_path):
         assert not held.wait(0.1)
     waiting.join(30)
     assert held.is_set()
-
-
-def test_a_killed_worker_is_an_error_and_not_a_wait():
-    dying = types.SimpleNamespace(encode=eval, end_of_text=0, dtype=np.dtype("<u2"))
-    batch = Batch(["__import__('os')._exit(9)"], None, is_last=True)
-    with pytest.raises(MadbenchError, match="fewer --workers"):
-        list(encode_all([batch] * 20, Encoder(dying, SplitRule(0.5, by_tail=False)), workers=2))
 
 
 def test_a_bpe_is_trained_on_the_training_text_and_saved_with_the_corpus(tmp_path):

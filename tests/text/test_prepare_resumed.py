@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -82,35 +81,6 @@ def test_killed_the_same_call_resumes_from_the_last_save(whole, words, tmp_path)
     assert bins(prepare(words, folder, validation=SHARE, on_progress=rest.append).folder) == bins(whole.folder)
     prepare(words, tmp_path / "once", validation=SHARE, on_progress=once.append)
     assert len(rest) == len(once) - 6  # the seventh batch was reported, and not yet saved
-
-
-ORPHANED = """
-import multiprocessing, os, signal, sys
-from madbench.text import prepare as module
-module.BATCH_CHARACTERS = 2000
-def kill(progress):
-    with open("pids", "w") as file:
-        print(*(child.pid for child in multiprocessing.active_children()), file=file)
-    os.kill(os.getpid(), signal.SIGKILL)
-if __name__ == "__main__":
-    module.prepare(sys.argv[2:], sys.argv[1], validation=0.2, workers=2, on_progress=kill)
-"""
-
-
-def test_workers_end_with_a_killed_parent(words, tmp_path):
-    def is_alive(pid: str) -> bool:
-        stat = Path("/proc", pid, "stat")
-        return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-    environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1])}
-    command = [sys.executable, "-c", ORPHANED, str(tmp_path / "corpus"), *words]
-    subprocess.run(command, check=False, env=environment, cwd=tmp_path)
-    pids = (tmp_path / "pids").read_text().split()
-    assert len(pids) == 2
-    deadline = time.monotonic() + 30
-    while any(map(is_alive, pids)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def fill_the_disk(monkeypatch, room: int) -> None:

@@ -42,7 +42,7 @@ def prepare(
     ] = 0.01,
     text_key: Annotated[str, typer.Option(help="Key or column that holds the text.")] = "text",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that tokenize.", show_default="one a core; 1 for bytes")
+        int | None, typer.Option(min=1, help="Threads that tokenize.", show_default="one a core; 1 for bytes")
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace another corpus in the folder, once the new one is complete.")
