@@ -1,4 +1,4 @@
-"""What is kept of a run's error: the whole traceback, and a last line that alone says what went wrong."""
+"""The stored error of a failed run: the whole traceback, and a last line that alone says what went wrong."""
 
 from __future__ import annotations
 

@@ -78,13 +78,13 @@ def misbehave(trouble, setting):
     if trouble == "once" and not Path(setting["marker"]).exists():
         Path(setting["marker"]).touch()
         raise ValueError("only the first time")
-    if trouble == "deaf":
+    if trouble == "unresponsive":
         time.sleep(60)
 
 
 if __name__ == "__main__":
     root, n_jobs, steps, pids, *grace = sys.argv[1:]
     local.GRACE = float(grace[0]) if grace else local.GRACE
-    setting = {"steps": int(steps), "pause": 0.01, "pids": pids} | ({"trouble": "deaf"} if grace else {})
+    setting = {"steps": int(steps), "pause": 0.01, "pids": pids} | ({"trouble": "unresponsive"} if grace else {})
     sweep = [make_job(seed, **setting) for seed in range(int(n_jobs))]
     local.run_jobs(ready_groups(sweep), Store.open(root), train, slots=2)
