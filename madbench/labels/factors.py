@@ -173,12 +173,6 @@ FACTORS = tuple(dict.fromkeys(row.factor for row in LETTERS))
 """Names of what labels differ in, in the order of the letters."""
 
 
-def syntax_help() -> list[str]:
-    """A line a segment with its letters and their names, for the help of the command line."""
-    rows = {segment: [row for row in LETTERS if row.segment == segment] for segment in SEGMENTS}
-    return [f"{name:<9} {', '.join(f'{row.letter} {row.name}' for row in rows[name])}" for name in rows]
-
-
 def either(options: list[str] | str) -> str:
     """``'a', 'b' or 'c'``."""
     options = [repr(option) if len(option) == 1 else option for option in options]

@@ -14,7 +14,6 @@ from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.registry import neighbours, parse
 
 MOST_LABELS = 10_000
-MOST_NESTING = 20
 
 
 @dataclass(frozen=True)
@@ -109,8 +108,6 @@ def _expand_braces(spec: str) -> list[str]:
     enclosing: list[tuple[list[str], list[str], int]] = []  # texts before a brace, finished alternatives, its position
     for token in re.finditer("[{},]|[^{},]+", spec):
         if token[0] == "{":
-            if len(enclosing) == MOST_NESTING:
-                raise LabelError(point_at(spec, token.start(), f"braces nest more than {MOST_NESTING} deep", "set"))
             enclosing.append((texts, [], token.start()))
             texts = [""]
         elif token[0] == "}":
