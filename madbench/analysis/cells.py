@@ -47,6 +47,11 @@ class Cell:
     mark: str = ""
     """``best``, ``within_noise`` of the best, or nothing; see :func:`with_noise`."""
 
+    @classmethod
+    def of(cls, value: float) -> Cell:
+        """A number that is no result, such as a count."""
+        return cls(float(value), math.nan, 1, 1, 1)
+
     def text(self, column: Column, n: int | None = None) -> str:
         """``76.1 ±3.0``; ``76.1†`` of one seed; ``76.1† (3/6)`` where half of its jobs are done; ``diverged``.
 
@@ -152,14 +157,26 @@ def with_noise(
     return filled
 
 
+def row_texts(columns: Sequence[Column], row: Mapping[str, Cell]) -> list[str]:
+    """The row as text; cells say so where they rest on fewer seeds than others of their suite."""
+    seeds: dict[bool, int] = {}
+    for column in columns:
+        if column.better and column.name in row:
+            seeds[column.is_pooled] = max(seeds.get(column.is_pooled, 0), row[column.name].n)
+    return [
+        row[column.name].text(column, seeds.get(column.is_pooled)) if column.name in row else column.missing
+        for column in columns
+    ]
+
+
 def legend(columns: Sequence[Column], cells: Cells, has_over_budget: bool) -> list[str]:
     """What the signs in the cells mean, as far as there are any."""
-    shown = []
-    for row in cells.values():
-        of_row = [(column, row[column.name]) for column in columns if column.better and column.name in row]
-        for column, cell in of_row:
-            n = max(other.n for of_other, other in of_row if of_other.is_pooled == column.is_pooled)
-            shown.append((column, cell, cell.text(column, n)))
+    shown = [
+        (column, row[column.name], text)
+        for row in cells.values()
+        for column, text in zip(columns, row_texts(columns, row))
+        if column.better and column.name in row
+    ]
     texts = [text for _, _, text in shown]
     sentences = []
     if with_interval := {column.is_pooled for column, _, text in shown if "±" in text}:

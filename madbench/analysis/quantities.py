@@ -16,6 +16,7 @@ LOSS = "loss_l5"
 LOSSES = (LOSS, "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss")
 """The numbers that a diverged language model does not have."""
 BUDGET_RATIO = Column("budget_ratio", "Budget", 3)
+SEEDS = Column("n", "n", 0)
 
 _HEADINGS = {MAD_AVERAGE: "MAD avg", LOSS: "L5 loss", "validation_loss": "Val loss"}
 _TITLES = {MAD_AVERAGE: "MAD average", LOSS: "L5 loss of the language model", "language_model": "language model"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from madbench.analysis import captions
-from madbench.analysis.cells import Cell, is_over_budget, legend, seed_means, sorted_names, with_noise
+from madbench.analysis.cells import Cell, is_over_budget, legend, row_texts, seed_means, sorted_names, with_noise
 from madbench.analysis.differences import Difference, paired_differences
 from madbench.analysis.loss_curves import (
     PAPER_THRESHOLDS,
@@ -20,7 +20,7 @@ from madbench.analysis.loss_curves import (
     timing_differences,
 )
 from madbench.analysis.protocols import by_protocol, check_one_protocol, language_protocol
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE, heading, loss_column, mad_columns, steps_column
+from madbench.analysis.quantities import BUDGET_RATIO, LOSS, MAD_AVERAGE, SEEDS, loss_column, mad_columns, steps_column
 from madbench.analysis.rendering import PUBLISHED, TextTable
 from madbench.analysis.scores import language_scores, mean_over, published_scores
 from madbench.errors import ConfigError
@@ -38,172 +38,164 @@ VS_BASELINE = "vs baseline"
 
 
 @dataclass(frozen=True)
-class Part:
-    """The columns of one suite."""
+class ResultTable(TextTable):
+    """Rows of cells and published numbers; :func:`result_table` makes one."""
 
-    suite: Suite
+    suites: tuple[Suite, ...]
     columns: list[Column]
+    """Those of the suites, each followed by its budget ratio and its number of seeds."""
+    rows: dict[str, Row]
+    """By name, in their order."""
     cells: dict[str, dict[str, Cell]]
-    """By name of the row, of which there may be fewer than in the table, and of the column."""
-    budget_ratios: dict[str, float]
-    over_budget: set[str]
-    """Names of the rows that do not compete."""
+    """By name of the row and of the column."""
     published: Mapping[str, Mapping[str, float]]
     """The paper's numbers by name of the row and of the column."""
     about: str
     """The part of the caption that says what the numbers are of."""
+    has_over_budget: bool = False
+    """Whether rows do not compete."""
+    baseline: str = ""
+    """Name of the row that the others are compared with; empty for none."""
     compared: Column | None = None
     """The column whose differences from the baseline are shown; it need not be one of ``columns``."""
-    baseline: str = ""
-    """Name of the row they are from."""
     differences: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
     """By names of the row and of the column."""
+    parts: tuple[ResultTable, ...] = ()
+    """The tables of single suites that stand side by side in this one."""
 
     @property
     def title(self) -> str:
-        return "Language model" if self.suite is LANGUAGE else "MAD tasks"
+        return " and ".join("Language model" if suite is LANGUAGE else "MAD tasks" for suite in self.suites)
 
     @property
     def headings(self) -> list[str]:
-        return [*(column.heading for column in self.columns), "Budget", "n", *[VS_BASELINE] * bool(self.compared)]
+        """Those of the columns after the first one."""
+        return [*(column.heading for column in self.columns), *[VS_BASELINE] * bool(self.compared)]
 
-    def seeds(self, name: str) -> int:
-        """The most seeds that a cell of the row has."""
-        return max((cell.n for cell in self.cells[name].values()), default=0)
+    @property
+    def caption(self) -> str:
+        return " ".join([self.about, *legend(self.columns, self.cells, self.has_over_budget)])
 
     def texts(self, name: str) -> list[str]:
-        """The row as text."""
-        if name not in self.cells:
-            return [column.missing for column in self.columns] + [""] * (len(self.headings) - len(self.columns))
-        cells, n, ratio = self.cells[name], self.seeds(name), self.budget_ratios.get(name, math.nan)
-        texts = [
-            cells[column.name].text(column, n) if column.name in cells else column.missing for column in self.columns
-        ]
-        return [*texts, "" if math.isnan(ratio) else f"{ratio:.3f}", str(n or ""), *self._difference(name)]
+        """The row ``name`` as text."""
+        return [*row_texts(self.columns, self.cells.get(name, {})), *self._difference(name)]
 
     def _difference(self, name: str) -> list[str]:
         if self.compared is None:
             return []
-        if name == self.baseline:
-            return ["baseline"]
         difference = self.differences.get((name, self.compared.name))
-        return [difference.text(self.compared.digits) if difference else "-"]
+        text = difference.text(self.compared.digits) if difference else "-"
+        return ["baseline" if name == self.baseline else text]
 
     def published_texts(self, name: str) -> list[str]:
         """The published numbers below the row as text; nothing but empty texts where there are none."""
-        numbers = self.published.get(name, {}) if name in self.cells else {}
+        numbers = self.published.get(name, {})
         texts = [
-            f"{numbers[column.name]:.{column.digits}f}"
-            if isinstance(numbers.get(column.name), float)
-            else str(numbers.get(column.name, ""))
+            f"{value:.{column.digits}f}" if isinstance(value, float) else str(value)
             for column in self.columns
+            for value in [numbers.get(column.name, "")]
         ]
-        return texts + [""] * (len(self.headings) - len(self.columns))
-
-    def marks(self, name: str) -> list[str]:
-        """The marks of the row's cells."""
-        cells = self.cells.get(name, {})
-        return [cells[column.name].mark if column.name in cells else "" for column in self.columns]
-
-    def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
-        """What rows may be sorted by: numbers by name, and whether the highest comes first."""
-        keys = {
-            column.name: (
-                {name: cells[column.name].mean for name, cells in self.cells.items() if column.name in cells},
-                column.better != "lower",
-            )
-            for column in self.columns
-        }
-        seeds = {name: float(self.seeds(name)) for name in self.cells}
-        return keys | {"budget_ratio": (self.budget_ratios, False), "n": (seeds, True)}
-
-    def records(self, row: Row) -> list[dict[str, Any]]:
-        """The row's cells as mappings."""
-        records, ratio = [], self.budget_ratios.get(row.name, math.nan)
-        for column in self.columns:
-            cell = self.cells.get(row.name, {}).get(column.name)
-            if cell is None:
-                continue
-            record = {"label": row.name, "task": column.name} | cell.numbers(column)
-            record |= {name: getattr(cell, name) for name in ("done", "expected", "diverged")}
-            record["budget_ratio"] = None if math.isnan(ratio) else ratio
-            record["published"] = self.published.get(row.name, {}).get(column.name)
-            if self.baseline:
-                record = {"row": row.name} | record | {"label": row.label, "changes": " ".join(row.changes)}
-                difference = self.differences.get((row.name, column.name))
-                for key, name in (("difference", "mean"), ("difference_low", "low"), ("difference_high", "high")):
-                    value = getattr(difference, name, math.nan)
-                    record[key] = None if math.isnan(value) else value
-                record["difference_n"] = difference.n if difference else 0
-            records.append(record)
-        return records
-
-
-@dataclass(frozen=True)
-class ResultTable(TextTable):
-    """A row for every row that a suite has, each suite under its own protocol; see :func:`result_table`."""
-
-    parts: list[Part]
-    rows: dict[str, Row]
-    """By name, in their order."""
-
-    @property
-    def caption(self) -> str:
-        sentences = [self.parts[0].about]
-        if len(self.parts) > 1:
-            sentences = [f"{part.title}: {part.about}" for part in self.parts]
-            for part in self.parts:
-                if lacking := [name for name in self.rows if name not in part.cells]:
-                    sentences.append(f"Without runs ({part.title}): {', '.join(lacking)}.")
-        columns = [column for part in self.parts for column in part.columns]
-        cells = {name: {} for name in self.rows}
-        for part in self.parts:
-            for name, row in part.cells.items():
-                cells[name] = cells[name] | row
-        return " ".join([*sentences, *legend(columns, cells, any(part.over_budget for part in self.parts))])
+        return texts + [""] * bool(self.compared)
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        first, *others = (part.headings for part in self.parts)
-        again = {"Budget": "LM budget", "n": "LM n"}
-        headings = ["Label", *first, *(again.get(name, name) for names in others for name in names)]
         lines = []
         for name in self.rows:
-            lines.append([name, *(text for part in self.parts for text in part.texts(name))])
-            theirs = [text for part in self.parts for text in part.published_texts(name)]
-            if any(theirs):
+            lines.append([name, *self.texts(name)])
+            if any(theirs := self.published_texts(name)):
                 lines.append([PUBLISHED, *theirs])
-        return headings, lines
+        return ["Label", *self.headings], lines
 
     def marks(self) -> dict[tuple[str, int], str]:
-        marks, start = {}, 1
-        for part in self.parts:
-            marks |= {(name, i): mark for name in self.rows for i, mark in enumerate(part.marks(name), start) if mark}
-            start += len(part.headings)
-        return marks
+        return {
+            (name, i): row[column.name].mark
+            for name, row in self.cells.items()
+            for i, column in enumerate(self.columns, 1)
+            if column.name in row
+        }
 
     def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
         """As any table, but where it is narrow the suites are below each other."""
         from rich.console import Group
 
-        if len(self.parts) == 1 or self.keeps_columns(width, has_styles):
+        if not self.parts or self.keeps_columns(width, has_styles):
             return super().to_rich(width, has_styles)
-        shown = []
-        for part in self.parts:
-            rows = {name: row for name, row in self.rows.items() if name in part.cells}
-            shown += [replace(self, parts=[part], rows=rows).to_rich(width, has_styles), ""]
-        return Group(*shown[:-1])
+        first, *others = (part.to_rich(width, has_styles) for part in self.parts)
+        return Group(first, *(item for other in others for item in ("", other)))
 
     def records(self) -> list[dict[str, Any]]:
-        """Every cell, suite by suite; ``task`` is the column."""
-        return [record for part in self.parts for row in self.rows.values() for record in part.records(row)]
+        """Every result, suite by suite; ``task`` is the column."""
+        if self.parts:
+            return [record for part in self.parts for record in part.records()]
+        shown = [column for column in self.columns if column.name not in (BUDGET_RATIO.name, SEEDS.name)]
+        return [
+            self._record(row, column)
+            for row in self.rows.values()
+            for column in shown
+            if column.name in self.cells[row.name]
+        ]
+
+    def _record(self, row: Row, column: Column) -> dict[str, Any]:
+        cells = self.cells[row.name]
+        cell = cells[column.name]
+        record = {"label": row.name, "task": column.name} | cell.numbers(column)
+        record |= {name: getattr(cell, name) for name in ("done", "expected", "diverged")}
+        record["budget_ratio"] = cells[BUDGET_RATIO.name].mean if BUDGET_RATIO.name in cells else None
+        record["published"] = self.published.get(row.name, {}).get(column.name)
+        if not self.baseline:
+            return record
+        difference = self.differences.get((row.name, column.name))
+        record = {"row": row.name} | record | {"label": row.label, "changes": " ".join(row.changes)}
+        for key, name in (("difference", "mean"), ("difference_low", "low"), ("difference_high", "high")):
+            value = getattr(difference, name, math.nan)
+            record[key] = None if math.isnan(value) else value
+        return record | {"difference_n": difference.n if difference else 0}
 
     def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
-        """What rows may be sorted by (:meth:`Part.sort_keys`); budget and n are the first suite's."""
-        return {key: value for part in reversed(self.parts) for key, value in part.sort_keys().items()}
+        """What rows may be sorted by: numbers by name, and whether the highest comes first."""
+        return {
+            column.name: (
+                {name: row[column.name].mean for name, row in self.cells.items() if column.name in row},
+                column.better != "lower" and not column.name.endswith(BUDGET_RATIO.name),
+            )
+            for column in self.columns
+        }
 
     def sorted_by(self, key: str) -> ResultTable:
         """With the best row of column ``key`` first; ``ConfigError`` where there is no such column."""
-        return replace(self, rows={name: self.rows[name] for name in sorted_names(self.sort_keys(), key, self.rows)})
+        return self._in_order(sorted_names(self.sort_keys(), key, self.rows))
+
+    def _in_order(self, names: Sequence[str]) -> ResultTable:
+        rows = {name: self.rows[name] for name in names if name in self.rows}
+        return replace(self, rows=rows, parts=tuple(part._in_order(names) for part in self.parts))
+
+
+def side_by_side(mad: ResultTable, language: ResultTable, names: Sequence[str]) -> ResultTable:
+    """One table of both suites, with the rows ``names``."""
+    again = {column.name: replace(column, name=f"lm_{column.name}") for column in (BUDGET_RATIO, SEEDS)}
+    again = {name: replace(column, heading=f"LM {column.heading.lower()}") for name, column in again.items()}
+    columns = [*mad.columns, *(again.get(column.name, column) for column in language.columns)]
+    cells: dict[str, dict[str, Cell]] = {}
+    for name in names:
+        of_language = language.cells.get(name, {})
+        renamed = {again[key].name if key in again else key: cell for key, cell in of_language.items()}
+        cells[name] = mad.cells.get(name, {}) | renamed
+    parts = (mad, language)
+    sentences = [f"{part.title}: {part.about}" for part in parts]
+    for part in parts:
+        if lacking := [name for name in names if name not in part.rows]:
+            sentences.append(f"Without runs ({part.title}): {', '.join(lacking)}.")
+    found = mad.rows | language.rows
+    return replace(
+        mad,
+        suites=(*mad.suites, *language.suites),
+        columns=columns,
+        rows={name: found[name] for name in names},
+        cells=cells,
+        published={name: {**mad.published.get(name, {}), **language.published.get(name, {})} for name in names},
+        about=" ".join(sentences),
+        has_over_budget=mad.has_over_budget or language.has_over_budget,
+        parts=parts,
+    )
 
 
 def result_table(
@@ -213,7 +205,7 @@ def result_table(
     is_brief: bool = False,
     has_baseline: bool = False,
 ) -> ResultTable | None:
-    """The table of all suites that have a result, side by side; None without any.
+    """The table of both suites as far as they have a result, side by side; None without any.
 
     Args:
         results: of one protocol a suite, or of the rows of a grid.
@@ -226,54 +218,53 @@ def result_table(
     Raises ``ConfigError`` for a threshold that is no loss, and without ``has_baseline`` for language models of several
     protocols.
     """
-    parts = [_mad_part(results, has_baseline)] if results.rows(MAD) else []
-    parts.append(_language_part(results, thresholds, is_brief, has_baseline))
-    shown = [part for part in parts if part is not None]
-    rows = {name: row for name, row in _named(results).items() if any(name in part.cells for part in shown)}
-    return ResultTable(shown, rows) if shown else None
+    mad = _mad_table(results, has_baseline)
+    language = _language_table(results, thresholds, is_brief, has_baseline)
+    if mad and language:
+        either = mad.rows | language.rows
+        return side_by_side(mad, language, [name for name in _ordered(results) if name in either])
+    return mad or language
 
 
 def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTable]:
     """A table of each suite that has a result (:func:`result_table`)."""
-    tables = [result_table(results.of(suite), has_baseline=has_baseline) for suite in (MAD, LANGUAGE)]
+    tables = [result_table(results.of(suite), has_baseline=has_baseline) for suite in SUITES.values()]
     return [table for table in tables if table]
 
 
-def _named(results: Results) -> dict[str, Row]:
-    """The rows of the table by name, in the order of the grid; a suite leaves out what does not concern it."""
-    rows = {row.name: row.row for row in results.experiment.rows}
+def _ordered(results: Results) -> list[str]:
+    """Names of rows in the order of the grid; a suite's row leaves out what does not concern it."""
     given = results.experiment.grid.rows
     names = [name for row in given for name in (row.name, *(row.of_suite(suite).name for suite in SUITES))]
-    return {name: rows[name] for name in dict.fromkeys([*names, *rows]) if name in rows}
+    rows = [row.name for row in results.experiment.rows]
+    return [name for name in dict.fromkeys([*names, *rows]) if name in rows]
 
 
-def _mad_part(results: Results, has_baseline: bool) -> Part | None:
-    rows, collected = results.rows(MAD), results.collected
-    if not collected.status.isin(["finished", "diverged"]).any():
+def _mad_table(results: Results, has_baseline: bool) -> ResultTable | None:
+    rows = results.rows(MAD)
+    if not rows or not results.collected.status.isin(["finished", "diverged"]).any():
         return None
-    protocol, comparable = rows[0].protocol, {row.name for row in rows if row.protocol.profile.comparable_with_paper}
+    protocol = rows[0].protocol
     if has_baseline:
         shared = tuple(word for word in protocol.overrides if word not in rows[0].row.changes)
         protocol = replace(protocol, overrides=shared)
     scores = results.scores[results.scores.suite == MAD.name]
-    about = captions.about_mad(protocol, collected)
-    published = {name: found for name, found in published_scores().items() if name in comparable or not has_baseline}
-    ratios = scores[scores.column != MAD_AVERAGE].groupby("label", sort=False).budget_ratio.mean().to_dict()
-    part = _part(rows, mad_columns(protocol.tasks), [scores], ratios, published, about)
+    columns = mad_columns(protocol.tasks)
+    table = suite_table(results, MAD, columns, [scores], captions.about_mad(protocol, results.collected), has_baseline)
     if not has_baseline:
-        return part
-    compared, of_what = part.columns[0], heading(protocol.tasks[0])
-    if len(protocol.tasks) > 1:
-        compared, of_what = replace(compared, name=MAD_AVERAGE), "the mean over the tasks"
-        tasks = scores[scores.column != MAD_AVERAGE]
-        means = mean_over(tasks, protocol.tasks, MAD_AVERAGE)
-        scores = pd.concat([tasks, means], ignore_index=True) if len(means) else tasks
-    return _compared(part, rows, scores, compared, f"{of_what}, in percentage points")
+        return table
+    if len(protocol.tasks) == 1:
+        return _compared(table, rows, scores, columns[0], f"{columns[0].heading}, in percentage points")
+    tasks = scores[scores.column != MAD_AVERAGE]
+    means = mean_over(tasks, protocol.tasks, MAD_AVERAGE)
+    scores = pd.concat([tasks, means], ignore_index=True) if len(means) else tasks
+    compared = replace(columns[0], name=MAD_AVERAGE)
+    return _compared(table, rows, scores, compared, "the mean over the tasks, in percentage points")
 
 
-def _language_part(
+def _language_table(
     results: Results, thresholds: Sequence[float] | None, is_brief: bool, has_baseline: bool
-) -> Part | None:
+) -> ResultTable | None:
     runs = results.language_runs
     if not runs:
         return None
@@ -295,17 +286,12 @@ def _language_part(
     about = captions.about_language(groups[0], frames[0], columns)
     if len(groups) > 1:
         about = f"At the settings of {row_of[groups[0][0].job.id]}: {about}"
-    rows = results.rows(LANGUAGE)
-    comparable = {row.name for row in rows if row.protocol.profile.comparable_with_paper}
-    published = published_scores() if is_comparable else {}
-    published = {name: found for name, found in published.items() if name in comparable or not has_baseline}
-    scores = pd.concat(frames, ignore_index=True)
-    ratios = scores[scores.column == LOSS].groupby("label", sort=False).budget_ratio.mean().to_dict()
-    part = _part(rows, columns, frames, ratios, published, about)
+    table = suite_table(results, LANGUAGE, columns, frames, about, has_baseline or not is_comparable)
     if not has_baseline:
-        return part
-    losses = scores[scores.column.isin([LOSS, "validation_loss"])]
-    return _compared(part, rows, losses, columns[0], "L5, in nats per token")
+        return table
+    losses = pd.concat(frames, ignore_index=True)
+    losses = losses[losses.column.isin([LOSS, "validation_loss"])]
+    return _compared(table, results.rows(LANGUAGE), losses, columns[0], "L5, in nats per token")
 
 
 def _language_columns(
@@ -332,27 +318,46 @@ def _check(thresholds: Sequence[float]) -> None:
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
 
 
-def _part(
-    rows: Sequence[PlannedRow],
+def suite_table(
+    results: Results,
+    suite: Suite,
     columns: list[Column],
     frames: Sequence[pd.DataFrame],
-    budget_ratios: dict[str, float],
-    published: Mapping[str, Mapping[str, float]],
     about: str,
-) -> Part:
-    """``frames`` are scores of one protocol each, which alone have noise in common; of several none may be the best."""
-    label_of = {row.name: row.row.label for row in rows}
-    over = {name for name, ratio in budget_ratios.items() if is_over_budget(label_of[name], ratio)}
+    only_comparable: bool = False,
+) -> ResultTable:
+    """The table of one suite; ``frames`` are scores of one protocol each.
+
+    Rows of one protocol alone have noise in common; of several none may be the best. With ``only_comparable``,
+    published numbers stand below rows whose profile is comparable with the paper, and below no others.
+    """
+    planned = {row.name: row for row in results.rows(suite)}
+    scores = pd.concat(frames, ignore_index=True)
+    jobs = scores[scores.column == LOSS if suite is LANGUAGE else scores.column != MAD_AVERAGE]
+    ratios = jobs.groupby("label", sort=False).budget_ratio.mean().dropna().to_dict()
+    over = {name for name, ratio in ratios.items() if is_over_budget(planned[name].row.label, ratio)}
     cells: dict[str, dict[str, Cell]] = {}
-    for scores in frames:
-        cells |= with_noise(columns, seed_means(scores, columns), over, has_marks=len(frames) == 1)
-    return Part(rows[0].protocol.suite, columns, cells, budget_ratios, over, published, about)
+    for frame in frames:
+        cells |= with_noise(columns, seed_means(frame, columns), over, has_marks=len(frames) == 1)
+    for name, row in cells.items():
+        seeds = max((cell.n for cell in row.values()), default=0)
+        row |= {BUDGET_RATIO.name: Cell.of(ratios[name])} if name in ratios else {}
+        row |= {SEEDS.name: Cell.of(seeds)} if seeds else {}
+    names = [name for name in _ordered(results) if name in cells]
+    published = {
+        name: {column.name: numbers[column.name] for column in columns if column.name in numbers}
+        for name, numbers in published_scores().items()
+        if name in cells and (planned[name].protocol.profile.comparable_with_paper or not only_comparable)
+    }
+    rows = {name: planned[name].row for name in names}
+    return ResultTable((suite,), [*columns, BUDGET_RATIO, SEEDS], rows, cells, published, about, bool(over))
 
 
-def _compared(part: Part, rows: Sequence[PlannedRow], scores: pd.DataFrame, compared: Column, of_what: str) -> Part:
-    """``part`` with the differences of ``scores`` from those of the first row."""
-    baseline = rows[0].name
-    about = " ".join([part.about, *captions.about_baseline([row.row for row in rows], of_what)])
-    differences = paired_differences(scores, baseline)
+def _compared(
+    table: ResultTable, rows: Sequence[PlannedRow], scores: pd.DataFrame, compared: Column, of_what: str
+) -> ResultTable:
+    """``table`` with the differences of ``scores`` from those of the first row."""
+    about = " ".join([table.about, *captions.about_baseline([row.row for row in rows], of_what)])
     shown = compared if len(rows) > 1 else None
-    return replace(part, about=about, compared=shown, baseline=baseline, differences=differences)
+    differences = paired_differences(scores, rows[0].name)
+    return replace(table, about=about, baseline=rows[0].name, compared=shown, differences=differences)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from madbench.analysis.noise import Sample, least_difference, may_be_best, not_told_apart, pooled_spread
+from madbench.analysis.noise import Sample, least_difference, may_be_best, pooled_spread, within_noise
 from madbench.analysis.statistics import half_width
 
 
@@ -37,8 +37,8 @@ def test_one_pair_in_twenty_differs_by_chance():
 
 
 @given(st.dictionaries(st.text("abc", max_size=3), st.floats(0, 1), max_size=7), st.floats(0, 1))
-def test_a_pair_is_in_a_set_exactly_when_it_is_not_told_apart(means, difference):
-    sets = not_told_apart(means, difference)
+def test_a_pair_is_in_a_set_exactly_when_it_is_within_the_noise(means, difference):
+    sets = within_noise(means, difference)
     for one, other in itertools.combinations(means, 2):
         within = abs(means[one] - means[other]) <= difference
         assert any({one, other} <= set(of_it) for of_it in sets) == within
@@ -118,7 +118,7 @@ def test_the_pooled_test_is_not_for_noise_of_different_size():
     assert ruled_out(draws(NORMAL["unlike"], 3, 500), is_pooled=True).max() > 0.1
 
 
-def test_a_better_label_is_told_apart_in_either_direction():
+def test_a_better_label_differs_in_either_direction():
     of_column = {"low": Sample(1.0, 0.1, 3), "middle": Sample(4.8, 0.3, 3), "high": Sample(5.0, 0.2, 3)}
     assert may_be_best(of_column, True, 0.1) == ["high", "middle"]
     assert may_be_best(of_column, False, 0.1) == ["low"]

@@ -8,15 +8,27 @@ import pandas as pd
 import pytest
 
 from madbench.analysis.quantities import MAD_AVERAGE
-from madbench.analysis.scores import collect, published_scores, scores, setting_scores, with_average
+from madbench.analysis.scores import (
+    COLUMNS,
+    collect,
+    language_scores,
+    mad_scores,
+    mean_over,
+    no_scores,
+    published_scores,
+    setting_scores,
+)
 from madbench.config import PUBLISHED
-from madbench.jobs import Job, Record, TrainingConfig
+from madbench.jobs import Record
 from madbench.store.runs import Store
-from madbench.tasks import TASK_NAMES
+from madbench.suites.mad import TrainingConfig
+from madbench.tasks import MAD_TASKS
+from sample_jobs import mad_job
 
 RUN = {
+    "suite": "mad",
     "label": "S",
-    "task": "compression",
+    "column": "compression",
     "setting": "a",
     "seed": 0,
     "status": "finished",
@@ -47,7 +59,7 @@ def test_the_best_run_of_a_setting_is_chosen_by_selection_accuracy_not_by_accura
         {"accuracy": 0.3, "selection_accuracy": 0.8},
         {"accuracy": 0.6, "selection_accuracy": 0.7},
     )
-    assert one(scores(collected)).accuracy == 30.0
+    assert one(mad_scores(collected)).value == 30.0
 
 
 def test_a_score_is_the_mean_over_settings_of_their_best():
@@ -57,8 +69,8 @@ def test_a_score_is_the_mean_over_settings_of_their_best():
         {"setting": "b", "accuracy": 0.9, "selection_accuracy": 0.9, "ceiling": 0.95},
         {"setting": "b", "accuracy": 0.7, "selection_accuracy": 0.7, "ceiling": 0.95},
     )
-    score = one(scores(collected))
-    assert score.accuracy == pytest.approx(100 * (0.4 + 0.9) / 2)
+    score = one(mad_scores(collected))
+    assert score.value == pytest.approx(100 * (0.4 + 0.9) / 2)
     assert score.ceiling == pytest.approx(100 * (1 + 0.95) / 2)
     assert (score.done, score.expected, score.diverged) == (4, 4, 0)
 
@@ -73,7 +85,7 @@ def test_the_scores_of_settings_are_those_of_their_chosen_runs():
             unfinished("failed", setting="a"),
         )
     )
-    numbers = found[["setting", "accuracy", "done", "expected", "diverged"]].fillna(-1).values.tolist()
+    numbers = found[["setting", "value", "done", "expected", "diverged"]].fillna(-1).values.tolist()
     assert numbers == [["b", 25.0, 2, 2, 0], ["a", 75.0, 1, 2, 0], ["c", -1.0, 1, 1, 1]]
 
 
@@ -82,10 +94,10 @@ def test_labels_tasks_and_seeds_are_kept_apart_in_their_order():
         {"label": "S", "seed": 1, "accuracy": 0.1},
         {"label": "R", "seed": 0, "accuracy": 0.2},
         {"label": "S", "seed": 0, "accuracy": 0.3, "selection_accuracy": 0.9},
-        {"label": "S", "task": "memorization", "accuracy": 0.4},
+        {"label": "S", "column": "memorization", "accuracy": 0.4},
     )
-    found = scores(collected)
-    assert list(zip(found.label, found.task, found.seed, found.accuracy.round(6))) == [
+    found = mad_scores(collected)
+    assert list(zip(found.label, found.column, found.seed, found.value.round(6))) == [
         ("S", "compression", 1, 10.0),
         ("R", "compression", 0, 20.0),
         ("S", "compression", 0, 30.0),
@@ -94,65 +106,65 @@ def test_labels_tasks_and_seeds_are_kept_apart_in_their_order():
 
 
 def test_a_tie_goes_to_the_first_run():
-    assert one(scores(frame({"accuracy": 0.2}, {"accuracy": 0.6}))).accuracy == 20.0
+    assert one(mad_scores(frame({"accuracy": 0.2}, {"accuracy": 0.6}))).value == 20.0
 
 
 def test_a_diverged_run_counts_but_is_not_chosen():
-    score = one(scores(frame(unfinished("diverged"), {"accuracy": 0.6}, unfinished("diverged"))))
-    assert score.accuracy == 60.0
+    score = one(mad_scores(frame(unfinished("diverged"), {"accuracy": 0.6}, unfinished("diverged"))))
+    assert score.value == 60.0
     assert (score.done, score.expected, score.diverged) == (3, 3, 2)
 
 
 def test_a_setting_whose_every_run_diverged_leaves_no_score():
-    score = one(scores(frame({"accuracy": 0.6}, unfinished("diverged", setting="b"))))
-    assert math.isnan(score.accuracy)
+    score = one(mad_scores(frame({"accuracy": 0.6}, unfinished("diverged", setting="b"))))
+    assert math.isnan(score.value)
     assert (score.done, score.expected, score.diverged) == (2, 2, 1)
 
 
 @pytest.mark.parametrize("status", ["missing", "failed"])
 def test_what_is_missing_or_failed_is_not_done(status):
-    score = one(scores(frame({"accuracy": 0.6}, unfinished(status, setting="b"), unfinished(status))))
-    assert score.accuracy == 60.0
+    score = one(mad_scores(frame({"accuracy": 0.6}, unfinished(status, setting="b"), unfinished(status))))
+    assert score.value == 60.0
     assert (score.done, score.expected, score.diverged) == (1, 3, 0)
 
 
 def test_nothing_done_is_not_a_number():
-    score = one(scores(frame(unfinished("missing", budget_ratio=None))))
-    assert math.isnan(score.accuracy) and math.isnan(score.budget_ratio)
+    score = one(mad_scores(frame(unfinished("missing", budget_ratio=None))))
+    assert math.isnan(score.value) and math.isnan(score.budget_ratio)
     assert (score.done, score.expected) == (0, 1)
 
 
 def test_the_average_is_over_the_six_tasks_of_one_seed():
-    rows = [{"task": task, "accuracy": i / 10, "seed": seed} for seed in (0, 1) for i, task in enumerate(TASK_NAMES)]
+    rows = [{"column": task, "accuracy": i / 10, "seed": seed} for seed in (0, 1) for i, task in enumerate(MAD_TASKS)]
     rows[6]["accuracy"] = 0.6
-    averaged = with_average(scores(frame(*rows)))
+    averaged = mad_scores(frame(*rows))
     assert len(averaged) == 14
-    averages = averaged[averaged.task == MAD_AVERAGE].set_index("seed")
-    assert averages.accuracy.round(6).to_dict() == {0: 25.0, 1: 35.0}
+    averages = averaged[averaged.column == MAD_AVERAGE].set_index("seed")
+    assert averages.value.round(6).to_dict() == {0: 25.0, 1: 35.0}
     assert averages.expected.to_dict() == averages.done.to_dict() == {0: 6, 1: 6}
 
 
 def test_a_seed_with_a_job_missing_has_no_average():
-    rows = [{"task": task, "seed": seed} for seed in (0, 1, 2) for task in TASK_NAMES]
+    rows = [{"column": task, "seed": seed} for seed in (0, 1, 2) for task in MAD_TASKS]
     rows[-1] = unfinished("missing", **rows[-1])
-    rows += [unfinished("failed", task="compression", seed=1, setting="b")]
-    averaged = with_average(scores(frame(*rows)))
-    assert averaged[averaged.task == MAD_AVERAGE].seed.tolist() == [0]
-    assert MAD_AVERAGE not in set(with_average(scores(frame(*rows[:5]))).task)
+    rows += [unfinished("failed", column="compression", seed=1, setting="b")]
+    averaged = mad_scores(frame(*rows))
+    assert averaged[averaged.column == MAD_AVERAGE].seed.tolist() == [0]
+    assert MAD_AVERAGE not in set(mad_scores(frame(*rows[:5])).column)
 
 
 def test_a_diverged_task_leaves_no_average_but_is_counted():
-    rows = [{"task": task} for task in TASK_NAMES]
+    rows = [{"column": task} for task in MAD_TASKS]
     rows[2] = unfinished("diverged", **rows[2])
-    average = with_average(scores(frame(*rows))).iloc[-1]
-    assert average.task == MAD_AVERAGE and average.diverged == 1
-    assert math.isnan(average.accuracy)
+    average = mad_scores(frame(*rows)).iloc[-1]
+    assert average.column == MAD_AVERAGE and average.diverged == 1
+    assert math.isnan(average.value)
 
 
 def test_collect_has_a_row_for_every_job_in_order(tmp_path):
     store = Store.open(tmp_path)
     jobs = [
-        Job("S", "compression", {"seq_len": 8}, training=TrainingConfig(learning_rate=rate), seed=seed)
+        mad_job("S", setting={"seq_len": 8}, training=TrainingConfig(learning_rate=rate), seed=seed)
         for rate in (0.1, 0.2)
         for seed in (0, 1)
     ]
@@ -170,20 +182,20 @@ def test_collect_has_a_row_for_every_job_in_order(tmp_path):
     assert (last.accuracy, last.selection_accuracy, last.ceiling) == (0.5, 0.25, 1.0)
     assert (last.budget_ratio, last.device, last.path) == (0.9, "cpu", "sdpa")
     assert collected.accuracy.isna().tolist() == [True, True, True, False]
-    assert scores(collected)[["done", "expected", "diverged"]].values.tolist() == [[0, 2, 0], [2, 2, 1]]
+    assert mad_scores(collected)[["done", "expected", "diverged"]].values.tolist() == [[0, 2, 0], [2, 2, 1]]
 
 
 def test_a_damaged_run_is_missing(tmp_path):
     store = Store.open(tmp_path)
-    job = Job("S", "compression", {})
+    job = mad_job()
     store.finish(job, Record("finished", {"accuracy": 0.5}))
     (tmp_path / "runs" / job.id / "record.json").write_text("{}")
     assert collect([job], store).status.tolist() == ["missing"]
 
 
 def test_an_empty_store_gives_scores_without_numbers(tmp_path):
-    found = scores(collect([Job("S", "compression", {}, seed=seed) for seed in (0, 1)], Store.open(tmp_path)))
-    assert found.accuracy.isna().all()
+    found = mad_scores(collect([mad_job(seed=seed) for seed in (0, 1)], Store.open(tmp_path)))
+    assert found.value.isna().all()
     assert found.expected.tolist() == [1, 1]
 
 
@@ -191,7 +203,32 @@ def test_the_published_table_has_the_papers_33_labels_and_its_averages():
     published = published_scores()
     assert len(published) == 33
     assert published["S"][MAD_AVERAGE] == 50.69 and published["S-p"]["compression"] == 44.69
+    assert published["S-p"]["loss_l5"] == 3.0669 and "steps_to_3.0" not in published["S-p"]
     with open(PUBLISHED / "hypermlp_table1.csv", newline="") as file:
         for row in csv.DictReader(file):
-            mean = sum(float(row[task]) for task in TASK_NAMES) / 6
+            mean = sum(float(row[task]) for task in MAD_TASKS) / 6
             assert published[row["label"]][MAD_AVERAGE] == pytest.approx(mean, abs=0.02)
+
+
+def test_other_tasks_are_columns_of_their_own_and_not_in_the_average():
+    rows = [{"column": task, "accuracy": 0.5} for task in MAD_TASKS]
+    found = mad_scores(frame(*rows, {"column": "prefix_sum", "accuracy": 1.0})).set_index("column").value
+    assert found[MAD_AVERAGE] == 50.0 and found["prefix_sum"] == 100.0
+
+
+def test_a_mean_over_some_columns_needs_all_of_them():
+    scores = mad_scores(frame({"accuracy": 0.2}, {"column": "memorization", "accuracy": 0.6}, {"label": "R"}))
+    mean = one(mean_over(scores, ["compression", "memorization"], "both"))
+    assert (mean.label, mean.column, mean.value, mean.done) == ("S", "both", pytest.approx(40.0), 2)
+
+
+def test_language_models_have_the_columns_of_every_frame(language_run):
+    runs = [language_run("S", [3.0, 2.0]), language_run("R", [3.0], seed=1, status="diverged")]
+    found = language_scores(runs, [2.5, 0.5], names=["first", "second"])
+    assert tuple(found) == COLUMNS == tuple(no_scores()) and set(found.suite) == {"language"}
+    counts = {(row.label, row.column): (row.done, row.expected, row.diverged) for row in found.itertuples()}
+    assert counts["first", "loss_l5"] == counts["first", "steps_to_2.5"] == (1, 1, 0)
+    assert counts["first", "steps_to_0.5"] == (0, 1, 0) and counts["second", "loss_l5"] == (1, 1, 1)
+    values = found.set_index(["label", "column"]).value
+    assert values["first", "loss_l5"] == 2.5 and math.isnan(values["second", "loss_l5"])
+    assert mad_scores(frame({})).dtypes.drop("label").equals(found.dtypes.drop("label"))

@@ -5,39 +5,51 @@ import io
 import json
 import math
 import re
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from rich.console import Console
 from scipy import stats
 
-from madbench.analysis.cells import Cell, Column
-from madbench.analysis.scores import published_scores
-from madbench.analysis.tables import AblationTable, ablation_table
+from madbench.analysis.cells import Cell
+from madbench.analysis.quantities import mad_columns
+from madbench.analysis.scores import COLUMNS, MAD_AVERAGE, mean_over, published_scores
+from madbench.analysis.stored import Results
+from madbench.analysis.tables import ResultTable, suite_table
 from madbench.errors import ConfigError
-from madbench.tasks import TASK_NAMES
+from madbench.experiment import Experiment, PlannedRow, Protocol
+from madbench.grid import Grid, Row
+from madbench.suites import MAD, Column
+from madbench.tasks import MAD_TASKS
 
 NAN = float("nan")
 SCORE = {
+    "suite": "mad",
     "label": "S",
-    "task": "compression",
+    "column": "compression",
     "seed": 0,
-    "accuracy": 50.0,
+    "value": 50.0,
     "ceiling": 100.0,
     "done": 6,
     "expected": 6,
     "diverged": 0,
     "budget_ratio": 0.99,
 }
-"""One row of ``scores``."""
+"""One row of a frame of scores."""
 
 
-def table(*changes: dict, tasks=("compression",), caption: str = "Percent.") -> AblationTable:
-    return ablation_table(pd.DataFrame([SCORE | change for change in changes]), tasks, caption)
+def table(*changes: dict, tasks=("compression",), caption: str = "Percent.") -> ResultTable:
+    frame = pd.DataFrame([SCORE | change for change in changes])[list(COLUMNS)]
+    frame = pd.concat([frame, mean_over(frame, MAD_TASKS, MAD_AVERAGE)])
+    shared = (MAD.Profile.load("quick"), "quick", (), list(tasks), "corrected", "strict", "float32", "cpu")
+    rows = [PlannedRow(Row(label), Protocol(MAD, *shared), []) for label in frame.label.unique()]
+    results = Results(Experiment(Grid(tuple(row.row for row in rows)), rows, "cpu", Path()), None)
+    return suite_table(results, MAD, mad_columns(tasks), [frame], caption)
 
 
 def complete(label: str = "S", seed: int = 0, accuracy: float = 50.0) -> list[dict]:
-    return [{"label": label, "seed": seed, "task": task, "accuracy": accuracy + i} for i, task in enumerate(TASK_NAMES)]
+    return [{"label": label, "seed": seed, "column": task, "value": accuracy + i} for i, task in enumerate(MAD_TASKS)]
 
 
 PERCENT = Column("compression", "Compr.", 1, "higher", missing="-")
@@ -64,8 +76,8 @@ def test_a_cell_says_what_it_rests_on(cell, text):
 
 
 def test_a_cell_is_the_mean_over_seeds_and_its_interval():
-    made = table({"seed": 0, "accuracy": 40.0}, {"seed": 1, "accuracy": 44.0}, {"seed": 2, "accuracy": 48.0})
-    cell = made.rows["S"]["compression"]
+    made = table({"seed": 0, "value": 40.0}, {"seed": 1, "value": 44.0}, {"seed": 2, "value": 48.0})
+    cell = made.cells["S"]["compression"]
     assert (cell.mean, cell.spread, cell.n, cell.done, cell.expected) == (44.0, 4.0, 3, 18, 18)
     assert cell.half_width == pytest.approx(stats.t.ppf(0.975, 2) * 4.0 / 3**0.5)
     headings, (ours, published) = made.text_rows()
@@ -75,25 +87,25 @@ def test_a_cell_is_the_mean_over_seeds_and_its_interval():
 
 
 def test_one_seed_has_no_spread():
-    cell = table({}).rows["S"]["compression"]
+    cell = table({}).cells["S"]["compression"]
     assert (cell.mean, cell.n) == (50.0, 1) and math.isnan(cell.spread)
 
 
 def test_a_seed_not_begun_is_left_out_of_the_mean_but_not_of_what_is_expected():
-    cell = table({}, {"seed": 1, "accuracy": NAN, "done": 0}).rows["S"]["compression"]
+    cell = table({}, {"seed": 1, "value": NAN, "done": 0}).cells["S"]["compression"]
     assert (cell.mean, cell.n, cell.text(PERCENT)) == (50.0, 1, "50.0† (6/12)")
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3])
 def test_a_diverged_seed_leaves_the_cell_without_a_number(seeds):
-    rows = [{"seed": seed, "accuracy": 40.0 + seed} for seed in range(1, seeds)]
-    made = table(*rows, {"seed": 0, "accuracy": NAN, "diverged": 6})
-    assert made.rows["S"]["compression"].text(PERCENT) == "diverged"
+    rows = [{"seed": seed, "value": 40.0 + seed} for seed in range(1, seeds)]
+    made = table(*rows, {"seed": 0, "value": NAN, "diverged": 6})
+    assert made.cells["S"]["compression"].text(PERCENT) == "diverged"
 
 
 def test_the_average_column_is_there_for_all_six_tasks_only():
-    made = table(*complete(accuracy=40.0), tasks=TASK_NAMES)
-    assert made.rows["S"]["mad_average"].mean == 42.5
+    made = table(*complete(accuracy=40.0), tasks=MAD_TASKS)
+    assert made.cells["S"]["mad_average"].mean == 42.5
     headings, (ours, published) = made.text_rows()
     assert headings[-3:] == ["MAD avg", "Budget", "n"]
     assert ours[-3] == "42.5†" and published[-3] == "50.7"
@@ -102,13 +114,13 @@ def test_the_average_column_is_there_for_all_six_tasks_only():
 
 def test_the_average_is_over_complete_seeds():
     begun = complete(seed=1, accuracy=90.0)
-    begun[3] |= {"done": 0, "accuracy": NAN}
+    begun[3] |= {"done": 0, "value": NAN}
     begun[0] |= {"diverged": 1}
-    made = table(*complete(accuracy=40.0), *begun, tasks=TASK_NAMES)
-    assert made.rows["S"]["mad_average"].text(PERCENT) == "42.5†"
+    made = table(*complete(accuracy=40.0), *begun, tasks=MAD_TASKS)
+    assert made.cells["S"]["mad_average"].text(PERCENT) == "42.5†"
     (ours, _) = made.text_rows()[1]
     assert ours[1] == "65.0 ±317.7" and ours[-1] == "2"
-    only_begun = table(*begun, tasks=TASK_NAMES)
+    only_begun = table(*begun, tasks=MAD_TASKS)
     assert only_begun.text_rows()[1][0][-3:] == ["-", "0.990", "1"]
 
 
@@ -118,7 +130,7 @@ def test_rows_keep_the_order_of_the_labels_and_published_rows_follow_theirs():
 
 
 def test_records_hold_every_cell_and_are_strict_json():
-    made = table({"seed": 0}, {"seed": 1, "accuracy": 54.0}, {"label": "R-q", "accuracy": NAN, "diverged": 6})
+    made = table({"seed": 0}, {"seed": 1, "value": 54.0}, {"label": "R-q", "value": NAN, "diverged": 6})
     ours, other = made.records()
     assert ours == {
         "label": "S",
@@ -141,7 +153,7 @@ def test_records_hold_every_cell_and_are_strict_json():
 
 
 def test_csv_is_a_line_a_cell():
-    made = table(*complete(), {"label": "R-q"}, tasks=TASK_NAMES)
+    made = table(*complete(), {"label": "R-q"}, tasks=MAD_TASKS)
     lines = list(csv.DictReader(io.StringIO(made.to_csv())))
     assert len(lines) == 8
     assert (lines[0]["label"], lines[0]["task"], float(lines[0]["mean"]), lines[0]["spread"]) == (
@@ -151,16 +163,16 @@ def test_csv_is_a_line_a_cell():
 
 
 def test_markdown_has_a_rule_and_as_many_columns_in_every_row():
-    text = table(*complete(), {"label": "R-12o!"}, tasks=TASK_NAMES, caption="Mean | n.").to_markdown()
+    text = table(*complete(), {"label": "R-12o!"}, tasks=MAD_TASKS, caption="Mean | n.").to_markdown()
     lines = text.splitlines()
     rows = [line for line in lines if line.startswith("|")]
     assert [row.count("|") for row in rows] == [11] * 6
     assert rows[1] == "| --- |" + " ---: |" * 9
     assert rows[3].startswith("| *published* | 35.2 |") and rows[4].startswith("| R-12o! | 50.0† |")
-    assert lines[-1].startswith("Mean | n. †: one seed")
+    assert lines[-1].startswith("Mean | n. †: single seed")
 
 
-def on_terminal(made: AblationTable, width: int) -> str:
+def on_terminal(made: ResultTable, width: int) -> str:
     console = Console(width=width, file=io.StringIO())
     console.print(made.to_rich(width))
     text = console.file.getvalue()
@@ -169,7 +181,7 @@ def on_terminal(made: AblationTable, width: int) -> str:
 
 
 def test_a_wide_terminal_shows_a_line_a_row():
-    text = on_terminal(table(*complete(), *complete(seed=1, accuracy=60.0), tasks=TASK_NAMES), 120)
+    text = on_terminal(table(*complete(), *complete(seed=1, accuracy=60.0), tasks=MAD_TASKS), 120)
     lines = text.rstrip().splitlines()
     assert len(lines) == 4
     ours = "S 55.0 ±63.5 56.0 ±63.5 57.0 ±63.5 58.0 ±63.5 59.0 ±63.5 60.0 ±63.5 57.5 ±63.5 0.990 2"
@@ -180,18 +192,18 @@ def test_a_wide_terminal_shows_a_line_a_row():
 def test_80_columns_show_every_number_in_full():
     rows = complete("G-pcg-q-12o") + complete("G-pcg-q-12o", seed=1, accuracy=60.0)
     rows[2] |= {"done": 3}
-    rows[4] |= {"accuracy": NAN, "diverged": 6}
-    text = on_terminal(table(*rows, tasks=TASK_NAMES), 80)
+    rows[4] |= {"value": NAN, "diverged": 6}
+    text = on_terminal(table(*rows, tasks=MAD_TASKS), 80)
     assert set(text.split()) >= {"55.0", "±63.5", "(9/12)", "diverged", "62.5†", "0.990", "2", "100.0", "74.8"}
     assert "…" not in text
 
 
 def test_latex_escapes_what_tex_reads():
     caption = r"d_model 64 & 50%, {a: #1}, $x^2$ ~ C:\runs, <mean ±1>"
-    text = table(*complete(), {"label": "R-12o!"}, tasks=TASK_NAMES, caption=caption).to_latex()
+    text = table(*complete(), {"label": "R-12o!"}, tasks=MAD_TASKS, caption=caption).to_latex()
     assert (
         r"\caption{d\_model 64 \& 50\%, \{a: \#1\}, \$x\textasciicircum{}2\$ \textasciitilde{} "
-        r"C:\textbackslash{}runs, \textless{}mean $\pm$1\textgreater{} $^\dagger$: one seed, "
+        r"C:\textbackslash{}runs, \textless{}mean $\pm$1\textgreater{} $^\dagger$: single seed; "
     ) in text
     body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
     rows = [line for line in body.splitlines() if line.endswith(r"\\")]
@@ -206,7 +218,7 @@ def test_latex_escapes_what_tex_reads():
 
 
 def test_40_columns_show_every_number_in_full_a_line_each():
-    made = table(*complete(accuracy=70.0), *complete("R-c", accuracy=60.0), tasks=TASK_NAMES)
+    made = table(*complete(accuracy=70.0), *complete("R-c", accuracy=60.0), tasks=MAD_TASKS)
     console = Console(width=40, file=io.StringIO())
     console.print(made.to_rich(40))
     words = [line.split() for line in console.file.getvalue().splitlines()[2:]]
@@ -217,11 +229,11 @@ def test_40_columns_show_every_number_in_full_a_line_each():
 
 
 def three_seeds(label: str, task: str, *accuracies: float, **rest) -> list[dict]:
-    return [{"label": label, "task": task, "seed": i, "accuracy": x} | rest for i, x in enumerate(accuracies)]
+    return [{"label": label, "column": task, "seed": i, "value": x} | rest for i, x in enumerate(accuracies)]
 
 
-def marks_of(made: AblationTable) -> dict[str, str]:
-    return {label: cells["compression"].mark for label, cells in made.rows.items()}
+def marks_of(made: ResultTable) -> dict[str, str]:
+    return {label: cells["compression"].mark for label, cells in made.cells.items()}
 
 
 def test_means_that_are_printed_alike_are_the_best_together():
@@ -257,7 +269,11 @@ def test_only_repeated_whole_labels_within_the_budget_compete():
     ]
     made = table(*rows)
     assert {label for label, mark in marks_of(made).items() if mark} == {"S", "R"}
-    for words in ("Labels over budget (! or a ratio above 1.01) do not compete.", "†: one seed", "(d/e): d of e jobs"):
+    for words in (
+        "Labels over budget (! or a ratio above 1.01) do not compete.",
+        "†: single seed",
+        "(d/e): d of e jobs",
+    ):
         assert words in made.caption
 
 
@@ -279,7 +295,7 @@ def test_the_interval_of_a_program_stays_within_0_and_100():
 def test_seeds_that_agree_have_no_interval_and_the_caption_says_what_that_means():
     made = table(*three_seeds("S", "compression", 100.0, 100.0, 100.0))
     assert made.text_rows()[1][0][1] == "100.0" and made.records()[0]["low"] is None
-    assert "after 3 such seeds up to 63% of further ones may still differ" in made.caption
+    assert "After 3 such seeds up to 63% of further ones may still differ" in made.caption
     assert 0.37**3 == pytest.approx(0.05, abs=0.001)  # all three agree although 63% would not
     assert "Without ±" not in table(*three_seeds("S", "compression", 1.0, 2.0)).caption
 
@@ -295,12 +311,6 @@ def test_rows_are_sorted_by_a_column_best_first_and_those_without_it_last():
     assert {key: " ".join(made.sorted_by(key).rows) for key in orders} == orders
     with pytest.raises(ConfigError, match="--sort 'compresion': no such column; did you mean 'compression'?"):
         made.sorted_by("compresion")
-
-
-def test_rows_may_have_any_names_and_published_numbers_of_their_own():
-    frame = pd.DataFrame([SCORE | {"label": "seq_len=64"}, SCORE | {"label": "S"}])
-    made = ablation_table(frame, ["compression"], "Percent.", published={})
-    assert [line[0] for line in made.text_rows()[1]] == ["seq_len=64", "S"]
 
 
 def test_a_cell_of_fewer_seeds_than_its_row_says_so():

@@ -9,15 +9,25 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
-from madbench.analysis.language_runs import LanguageProtocol
-from madbench.analysis.language_table import language_table, published_losses
-from madbench.errors import ConfigError
+from madbench.analysis.protocols import language_protocol, language_protocol_id, profile_changes
+from madbench.analysis.tables import result_table
+from madbench.errors import ConfigError, StoreError
 from madbench.jobs import Record
-from madbench.language_jobs import GPTConfig, LanguageTraining
-from madbench.suites.preset import load_preset
+from madbench.suites import LANGUAGE
+from madbench.suites.language import GPTConfig, LanguageTraining
 
-PAPER = {"vocab_size": 50304, "model": GPTConfig(), "training": LanguageTraining()}
+PAPER = {
+    "setting": {"corpus": "c0ffee0123456789", "vocab_size": 50304},
+    "model": GPTConfig(),
+    "training": LanguageTraining(),
+}
 """Of a job like the paper's."""
+
+
+@pytest.fixture
+def language_table(language_results):
+    """``language_table(runs, labels, ...)``."""
+    return lambda runs, labels=(), **choices: result_table(language_results(runs, labels), **choices)
 
 
 def rows(table) -> dict[str, dict[str, str]]:
@@ -29,7 +39,7 @@ def rows(table) -> dict[str, dict[str, str]]:
     return {name: dict(zip(headings[1:], line[1:], strict=True)) for name, line in zip(names, lines)}
 
 
-def test_a_run_is_a_row_with_every_column(language_run):
+def test_a_run_is_a_row_with_every_column(language_run, language_table):
     table = language_table([language_run("S", [3.0, 2.0, 1.0]), language_run("R-c", [3.0, 2.2, 1.9], seconds=3.0)])
     assert table.text_rows()[0] == [
         "Label", "L5", "Val", "Bits/byte", "to 1.4", "to 1.3", "to 1.2", "to 1.1", "Val, 6 s", "Tokens/s", "Budget", "n",
@@ -41,7 +51,7 @@ def test_a_run_is_a_row_with_every_column(language_run):
     assert rows(table)["S"]["to 1.1"] == "3†" and rows(table)["S"]["Val, 6 s"] == "1.100†"
 
 
-def test_cells_are_mean_and_interval_over_seeds(language_run):
+def test_cells_are_mean_and_interval_over_seeds(language_run, language_table):
     finals = [1.0, 1.3, 1.5]
     table = language_table(
         [language_run("S", [final], seed=i) for i, final in enumerate(finals)], thresholds=[1.2, 1.4]
@@ -54,7 +64,7 @@ def test_cells_are_mean_and_interval_over_seeds(language_run):
     assert (row["Tokens/s"], row["Budget"]) == ("320", "0.990")
 
 
-def test_a_diverged_seed_leaves_the_losses_without_a_number(language_run):
+def test_a_diverged_seed_leaves_the_losses_without_a_number(language_run, language_table):
     table = language_table(
         [language_run("S", [2.0, 1.0]), language_run("S", [2.0], seed=1, status="diverged")], thresholds=[2.5]
     )
@@ -64,13 +74,13 @@ def test_a_diverged_seed_leaves_the_losses_without_a_number(language_run):
     assert "1 of 2 runs diverged." in table.caption
 
 
-def test_a_store_of_diverged_runs_alone_is_a_table(language_run):
+def test_a_store_of_diverged_runs_alone_is_a_table(language_run, language_table):
     table = language_table([language_run(label, [], status="diverged") for label in ("S", "R")])
     assert [row["L5"] for row in rows(table).values()] == ["diverged", "diverged"]
     assert table.text_rows()[0] == ["Label", "L5", "Val", "Tokens/s", "Budget", "n"]
 
 
-def test_without_bytes_there_is_no_column_of_them(language_run):
+def test_without_bytes_there_is_no_column_of_them(language_run, language_table):
     run = language_run("S")
     curve = [{k: v for k, v in row.items() if k != "validation_bits_per_byte"} for row in run.record.curve]
     assert "Bits/byte" not in language_table([replace(run, record=replace(run.record, curve=curve))]).text_rows()[0]
@@ -80,65 +90,66 @@ def test_without_bytes_there_is_no_column_of_them(language_run):
     ("name", "value"),
     [("device", "an abacus"), ("world_size", 2), ("micro_batch", 8), ("threads", 4), ("compiled", True)],
 )
-def test_times_are_left_out_where_they_cannot_be_compared(language_run, name, value):
+def test_times_are_left_out_where_they_cannot_be_compared(language_run, language_table, name, value):
     table = language_table([language_run("S"), language_run("R", details={name: value})])
     assert not any("Val," in heading or "Tokens" in heading for heading in table.text_rows()[0])
     assert f"the runs differ in {name.replace('_', ' ')}." in table.caption and "Val, 6 s" not in table.caption
 
 
-def test_one_label_is_not_compared_at_equal_time(language_run):
+def test_one_label_is_not_compared_at_equal_time(language_run, language_table):
     assert not any("Val," in heading for heading in language_table([language_run("S")]).text_rows()[0])
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"corpus": "deadbeef01234567"},
-        {"vocab_size": 384},
+        {"setting": {"corpus": "deadbeef01234567", "vocab_size": 320}},
+        {"setting": {"corpus": "c0ffee0123456789", "vocab_size": 384}},
         {"model": GPTConfig(32, 2, 1, seq_len=16)},
         {"training": LanguageTraining(60, 64, eval_every=20)},
         {"training": LanguageTraining(60, 64, eval_every=10, precision="bfloat16")},
-        {"counting": "published"},
+        {"budget": "paper"},
     ],
 )
-def test_protocols_are_never_mixed(language_run, change):
+def test_protocols_are_never_mixed(language_run, language_table, change):
     runs = [language_run("S"), language_run("R", **change)]
-    ids = [LanguageProtocol.of(run.job).id for run in runs]
+    ids = [language_protocol_id(run.job) for run in runs]
     assert len(set(ids)) == 2
     with pytest.raises(ConfigError, match="the runs follow 2 protocols, which cannot be compared") as refused:
         language_table(runs)
     lines = str(refused.value).splitlines()[1:]
-    assert [line.split()[0] for line in lines] == ids and [line[-3:] for line in lines] == [": S", ": R"]
+    assert {line.split()[0]: line[-3:] for line in lines} == dict(zip(ids, [": S", ": R"]))
 
 
-def test_label_and_seed_are_no_protocol(language_run):
+def test_label_and_seed_are_no_protocol(language_run, language_table):
     runs = [language_run("S"), language_run("R", seed=7)]
-    assert len({LanguageProtocol.of(run.job).id for run in runs}) == 1
+    assert len({language_protocol_id(run.job) for run in runs}) == 1
 
 
-def test_no_run_is_an_error():
-    with pytest.raises(ConfigError, match="no language-model runs"):
+def test_no_run_is_an_error(language_table):
+    with pytest.raises(StoreError, match="no language-model runs yet"):
         language_table([])
 
 
 @pytest.mark.parametrize("thresholds", [[0.0], [-1.0], [float("nan")], [2.0, 1.9, 2.0]])
-def test_thresholds_must_be_losses_and_differ(language_run, thresholds):
+def test_thresholds_must_be_losses_and_differ(language_run, language_table, thresholds):
     with pytest.raises(ConfigError, match="threshold"):
         language_table([language_run("S")], thresholds=thresholds)
 
 
-def test_a_protocol_is_named_by_the_nearest_preset_and_what_is_changed(language_run):
-    preset = load_preset("tiny", ["training.steps=600", "model.n_head=4"])
-    job = language_run("S", model=preset.model, training=preset.training_config("float32")).job
-    protocol = LanguageProtocol.of(job)
-    assert protocol.preset == "tiny model.n_head=4 training.steps=600"
-    assert protocol.matches(preset) and not protocol.matches(load_preset("tiny"))
-    bfloat16 = replace(protocol, training=preset.training_config("bfloat16"))
-    assert not bfloat16.matches(preset)
-    assert bfloat16.preset == protocol.preset
+def test_a_protocol_is_named_by_the_nearest_preset_and_what_is_changed(language_run, language_table):
+    profile = LANGUAGE.Profile.load("tiny", ["training.steps=600", "model.n_head=4"])
+    run = language_run("S", model=profile.model_config(), training=profile.training_config("float32"))
+    protocol = language_protocol(run)
+    assert (protocol.profile_name, protocol.overrides) == ("tiny", ("model.n_head=4", "training.steps=600"))
+    assert protocol.profile.model_config() == run.job.model
+    assert not profile_changes(run.job, profile) and profile_changes(run.job, LANGUAGE.Profile.load("tiny"))
+    bfloat16 = language_run("S", model=run.job.model, training=profile.training_config("bfloat16"))
+    assert language_protocol(bfloat16).overrides == protocol.overrides
+    assert language_protocol_id(bfloat16.job) != language_protocol_id(run.job)
 
 
-def test_published_rows_are_shown_for_the_papers_protocol_alone(language_run):
+def test_published_rows_are_shown_for_the_papers_protocol_alone(language_run, language_table):
     ours = language_run("G-cg-q-12o", [3.25, 2.95], **PAPER)
     table = language_table([ours])
     assert rows(table)["G-cg-q-12o published"] == {
@@ -147,7 +158,7 @@ def test_published_rows_are_shown_for_the_papers_protocol_alone(language_run):
     }  # fmt: skip
     assert "OpenWebText2" in table.caption
     other = {
-        "vocab_size": 320,
+        "setting": {"corpus": "c0ffee0123456789", "vocab_size": 320},
         "model": replace(GPTConfig(), positions="learned"),
         "training": LanguageTraining(eval_sequences=200),
     }
@@ -156,33 +167,28 @@ def test_published_rows_are_shown_for_the_papers_protocol_alone(language_run):
         assert list(rows(table)) == ["G-cg-q-12o"] and "Not comparable with the paper" in table.caption
 
 
-def test_the_papers_thresholds_hold_where_its_rows_are_shown(language_run):
+def test_the_papers_thresholds_hold_where_its_rows_are_shown(language_run, language_table):
     assert "to 3.0" in language_table([language_run("S", [4.0], **PAPER)]).text_rows()[0]
     assert "to 4.1" in language_table([language_run("S", [4.0])]).text_rows()[0]
 
 
-def test_the_published_table_is_read_whole():
-    losses = published_losses()
-    assert len(losses) == 33 and losses["S"] == {"loss_l5": 3.9487, "steps_to_3.3": 18}
-
-
-def test_the_caption_says_what_the_numbers_rest_on(language_run):
+def test_the_caption_says_what_the_numbers_rest_on(language_run, language_table):
     caption = language_table([language_run("S"), language_run("R", [3.0, 2.6, 2.2])]).caption
     for fact in [
         "Corpus shelf (c0ffee01), tokens: bytes, 9,000 training tokens of 8,990 bytes, 1,000 validation tokens of 999",
         "d_model 16, 1 blocks, 2 heads, context 16, no positions, float32; 60 steps of 64 tokens.",
         "An evaluation is 4 windows of 16 tokens (train: drawn anew; val: evenly spread).",
         "one is 10 steps, 640 tokens.",
-        "Trained on a slide rule; times are wall-clock",
+        "Trained on a slide rule. Times are wall-clock",
         "Val, 6 s: after the longest training time that all runs reached.",
-        "Budget counting strict",
-        "†: one seed, which claims nothing",
+        "Budget strict.",
+        "†: single seed; excluded from tests.",
         "Not comparable with the paper's losses",
     ]:
         assert fact in caption
 
 
-def test_the_caption_tells_the_labels_apart_that_the_seeds_do(language_run):
+def test_the_caption_tells_the_labels_apart_that_the_seeds_do(language_run, language_table):
     runs = [
         language_run(label, [final + 0.01 * seed], seed=seed)
         for label, final in [("S", 2.0), ("R", 1.005), ("G", 1.0)]
@@ -195,21 +201,21 @@ def test_the_caption_tells_the_labels_apart_that_the_seeds_do(language_run):
     assert "within {G, R}" in language_table(one_diverged).caption
 
 
-def test_rows_follow_the_labels_asked_for(language_run):
+def test_rows_follow_the_labels_asked_for(language_run, language_table):
     runs = [language_run("S"), language_run("R"), language_run("G-cg-q-12o")]
     assert list(language_table(runs, ["R", "S-p", "S"]).rows) == ["R", "S"]
-    assert list(language_table(runs).rows) == ["S", "R", "G-cg-q-12o"]
+    assert list(language_table(runs[::-1]).rows) == ["S", "R", "G-cg-q-12o"]
 
 
-def test_records_and_csv_hold_every_cell_in_full(language_run):
+def test_records_and_csv_hold_every_cell_in_full(language_run, language_table):
     table = language_table([language_run("S", [10 / 3]), language_run("R", [3.0], status="diverged")], thresholds=[3.1])
     records = json.loads(json.dumps(table.records(), allow_nan=False))
-    assert records == table.records() and len(records) == 2 * len(table.columns)
+    assert records == table.records() and len(records) == 2 * (len(table.columns) - 2)
     assert records[0] == {
-        "label": "S", "quantity": "loss_l5", "mean": 10 / 3, "low": None, "high": None, "spread": None,
-        "n": 1, "mark": "", "seeds": 1, "diverged": 0, "published": None,
+        "label": "S", "task": "loss_l5", "mean": 10 / 3, "low": None, "high": None, "spread": None,
+        "n": 1, "mark": "", "done": 1, "expected": 1, "diverged": 0, "budget_ratio": 0.99, "published": None,
     }  # fmt: skip
-    by_name = {(record["label"], record["quantity"]): record for record in records}
+    by_name = {(record["label"], record["task"]): record for record in records}
     assert by_name["R", "loss_l5"]["mean"] is None and by_name["R", "loss_l5"]["diverged"] == 1
     assert by_name["S", "steps_to_3.1"]["mean"] is None and by_name["R", "steps_to_3.1"]["mean"] == 1.0
     lines = list(csv.DictReader(io.StringIO(table.to_csv())))
@@ -218,43 +224,43 @@ def test_records_and_csv_hold_every_cell_in_full(language_run):
     )
 
 
-def test_runs_without_any_details_are_tabulated(language_run):
+def test_runs_without_any_details_are_tabulated(language_run, language_table):
     run = language_run("S")
     bare = replace(run, record=Record("finished", {}, run.record.curve))
     table = language_table([bare])
     assert rows(table)["S"]["Budget"] == "" and "Corpus c0ffee0123456789" in table.caption
 
 
-def test_the_spread_is_pooled_over_the_labels_of_a_column(language_run):
+def test_the_spread_is_pooled_over_the_labels_of_a_column(language_run, language_table):
     finals = {"S": [2.0, 2.1], "R": [1.0, 1.3]}
     runs = [language_run(label, [x], seed=i) for label, of_label in finals.items() for i, x in enumerate(of_label)]
     table = language_table([*runs, language_run("G", [0.5])])
     pooled = (sum(statistics.variance(of_label) for of_label in finals.values()) / 2) ** 0.5
     half = stats.t.ppf(0.975, 2) * pooled / 2**0.5
-    by_label = {record["label"]: record for record in table.records() if record["quantity"] == "loss_l5"}
+    by_label = {record["label"]: record for record in table.records() if record["task"] == "loss_l5"}
     assert (by_label["S"]["low"], by_label["R"]["high"]) == (pytest.approx(2.05 - half), pytest.approx(1.15 + half))
     assert by_label["G"]["low"] is None and "with the spread pooled over the labels" in table.caption
 
 
-def test_the_lowest_loss_is_the_best_and_speed_and_budget_have_none(language_run):
+def test_the_lowest_loss_is_the_best_and_speed_and_budget_have_none(language_run, language_table):
     finals = {"S": 2.0, "R": 1.0, "R-12o!": 0.5, "G": 1.001}
     runs = [language_run(label, [x + 0.01 * i], seed=i) for label, x in finals.items() for i in range(3)]
     table = language_table([*runs, language_run("S-p", [0.1])], thresholds=[5.0])
-    marks = {(record["label"], record["quantity"]): record["mark"] for record in table.records()}
+    marks = {(record["label"], record["task"]): record["mark"] for record in table.records()}
     of_l5 = {label: marks[label, "loss_l5"] for label in (*finals, "S-p")}
     assert of_l5 == {"S": "", "R": "best", "R-12o!": "", "G": "within_noise", "S-p": ""}
-    assert {mark for (_, name), mark in marks.items() if name in ("tokens_per_second", "budget_ratio")} == {""}
+    assert {mark for (_, name), mark in marks.items() if name in ("tokens_per_second",)} == {""}
     assert "Student's t with the pooled spread, one-sided" in table.caption and "over budget" in table.caption
     assert list(table.sorted_by("loss_l5").rows) == ["S-p", "R-12o!", "R", "G", "S"]
 
 
-def test_a_diverged_label_has_no_best_steps(language_run):
+def test_a_diverged_label_has_no_best_steps(language_run, language_table):
     runs = [language_run(label, [2.0, 1.0], seed=seed) for label in ("S", "R") for seed in (0, 1)]
     runs[0] = replace(runs[0], record=replace(runs[0].record, status="diverged"))
     assert not any(record["mark"] for record in language_table(runs, thresholds=[2.5]).records())
 
 
-def test_a_brief_table_has_what_the_papers_has(language_run):
+def test_a_brief_table_has_what_the_papers_has(language_run, language_table):
     table = language_table([language_run("S", [2.0]), language_run("R", [2.1])], thresholds=[2.5], is_brief=True)
     assert table.text_rows()[0] == ["Label", "L5", "to 2.5", "Budget", "n"]
     assert "Val" not in table.caption and "Trained on a slide rule." in table.caption

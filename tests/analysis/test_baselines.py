@@ -1,38 +1,33 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 from scipy import stats
 
-from madbench.analysis.language_runs import LanguageProtocol
-from madbench.analysis.sweep_table import paired_differences
-from madbench.grid import Row, load_grid
-from madbench.jobs import Record
+from madbench.analysis.differences import paired_differences
+from madbench.analysis.protocols import language_protocol
+from madbench.analysis.stored import Results
+from madbench.analysis.tables import result_table, result_tables
+from madbench.errors import ConfigError
+from madbench.experiment import Experiment, PlannedRow
+from madbench.grid import Grid, Row
 from madbench.store.runs import Store
-from madbench.sweep_experiment import prepare_sweep
 
 HEADINGS = ["Label", "In-ctx recall", "Budget", "n", "vs baseline"]
 
 
-def swept(tmp_path, labels=("S", "R"), accuracy=lambda job: 0.5, **keys):
-    """A sweep whose jobs are stored with the accuracies that ``accuracy`` gives; None for no run."""
-    keys = {"tasks": ["in_context_recall"], "seeds": [0, 1, 2]} | keys
-    made = prepare_sweep(load_grid(list(labels), keys), device="cpu", results=tmp_path / "results")
-    store = Store.open(tmp_path / "results")
-    for job in made.jobs:
-        value = accuracy(job)
-        if value is not None and not store.has(job):
-            metrics = {"accuracy": value, "selection_accuracy": value, "ceiling": 1.0}
-            status = "diverged" if math.isnan(value) else "finished"
-            store.finish(job, Record(status, {} if status == "diverged" else metrics, details={"budget_ratio": 1.0}))
-    return made
+@pytest.fixture
+def swept(grid_results):
+    """``swept(labels, ...)``: the tables of a grid, with the differences from its baseline."""
+    return lambda *labels, **keys: result_tables(grid_results(*labels, **keys), has_baseline=True)
 
 
 def values(**by_label) -> pd.DataFrame:
-    rows = [(label, seed, "q", value) for label, of_it in by_label.items() for seed, value in of_it.items()]
-    return pd.DataFrame(rows, columns=["label", "seed", "quantity", "value"])
+    rows = [(label, seed, "q", value, 1, 1) for label, found in by_label.items() for seed, value in found.items()]
+    return pd.DataFrame(rows, columns=["label", "seed", "column", "value", "done", "expected"])
 
 
 def test_differences_are_paired_by_seed_with_students_interval():
@@ -51,14 +46,13 @@ def test_one_seed_has_no_interval_and_none_no_difference():
     assert paired_differences(values(b={0: 9.5}), "a") == {}
 
 
-def test_rows_are_named_by_what_changes_and_the_first_is_the_baseline(tmp_path):
+def test_rows_are_named_by_what_changes_and_the_first_is_the_baseline(swept):
     gain = {8: 0.0, 12: 0.1}
     made = swept(
-        tmp_path,
         vary={"training.epochs": [8, 12]},
         accuracy=lambda job: 0.5 + gain[job.training.epochs] + job.seed / 100,
     )
-    (table,) = made.tabulate()
+    (table,) = made
     headings, rows = table.text_rows()
     assert headings == HEADINGS
     assert [row[0] for row in rows] == [f"{label}  training.epochs={n}" for label in "SR" for n in (8, 12)]
@@ -71,38 +65,34 @@ def test_rows_are_named_by_what_changes_and_the_first_is_the_baseline(tmp_path):
     assert table.marks()[rows[1][0], 1] == "best"
 
 
-def test_what_rows_do_not_name_is_in_the_caption(tmp_path):
-    made = swept(tmp_path, vary={"model.n_layer": [1, 2]}, mode="one_at_a_time", set={"training.epochs": 3})
-    (table,) = made.tabulate()
+def test_what_rows_do_not_name_is_in_the_caption(swept):
+    made = swept(vary={"model.n_layer": [1, 2]}, mode="one_at_a_time", set={"training.epochs": 3})
+    (table,) = made
     assert [row[0] for row in table.text_rows()[1]] == ["S", "R", "S  model.n_layer=2"]
     assert "Profile quick with training.epochs=3: d_model 64" in table.caption
     assert "Where a row names nothing else: model.n_layer=1. The sizes given are the baseline's." in table.caption
 
 
-def test_with_several_tasks_the_difference_is_of_their_mean(tmp_path):
+def test_with_several_tasks_the_difference_is_of_their_mean(swept):
     accuracies = {
         ("S", "compression"): 0.1,
         ("S", "memorization"): 0.5,
         ("R", "compression"): 0.3,
         ("R", "memorization"): 0.5,
     }
-    made = swept(
-        tmp_path, tasks=["compression", "memorization"], seeds=[0], accuracy=lambda job: accuracies[job.label, job.task]
-    )
-    (table,) = made.tabulate()
+    made = swept(tasks=["compression", "memorization"], seeds=[0], accuracy=lambda job: accuracies[job.label, job.task])
+    (table,) = made
     assert [row[-1] for row in table.text_rows()[1]] == ["baseline", "+10.0"]
 
 
-def test_a_diverged_or_unfinished_row_has_no_difference(tmp_path):
+def test_a_diverged_or_unfinished_row_has_no_difference(swept):
     given = {"S": 0.5, "R": math.nan, "G": None}
-    (table,) = swept(tmp_path, "SRG", lambda job: given[job.label] if job.seed else 0.5).tabulate()
+    (table,) = swept("SRG", lambda job: given[job.label] if job.seed else 0.5)
     assert [row[-1] for row in table.text_rows()[1]] == ["baseline", "-", "+0.0"]
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    assert swept(empty, accuracy=lambda job: None).tabulate() == []
+    assert swept(["S-c"], accuracy=lambda job: None) == []
 
 
-def test_published_numbers_stand_below_unchanged_labels_of_a_comparable_profile_alone(tmp_path):
+def test_published_numbers_stand_below_unchanged_labels_of_a_comparable_profile_alone(swept, tmp_path):
     rows = [{"label": "S"}, {"label": "S", "training.epochs": 3}]
     profile = tmp_path / "whole.yaml"
     profile.write_text(
@@ -110,35 +100,32 @@ def test_published_numbers_stand_below_unchanged_labels_of_a_comparable_profile_
         " weight_decays: [0.0]}"
     )
     choices = {"profile": str(profile), "seeds": [0], "mode": "list", "rows": rows}
-    (table,) = swept(tmp_path, (), **choices).tabulate()
+    (table,) = swept((), **choices)
     assert [row[0] for row in table.text_rows()[1]] == ["S", "  published", "S  training.epochs=3"]
     assert [record["published"] for record in table.records()] == [83.68, None]
-    (quick,) = swept(tmp_path, "SR").tabulate()
+    (quick,) = swept("SR")
     assert [row[0] for row in quick.text_rows()[1]] == ["S", "R"]
 
 
-def test_language_models_of_several_protocols_share_a_table(tmp_path, language_run, monkeypatch):
-    from dataclasses import replace
-    from types import SimpleNamespace
-
-    from madbench.analysis import sweep_table
-
-    first = language_run(train=(3.0, 2.5), seed=0)
-    longer = replace(first.job.training, steps=120)
-    runs = [first, language_run(train=(3.1, 2.6), seed=1), language_run(train=(2.9, 2.0), seed=0, training=longer)]
-    runs.append(language_run(train=(3.0, 2.2), seed=1, training=longer))
-    names = ["S", "S", "S  language_model.training.steps=120", "S  language_model.training.steps=120"]
-    renamed = [replace(run, job=replace(run.job, label=name)) for run, name in zip(runs, names)]
-    assert len({LanguageProtocol.of(run.job) for run in renamed}) == 2
-    monkeypatch.setattr(sweep_table, "_stored", lambda sweep: renamed)
-    preset = SimpleNamespace(preset=SimpleNamespace(comparable_with_paper=False))
-    rows = [SimpleNamespace(row=Row("S"), experiment=preset)]
-    rows.append(SimpleNamespace(row=Row("S", *[("language_model.training.steps=120",)] * 2), experiment=preset))
-    table = sweep_table.language_sweep_table(SimpleNamespace(language=rows))
+def test_language_models_of_several_protocols_share_a_table(tmp_path, language_run):
+    store, rows = Store.open(tmp_path), []
+    change = "language_model.training.steps=120"
+    longer = replace(language_run().job.training, steps=120)
+    losses = {Row("S"): [(3.0, 2.5), (3.1, 2.6)], Row("S", (change,), (change,)): [(2.9, 2.0), (3.0, 2.2)]}
+    for row, of_row in losses.items():
+        training = {"training": longer} if row.changes else {}
+        runs = [language_run(train=train, seed=seed, **training) for seed, train in enumerate(of_row)]
+        for run in runs:
+            store.finish(run.job, run.record)
+        rows.append(PlannedRow(row, language_protocol(runs[0]), [run.job for run in runs]))
+    results = Results(Experiment(Grid(tuple(losses)), rows, "cpu", tmp_path), store)
+    table = result_table(results, has_baseline=True)
     headings, lines = table.text_rows()
     assert headings[:2] == ["Label", "L5"] and headings[-2:] == ["n", "vs baseline"]
-    assert [line[0] for line in lines] == names[1:3]
+    assert [line[0] for line in lines] == ["S", f"S  {change}"]
     expected = stats.ttest_rel([2.45, 2.6], [2.75, 2.85]).confidence_interval(0.95)
     assert lines[1][-1] == f"-0.275 [{expected.low:+.3f},{expected.high:+.3f}]"
     assert "At the settings of S: Nats per token" in table.caption
-    assert table.marks() == {} and "Bold" not in table.caption
+    assert not any(table.marks().values()) and "Bold" not in table.caption
+    with pytest.raises(ConfigError, match="2 protocols"):
+        result_table(results)

@@ -1,0 +1,52 @@
+"""Results of runs and grids, stored without training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from madbench.analysis.stored import Results, Selection
+from madbench.experiment import prepare
+from madbench.grid import load_grid
+from madbench.jobs import Record
+from madbench.store.runs import Store
+from madbench.suites.language import TASK
+
+
+@pytest.fixture
+def language_results(tmp_path) -> Callable[..., Results]:
+    """``language_results(runs, labels)``: those of one protocol, as a verb selects them."""
+    count = 0
+
+    def call(runs, labels=()) -> Results:
+        nonlocal count
+        count += 1
+        store = Store.open(tmp_path / f"language {count}")
+        for run in runs:
+            store.finish(run.job, run.record)
+        return Selection(labels=labels, tasks=[TASK], budget=None, results=store.root).select()
+
+    return call
+
+
+@pytest.fixture
+def grid_results(tmp_path) -> Callable[..., Results]:
+    """Those of a grid whose jobs have the accuracies that ``accuracy`` gives; None for no run."""
+
+    def call(labels=("S", "R"), accuracy=lambda job: 0.5, **keys) -> Results:
+        keys = {"tasks": ["in_context_recall"], "seeds": [0, 1, 2]} | keys
+        made = prepare(load_grid(list(labels), keys), device="cpu", results=tmp_path / "results")
+        store = Store.open(tmp_path / "results")
+        for job in made.jobs:
+            value = accuracy(job)
+            if value is not None and not store.has(job):
+                metrics = {"accuracy": value, "selection_accuracy": value, "ceiling": 1.0}
+                status = "diverged" if math.isnan(value) else "finished"
+                store.finish(
+                    job, Record(status, {} if status == "diverged" else metrics, details={"budget_ratio": 1.0})
+                )
+        return Results(made, store)
+
+    return call
