@@ -127,7 +127,7 @@ def _print_tables(
         output: dict[str, Any] = {}
         for table in tables:
             content = {"caption": table.caption, "cells": table.records()}
-            output |= {"language_model": content} if table.parts[0].suite is LANGUAGE else content
+            output |= {"language_model": content} if LANGUAGE in table.suites else content
         print(json.dumps(output | rest, indent=2))
     for i, table in enumerate(tables if format is not Format.json else ()):
         if i:
