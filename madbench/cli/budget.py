@@ -37,6 +37,20 @@ def budget(
     terms: Annotated[bool, typer.Option("--terms", help="Break several labels down term by term too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
+    """Show what a label costs: ranks, parameters by both budgets, decoding state and FLOPs.
+
+    Softmax attention of width d has 4 d^2 parameters: that is the budget B.
+    A label with c gets 8 d more for its conv taps. --budget chooses the rule
+    for the ranks; both counts of them are always shown: strict has every
+    parameter, paper leaves out the tables of R(1) and R(2).
+
+    [bold]Examples[/bold]
+
+      madbench budget G-cg-q-12o                     one label, term by term
+      madbench budget @table1                        the paper's labels
+      madbench budget '~R-cg-q-12o' --budget paper   by the paper's rule
+      madbench budget S-c G-cg-q-12o --d-model 768 --n-head 12 --max-len 1024
+    """
     from rich.console import Console
 
     from madbench.cli.tables import plain_table, print_whole
@@ -58,9 +72,8 @@ def budget(
             problems[label] = str(error)
     found = {label: _counts(solved[label]) if label in solved else {} for label in expand(labels)}
     if as_json:
-        print(
-            json.dumps([{"label": name} | (row or {"error": problems[name]}) for name, row in found.items()], indent=2)
-        )
+        rows = [{"label": label} | (row or {"error": problems[label]}) for label, row in found.items()]
+        print(json.dumps(rows, indent=2))
     elif solved:
         console = Console(highlight=False)
         _print_summary(console, found)

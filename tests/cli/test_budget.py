@@ -1,68 +1,61 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
 from madbench.cli import budget
 from madbench.errors import BudgetError
-from madbench.jobs import ModelConfig
-from madbench.labels import all_variants, parse
-from madbench.mixers.srg.budget import solve
+from madbench.mixers import build, solve
+from madbench.suites import MAD
 
 
 def test_json_agrees_with_a_count_by_hand(invoke):
     (row,) = json.loads(invoke(budget, "R-cg-q", "--json").output)
-    assert (row["r_qk"], row["r_vo"], row["r"]) == (32, 138, 0)
-    assert (row["qk_width"], row["vo_width"]) == (16, 69)
+    assert row["ranks"] == {"qk": 32, "vo": 138, "mix": 0}
+    assert row["widths"] == {"qk": 16, "vo": 69}
     assert row["terms"] == {"qk": 8192, "vo": 35328, "conv": 1024, "qk_gate": 4128, "vo_gate": 17802}
-    assert row["strict_total"] == row["published_total"] == 66474
-    assert row["budget"] == 4 * 128**2 + 8 * 128 == row["strict_total"] + row["slack"]
+    assert row["total"] == row["paper_total"] == 66474
+    assert row["target"] == 4 * 128**2 + 8 * 128 == row["total"] + row["slack"]
     assert row["state_bytes_per_token"] == 2 * (32 + 138)
 
 
 def test_the_default_size_is_that_of_a_job(invoke):
     (row,) = json.loads(invoke(budget, "G-cg-q-12o", "--json").output)
-    model = ModelConfig()
-    allocation = solve(
-        parse("G-cg-q-12o"), model.d_model, model.n_head, 128, "strict", model.mix_rank, model.rank_multiple
-    )
-    assert row["terms"] == allocation.terms
+    model = MAD.Model()
+    assert row["terms"] == solve("G-cg-q-12o", model.d_model, model.n_head, 128).terms
 
 
-def test_both_countings_are_shown_whichever_solves_the_ranks(invoke):
-    for counting in ("strict", "published"):
-        (row,) = json.loads(invoke(budget, "R-12o!", "--budget", counting, "--json").output)
-        assert row["counting"] == counting
-        assert row["strict_total"] == 65536 + 2 * (2 * 16 * 129 + 2 * 128 * 33)
-        assert row["published_total"] == 65536 + 2 * (2 * 16 * 129)
-        assert row["strict_ratio"] == row["strict_total"] / 65536
-        assert row["published_ratio"] == row["published_total"] / 65536
+def test_both_counts_are_shown_whichever_budget_solves_the_ranks(invoke):
+    for rule in ("strict", "paper"):
+        (row,) = json.loads(invoke(budget, "R-12o!", "--budget", rule, "--json").output)
+        assert row["budget"] == rule
+        assert row["total"] == 65536 + 2 * (2 * 16 * 129 + 2 * 128 * 33)
+        assert row["paper_total"] == 65536 + 2 * (2 * 16 * 129)
+        assert row["ratio"] == row["total"] / 65536
+        assert row["paper_ratio"] == row["paper_total"] / 65536
 
 
 def test_the_total_is_the_number_of_parameters_of_the_built_mixer(invoke):
-    from madbench.mixers.build import build
-
-    words = ("--d-model", 48, "--n-head", 3, "--max-len", 20, "--mix-rank", 5, "--rank-multiple", 2)
+    words = ("--d-model", 48, "--n-head", 3, "--max-len", 20, "--mix-rank", 5, "model.rank_multiple=2")
     (row,) = json.loads(invoke(budget, "G-pcg-q-12o", *words, "--json").output)
     mixer = build("G-pcg-q-12o", 48, 20, n_head=3, mix_rank=5, rank_multiple=2)
-    assert row["strict_total"] == sum(parameter.numel() for parameter in mixer.parameters())
+    assert row["total"] == sum(parameter.numel() for parameter in mixer.parameters())
 
 
-@pytest.mark.parametrize("counting", ["strict", "published"])
-def test_every_formula_on_the_screen_gives_its_term(counting):
-    seen = set()
-    for variant in all_variants():
-        allocation = solve(variant, 96, 3, 40, counting, 7)
-        names = {"d": 96, "H": 3, "H_q": allocation.query_heads, "L": 40, "r": allocation.ranks.mix}
-        names |= {"r_qk": allocation.ranks.qk, "r_vo": allocation.ranks.vo}
-        for term, size in allocation.terms.items():
-            formula, _ = budget.TERMS[term]
-            product = re.sub(r"(?<=[\w)]) (?=[\w(])", "*", formula)
-            assert eval(product, {}, names) == size, (str(variant), term)
-            seen.add(term)
-    assert seen == set(budget.TERMS)
+def test_labels_of_an_installed_family_stand_beside_the_built_in_ones(invoke, refuse, install_example):
+    install_example("plugin")
+    text = invoke(budget, "lin:elu-g", "S", "--terms").output
+    assert "lin:elu-g" in text and "projections" in text and "2 d r_qk" in text
+    (row,) = json.loads(invoke(budget, "lin:elu-g", "--json").output)
+    assert row["total"] == row["paper_total"] == sum(row["terms"].values())
+    assert "unknown key 'mix_rank'" in refuse(budget, "S", "lin:elu", "--mix-rank", 8)
+    assert not invoke(budget, "lin:elu", "eps=1e-5").exception
+
+
+def test_the_name_of_a_fidelity_is_no_budget(invoke):
+    result = invoke(budget, "S", "--budget", "published")
+    assert result.exit_code == 2 and "'paper'" in result.output
 
 
 @pytest.mark.parametrize("columns", [80, 100])
@@ -70,7 +63,7 @@ def test_the_papers_labels_fit_the_width_and_nothing_is_cut(invoke, columns):
     text = invoke(budget, "@table1", columns=columns).output
     assert max(map(len, text.splitlines())) <= columns
     assert "…" not in text
-    for cell in ("R-pcg-q-12o", "104,288", "-37,728", "1.576", "published"):
+    for cell in ("R-pcg-q-12o", "104,288", "-37,728", "1.576", "paper"):
         assert cell in text
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from madbench.cli import explain
-from madbench.labels import FamilyLabel, parse
+from madbench.labels import parse
 from madbench.labels import explain as explanations
 
 
@@ -37,7 +37,8 @@ def test_a_bad_label_is_shown_with_a_caret(refuse):
     assert "^" in refuse(explain, "R-cq-z")
 
 
-def test_a_label_of_another_family_has_no_letters(refuse, monkeypatch):
-    monkeypatch.setattr("madbench.labels.expand", list)
-    monkeypatch.setattr("madbench.labels.parse", lambda label: FamilyLabel(*label.split(":")))
-    assert "'fla:gla'" in refuse(explain, "fla:gla")
+def test_an_installed_family_explains_its_own_letters(invoke, install_example):
+    install_example("plugin")
+    text = invoke(explain, "lin:elu", "lin:elu-g", "S").output
+    assert "feature map" in text and "elu(x) + 1" in text
+    assert "differs from lin:elu in: gate" in text and "differs from lin:elu in: family" in text

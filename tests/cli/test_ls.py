@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 
 import pytest
@@ -9,11 +8,11 @@ import pytest
 from madbench import config
 from madbench.cli import ls
 from madbench.config import read_yaml
-from madbench.jobs import Job, Record
+from madbench.jobs import Record
 from madbench.store.runs import Store
-from madbench.suites.plan import task_settings
-from madbench.suites.profile import load_profile
-from madbench.tasks import TASK_NAMES, load_task
+from madbench.suites import MAD
+from madbench.tasks import MAD_TASKS
+from tests.sample_jobs import mad_job
 
 
 @pytest.fixture
@@ -25,14 +24,13 @@ def listed(invoke):
 def results(tmp_path):
     """A store with four runs: two of a profile's setting, one of the baseline, one diverged at a changed setting."""
     store = Store.open(tmp_path / "store")
-    quick = task_settings("compression", load_profile("quick"))[0]
-    baseline = dataclasses.asdict(load_task("compression").baseline)
+    quick = MAD.Profile.load("quick").settings("compression")[0]
     details = {"steps_per_second": 12.34}
-    store.finish(Job("S", "compression", quick, seed=1), Record("finished", {"accuracy": 0.25}, [], details))
-    store.finish(Job("R-c", "compression", quick), Record("finished", {"accuracy": 0.5}, [], details))
-    store.finish(Job("R-c", "compression", baseline), Record("failed", error="out of memory"))
-    changed = {**quick, "seq_len": 48}
-    store.finish(Job("G-cg-q", "compression", changed), Record("diverged", {"accuracy": float("nan")}))
+    finished = [Record("finished", {"accuracy": accuracy}, [], details) for accuracy in (0.25, 0.5)]
+    store.finish(mad_job("S", seed=1, setting=quick), finished[0])
+    store.finish(mad_job("R-c", setting=quick), finished[1])
+    store.finish(mad_job("R-c"), Record("failed", error="out of memory"))
+    store.finish(mad_job("G-cg-q", setting=quick | {"seq_len": 48}), Record("diverged", {"accuracy": float("nan")}))
     return store.root
 
 
@@ -62,7 +60,16 @@ def test_variants_tasks_profiles_and_families(listed):
         "selective_copying": 13,
     }
     assert next(row["runs"] for row in listed("profiles") if row["profile"] == "full") == 66 * 3 * 2
-    assert listed("families")[0]["labels"] == 504
+    assert listed("families")[0]["labels"] == 504 and "mix_rank" in listed("families")[0]["settings"]
+
+
+def test_installed_families_and_tasks_are_listed(listed, install_example):
+    install_example("plugin")
+    install_example("task")
+    family = next(row for row in listed("families") if row["family"] == "lin")
+    assert (family["labels"], family["settings"]) == (6, "eps")
+    assert {row["task"]: row["from"] for row in listed("tasks")}["prefix_sum"] == "madbench_prefix_sum"
+    assert [row["label"] for row in listed("labels", "lin:elu")] == ["lin:elu"]
 
 
 def test_profiles_name_every_key_that_an_override_can_change(invoke):
@@ -82,7 +89,7 @@ def test_every_list_fits_its_width_uncut(invoke, results, kind, columns):
 def test_the_overview_counts_everything(listed, results):
     counts = {row["kind"]: row["count"] for row in listed("--results", results)}
     assert set(counts) == set(ls.KINDS)
-    assert (counts["labels"], counts["tasks"], counts["runs"]) == (504, len(TASK_NAMES), 4)
+    assert (counts["labels"], counts["tasks"], counts["runs"]) == (504, len(MAD_TASKS), 4)
 
 
 def test_runs_are_sorted_and_say_what_they_are(listed, results):

@@ -19,6 +19,7 @@ def test_tasks_that_name_none_are_refused():
 
 def test_an_override_without_a_value_is_not_taken_for_a_label():
     assert labels_and_overrides(["S-c", "training.epochs=3"]) == (["S-c"], ["training.epochs=3"])
+    assert labels_and_overrides(["fam:a=1", "model.a=1"]) == (["fam:a=1"], ["model.a=1"])
     with pytest.raises(ConfigError, match="write training.epochs=VALUE"):
         labels_and_overrides(["S-c", "training.epochs"])
 
