@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,10 @@ from madbench.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from madbench.execute.base import Policy, Summary
+    from madbench.execute.base import Policy
     from madbench.experiment import Experiment
     from madbench.grid import Grid
+    from madbench.store.runs import Store
 
 MOST_FAILURES = 20
 """Failures that are listed; the JSON has all."""
@@ -88,62 +89,38 @@ def train_and_show(
     **how: Any,
 ) -> None:
     """Trains what is missing, prints the tables and lists the failures; exits with code 1 where there are any."""
-    from madbench.execute.failure import reason
-
-    reasons: dict[str, str | None] = {}
-    try:
-        with observed(experiment.jobs, experiment.title, experiment.results, console, track) as (show, _):
-
-            def on_event(event: dict[str, Any]) -> None:
-                show(event)
-                if event["event"] == "failed":
-                    reasons[event["job"].id] = reason(event["record"])
-                elif event["event"] == "skipped" and event["reason"] == "failed":
-                    reasons[event["job"].id] = None
-
-            summary = experiment.execute(on_event, policy=policy, **how)
-    except KeyboardInterrupt:
-        rest = "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"
-        console.print(f"stopped; finished runs are in {experiment.results}, {rest}", **PLAIN)
-        raise
-    if not console.quiet:
-        failures = _failures(experiment, reasons)
-        _print_tables(experiment, console, format, has_baseline, {"failed": failures, "left": summary.left})
-        _print_rest(experiment, console, policy, summary, failures)
-    if reasons:
-        raise typer.Exit(1)
-
-
-def _print_tables(
-    experiment: Experiment, console: Console, format: Format, has_baseline: bool, rest: Mapping[str, Any]
-) -> None:
     from madbench.analysis.stored import Results
     from madbench.analysis.tables import result_tables
     from madbench.store.runs import Snapshot
     from madbench.suites import LANGUAGE
 
-    tables = result_tables(Results(experiment, Snapshot.open(experiment.results, create=False)), has_baseline)
+    results = experiment.results
+    try:
+        with observed(experiment.jobs, experiment.title, results, console, track) as (on_event, screen):
+            summary = experiment.execute(on_event, policy=policy, **how)
+    except KeyboardInterrupt:
+        rest = "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"
+        console.print(f"stopped; finished runs are in {results}, {rest}", **PLAIN)
+        raise
+    if console.quiet:
+        return
+    store = Snapshot.open(results, create=False)
+    tables = result_tables(Results(experiment, store), has_baseline)
+    failures = _failures(experiment, store, {job.id: why for job, why in screen.failures})
     if format is Format.json:
         output: dict[str, Any] = {}
         for table in tables:
             content = {"caption": table.caption, "cells": table.records()}
             output |= {"language_model": content} if LANGUAGE in table.suites else content
-        print(json.dumps(output | rest, indent=2))
+        print(json.dumps(output | {"failed": failures, "left": summary.left}, indent=2))
     for i, table in enumerate(tables if format is not Format.json else ()):
-        if i:
-            print()
+        print(end="\n" if i else "")
         print_text_table(table, format)
     if tables:
         again = (
             "the same command shows this again" if has_baseline else f"again as a table: {table_command(experiment)}"
         )
-        console.print(f"runs: {experiment.results}/runs    {again}", **PLAIN)
-
-
-def _print_rest(
-    experiment: Experiment, console: Console, policy: Policy, summary: Summary, failures: Sequence[Mapping[str, Any]]
-) -> None:
-    """Jobs that have no result, and why."""
+        console.print(f"runs: {results}/runs    {again}", **PLAIN)
     if summary.busy:
         console.print(f"{count_of_jobs(summary.busy)} left to another process; run this again when it is done")
     if summary.left:
@@ -152,32 +129,27 @@ def _print_rest(
     if failures:
         console.print(f"{len(failures)} of {len(experiment.jobs)} jobs failed:")
         for failure in failures[:MOST_FAILURES]:
-            where = f"{failure['row']} {failure['task']} seed {failure['seed']}"
-            console.print(f"  {where}: {failure['reason']}", **PLAIN)
+            console.print("  {row} {task} seed {seed}: {reason}".format(**failure), **PLAIN)
         if len(failures) > MOST_FAILURES:
             console.print(f"  and {len(failures) - MOST_FAILURES:,} more; --json has them all")
         words = [word for word in sys.argv[1:] if word not in ("--force", "--retry")]
         again = "the same command" if policy.retry else shlex.join(["madbench", *words, "--retry"])
         console.print(f"to retry them: {again}", **PLAIN)
+        raise typer.Exit(1)
 
 
-def _failures(experiment: Experiment, reasons: Mapping[str, str | None]) -> list[dict[str, Any]]:
-    """The failed jobs in the order of the rows, with the last line of the error, from the store where it is not known."""
-    from madbench.errors import StoreError
+def _failures(experiment: Experiment, store: Store, reasons: dict[str, str]) -> list[dict[str, Any]]:
+    """The jobs that failed now, with their ``reasons``, or are stored as failed, in the order of the rows."""
     from madbench.execute.failure import reason
-    from madbench.store.runs import Store
 
-    store = Store.open(experiment.results, create=False)
-    found: dict[str, dict[str, Any]] = {}
+    stored = store.records({job.id for job in experiment.jobs})
+    reasons = {name: reason(record) for name, record in stored.items() if record.status == "failed"} | reasons
+    found = {}
     for row in experiment.rows:
         for job in row.jobs:
-            if job.id in reasons and job.id not in found:
-                try:
-                    why = reasons[job.id] or reason(store.read(job.id).record)
-                except StoreError as problem:
-                    why = str(problem)
-                found[job.id] = {"row": row.name, "label": job.label, "task": job.task, "seed": job.seed}
-                found[job.id] |= {"id": job.id, "reason": why}
+            if job.id in reasons:
+                names = {"row": row.name, "label": job.label, "task": job.task, "seed": job.seed}
+                found.setdefault(job.id, names | {"id": job.id, "reason": reasons[job.id]})
     return list(found.values())
 
 
@@ -186,15 +158,11 @@ def table_command(experiment: Experiment) -> str:
     from madbench.suites import LANGUAGE
 
     grid, protocol = experiment.grid, experiment.protocol
-    words = ["madbench", "table", *grid.overrides]
+    words, usual = ["madbench", "table", *grid.overrides], {"--profile": "quick", "--fidelity": "corrected"}
+    given = {"--profile": grid.profile, "--fidelity": grid.fidelity, "--tasks": ",".join(grid.tasks or [])}
     if experiment.suites == [LANGUAGE]:
         words = ["madbench", "lm", "table", *experiment.labels, *protocol.overrides]
-        words += ["--corpus", protocol.corpus.digest, "--preset", protocol.profile_name, "--budget", grid.budget]
-    else:
-        given = {"--profile": grid.profile, "--fidelity": grid.fidelity, "--budget": grid.budget}
-        usual = {"--profile": "quick", "--fidelity": "corrected", "--budget": "strict"}
-        words += [word for option in given.items() if option not in usual.items() for word in option]
-        words += ["--tasks", ",".join(grid.tasks)] if grid.tasks else []
-    if experiment.results != RESULTS:
-        words += ["--results", str(experiment.results)]
-    return shlex.join(words)
+        given = {"--corpus": protocol.corpus.digest, "--preset": protocol.profile_name}
+    given |= {"--budget": grid.budget, "--results": str(experiment.results)}
+    usual |= {"--budget": "strict", "--results": str(RESULTS), "--tasks": ""}
+    return shlex.join([*words, *(word for option in given.items() if option not in usual.items() for word in option)])

@@ -1,22 +1,17 @@
 from __future__ import annotations
 
 import csv
+import functools
 import inspect
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from madbench.cli.options import RESULTS, JsonOption
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from madbench.suites.profile import Profile
 
 Rows = list[dict[str, Any]]
 
@@ -24,11 +19,10 @@ Rows = list[dict[str, Any]]
 def ls(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="KIND", help="labels, variants, tasks, profiles, presets, families, runs."),
+        typer.Argument(metavar="KIND", help="labels, variants, tasks, profiles, presets, families or runs."),
     ] = None,
     specs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="LABEL", help="For labels: which ones.", show_default="@table1"),
+        list[str] | None, typer.Argument(metavar="LABEL", help="For labels: which ones.", show_default="@table1")
     ] = None,
     results: Annotated[
         Path | None, typer.Option(help="For runs: folder of the run store.", show_default=str(RESULTS))
@@ -52,8 +46,10 @@ def ls(
     """
     from rich.console import Console
 
+    from madbench.cli.stored_runs import runs_table
     from madbench.cli.tables import plain_table
     from madbench.errors import ConfigError, did_you_mean
+    from madbench.suites import LANGUAGE, MAD
 
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, KINDS)}")
@@ -62,28 +58,24 @@ def ls(
     if results is not None and kind not in (None, "runs"):
         raise ConfigError(f"ls {kind}: --results has no effect; only runs are in a results folder")
 
-    console = Console(highlight=False)
-    below: RenderableType = ""
-    if kind == "runs":
-        from madbench.cli.stored_runs import runs_table
-
-        rows = _runs(results)
-        nothing = f"no runs in {results or RESULTS}; madbench run G-cg-q-12o makes some"
-        shown = runs_table(rows, console) if rows else nothing
-    elif kind is None:
-        rows = _overview(results)
-        shown = plain_table(rows, right=("count",), caption="madbench ls KIND lists one of these")
-    else:
-        listing = KINDS[kind]
-        rows = listing.rows(specs or ["@table1"]) if kind == "labels" else listing.rows()
-        shown = plain_table(rows, right=(listing.count,), caption=listing.caption)
-        below = _keys(kind) if kind in ("profiles", "presets") else ""
+    rows_of, _, caption = KINDS[kind] if kind else (_overview, "", "madbench ls KIND lists one of these")
+    rows = (
+        rows_of(specs or ["@table1"]) if kind == "labels" else rows_of(results) if kind in (None, "runs") else rows_of()
+    )
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    console.print(shown)
-    if below:
-        console.print(below)
+    console = Console(highlight=False)
+    if kind == "runs":
+        nothing = f"no runs in {results or RESULTS}; madbench run G-cg-q-12o makes some"
+        console.print(runs_table(rows, console) if rows else nothing)
+        return
+    numbers = tuple(name for name in rows[0] if any(isinstance(row[name], (int, float)) for row in rows))
+    console.print(plain_table(rows, right=numbers, caption=caption))
+    if kind in ("profiles", "presets"):
+        command, suite = ("madbench run", MAD) if kind == "profiles" else ("madbench lm", LANGUAGE)
+        console.print(f"\nWhat KEY=VALUE can change in {command}, for example model.d_model=96:\n")
+        console.print(plain_table([{"KEY": key, "what it is": text} for key, text in suite.Profile.docs().items()]))
 
 
 def _labels(specs: list[str]) -> Rows:
@@ -92,91 +84,64 @@ def _labels(specs: list[str]) -> Rows:
 
     with open(PUBLISHED / "hypermlp_table1.csv", newline="", encoding="utf-8") as file:
         published = {row["label"]: float(row["mad_average"]) for row in csv.DictReader(file)}
-    return [
-        {
-            "label": label,
-            "published": published.get(label),
-            "meaning": ", ".join(row.name for row in explain(parse(label))),
-        }
-        for label in expand(specs)
-    ]
+    meaning = {label: ", ".join(row.name for row in explain(parse(label))) for label in expand(specs)}
+    return [{"label": label, "published": published.get(label), "meaning": text} for label, text in meaning.items()]
 
 
 def _variants() -> Rows:
     from madbench.config import from_mapping, read_yaml
     from madbench.labels import LabelSet, available_sets, expand
 
+    sets = {name: from_mapping(LabelSet, read_yaml(path), str(path)) for name, path in available_sets().items()}
     return [
-        {
-            "set": f"@{name}",
-            "labels": len(expand([f"@{name}"])),
-            "description": from_mapping(LabelSet, read_yaml(path), str(path)).description.strip(),
-        }
-        for name, path in available_sets().items()
+        {"set": f"@{name}", "labels": len(expand([f"@{name}"])), "description": _line(content.description)}
+        for name, content in sets.items()
     ]
 
 
 def _tasks() -> Rows:
     from madbench.tasks import MAD_TASKS, load_task, settings_class, task_names
 
+    files = {name: load_task(name) for name in task_names()}
+    packages = {name: settings_class(name).__module__.partition(".")[0] for name in files}
     return [
-        {
-            "task": name,
-            "settings": len(load_task(name).settings),
-            "from": "MAD" if name in MAD_TASKS else settings_class(name).__module__.partition(".")[0],
-            "description": " ".join(load_task(name).description.split()),
-        }
-        for name in task_names()
+        {"task": name, "settings": len(file.settings)}
+        | {"from": "MAD" if name in MAD_TASKS else packages[name], "description": _line(file.description)}
+        for name, file in files.items()
     ]
 
 
-def _profiles() -> Rows:
-    from madbench.suites import MAD
+def _profiles(noun: str) -> Rows:
+    from madbench.cli.text import quantity
+    from madbench.suites import LANGUAGE, MAD
     from madbench.tasks import MAD_TASKS
 
-    def count(profile: Profile) -> int:
-        """Runs of one label and one seed."""
-        return sum(len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in MAD_TASKS)
-
-    return [
-        {"profile": name, "runs": count(profile), "paper": _paper(profile), "description": _line(profile.description)}
-        for name, profile in ((name, MAD.Profile.load(name)) for name in MAD.Profile.names())
-    ]
-
-
-def _presets() -> Rows:
-    from madbench.cli.text import quantity
-    from madbench.suites import LANGUAGE
-
-    return [
-        {
-            "preset": name,
-            "tokens": quantity(preset.training["steps"] * preset.training["tokens_per_step"]),
-            "corpus": preset.corpus or "to be named",
-            "paper": _paper(preset),
-            "description": _line(preset.description),
-        }
-        for name, preset in ((name, LANGUAGE.Profile.load(name)) for name in LANGUAGE.Profile.names())
-    ]
+    rows = []
+    suite = MAD if noun == MAD.Profile.noun else LANGUAGE
+    for name in suite.Profile.names():
+        profile = suite.Profile.load(name)
+        if suite is MAD:
+            runs = [len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in MAD_TASKS]
+            about = {"runs": sum(runs)}
+        else:
+            tokens = profile.training["steps"] * profile.training["tokens_per_step"]
+            about = {"tokens": quantity(tokens), "corpus": profile.corpus or "to be named"}
+        paper = "comparable" if profile.comparable_with_paper else "not comparable"
+        rows.append({noun: name} | about | {"paper": paper, "description": _line(profile.description)})
+    return rows
 
 
 def _families() -> Rows:
-    """Families with the settings of their mixers: what KEY can be after ``model.``."""
     from madbench.config import field_docs
     from madbench.labels import families, family_of
 
     rows = []
     for name in families():
         family = family_of(f"{name}:" if name else "")
-        module = sys.modules[type(family).__module__]
-        rows.append(
-            {
-                "family": name or "S/R/G",
-                "labels": len(family.labels()) if hasattr(family, "labels") else None,
-                "settings": ", ".join(field_docs(family.Settings)),
-                "description": _line((inspect.getdoc(module) or "").partition("\n\n")[0]),
-            }
-        )
+        about = _line((inspect.getdoc(sys.modules[type(family).__module__]) or "").partition("\n\n")[0])
+        count = len(family.labels()) if hasattr(family, "labels") else None
+        rows.append({"family": name or "S/R/G", "labels": count, "settings": ", ".join(field_docs(family.Settings))})
+        rows[-1]["description"] = about
     return rows
 
 
@@ -190,36 +155,28 @@ def _runs(results: Path | None) -> Rows:
     return rows
 
 
-@dataclass(frozen=True)
-class Listing:
-    """How one kind is listed."""
-
-    rows: Callable[..., Rows]
-    what: str
-    """What the overview calls it."""
-    count: str = ""
-    """Its column of numbers."""
-    caption: str | None = None
-
-
-KINDS = {
-    "labels": Listing(
+KINDS: dict[str, tuple[Callable[..., Rows], str, str]] = {
+    "labels": (
         _labels,
-        "labels of the S/R/G grammar; ls labels lists the paper's 33",
-        "published",
+        "labels of S/R/G; ls labels lists the paper's 33",
         "published: MAD average of the paper's Table 1, in percent",
     ),
-    "variants": Listing(
-        _variants, "sets of labels", "labels", "madbench ls labels @NAME lists one; any command takes @NAME"
+    "variants": (_variants, "sets of labels", "madbench ls labels @NAME lists one; any command takes @NAME"),
+    "tasks": (_tasks, "tasks besides language_model", "madbench data TASK shows examples"),
+    "profiles": (
+        functools.partial(_profiles, "profile"),
+        "sizes and schedules of an experiment",
+        "runs: for one label and one seed",
     ),
-    "tasks": Listing(_tasks, "tasks besides language_model", "settings", "madbench data TASK shows examples"),
-    "profiles": Listing(_profiles, "sizes and schedules of an experiment", "runs", "runs: for one label and one seed"),
-    "presets": Listing(
-        _presets, "sizes and schedules of a language model", "tokens", "tokens: trained on, with one label and seed"
+    "presets": (
+        functools.partial(_profiles, "preset"),
+        "sizes and schedules of a language model",
+        "tokens: trained on, with one label and seed",
     ),
-    "families": Listing(_families, "families of labels", "labels", "settings: what KEY can be after model."),
-    "runs": Listing(_runs, "stored runs"),
+    "families": (_families, "families of labels", "settings: what KEY can be after model."),
+    "runs": (_runs, "stored runs", ""),
 }
+"""By kind: what lists it, what the overview calls it, and what stands below the list."""
 
 
 def _overview(results: Path | None) -> Rows:
@@ -228,7 +185,6 @@ def _overview(results: Path | None) -> Rows:
     from madbench.suites import LANGUAGE, MAD
     from madbench.tasks import task_names
 
-    _, runs = stored_runs(results)
     names = {
         "variants": [f"@{name}" for name in available_sets()],
         "tasks": task_names(),
@@ -236,34 +192,14 @@ def _overview(results: Path | None) -> Rows:
         "presets": LANGUAGE.Profile.names(),
         "families": [name or "S/R/G" for name in families()],
     }
-    rows = []
-    for kind, listing in KINDS.items():
-        listed = f": {', '.join(names[kind])}" if kind in names else f" in {results or RESULTS}" * (kind == "runs")
-        count = len(runs) if kind == "runs" else len(all_labels() if kind == "labels" else names[kind])
-        rows.append({"kind": kind, "count": count, "what": listing.what + listed})
-    return rows
-
-
-def _keys(kind: str) -> RenderableType:
-    """Every key of profiles or presets that can be changed."""
-    from rich.console import Group
-    from rich.text import Text
-
-    from madbench.cli.tables import plain_table
-    from madbench.suites import LANGUAGE, MAD
-
-    suite, command, example = (
-        (MAD, "madbench run", "training.epochs=20")
-        if kind == "profiles"
-        else (LANGUAGE, "madbench lm", "training.steps=600")
-    )
-    keys = [{"KEY": key, "what it is": sentence} for key, sentence in suite.Profile.docs().items()]
-    title = Text(f"\nWhat KEY=VALUE can change in {command}, for example {example}:\n")
-    return Group(title, plain_table(keys))
-
-
-def _paper(profile: Profile) -> str:
-    return "comparable" if profile.comparable_with_paper else "not comparable"
+    counts = {"labels": len(all_labels()), "runs": len(stored_runs(results)[1])}
+    listed = {kind: f": {', '.join(of_kind)}" for kind, of_kind in names.items()} | {
+        "runs": f" in {results or RESULTS}"
+    }
+    return [
+        {"kind": kind, "count": counts.get(kind, len(names.get(kind, ()))), "what": what + listed.get(kind, "")}
+        for kind, (_, what, _) in KINDS.items()
+    ]
 
 
 def _line(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,97 +31,61 @@ def parse_budget(text: str) -> Budget:
         raise typer.BadParameter(f"{text!r} is not one of 'strict', 'paper'{hint}") from None
 
 
+def _described(type_: Any, help: str, *names: str, **settings: Any) -> Any:
+    return Annotated[type_, typer.Option(*names, help=help, **settings)]
+
+
 LABELS_HELP = (
     "Labels, e.g. G-cg-q-12o or HyperGLU. Also sets: '{S,R,G}-cg-q-12o', @table1, '~G-cg-q-12o' (its one-factor "
     "neighbours)."
 )
+_TASKS_HELP = "MAD tasks, installed tasks and language_model, comma-separated."
+_BUDGET_HELP = "strict: every parameter counts. paper: the paper's ranks, and the tables of R(1), R(2) do not count."
 
 StoredWordsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="LABEL|KEY=VALUE", help=LABELS_HELP + " All labels in the store by default."),
 ]
-ProfileOption = Annotated[
-    str, typer.Option("--profile", "-p", help="quick, full, or a YAML file like those in tasks/profiles.")
-]
-FidelityOption = Annotated[
-    Fidelity, typer.Option(help="corrected: our protocol. published: the reference implementation's, quirks included.")
-]
-BudgetOption = Annotated[
-    Budget,
-    typer.Option(
-        "--budget",
-        parser=parse_budget,
-        metavar="[strict|paper]",
-        help="strict: every parameter counts. paper: the HyperMLP paper's ranks, the tables of R(1), R(2) not counted.",
-    ),
-]
-ResultsOption = Annotated[Path, typer.Option("--results", help="Folder of the run store.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of a table.")]
-TasksOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tasks",
-        "-t",
-        help="Tasks and language_model, comma-separated or repeated.",
-        show_default="the six of MAD and language_model",
-    ),
-]
-StoredTasksOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tasks",
-        "-t",
-        help="Tasks and language_model, comma-separated or repeated.",
-        show_default="the six of MAD, and language_model where stored",
-    ),
-]
-LanguageProtocolOption = Annotated[
-    str | None,
-    typer.Option("--protocol", help="Id of the language model's protocol, as shown where there are runs of several."),
-]
-CorpusOption = Annotated[
+ProfileOption = _described(str, "quick, full, or a YAML file like those in tasks/profiles.", "--profile", "-p")
+FidelityOption = _described(
+    Fidelity, "corrected: our protocol. published: the reference implementation's, quirks included."
+)
+BudgetOption = _described(Budget, _BUDGET_HELP, "--budget", parser=parse_budget, metavar="<strict|paper>")
+ResultsOption = _described(Path, "Folder of the run store.", "--results")
+JsonOption = _described(bool, "Print JSON for a program instead of a table.", "--json")
+TasksOption = _described(
+    list[str] | None, _TASKS_HELP, "--tasks", "-t", show_default="the six of MAD and language_model"
+)
+StoredTasksOption = _described(
+    list[str] | None, _TASKS_HELP, "--tasks", "-t", show_default="the six of MAD, and language_model where stored"
+)
+LanguageProtocolOption = _described(
+    str | None, "Id of the language model's protocol, as shown where there are runs of several.", "--protocol"
+)
+CorpusOption = _described(
     Path | None,
-    typer.Option(
-        help="Folder of tokens for the language model: of madbench lm prepare, or nanoGPT's train.bin and val.bin.",
-        show_default="Python's standard library in bytes",
-    ),
-]
-TokenizerOption = Annotated[
-    str | None,
-    typer.Option(help="What made the ids of nanoGPT's files: gpt2, bytes or none:N.", show_default="gpt2"),
-]
-TrackOption = Annotated[
-    list[str] | None,
-    typer.Option("--track", help="Also log to tensorboard, wandb or trackio, comma-separated; each is an extra."),
-]
-SeedsOption = Annotated[
-    str, typer.Option(help="Seeds such as 0,1,2 or 0-4; each decides initialisation, data and order.")
-]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-SlotsOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Jobs at a time; language models share the cores.",
-        show_default="one a CPU core, one on a GPU, one language model",
-    ),
-]
-MicroBatchOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Sequences in memory at a time; gradients of the rest of a step are accumulated.",
-        show_default="the batch, of a language model 12,288 tokens",
-    ),
-]
-CompileOption = Annotated[bool, typer.Option("--compile", help="Compile the model first (needs a C++ compiler).")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Train again what the store has already.")]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show jobs, parameters, FLOPs and a time estimate; train nothing.")
-]
-DetailsOption = Annotated[
-    bool, typer.Option("--details", help="With --dry-run: also memory, and parameters by what they are for.")
-]
+    "Folder of tokens for the language model: of madbench lm prepare, or nanoGPT's train.bin and val.bin.",
+    "--corpus",
+    show_default="Python's standard library in bytes",
+)
+TokenizerOption = _described(
+    str | None, "What made the ids of nanoGPT's files: gpt2, bytes or none:N.", "--tokenizer", show_default="gpt2"
+)
+TrackOption = _described(
+    list[str] | None, "Also log to tensorboard, wandb or trackio, comma-separated; each is an extra.", "--track"
+)
+SeedsOption = _described(str, "Seeds such as 0,1,2 or 0-4; each decides initialisation, data and order.", "--seeds")
+DeviceOption = _described(str, "auto, cpu, cuda or cuda:N.", "--device")
+SlotsOption = _described(
+    int | None, "Jobs at a time; one a CPU core, one on a GPU and one language model by default.", "--slots", min=1
+)
+MicroBatchOption = _described(
+    int | None, "Sequences in memory at a time; gradients of a step's rest are accumulated.", "--micro-batch", min=1
+)
+CompileOption = _described(bool, "Compile the model first (needs a C++ compiler).", "--compile")
+ForceOption = _described(bool, "Train again what the store has already.", "--force")
+DryRunOption = _described(bool, "Show jobs, parameters, FLOPs and a time estimate; train nothing.", "--dry-run")
+DetailsOption = _described(bool, "With --dry-run: also memory, and parameters by what they are for.", "--details")
 
 Counting, CountingOption = Budget, BudgetOption  # until every verb imports the names above
 
