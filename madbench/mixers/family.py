@@ -127,17 +127,12 @@ class ListedFamily:
 
     def replace(self, label: Any, **factors: str) -> Any:
         """The label with these factors that is otherwise the same; a ``LabelError`` where there is not exactly one."""
-        wanted, names, found = {**self.factors(label), **factors}, {}, []
+        wanted, found = {**self.factors(label), **factors}, []
         for other in self.labels():
             theirs = self.factors(other)
-            names |= theirs
             if factors.items() <= theirs.items() and all(wanted.get(name, own) == own for name, own in theirs.items()):
                 found.append(other)
-        if len(found) == 1:
-            return found[0]
-        change = ", ".join(f"{name} {value!r}" for name, value in factors.items())
-        if unknown := [name for name in factors if name not in names]:
-            raise LabelError(f"{label}: unknown factor {unknown[0]!r}{did_you_mean(unknown[0], names)}")
-        if found:
-            raise LabelError(f"{label} with {change} may be any of {', '.join(map(str, found))}: name more factors")
-        raise LabelError(f"no label is {label} with {change}")
+        if len(found) != 1:
+            change = ", ".join(f"{name} {value!r}" for name, value in factors.items())
+            raise LabelError(f"{len(found) or 'no'} labels are {label} with {change}: {', '.join(map(str, found))}")
+        return found[0]

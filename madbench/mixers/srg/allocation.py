@@ -74,16 +74,6 @@ class Allocation:
         """Parameters without the length-indexed tables A, B and p."""
         return sum(count for name, count in self.terms.items() if not TERMS[name].is_table)
 
-    @property
-    def formulas(self) -> dict[str, tuple[str, str]]:
-        """Formula and tensors by term."""
-        return {name: (TERMS[name].formula, TERMS[name].tensors) for name in self.terms}
-
-    @property
-    def widths(self) -> dict[str, int]:
-        """Width of one head on either side."""
-        return {"qk": self.qk_width, "vo": self.vo_width}
-
     d = property(lambda self: self.size.d_model)
     length = property(lambda self: self.size.max_len)
     r_qk = property(lambda self: self.ranks["qk"])
@@ -92,7 +82,6 @@ class Allocation:
     total = property(lambda self: sum(self.terms.values()), doc="Every parameter of the mixer.")
     slack = property(lambda self: self.target - self.total, doc="Parameters left; negative when over budget.")
     ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
-    paper_ratio = property(lambda self: self.paper_total / self.target, doc="``paper_total / target``.")
     query_heads = property(lambda self: self.label.query_heads(self.size.n_head), doc="H_q: twice ``n_head`` for G.")
     qk_width = property(lambda self: self.r_qk // self.query_heads, doc="d_qk, the width of one query head.")
     vo_width = property(lambda self: self.r_vo // self.size.n_head, doc="d_vo, the width of one value head.")

@@ -10,13 +10,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from madbench.errors import TrainingError, did_you_mean
-from madbench.mixers.srg.activations import activate
-from madbench.mixers.srg.allocation import Allocation
-from madbench.mixers.srg.layout import lag_readout, lag_scores, newest_first
-from madbench.mixers.srg.mixing import SequenceMixing
+from madbench.mixers.srg.allocation import CONV_TAPS, Allocation
+from madbench.mixers.srg.parts import ROPE_STYLES, ShortConv, activate, rotate
 from madbench.mixers.srg.reference import reference
-from madbench.mixers.srg.rope import STYLES, rotate
-from madbench.mixers.srg.short_conv import KERNEL, ShortConv
+from madbench.mixers.srg.slots import SequenceMixing, lag_readout, lag_scores, newest_first
 
 PATHS = ("auto", "reference", "dense", "chunked", "sdpa")
 DENSE_LIMIT_LENGTH = 512  # beyond it, blocks that skip the masked half are faster though they are computed twice
@@ -59,7 +56,7 @@ class DynamicMLP(nn.Module):
 
     Args:
         allocation: label, width, heads, maximum length and ranks, from :func:`madbench.mixers.srg.budget.solve`.
-        rope: ``rotation`` or ``mispaired`` (see :mod:`madbench.mixers.srg.rope`).
+        rope: ``rotation`` or ``mispaired`` (see :func:`madbench.mixers.srg.parts.rotate`).
         path: ``auto``, or one of ``reference`` (float64 loops), ``dense`` (all rows at once), ``chunked`` (blocks of
             ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of B H T T) and ``sdpa``
             (torch's scaled dot product attention; S without mixing only). All compute the same function.
@@ -72,8 +69,8 @@ class DynamicMLP(nn.Module):
         super().__init__()
         if path not in PATHS:
             raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")
-        if rope not in STYLES:
-            raise TrainingError(f"rope {rope!r} is not known{did_you_mean(rope, STYLES)}")
+        if rope not in ROPE_STYLES:
+            raise TrainingError(f"rope {rope!r} is not known{did_you_mean(rope, ROPE_STYLES)}")
         self.allocation, self.variant, self.max_len = allocation, allocation.label, allocation.size.max_len
         self.n_head, self.query_heads = allocation.size.n_head, allocation.query_heads
         self.rope, self.chunk, self.by_lag = rope, chunk, allocation.label.layout == "lag"
@@ -131,7 +128,7 @@ class DynamicMLP(nn.Module):
         if cache is None:
             nothing = x.new_zeros(x.shape[0], 0, self.allocation.size.d_model)
             empty = self._project(nothing, 0)
-            cache = Cache(empty.k, empty.v, x.new_zeros(x.shape[0], KERNEL - 1, x.shape[1]), 0)
+            cache = Cache(empty.k, empty.v, x.new_zeros(x.shape[0], CONV_TAPS - 1, x.shape[1]), 0)
         row = x[:, None]
         new = self._project(row, cache.position, cache.inputs)
         k, v = torch.cat((cache.k, new.k), dim=2), torch.cat((cache.v, new.v), dim=2)
