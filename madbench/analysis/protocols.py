@@ -22,6 +22,7 @@ PUBLISHED_VOCABULARY = 50304  # GPT-2's, as padded for the paper's runs
 
 MOST_CHANGES = 6  # beyond which a protocol is not called after a shipped profile
 OWN = "of its own"
+_RATES = ("learning_rates=", "weight_decays=")
 
 
 @dataclass(frozen=True)
@@ -161,21 +162,26 @@ def protocol_list(runs: Iterable[Run]) -> str:
 
 def mad_protocol_list(jobs: Iterable[Job]) -> str:
     """A line a protocol of MAD jobs: the options that choose it, and its labels."""
-    groups: dict[str, list[str]] = {}
-    options: dict[tuple, str] = {}
+    words: dict[tuple, tuple[str, ...]] = {}
+    labels: dict[tuple[str, ...], set[str]] = {}
+    rates: dict[tuple[str, ...], dict[str, set[float]]] = {}
     for job in jobs:
         key = (job.task, job.fidelity, job.budget, str(job.setting), str(job.mixer), job.model, job.training)
-        if key not in options:
-            options[key] = _options(job)
-        groups.setdefault(options[key], []).append(job.label)
-    return "\n".join(f"  {chosen}: {some(labels)}" for chosen, labels in groups.items())
-
-
-def _options(job: Job) -> str:
-    name, changes = nearest_profile(job)
-    profile = f"--profile {name}" if name != OWN else f"a profile of its own with d_model {job.model.d_model}"
-    words = [*changes, profile, f"--fidelity {job.fidelity}", f"--budget {job.budget}", f"({job.training.precision})"]
-    return " ".join(words)
+        if key not in words:
+            name, changes = nearest_profile(job)
+            chosen = f"--profile {name}" if name != OWN else f"a profile of its own with d_model {job.model.d_model}"
+            others = [change for change in changes if not change.startswith(_RATES)]
+            asked = (f"--fidelity {job.fidelity}", f"--budget {job.budget}", f"({job.training.precision})")
+            words[key] = (*others, chosen, *asked)
+            for change in set(changes) - set(others):
+                rate, _, value = change.partition("=")
+                rates.setdefault(words[key], {}).setdefault(rate, set()).add(float(value.strip("[]")))
+        labels.setdefault(words[key], set()).add(job.label)
+    lines = []
+    for chosen, found in labels.items():
+        tried = [f"{rate}=[{','.join(f'{x:g}' for x in sorted(xs))}]" for rate, xs in rates.get(chosen, {}).items()]
+        lines.append(f"  {' '.join([*tried, *chosen])}: {some(found)}")
+    return "\n".join(lines)
 
 
 def some(labels: Iterable[str], most: int = 4) -> str:

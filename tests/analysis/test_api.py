@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import madbench
+from madbench.analysis.scores import COLUMNS
+from madbench.errors import ConfigError, LabelError, TrainingError
+from madbench.execute import local
+from madbench.execute.base import Summary
+from madbench.jobs import Record
+from madbench.suites import LANGUAGE
+from madbench.tasks import MAD_TASKS
+
+TINY = ("model.d_model=16", "precision=float32")
+
+
+@pytest.fixture
+def trained(monkeypatch, language_run):
+    """Stands in for the executor of this machine: stores at once what ``records`` says of a label, and keeps the jobs."""
+    curve = language_run("S", [3.0, 2.0]).record.curve
+    metrics = {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}
+
+    class Executor:
+        jobs: list = []
+        records: dict = {}
+
+        def __call__(self, groups, store, train, *, on_event, policy, **how):
+            jobs = [job for group in groups for job in group]
+            self.jobs = jobs if policy.redo else store.missing(jobs)
+            self.train = train.keywords
+            summary = Summary()
+            for job in self.jobs:
+                usual = Record("finished", metrics, curve if job.suite == LANGUAGE.name else [], {"budget_ratio": 1.0})
+                record = self.records.get(job.label, usual)
+                store.finish(job, record, replace=policy.redo)
+                setattr(summary, record.status, getattr(summary, record.status) + 1)
+            return summary
+
+    executor = Executor()
+    monkeypatch.setattr(local, "run_jobs", executor)
+    return executor
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A folder with nanoGPT's two files."""
+    for name, count in (("train.bin", 4000), ("val.bin", 500)):
+        (tmp_path / name).write_bytes(bytes(2 * count))
+    return tmp_path
+
+
+def test_run_gives_the_scores_of_every_label_seed_and_task(tmp_path, trained):
+    scores = madbench.run(["{S,R}-c"], overrides=TINY, seeds=[0, 1], device="cpu", results=tmp_path)
+    assert tuple(scores) == COLUMNS and len(scores) == 2 * 2 * (6 + 1)
+    assert set(scores.column) == {*MAD_TASKS, "mad_average"} and set(scores.value) == {50.0}
+    assert list(scores.label.unique()) == ["S-c", "R-c"]
+
+
+def test_run_takes_one_label_one_task_and_one_seed_as_they_are(tmp_path, trained):
+    scores = madbench.run(
+        "S", overrides="model.d_model=16", tasks="compression", seeds=3, results=tmp_path, device="cpu"
+    )
+    assert scores[["label", "seed", "column"]].values.tolist() == [["S", 3, "compression"]]
+
+
+def test_what_the_store_has_is_trained_again_only_with_force(tmp_path, trained):
+    choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path}
+    madbench.run("S", **choices)
+    madbench.run(["S", "R"], **choices)
+    assert [job.label for job in trained.jobs] == ["R"]
+    madbench.run(["S", "R"], force=True, **choices)
+    assert [job.label for job in trained.jobs] == ["S", "R"]
+
+
+def test_a_failed_job_is_an_error_and_a_diverged_one_a_result(tmp_path, trained):
+    trained.records = {"S": Record("diverged", error="loss"), "R": Record("failed", error="crash")}
+    choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path}
+    (row,) = madbench.run("S", **choices).itertuples()
+    assert math.isnan(row.value) and (row.done, row.diverged) == (1, 1)
+    with pytest.raises(TrainingError, match="1 of 2 jobs failed; see .*/runs"):
+        madbench.run(["S", "R"], **choices)
+
+
+def test_what_cannot_be_trained_is_an_error_before_anything_is_written(tmp_path):
+    for error, arguments in [
+        (LabelError, {"labels": "S-x"}),
+        (ConfigError, {"labels": "S", "budget": "published"}),
+        (ConfigError, {"labels": "S", "tasks": "compresion"}),
+        (ConfigError, {"labels": []}),
+    ]:
+        with pytest.raises(error):
+            madbench.run(device="cpu", results=tmp_path / "results", **arguments)
+    assert not (tmp_path / "results").exists()
+
+
+def test_language_models_give_their_curves(tmp_path, trained, corpus):
+    curves = madbench.run_language_model(
+        ["S-p", "S"],
+        overrides=["model.d_model=16", "precision=float32"],
+        corpus=corpus,
+        tokenizer="none:64",
+        seeds=[0, 1],
+        device="cpu",
+        results=tmp_path / "results",
+        micro_batch=4,
+    )
+    assert list(curves.label.unique()) == ["S-p", "S"] and len(curves) == 2 * 2 * 4
+    assert {job.model.d_model for job in trained.jobs} == {16} and trained.train["micro_batch"] == 4
+    assert curves.protocol.str.contains("preset tiny model.d_model=16").all()
+
+
+def test_a_sweep_gives_a_column_for_each_key_that_varies(tmp_path, trained):
+    scores = madbench.sweep(
+        ["S"],
+        device="cpu",
+        results=tmp_path,
+        tasks=["compression"],
+        set=dict(word.split("=") for word in TINY[1:]) | {"model.d_model": 16},
+        vary={"training.epochs": [1, 2]},
+        seeds=[0, 1],
+    )
+    assert list(scores)[:3] == ["row", "label", "training.epochs"] and len(scores) == 4
+    assert scores.row.unique().tolist() == ["S  training.epochs=1", "S  training.epochs=2"]
+    assert scores["training.epochs"].tolist() == [1, 1, 2, 2] and set(scores.label) == {"S"}
+
+
+def test_a_sweep_reads_a_file_whose_keys_may_be_changed(tmp_path, trained):
+    grid = tmp_path / "grid.yaml"
+    grid.write_text("labels: [S, R]\ntasks: [compression]\nset: {model.d_model: 16, precision: float32}\nseeds: 0-1\n")
+    scores = madbench.sweep(grid, device="cpu", results=tmp_path / "results", seeds=[5])
+    assert scores[["row", "seed"]].values.tolist() == [["S", 5], ["R", 5]]

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from madbench.analysis.stored import Selection, in_grammar_order
+from madbench.errors import BudgetError, ConfigError, StoreError
+from madbench.jobs import Record
+from madbench.store.runs import Store
+from madbench.suites import LANGUAGE, MAD
+from madbench.suites.language import TASK
+from madbench.tasks import MAD_TASKS
+from sample_jobs import mad_job
+
+METRICS = {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store.open(tmp_path / "results")
+
+
+@pytest.fixture
+def fill(store):
+    """Stores runs of the quick profile."""
+
+    def call(*labels, overrides=(), precision="float32", tasks=("compression",), **choices):
+        profile = MAD.Profile.load("quick", overrides)
+        for job in MAD.jobs(labels, profile, precision=precision, tasks=tasks, **choices):
+            store.finish(job, Record("finished", METRICS, [], {"budget_ratio": 1.0}))
+
+    return call
+
+
+@pytest.fixture
+def fill_language(store, language_run):
+    def call(label="S", train=(2.0,), **job):
+        run = language_run(label, train, **job)
+        store.finish(run.job, run.record)
+        return run
+
+    return call
+
+
+@pytest.fixture
+def selected(store):
+    """``selected(...)``: the results, and the warnings."""
+
+    def call(**choices):
+        warnings: list[str] = []
+        return Selection(results=store.root, warn=warnings.append, **choices).select(), warnings
+
+    return call
+
+
+def test_labels_are_in_the_order_of_the_grammar_and_other_families_after_them():
+    assert in_grammar_order(["zoo:b", "G", "ant:a", "S-p", "S"]) == ["S", "S-p", "G", "ant:a", "zoo:b"]
+
+
+def test_a_protocol_has_the_jobs_of_labels_and_seeds_that_have_begun(fill, selected):
+    fill("R-c", "S")
+    fill("S", seeds=(2,), overrides=["training.epochs=7"])
+    results, warnings = selected(tasks=["compression"])
+    assert (results.labels, warnings) == (["S", "R-c"], [])
+    assert [(job.label, job.seed) for job in results.experiment.jobs] == [("S", 0), ("R-c", 0)]
+    assert results.collected.status.tolist() == ["finished"] * 2
+    whole, _ = selected()
+    assert whole.experiment.protocol.tasks == list(MAD_TASKS) and len(whole.collected) == 2 * 6
+
+
+def test_named_labels_stay_without_a_run_in_the_order_given(fill, selected):
+    fill("S", "R")
+    results, _ = selected(labels=["G", "S"], tasks=["compression"])
+    assert results.labels == ["G", "S"] and results.collected.status.tolist() == ["missing", "finished"]
+
+
+def test_rows_of_both_suites_are_selected_and_read_into_one_frame(fill, fill_language, selected):
+    fill("S", "R-c")
+    fill_language("S", [3.0, 2.0])
+    results, _ = selected(tasks=["compression", TASK])
+    assert results.has(MAD) and results.has(LANGUAGE) and results.labels == ["S", "R-c"]
+    assert set(results.scores.suite) == {"mad", "language"} and list(results.runs) == ["S"]
+    assert results.runs["S"][0].record.curve
+    assert [word in " ".join(results.sentences()) for word in ("Profile quick", "Corpus shelf")] == [True, True]
+    assert [row.name for row in results.of(LANGUAGE).experiment.rows] == ["S"]
+
+
+def test_without_tasks_a_suite_that_is_not_stored_is_left_out(fill, fill_language, selected, store):
+    run = fill_language("S")
+    only_language, _ = selected()
+    assert not only_language.has(MAD) and only_language.language_runs[0].job == run.job
+    fill("S")
+    assert selected()[0].has(MAD)
+
+
+def test_what_is_not_stored_is_answered_with_what_is(fill, selected):
+    fill("S", "R-c", overrides=["training.epochs=7"])
+    with pytest.raises(StoreError) as refused:
+        selected()
+    message, line = str(refused.value).splitlines()
+    assert "none of its 2 runs belongs to profile quick" in message
+    assert line == "  training.epochs=7 --profile quick --fidelity corrected --budget strict (float32): R-c, S"
+    fill("S", "R-c", overrides=["learning_rates=[1e-4,2e-4]"], budget="paper")
+    with pytest.raises(StoreError, match=r"learning_rates=\[0.0001,0.0002\] --profile quick .* --budget paper"):
+        selected()
+
+
+def test_other_ways_to_have_nothing_to_show(store, selected, fill_language):
+    with pytest.raises(StoreError, match="no runs of MAD tasks yet; madbench run G-cg-q-12o makes some$"):
+        selected()
+    with pytest.raises(StoreError, match="no language-model runs yet; madbench lm G-cg-q-12o makes some$"):
+        selected(tasks=[TASK])
+    with pytest.raises(StoreError, match="there is no such results folder"):
+        Selection(results=store.root / "none").select()
+    fill_language("S")
+    with pytest.raises(StoreError, match="its language models are in madbench lm table"):
+        selected(tasks=["compression"])
+    with pytest.raises(StoreError, match="nothing of the sort; it has:\n.*preset .*: S$"):
+        Selection(labels=["R"], tasks=[TASK], results=store.root).select("nothing of the sort")
+
+
+def test_runs_in_two_precisions_have_to_be_chosen_from(fill, selected):
+    auto = ["precision=auto"]
+    fill("S", precision="float32", overrides=auto)
+    assert selected(overrides=auto)[0].experiment.protocol.precision == "float32"
+    fill("S", precision="bfloat16", overrides=auto)
+    with pytest.raises(ConfigError, match="add precision=float32 or precision=bfloat16"):
+        selected(overrides=auto)
+    for precision in ("float32", "bfloat16"):
+        results, _ = selected(overrides=[f"precision={precision}"])
+        assert results.experiment.protocol.precision == precision
+
+
+def test_a_stored_label_that_does_not_fit_is_left_out_and_a_named_one_is_an_error(fill, selected):
+    longer = ["tasks.in_context_recall.setting.seq_len=512", "model.d_model=16"]
+    fill("S", overrides=longer)
+    fill("R-q-12", overrides=longer)
+    choices = {"overrides": longer, "tasks": ["compression", "in_context_recall"]}
+    results, warnings = selected(**choices)
+    assert results.labels == ["S"] and warnings[0].startswith("R-q-12 is left out; in_context_recall at seq_len 512")
+    with pytest.raises(BudgetError):
+        selected(labels=["R-q-12"], **choices)
+
+
+def test_runs_of_an_earlier_operator_or_of_a_family_that_is_gone_do_not_count(store, fill, fill_language, selected):
+    fill("S")
+    earlier = mad_job("R")
+    for job in (replace(earlier, family="0"), replace(earlier, label="gone:x", family="1")):
+        store.finish(job, Record("finished", METRICS))
+    fill_language("S")
+    run = fill_language("R", [9.0])
+    store.finish(replace(run.job, label="R-c", family="0"), run.record)
+    results, warnings = selected()
+    assert results.labels == ["S", "R"] and list(results.runs) == ["S", "R"]
+    assert len(warnings) == 1 and warnings[0].startswith("gone:x is left out;")
+
+
+def test_damaged_runs_are_warned_of_once(fill, store, selected):
+    fill("S", "R")
+    folder = sorted((store.root / "runs").iterdir())[0]
+    (folder / "record.json").write_text("{}")
+    results, warnings = selected()
+    assert not results.scores.empty
+    assert len(results.labels) == 1 and len(warnings) == 1 and folder.name in warnings[0]
+
+
+def test_language_models_are_chosen_by_what_tells_them_apart(fill_language, selected, language_run):
+    tiny = LANGUAGE.Profile.load("tiny")
+    longer = LANGUAGE.Profile.load("tiny", ["training.steps=600"])
+
+    def of(profile, **rest):
+        return {"model": profile.model_config(), "training": profile.training_config("float32")} | rest
+
+    runs = {
+        "first": fill_language("S", [2.0], **of(tiny)),
+        "longer": fill_language("S", [2.1], **of(longer)),
+        "paper": fill_language("S", [2.3], **of(tiny, budget="paper")),
+    }
+    with pytest.raises(ConfigError, match="the runs follow 2 protocols"):
+        selected(tasks=[TASK])
+    with pytest.raises(ConfigError, match="the runs follow 3 protocols"):
+        selected(tasks=[TASK], budget=None)
+    steps = "language_model.training.steps=600"
+    for name, choices in {
+        "first": {"overrides": ["language_model=tiny"]},
+        "longer": {"overrides": [steps]},
+        "paper": {"budget": "paper"},
+    }.items():
+        results, _ = selected(tasks=[TASK], **choices)
+        assert results.language_runs[0].job == runs[name].job
+    results, warnings = selected(tasks=None, overrides=[steps], labels=["S"])
+    assert results.experiment.protocol.overrides == ("training.steps=600",) and warnings == []
+
+
+def test_several_protocols_of_language_models_are_left_out_unless_asked_for(fill, fill_language, selected):
+    fill("S")
+    fill_language("S")
+    fill_language("S", setting={"corpus": "c0ffee0123456789", "vocab_size": 384})
+    results, warnings = selected()
+    assert not results.has(LANGUAGE) and "choose a protocol with --protocol ID" in warnings[0]
+    protocol = warnings[0].splitlines()[1].split()[0]
+    assert selected(protocol=protocol)[0].has(LANGUAGE)
+
+
+def test_a_protocol_may_have_to_have_more_than_one_label(fill_language, store):
+    fill_language("S")
+    for label in ("S", "R"):
+        fill_language(label, setting={"corpus": "c0ffee0123456789", "vocab_size": 384})
+    results = Selection(tasks=[TASK], results=store.root).select(is_enough=lambda labels: len(labels) > 1)
+    assert results.labels == ["S", "R"]
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"tasks": [TASK], "overrides": ["training.epochs=7"]}, "training.epochs=7: has no effect on language models"),
+        ({"tasks": [TASK], "profile": "full"}, "--profile: has no effect on language models"),
+        ({"tasks": ["compression"], "protocol": "c0ffee00"}, "--protocol c0ffee00: has no effect, the tasks are compr"),
+        ({"tasks": ["compresion"]}, "unknown task 'compresion'; did you mean 'compression'?"),
+        ({"protocol": "c0ffee00", "overrides": ["language_model=tiny"]}, "other choices have no effect beside it"),
+    ],
+)
+def test_a_choice_without_effect_is_an_error(choices, message):
+    with pytest.raises(ConfigError, match=message):
+        Selection(**choices)
