@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -9,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from madbench.cli.options import JsonOption, ProfileOption, labels_and_overrides
-from madbench.errors import MadbenchError
+from madbench.errors import ConfigError, MadbenchError, did_you_mean
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from madbench.tasks import Split, TaskSetting
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 MOST_VIOLATIONS = 5
 DEFAULT_EXAMPLES = 2
-SECONDS_WITHOUT_PROGRESS = 2.0
+STYLES = ("cyan", "green", "bold cyan", "bold green", "dim")
 
 
 class DataError(MadbenchError):
@@ -61,8 +63,6 @@ def data(
     """
     from rich.console import Console
 
-    from madbench.cli.preview import preview, print_preview
-    from madbench.errors import ConfigError, did_you_mean
     from madbench.jobs import Job
     from madbench.tasks import SPLITS, load_task, task_names
 
@@ -87,11 +87,11 @@ def data(
     elif tasks:
         setting, shown = settings[tasks[0]][0], split or "test"
         count = examples or min(DEFAULT_EXAMPLES, setting.count(shown))
-        content = preview(tasks[0], setting, shown, data_seed, count)
+        content = _preview(tasks[0], setting, shown, data_seed, count)
         if as_json:
             print(json.dumps({"seed": seed, **content}, indent=2))
         else:
-            print_preview(console, content)
+            _print_preview(console, content)
     elif as_json:
         about = {task: {"task": task, "description": load_task(task).description} for task in settings}
         print(json.dumps([about[task] | {"setting": asdict(settings[task][0])} for task in settings], indent=2))
@@ -113,6 +113,83 @@ def _settings(task: str, profile: str, overrides: list[str]) -> list[TaskSetting
     return [make_setting(task, setting, f"setting of {task}") for setting in settings]
 
 
+def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: int) -> dict[str, Any]:
+    """The setting and the first ``count`` examples of ``split`` with roles and targets, as JSON has it."""
+    from madbench.tasks import IGNORE, ceiling, generate, load_task
+
+    if count > setting.count(split):
+        raise ConfigError(f"--examples {count}: the {split} split of {task} has {setting.count(split)} examples")
+    examples = generate(task, setting, split, seed)
+    asked = (examples.targets != IGNORE).sum(axis=1)
+    shown = []
+    for index, row in enumerate(zip(examples.inputs[:count].tolist(), examples.targets[:count].tolist())):
+        roles, targets = setting.read(*row, split == "train").roles, (None if t == IGNORE else t for t in row[1])
+        positions = zip(row[0], roles, targets, strict=True)
+        named = [dict(zip(("token_id", "role", "target"), position)) for position in positions]
+        shown.append({"index": index, "positions": named})
+    return {
+        "task": task,
+        "description": load_task(task).description,
+        "split": split,
+        "setting": asdict(setting),
+        "targets_per_sequence": {"mean": float(asked.mean()), "fewest": int(asked.min()), "most": int(asked.max())},
+        "ceiling": ceiling(task, setting, seed),
+        "examples": shown,
+    }
+
+
+def _print_preview(console: Console, content: dict[str, Any]) -> None:
+    """Prints what :func:`_preview` gave, readable without colours too."""
+    from rich.text import Text
+
+    from madbench.tasks import settings_class
+
+    asked = content["targets_per_sequence"]
+    targets = f"{asked['fewest']}"
+    if asked["fewest"] < asked["most"]:
+        targets = f"{asked['fewest']} to {asked['most']} ({asked['mean']:.1f} on average)"
+    seen = {position["role"] for example in content["examples"] for position in example["positions"]}
+    roles = settings_class(content["task"]).roles
+    looks = {role: (roles[role], style) for role, style in zip(roles, itertools.cycle(STYLES)) if role in seen}
+
+    console.print(f"[bold]{content['task']}[/bold]: {content['description']}")
+    console.print(", ".join(f"{name} {value}" for name, value in content["setting"].items()), style="dim")
+    console.print(
+        f"targets per sequence in the {content['split']} split: {targets};"
+        f" highest test accuracy the data allow: {content['ceiling']:.2%}"
+    )
+    legend = Text(", ").join(Text(f"{letter} {role}", style) for role, (letter, style) in looks.items())
+    console.print(Text("roles: ").append_text(legend))
+    for example in content["examples"]:
+        console.print(f"\n[bold]{content['split']} example {example['index']}[/bold]")
+        for block in _blocks(example["positions"], looks, console.width):
+            console.print(block, no_wrap=True)
+
+
+def _blocks(positions: list[dict[str, Any]], looks: dict[str, tuple[str, str]], width: int) -> Iterator[Text]:
+    """Lines of tokens, roles and targets, as many positions in each block as fit into ``width``."""
+    from rich.text import Text
+
+    ids = [position[key] for position in positions for key in ("token_id", "target")]
+    cell = 1 + max(len(str(token)) for token in ids if token is not None)
+    number = len(str(len(positions) - 1))
+    per_block = max(1, (width - number - len("  target")) // cell)
+    if per_block > 10:
+        per_block -= per_block % 10
+    for start in range(0, len(positions), per_block):
+        starts = {"token": start, "role": "", "target": ""}
+        lines = {name: Text.assemble((f"{place:>{number}}  {name:<6}", "dim")) for name, place in starts.items()}
+        for position in positions[start : start + per_block]:
+            letter, style = looks[position["role"]]
+            target = "" if position["target"] is None else position["target"]
+            lines["token"].append(f"{position['token_id']:>{cell}}", style)
+            lines["role"].append(f"{letter:>{cell}}", style)
+            lines["target"].append(f"{target:>{cell}}", "bold yellow")
+        if not any(position["target"] is not None for position in positions[start : start + per_block]):
+            del lines["target"]
+        yield Text("\n").join(lines.values())
+
+
 def _print_check(console: Console, work: Work, seed: int, as_json: bool) -> None:
     from madbench.cli.tables import plain_table
 
@@ -130,12 +207,16 @@ def _print_check(console: Console, work: Work, seed: int, as_json: bool) -> None
 
 def _check(work: Work, seed: int) -> tuple[list[dict[str, Any]], list[str]]:
     """A row of counts for each task and split, and every violation with the place where it is."""
+    from rich.console import Console
+    from rich.progress import track
+
     from madbench.tasks import IGNORE, generate, load_task
     from madbench.tasks.generation import find_violations
 
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     found: list[str] = []
-    for task, setting, split in _with_progress(work):
+    screen = Console(stderr=True)
+    for task, setting, split in track(work, "", console=screen, transient=True, disable=not screen.is_terminal):
         started = time.perf_counter()
         examples = generate(task, setting, split, seed)
         violations = find_violations(setting, examples, split)
@@ -146,26 +227,6 @@ def _check(work: Work, seed: int) -> tuple[list[dict[str, Any]], list[str]]:
         row = rows.setdefault((task, split), {"task": task, "split": split, **dict.fromkeys(counts, 0)})
         row |= {name: row[name] + count for name, count in counts.items()}
     return list(rows.values()), found
-
-
-def _with_progress(work: Work) -> Iterator[tuple[str, TaskSetting, Split]]:
-    """The items of ``work``; on a terminal a bar, weighted by tokens, once this has taken two seconds."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    progress = Progress(console=console, transient=True, disable=not console.is_terminal)
-    bar = progress.add_task("", total=sum(setting.count(split) * setting.input_len for _, setting, split in work))
-    started = time.monotonic()
-    try:
-        for task, setting, split in work:
-            if time.monotonic() - started > SECONDS_WITHOUT_PROGRESS:
-                progress.start()
-            progress.update(bar, description=f"{task} {split}")
-            yield task, setting, split
-            progress.advance(bar, setting.count(split) * setting.input_len)
-    finally:
-        progress.live.stop()
 
 
 def add_to(app: typer.Typer) -> None:

@@ -4,10 +4,13 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
 import sys
 import tempfile
+import tomllib
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +21,8 @@ from madbench.errors import MadbenchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from packaging.requirements import Requirement
 
 TOLERANCE = 1e-4  # largest error of a float32 path, relative to the largest output of the reference
 LEAST_FREE_BYTES = 100 * 2**20
@@ -39,8 +44,6 @@ def doctor(results: ResultsOption = RESULTS, as_json: JsonOption = False) -> Non
       madbench doctor --results /data/runs     can runs be stored there?
       madbench doctor --json
     """
-    from madbench.cli.requirements import requirements
-
     packages, extras = requirements()
     content: dict[str, Any] = {"machine": _machine(), "packages": packages, "extras": extras}
     content |= {"gpus": [], "paths": [], "results": _results(results), "problems": []}
@@ -56,6 +59,49 @@ def doctor(results: ResultsOption = RESULTS, as_json: JsonOption = False) -> Non
         _print(content)
     if content["problems"]:
         raise DoctorError("\n".join(content["problems"]))
+
+
+def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The packages madbench always needs and its extras, each with the installed versions."""
+    from packaging.requirements import Requirement
+
+    project, by_extra = _project(), {"": []}
+    if project is None:
+        lines = metadata.requires("madbench") or []
+    else:
+        extras = project.get("optional-dependencies", {}).items()
+        optional = [f"{line}; extra == '{extra}'" for extra, lines in extras for line in lines]
+        lines = [*project["dependencies"], *optional]
+    for line in lines:
+        requirement = Requirement(line)
+        extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", str(requirement.marker))
+        if requirement.name != "madbench":  # an extra that includes another
+            by_extra.setdefault(extra[1] if extra else "", []).append(_installed(requirement))
+    install = "pip install 'madbench[{}]'" if project is None else "pip install -e '.[{}]'"
+    return by_extra.pop(""), [
+        {"extra": extra, "packages": packages, "installed": all(package["fits"] for package in packages)}
+        | {"install_with": install.format(extra)}
+        for extra, packages in by_extra.items()
+    ]
+
+
+def _project() -> dict[str, Any] | None:
+    """The project table of the checkout that madbench runs from; None where it is installed."""
+    import madbench
+
+    path = Path(madbench.__file__).resolve().parents[1] / "pyproject.toml"
+    project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {}) if path.is_file() else {}
+    return project if project.get("name") == "madbench" else None
+
+
+def _installed(requirement: Requirement) -> dict[str, Any]:
+    """The package that is required, as it is installed here."""
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        version = None
+    fits = version is not None and requirement.specifier.contains(version, prereleases=True)
+    return {"name": requirement.name, "version": version, "needs": str(requirement.specifier), "fits": fits}
 
 
 def _machine() -> dict[str, Any]:
@@ -89,12 +135,11 @@ def _memory() -> int | None:
 def _gpus() -> list[dict[str, Any]]:
     import torch
 
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    gpus = [(f"cuda:{index}", torch.cuda.get_device_properties(index)) for index in range(count)]
+    gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count() * torch.cuda.is_available()))
     return [
-        {"device": device, "name": gpu.name, "memory_bytes": gpu.total_memory}
+        {"device": f"cuda:{index}", "name": gpu.name, "memory_bytes": gpu.total_memory}
         | {"compute_capability": f"{gpu.major}.{gpu.minor}"}
-        for device, gpu in gpus
+        for index, gpu in enumerate(gpus)
     ]
 
 
@@ -202,10 +247,9 @@ def _print(content: dict[str, Any]) -> None:
         show(extra["extra"], names + command, extra["installed"] or None)
     console.print("[bold]results[/bold]")
     results = content["results"]
-    state = (
-        f"{'writable' if results['exists'] else 'can be created'}, {_text('free_bytes', results['free_bytes'])} free"
-    )
-    show(results["folder"], state if results["writable"] else results["reason"], results["writable"])
+    state = "writable" if results["exists"] else "can be created"
+    free = f"{state}, {_text('free_bytes', results['free_bytes'])} free"
+    show(results["folder"], free if results["writable"] else results["reason"], results["writable"])
 
 
 def _text(name: str, value: Any) -> str:

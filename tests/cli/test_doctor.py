@@ -7,7 +7,7 @@ from importlib import metadata
 import pytest
 from packaging.requirements import Requirement
 
-from madbench.cli import doctor, requirements
+from madbench.cli import doctor
 from madbench.errors import TrainingError
 
 
@@ -92,7 +92,7 @@ def test_a_package_that_is_missing_or_too_old_is_found_with_its_cure(examine, mo
 
 def test_a_missing_extra_is_no_problem_and_comes_with_its_command(invoke, monkeypatch, tmp_path):
     project = {"dependencies": ["numpy>=1.26"], "optional-dependencies": {"kernels": ["no-such-package>=1"]}}
-    monkeypatch.setattr(requirements, "_project", lambda: project)
+    monkeypatch.setattr(doctor, "_project", lambda: project)
     result = invoke(doctor, "--results", tmp_path)
     assert result.exit_code == 0
     assert "kernels" in result.output and "install with: pip install -e '.[kernels]'" in result.output
@@ -100,9 +100,9 @@ def test_a_missing_extra_is_no_problem_and_comes_with_its_command(invoke, monkey
 
 def test_extras_of_an_installed_distribution_come_from_its_metadata(monkeypatch):
     declared = ["numpy>=1.26", "no-such-package>=1; extra == 'kernels'", 'pytest>=8; extra == "test"']
-    monkeypatch.setattr(requirements, "_project", lambda: None)
+    monkeypatch.setattr(doctor, "_project", lambda: None)
     monkeypatch.setattr(metadata, "requires", lambda name: declared if name == "madbench" else None)
-    packages, extras = requirements.requirements()
+    packages, extras = doctor.requirements()
     assert [(package["name"], package["needs"], package["fits"]) for package in packages] == [("numpy", ">=1.26", True)]
     assert [(extra["extra"], extra["installed"]) for extra in extras] == [("kernels", False), ("test", True)]
     assert extras[0]["install_with"] == "pip install 'madbench[kernels]'"
@@ -110,9 +110,9 @@ def test_extras_of_an_installed_distribution_come_from_its_metadata(monkeypatch)
 
 def test_versions_are_compared_as_numbers(monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda name: "2.13.0+cpu")
-    assert requirements._installed(Requirement("torch>=2.6"))["fits"]
-    assert requirements._installed(Requirement("torch"))["fits"]
-    assert not requirements._installed(Requirement("torch>=2.14"))["fits"]
+    assert doctor._installed(Requirement("torch>=2.6"))["fits"]
+    assert doctor._installed(Requirement("torch"))["fits"]
+    assert not doctor._installed(Requirement("torch>=2.14"))["fits"]
 
 
 def test_the_results_folder_is_tried_and_not_created(examine, tmp_path):
