@@ -9,7 +9,7 @@ import pytest
 
 from madbench.store.runs import Store
 from madbench.text.prepare import prepare
-from madbench.training import language_cost
+from madbench.training import cost
 
 PRESET = """\
 description: A few steps of a small model.
@@ -66,6 +66,11 @@ def test_a_run_trains_both_halves_and_the_model_can_be_used(start, finish, main,
     assert evaluated["validation_loss"] == pytest.approx(record.metrics["validation_loss"], rel=1e-6)
     shorter = main("lm", "evaluate", "R-12o!", "--seq-len", "8", "--device", "cpu")
     assert "only the first 8 rows of the mixing tables are used" in shorter.stdout
+    store = Store.open(here / "results", create=False)
+    measured = store.measurements(jobs["language_model"].job.id)
+    assert [one.settings["seq_len"] for one in measured] == [16, 8]
+    assert measured[0].values["validation_loss"] == evaluated["validation_loss"] and "versions" in measured[0].details
+    assert store.read(jobs["language_model"].job.id).record == record
 
     sampled = main("lm", "sample", "R-12o!", "--prompt", "The", "--tokens", "30", "--device", "cpu")
     assert sampled.code == 0 and sampled.stdout.startswith("The")
@@ -90,16 +95,18 @@ def test_a_run_trains_both_halves_and_the_model_can_be_used(start, finish, main,
 
 
 def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkeypatch):
-    monkeypatch.setattr(language_cost, "estimate_seconds", lambda *_: (90.0, 10.0))
+    monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, _: {"language_model": 1e-6})
     words = ("lm", "S", "R-12o!", "--preset", "preset.yaml", "--corpus", "hens", "--device", "cpu", "--dry-run")
     content = json.loads(main(*words, "--json").stdout)
-    assert [row["label"] for row in content["labels"]] == ["S", "R-12o!"] and content["todo"] == 2
-    for row in content["labels"]:
-        assert row["counted_flops_per_token"] == pytest.approx(row["all_pairs_flops_per_token"], rel=1e-9)
-        assert sum(group["parameters"] for group in row["parameter_groups"]) == row["parameters"]
-    assert content["estimated_seconds"] == 200
+    assert [cell["label"] for cell in content["cells"]] == ["S", "R-12o!"] and content["todo"] == 2
+    for cell in content["cells"]:
+        assert sum(group["parameters"] for group in cell["parameter_groups"]) == cell["parameters"][0]
+        assert 0 < cell["flops_per_token"] <= cell["counted_flops_per_token"]
+        assert cell["memory_bytes"] > 16 * cell["parameters"][0] and cell["micro_batch"] == 4
+    assert content["estimated_seconds"] == pytest.approx(1e-6 * sum(cell["flops"] for cell in content["cells"]))
+    assert json.loads(main(*words, "--micro-batch", "2", "--json").stdout)["cells"][0]["micro_batch"] == 2
     shown = main(*words)
-    assert "mixing tables" in shown.stdout and "2 jobs, 2 to do" in shown.stdout
+    assert "mixing tables" in shown.stdout and "2 jobs in 2 rows: 0 done, 2 to do." in " ".join(shown.stdout.split())
     assert not (here / "results" / "runs").exists()
 
 
@@ -110,8 +117,8 @@ def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkey
         (["lm", "S", "--preset", "gpt2"], "preset gpt2 has no corpus of its own: give --corpus FOLDER"),
         (["lm", "S", "--tokenizer", "gpt2"], "--tokenizer gpt2: has no effect without --corpus"),
         (["lm", "S", "--corpus", "hen"], "corpus 'hen': no such folder; madbench lm prepare makes one from text"),
-        (["lm", "S", "--corpus", "."], "no corpus: train.bin and val.bin missing"),
-        (["lm", "S", "training.step=3"], "override 'training.step': unknown key; did you mean 'training.steps'?"),
+        (["lm", "S", "--corpus", "."], "train.bin and val.bin missing"),
+        (["lm", "S", "training.step=3"], "override 'training.step=3': training: unknown key 'step'; did you mean 'steps'?"),
         (["lm", "S", "steps=3"], "override 'steps': unknown key; did you mean 'training.steps'?"),
         (["lm", "G-cx-q-12o"], "did you mean 'G-cg-q-12o'?"),
         (["lm", "sample", "S"], "results: there is no such results folder"),
@@ -137,5 +144,5 @@ def test_a_model_with_several_runs_is_asked_for_by_id(main, here, language_run):
         (store.root / "runs" / run.job.id / "weights.safetensors").touch()
     refused = main("lm", "sample", "S")
     assert "2 runs are 'S'; name one by its id" in refused.stderr and run.job.id in refused.stderr
-    assert "not a readable file of weights" in main("lm", "sample", run.job.id[:6]).stderr
+    assert f"{run.job.id}: the run left no file" in main("lm", "sample", run.job.id[:6]).stderr
     assert "no finished language model 'R'" in main("lm", "export", "R").stderr

@@ -58,7 +58,7 @@ def test_a_run_is_tabulated_stored_and_not_repeated(start, finish, main, tiny, t
 
     planned = main(*words, "--seeds", "0,1", "--dry-run", "--json")
     content = json.loads(planned.stdout)
-    assert (planned.code, content["todo"]) == (0, 2)
+    assert (planned.code, content["done"], content["todo"]) == (0, 2, 2)
     assert [(cell["jobs"], cell["todo"], cell["steps"]) for cell in content["cells"]] == [(2, 1, 16)] * 2
     assert content["estimated_seconds"] > 0
     assert mtimes(tmp_path / "results") == before
@@ -72,13 +72,14 @@ def test_a_dry_run_trains_and_writes_nothing(main, tiny, tmp_path):
     shown = main("run", "S", "R-12o!", "--profile", tiny, "-t", TASKS, "--device", "cpu", "--dry-run", "--slots", "1")
     assert shown.code == 0
     rows = [line.split() for line in shown.stdout.splitlines() if line.startswith((" S", " R-12o!", "S", "R-12o!"))]
-    assert [row[:4] for row in rows] == [
-        ["S", "compression", "1", "1"],
-        ["S", "in_context_recall", "1", "1"],
-        ["R-12o!", "compression", "1", "1"],
-        ["R-12o!", "in_context_recall", "1", "1"],
+    assert [row[:5] for row in rows] == [
+        ["S", "compression", "1", "0", "1"],
+        ["S", "in_context_recall", "1", "0", "1"],
+        ["R-12o!", "compression", "1", "0", "1"],
+        ["R-12o!", "in_context_recall", "1", "0", "1"],
     ]
-    assert "4 jobs, 4 to do; about" in shown.stdout and "on cpu with 1 at a time" in shown.stdout
+    assert "4 jobs in 2 rows: 0 done, 4 to do." in " ".join(shown.stdout.split())
+    assert "on cpu with 1 at a time" in shown.stdout
     assert os.listdir(tmp_path / "results") == ["published"]
 
 
@@ -86,7 +87,7 @@ def test_a_run_that_diverges_is_shown_and_stored(main, tiny, tmp_path):
     words = ("run", "S", "--profile", tiny, "-t", "compression", "--device", "cpu", "learning_rates=1e30")
     shown = main(*words)
     assert shown.code == 0
-    assert "S compression seed 0: diverged: loss was not finite in epoch 1" in shown.stderr
+    assert "S compression seed 0: diverged: loss was not finite at step 4" in shown.stderr
     assert shown.stdout.splitlines()[2].split() == ["S", "diverged", "1.000", "1"]
     assert "1 of 1 runs diverged." in " ".join(shown.stdout.split())
     assert [status for status, *_ in outcomes(tmp_path / "results").values()] == ["diverged"]
@@ -108,6 +109,8 @@ def test_a_run_that_diverges_is_shown_and_stored(main, tiny, tmp_path):
         (["S", "training.learning_rate=1"], "has no effect here; set the profile's own 'learning_rates'"),
         (["S", "-t", "compression", "tasks.memorization.training.epochs=1"], "the tasks are compression"),
         (["training.epochs=3"], "nothing to train: give at least one label and one seed"),
+        (["S", "--details"], "--details has no effect without --dry-run"),
+        (["S", "-t", "compression", "--tokenizer", "gpt2"], "--tokenizer gpt2: has no effect without --corpus"),
         (["G-q-12", "model.d_model=8"], "G-q-12 does not fit its budget at d_model 8"),
     ],
 )
@@ -183,7 +186,7 @@ class Interrupted:
     def assert_stopped(self, ended) -> None:
         assert ended.code == 130, ended.stderr
         assert ended.stdout == "" and "Traceback" not in ended.stderr
-        assert "stopped; finished runs are in results, the same command goes on from here" in ended.stderr
+        assert "stopped; finished runs are in results, the same command resumes" in ended.stderr
         assert not any(map(is_running, self.pids))
         assert outcomes(self.results) == {}
 

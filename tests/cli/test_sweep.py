@@ -10,9 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from madbench.sweeps import local
 
 from madbench.cli.sweep_words import gpus_of
+from madbench.execute import local
 from madbench.execute.base import Summary
 from madbench.jobs import Record
 from madbench.store.runs import Store
@@ -24,9 +24,9 @@ CHOICES = ("-t", "compression", "--device", "cpu", "--slots", "1")
 def stand_in(monkeypatch):
     """Takes the place of the local executor: jobs of R fail, as does nothing else."""
 
-    def run_jobs(jobs, store, train, slots, on_event, policy, **how):
+    def run_jobs(groups, store, train, slots, on_event, policy, **how):
         summary = Summary()
-        for job in jobs:
+        for (job,) in groups:
             status = store.status(job)
             if status == "finished" or (status == "failed" and not policy.retry):
                 summary.skipped += 1
@@ -68,10 +68,10 @@ def test_a_larger_grid_adds_only_its_new_rows(main, stand_in, tiny, tmp_path):
     (tmp_path / "grid.yaml").write_text(grid)
     planned = json.loads(main("sweep", "grid.yaml", "--device", "cpu", "--dry-run", "--json").stdout)
     assert (planned["jobs"], planned["done"], planned["todo"], planned["failed"]) == (3, 2, 1, 0)
-    assert [row["changes"] for row in planned["rows"]] == [f"training.epochs={n}" for n in (1, 2, 3)]
-    assert [row["steps"] for row in planned["rows"]] == [4, 8, 12]
-    assert [row["tasks"][0]["todo"] for row in planned["rows"]] == [0, 0, 1]
-    assert planned["rows"][0]["estimated_seconds"] == 0 < planned["estimated_seconds"]
+    assert [cell["changes"] for cell in planned["cells"]] == [f"training.epochs={n}" for n in (1, 2, 3)]
+    assert [cell["steps"] for cell in planned["cells"]] == [4, 8, 12]
+    assert [cell["todo"] for cell in planned["cells"]] == [0, 0, 1]
+    assert planned["cells"][0]["estimated_seconds"] == 0 < planned["estimated_seconds"]
 
 
 def test_failures_are_listed_with_the_command_that_tries_them_again(main, stand_in):
@@ -82,7 +82,7 @@ def test_failures_are_listed_with_the_command_that_tries_them_again(main, stand_
     *_, count, first, second, command = ended.stderr.splitlines()
     assert count == "2 of 4 jobs failed:"
     assert [first, second] == [f"  R compression seed {seed}: MemoryError: of steam" for seed in (0, 1)]
-    assert command == "to try them again: madbench sweep S R -t compression --device cpu --slots 1 --seeds 0,1 --retry"
+    assert command == "to retry them: madbench sweep S R -t compression --device cpu --slots 1 --seeds 0,1 --retry"
 
     again = main(*words)
     assert again.code == 1 and "1 of 2 jobs failed:\n  R compression seed 0: MemoryError: of steam" in again.stderr
@@ -104,7 +104,7 @@ def test_failures_are_listed_with_the_command_that_tries_them_again(main, stand_
 def test_failing_fast_leaves_the_rest(main, stand_in):
     ended = main("sweep", "R", "S", "--seeds", "0-2", *CHOICES, "--fail-fast", "--time-limit", "1.5h")
     assert ended.code == 1 and ended.stdout == ""
-    assert "5 jobs not started after 1 job had failed; the same command goes on with them" in ended.stderr
+    assert "5 jobs not started after 1 job had failed; the same command trains them" in ended.stderr
     (policy,) = stand_in.policies
     assert (policy.max_failures, policy.time_limit, policy.retry, policy.redo) == (1, 5400, False, False)
 
@@ -126,7 +126,7 @@ def test_the_command_line_replaces_what_the_file_says_and_says_so(main, stand_in
 def test_a_plan_is_a_line_a_row(main, monkeypatch, columns):
     from madbench.training import cost
 
-    monkeypatch.setattr(cost, "seconds_per_step", lambda *_: 0.01)
+    monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, _: {job.task: 1e-10 for job in jobs})
     monkeypatch.setenv("COLUMNS", str(columns))
     words = ("-t", "compression", "--vary", "training.epochs=2,3,4,5", "--device", "cpu", "--dry-run")
     shown = main("sweep", "{S,R}", "S-c", *words)
@@ -145,7 +145,7 @@ def test_a_plan_is_a_line_a_row(main, monkeypatch, columns):
         (["grid.yaml", "S"], "'S' has no effect: the labels are those of grid.yaml"),
         (["grid.yaml", "other.yaml"], "other.yaml: give one grid; grid.yaml is one already"),
         (["grid.yaml", "model.n_layer=3"], "grid.yaml: 'model.n_layer' is both set and varied"),
-        (["grid.yaml", "--vary", "modl.n_layer=1,2"], "grid.yaml: override 'modl.n_layer=1': unknown key 'modl'"),
+        (["grid.yaml", "--vary", "modl.n_layer=1,2"], "'modl.n_layer=1': unknown key 'modl'; did you mean 'model'?"),
         (["S", "--vary", "model.n_layer"], "--vary 'model.n_layer': expected KEY=V1,V2,... such as model.mix_rank=4,8"),
         (["S", "--vary", "model.n_layer=1"], "vary: 'model.n_layer' has one value; write it under set"),
         (["S", "--vary", "model.n_layer=1,2", "--vary", "model.n_layer=3"], "'model.n_layer' is given twice"),
