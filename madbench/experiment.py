@@ -158,7 +158,7 @@ class Experiment:
         from madbench.execute.local import run_jobs
         from madbench.execute.torchrun import train_distributed
         from madbench.training.devices import available_cores, default_slots
-        from madbench.training.distributed import is_distributed
+        from madbench.training.distributed import is_distributed, is_first
         from madbench.training.loop import train
 
         corpora = {  # absolute: workers have another working directory
@@ -169,7 +169,8 @@ class Experiment:
         training = functools.partial(train, corpora=corpora, **how)
         groups = ready_groups(self.jobs)
         if is_distributed():
-            return train_distributed(groups, Store(self.results), training, on_event, policy, device=self.device)
+            store = Store.open(self.results) if is_first() else Store(self.results)
+            return train_distributed(groups, store, training, on_event, policy, device=self.device)
         training = functools.partial(training, device=self.device)
         executor, devices = options["executor"], options["devices"]
         if executor is None:

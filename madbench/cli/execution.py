@@ -158,11 +158,14 @@ def table_command(experiment: Experiment) -> str:
     from madbench.suites import LANGUAGE
 
     grid, protocol = experiment.grid, experiment.protocol
-    words, usual = ["madbench", "table", *grid.overrides], {"--profile": "quick", "--fidelity": "corrected"}
-    given = {"--profile": grid.profile, "--fidelity": grid.fidelity, "--tasks": ",".join(grid.tasks or [])}
     if experiment.suites == [LANGUAGE]:
-        words = ["madbench", "lm", "table", *experiment.labels, *protocol.overrides]
-        given = {"--corpus": protocol.corpus.digest, "--preset": protocol.profile_name}
-    given |= {"--budget": grid.budget, "--results": str(experiment.results)}
-    usual |= {"--budget": "strict", "--results": str(RESULTS), "--tasks": ""}
-    return shlex.join([*words, *(word for option in given.items() if option not in usual.items() for word in option)])
+        words = ["lm", "table", *experiment.labels, *protocol.overrides]
+        words += ["--corpus", protocol.corpus.digest, "--preset", protocol.profile_name, "--budget", grid.budget]
+        options = {}
+    else:
+        words = ["table", *grid.overrides]
+        options = {"--profile": (grid.profile, "quick"), "--fidelity": (grid.fidelity, "corrected")}
+        options |= {"--budget": (grid.budget, "strict"), "--tasks": (",".join(grid.tasks or []), "")}
+    options["--results"] = str(experiment.results), str(RESULTS)
+    words += [word for name, (given, usual) in options.items() if given != usual for word in (name, given)]
+    return shlex.join(["madbench", *words])
