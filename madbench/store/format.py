@@ -14,7 +14,7 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -37,10 +37,9 @@ class OtherVersionError(DamagedRunError):
 
     def __init__(self, where: Path | str, schema: Any):
         self.schema = schema
-        if type(schema) is int and schema > SCHEMA:
-            remedy = "read it with the madbench that wrote it"
-        else:
-            remedy = "train again into a new results folder, or read it with madbench 0.1"
+        is_newer = type(schema) is int and schema > SCHEMA
+        older = "train again into a new results folder, or read it with madbench 0.1"
+        remedy = "read it with the madbench that wrote it" if is_newer else older
         super().__init__(f"{where}: of format {schema!r}, and this madbench has format {SCHEMA}; {remedy}")
 
 
@@ -65,11 +64,12 @@ def encode(job: Job, record: Record, beside: Mapping[str, str] | None = None) ->
 def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[str, str]]:
     """The verified content of ``folder``, whose name must be the job's id: the job, the record, digests of other files.
 
-    Without ``with_curve`` the curve is empty. Raises ``DamagedRunError`` where the content cannot be trusted, and ``StoreError`` where it cannot be read.
+    Without ``with_curve`` the curve is empty. Raises ``DamagedRunError`` where the content cannot be trusted, and
+    ``StoreError`` where it cannot be read.
     """
     with explain_os_errors(folder):
         try:
-            job_file, record_file, curve_file = (_bytes(f"{folder}/{name}") for name in NAMES)
+            job_file, record_file, curve_file = (Path(folder, name).read_bytes() for name in NAMES)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise DamagedRunError(f"{error.filename}: missing or not a file") from error
     fields = load_json(f"{folder}/job.json", job_file)
@@ -150,11 +150,6 @@ def numbers(values: Mapping[str, int | float | str]) -> dict[str, int | float]:
     return {name: float(value) if value in _NON_FINITE else value for name, value in values.items()}
 
 
-def _bytes(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
 def _checksum(job_file: bytes, fields: dict[str, Any], curve_file: bytes) -> str:
     record = _CANONICAL.encode(fields).encode()
     parts = (hashlib.sha256(part).digest() for part in (job_file, record, curve_file))
@@ -179,10 +174,11 @@ def _encode_curve(rows: list[dict[str, float]]) -> bytes:
 
 def _decode_curve(content: bytes) -> list[dict[str, float]]:
     columns, *rows = csv.reader(io.StringIO(content.decode(), newline=""))
-    return [dict(_cells(columns, row)) for row in rows]
-
-
-def _cells(columns: list[str], row: list[str]) -> Iterator[tuple[str, int | float]]:
-    for name, cell in zip(columns, row, strict=True):
-        if cell:
-            yield name, int(cell) if cell.lstrip("-").isdigit() else float(cell)
+    return [
+        {
+            name: int(cell) if cell.lstrip("-").isdigit() else float(cell)
+            for name, cell in zip(columns, row, strict=True)
+            if cell
+        }
+        for row in rows
+    ]

@@ -6,9 +6,7 @@ files that it left in ``<root>/work/<job id>/keep/``, such as its weights, and t
 nothing once their writer is gone. A folder of ``work`` belongs to the process holding its lock, and only that process
 writes the run; the kernel frees the lock of a killed process, and the next owner sweeps up what it left.
 
-The content of the files is :mod:`madbench.store.format`'s and :mod:`madbench.store.measurements`'. Nothing depends on the
-clock. Of a store with many runs ``<root>/index/`` caches what tables need (:mod:`madbench.store.index`); it can be deleted
-at any time.
+Nothing depends on the clock. Of a store with many runs ``<root>/index/`` caches what tables need; it can be deleted.
 """
 
 from __future__ import annotations
@@ -44,11 +42,16 @@ class StoreBusyError(StoreError):
 
 @dataclass(frozen=True)
 class Run:
-    """A stored job, what it gave, and the folder that says so."""
+    """A stored job and what it gave."""
 
     job: Job
     record: Record
-    folder: Path
+    runs: Path
+    """The folder of all runs."""
+
+    @property
+    def folder(self) -> Path:
+        return self.runs / self.job.id
 
 
 class Store:
@@ -87,14 +90,18 @@ class Store:
             raise StoreError(f"{store.root}: there is no such results folder")
         elif not store._runs.is_dir():
             raise StoreError(f"{store.root}: not a results folder: it holds no folder 'runs'")
-        store._refuse_other_version()
+        with explain_os_errors(store._runs), os.scandir(store._runs) as entries:
+            first = next((entry.name for entry in entries if not entry.name.startswith(".")), None)
+        if first and isinstance(found := store._try(first), OtherVersionError):  # then all of them are
+            raise OtherVersionError(store.root, found.schema)
         if create:
             store._drop_stale_work()
         return store
 
-    def status(self, job: Job) -> Status | None:
-        """Status of the job's stored run; None where there is none, or a damaged one that must be done again."""
-        return self._status(job.id)
+    def status(self, job: Job | str) -> Status | None:
+        """Status of the run of a job or id; None where there is none, or a damaged one that must be done again."""
+        record = _record(self._try(job if isinstance(job, str) else job.id))
+        return record and record.status
 
     def has(self, job: Job) -> bool:
         """Whether the job has a result, finished or diverged. A failed run is none: it may be tried again."""
@@ -108,16 +115,16 @@ class Store:
 
     def read(self, job_id: str) -> Run:
         """One run. Raises ``StoreError`` where there is none and ``DamagedRunError`` where it cannot be trusted."""
-        return Run(*self._read(job_id)[:2], self._runs / job_id)
+        return Run(*self._read(job_id)[:2], self._runs)
 
     def runs(self, with_curves: bool = True, suite: str | None = None) -> Iterator[Run]:
         """Every readable run, or those of one ``suite``, by id; the folders that are none are named in ``problems``.
 
-        With ``with_curves=False`` every ``record.curve`` is empty, and many runs are looked up in the index.
+        Without ``with_curves`` every ``record.curve`` is empty, and many runs are looked up in the index.
         """
-        for name, (job, record) in self._readable(with_curves):
+        for _, (job, record) in self._readable(with_curves):
             if suite in (None, job.suite):
-                yield Run(job, record, self._runs / name)
+                yield Run(job, record, self._runs)
 
     def jobs(self) -> dict[str, Job]:
         """The job of every readable run, by id; the folders that are none are named in ``problems``."""
@@ -174,9 +181,8 @@ class Store:
     def claim(self, job: Job | str, afresh: bool = False, is_shared: bool = False) -> Iterator[Path]:
         """Makes this process the only one at work on ``job`` (or its id); gives its work folder, with any checkpoint.
 
-        With ``afresh`` the folder is emptied first. With ``is_shared`` a worker that was started under an earlier claim
-        may be writing in it still, so that files it has begun are left. Raises ``StoreBusyError`` where another
-        process, or another claim of this one, has it.
+        With ``afresh`` the folder is emptied first. With ``is_shared`` a worker of an earlier claim may be writing in it
+        still, and files it has begun stay. Raises ``StoreBusyError`` where another claim, of any process, holds.
         """
         job_id = job if isinstance(job, str) else job.id
         work = self._work / job_id
@@ -189,25 +195,22 @@ class Store:
         try:
             with explain_os_errors(work):
                 self._end_replacement(job_id)
-                for name in os.listdir(work):
-                    if name != "lock" and (afresh or (name.endswith(".tmp") and not is_shared)):
-                        remove(work / name)
+                if afresh or not is_shared:
+                    _empty(work, "" if afresh else ".tmp")
             yield work
         finally:
             self._claimed.discard(job_id)
-            try:
-                with explain_os_errors(work):
-                    _remove_if_empty(work)
-            finally:
-                os.close(lock)
+            with suppress(OSError):  # the next owner may already be in the folder, or it is gone
+                if os.listdir(work) == ["lock"]:
+                    (work / "lock").unlink()
+                    work.rmdir()
+            os.close(lock)
 
     def finish(self, job: Job, record: Record, replace: bool = False) -> None:
-        """Stores ``record`` and the files in ``keep`` of the work folder, under this store's claim of ``job`` or one
-        taken here.
+        """Stores ``record`` and the files in ``keep`` of the work folder, under a claim of this store, here or before.
 
-        An existing result stays and ``record`` is dropped: the first writer wins, unless ``replace`` is given and the
-        new run has not failed. A failed or damaged run is replaced. The work folder goes, but a failed run keeps its
-        checkpoint for the next try.
+        An existing result stays and ``record`` is dropped, unless ``replace`` is given and the new run has not failed. A
+        failed or damaged run is replaced. The work folder goes, but a failed run keeps its checkpoint.
         """
         if job.id not in self._claimed:
             with self.claim(job):
@@ -218,13 +221,6 @@ class Store:
                 return
         with explain_os_errors(self._work / job.id):
             _empty(self._work / job.id)
-
-    def _refuse_other_version(self) -> None:
-        """Raises ``OtherVersionError`` where the first run that comes is of another version, as then all of them are."""
-        with explain_os_errors(self._runs), os.scandir(self._runs) as entries:
-            first = next((entry.name for entry in entries if not entry.name.startswith(".")), None)
-        if first and isinstance(found := self._try(first), OtherVersionError):
-            raise OtherVersionError(self.root, found.schema)
 
     def _readable(self, with_curves: bool) -> Iterator[tuple[str, tuple[Job, Record]]]:
         self.problems = []
@@ -245,12 +241,7 @@ class Store:
             return sorted(name for name in os.listdir(self._runs) if not name.startswith("."))
 
     def _look_up(self, names: Sequence[str]) -> Mapping[str, Found]:
-        """What there is under the names, without curves and from the index as far as that holds."""
         return RunIndex(self.root).look_up(names, self._try, self.track)
-
-    def _status(self, job_id: str) -> Status | None:
-        record = _record(self._try(job_id))
-        return record and record.status
 
     def _try(self, name: str, with_curve: bool = False) -> Found:
         try:
@@ -311,14 +302,14 @@ class Store:
     def _drop_stale_work(self) -> None:
         """Removes the work folders whose owner was killed after storing its run."""
         with explain_os_errors(self._work):
-            in_progress = [entry.name for entry in os.scandir(self._work) if entry.is_dir()]
-        for job_id in in_progress:
+            in_progress = [path for path in self._work.iterdir() if path.is_dir()]
+        for path in in_progress:
             with suppress(StoreBusyError):
-                if (self._work / job_id / _REPLACED).exists():
-                    with self.claim(job_id):  # which puts the run back
+                if (path / _REPLACED).exists():
+                    with self.claim(path.name):  # which puts the run back
                         pass
-                if self._status(job_id) in _RESULTS:
-                    with self.claim(job_id, afresh=True):
+                if self.status(path.name) in _RESULTS:
+                    with self.claim(path.name, afresh=True):
                         pass
 
 
@@ -351,16 +342,7 @@ def _file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _empty(work: Path) -> None:
+def _empty(work: Path, ending: str = "") -> None:
     for name in os.listdir(work):
-        if name != "lock":
+        if name != "lock" and name.endswith(ending):
             remove(work / name)
-
-
-def _remove_if_empty(work: Path) -> None:
-    """Removes a claimed work folder that holds nothing but its lock."""
-    with suppress(FileNotFoundError):
-        if os.listdir(work) == ["lock"]:
-            (work / "lock").unlink()
-            with suppress(OSError):  # the next owner may already be in the folder
-                work.rmdir()
