@@ -104,10 +104,6 @@ class GPT(nn.Module):
             x = block(x)
         return F.linear(self.norm(x), self.embedding.weight)
 
-    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Mean nats per token, a float32 scalar, of targets (B, T) after ids (B, T)."""
-        return F.cross_entropy(self(tokens).flatten(0, 1).float(), targets.flatten())
-
     def step(
         self, tokens: Tensor, state: DecodingState | None = None, slide: bool = False
     ) -> tuple[Tensor, DecodingState]:

@@ -134,10 +134,6 @@ class Trial(Protocol):
         The global random state is left alone. ``path`` is how mixers are computed.
         """
 
-    @staticmethod
-    def loss_of(model: nn.Module) -> nn.Module:
-        """The loss of such a model, given inputs and targets (B, T)."""
-
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, ...], float | Tensor]]:
         """The batches of one step, each with its share of the step's loss; the shares sum to one."""
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from madbench.errors import ConfigError, TrainingError
 from madbench.jobs import Job
-from madbench.models.blocks import autocast
+from madbench.models.blocks import TokenLoss, autocast
 from madbench.models.gpt import GPT
 from madbench.suites.base import MICRO_BATCH_TOKENS, Interval, World, mixer_maker
 from madbench.suites.language import LanguageTraining, loss_l5, sequences_per_step
@@ -49,7 +49,7 @@ class LanguageTrial:
         self.autocast = autocast(device, job.training.precision)
         self.evaluation = Evaluation(self.batches, job.training, self.autocast, world)
         self.model = self.build(job).to(device)
-        self.loss = self.loss_of(self.model)
+        self.loss = TokenLoss(self.model)
         self.mixer = self.model.blocks[0].mixer
         self.steps = job.training.steps
         self.clip = job.training.grad_clip or math.inf
@@ -65,10 +65,6 @@ class LanguageTrial:
             make_mixer = mixer_maker(job, config.seq_len, path)
             shape = (config.d_model, config.n_layer, make_mixer, config.seq_len, config.positions)
             return GPT(job.setting["vocab_size"], *shape)
-
-    @staticmethod
-    def loss_of(model: GPT) -> nn.Module:
-        return Loss(model)
 
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
         seed, n_tokens = self.job.derived_seed("order"), len(self.batches.tokens["train"])
@@ -138,18 +134,6 @@ def _check(job: Job, corpus: Corpus, micro_batch: int | None, processes: int) ->
             "divides it, or change training.tokens_per_step"
         )
     return corpus
-
-
-class Loss(nn.Module):
-    """A language model's loss as a ``forward``, which is what ``torch.compile`` and data parallelism wrap."""
-
-    def __init__(self, model: GPT):
-        super().__init__()
-        self.model = model
-
-    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Ids and targets (B, T) -> mean nats per token."""
-        return self.model.loss(inputs, targets)
 
 
 def scheduled_rate(config: LanguageTraining, step: int) -> float:
@@ -253,10 +237,11 @@ class Evaluation:
     @torch.inference_mode()
     def _mean_loss(self, model: nn.Module, split: Split, starts: np.ndarray) -> float:
         model.eval()
+        loss = TokenLoss(model)
         nats = torch.zeros((), dtype=torch.float64, device=self.batches.device)
         mine = self.world.share(starts) if self.world else starts
         for inputs, targets in self.batches.micro_batches(split, mine):
             with self.autocast:
-                nats += model.loss(inputs, targets).double() * targets.numel()
+                nats += loss(inputs, targets).double() * targets.numel()
         model.train()
         return float(self.world.total(nats) if self.world else nats) / (len(starts) * self.batches.seq_len)

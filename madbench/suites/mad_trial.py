@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.jobs import Job
 from madbench.models.autoencoder import Autoencoder
-from madbench.models.blocks import autocast
+from madbench.models.blocks import TokenLoss, autocast
 from madbench.models.mad import MadModel
 from madbench.suites.accuracy import evaluate
 from madbench.suites.base import Interval, World, mixer_maker
@@ -43,7 +42,7 @@ class MadTrial:
         self.data = load_data(job, device)
         self.model = self.build(job).to(device)
         self.mixer = self.model.backbone.layers[0]
-        self.loss = self.loss_of(self.model)
+        self.loss = TokenLoss(self.model)
         self.autocast = autocast(device, job.training.precision)
         examples, length = self.data["train"][0].shape
         self.steps_per_epoch = math.ceil(examples / job.training.batch_size)
@@ -63,10 +62,6 @@ class MadTrial:
             if setting.model == "autoencoder":
                 return Autoencoder(*shape, max_len=setting.input_len)
             return MadModel(*shape)
-
-    @staticmethod
-    def loss_of(model: nn.Module) -> nn.Module:
-        return TokenLoss(model)
 
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float | Tensor]]:
         epoch, within = divmod(step, self.steps_per_epoch)
@@ -130,19 +125,6 @@ class MadTrial:
         index = self._order[places[0] : places[-1] + 1]
         inputs, targets = self.data["train"]
         return inputs[index], targets[index]
-
-
-class TokenLoss(nn.Module):
-    """Mean cross-entropy in nats over the targets that count."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        self.model = model
-
-    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Ids and targets (B, T), -100 where none is asked for -> a float32 scalar."""
-        logits = self.model(inputs).float()
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE)
 
 
 def load_data(job: Job, device: str) -> dict[str, tuple[Tensor, Tensor]]:

@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import TrainingError
 from madbench.jobs import Job
-from madbench.models.blocks import autocast
+from madbench.models.blocks import TokenLoss, autocast
 from madbench.suites import suite_of
 from madbench.suites.base import MICRO_BATCH_TOKENS, Size
 from madbench.training.peak_memory import PeakMemory
@@ -131,8 +131,7 @@ def _seconds_per_flop(job: Job, device: str) -> float:
 
 
 def _network(job: Job, path: str = "auto") -> nn.Module:
-    trial = suite_of(job).Trial
-    return trial.loss_of(trial.build(job, path))
+    return TokenLoss(suite_of(job).Trial.build(job, path))
 
 
 @contextmanager

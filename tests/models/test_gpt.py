@@ -11,6 +11,7 @@ from torch import nn
 
 from madbench.errors import TrainingError
 from madbench.mixers import build
+from madbench.models.blocks import TokenLoss
 from madbench.models.gpt import GPT
 
 DECODABLE = ("S", "S-p", "S-c", "R-cg-q", "R-12o!", "R-p-q-1", "G-cg-q-12o")
@@ -85,9 +86,9 @@ def test_the_loss_is_the_mean_of_nats_in_float32_even_under_autocast():
     targets = ids.flip(0)
     logits = model(ids).double()
     rows = [-logits[b, t].log_softmax(-1)[targets[b, t]] for b in range(3) for t in range(8)]
-    assert model.loss(ids, targets).item() == pytest.approx(torch.stack(rows).mean().item(), rel=1e-6)
+    assert TokenLoss(model)(ids, targets).item() == pytest.approx(torch.stack(rows).mean().item(), rel=1e-6)
     with torch.autocast("cpu", torch.bfloat16):
-        loss = model.loss(ids, targets)
+        loss = TokenLoss(model)(ids, targets)
     assert loss.dtype == torch.float32 and loss.item() == pytest.approx(torch.stack(rows).mean().item(), rel=1e-2)
 
 
@@ -97,7 +98,7 @@ def test_norms_and_the_residual_stream_stay_float32_under_autocast():
         if isinstance(module, nn.LayerNorm):
             module.register_forward_hook(lambda module, inputs, output: dtypes.update((inputs[0].dtype, output.dtype)))
     with torch.autocast("cpu", torch.bfloat16):
-        model.loss(tokens(), tokens()).backward()
+        TokenLoss(model)(tokens(), tokens()).backward()
     assert dtypes == {torch.float32}
     assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in model.parameters())
 
@@ -152,7 +153,7 @@ def test_a_mixer_without_steps_cannot_decode():
 
 def test_the_gradient_of_the_embedding_comes_from_both_ends():
     model, ids = widen(make()), tokens(batch=1)
-    model.loss(ids, ids).backward()
+    TokenLoss(model)(ids, ids).backward()
     table = model.embedding.weight.detach().clone().requires_grad_()
     x = F.embedding(ids, table)
     for block in model.blocks:

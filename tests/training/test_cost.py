@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import TrainingError
 from madbench.jobs import Job
+from madbench.models.blocks import TokenLoss
 from madbench.suites import LANGUAGE, MAD
 from madbench.suites.language import GPTConfig, LanguageTraining
 from madbench.suites.mad import MadProfile, setting_of
@@ -112,7 +113,7 @@ def test_peak_memory_without_data_is_that_of_a_real_deeper_model(label, micro_ba
     with PeakMemory() as memory:
         for _ in range(4 // micro_batch):
             with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
-                loss = model.loss(tokens, tokens)
+                loss = TokenLoss(model)(tokens, tokens)
             loss.backward()
     parameters = 4 * sum(p.numel() for p in model.parameters())
     assert peak_memory_bytes(job, micro_batch) == pytest.approx(3 * parameters + memory.peak, rel=0.01)
