@@ -20,7 +20,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from madbench.tasks import MAD_TASKS, SPLITS, TaskSetting, all_settings, generate
+from madbench.tasks import MAD_TASKS, SPLITS, TaskSetting, generate, load_task
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
 
 def measure(processes: int, seed: int) -> dict:
     """Seconds by task (summed over processes) and from start to end, tokens, and the peak memory of one process."""
-    work = [(task, setting, seed) for task in MAD_TASKS for setting in all_settings(task)]
+    work = [(task, setting, seed) for task in MAD_TASKS for setting in load_task(task).settings]
     work.sort(key=lambda item: num_tokens(item[1]), reverse=True)
     start = time.perf_counter()
     if processes == 1:

@@ -130,15 +130,14 @@ def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Finding:
 
 
 def _check_task(path: Path, mapping: Mapping[str, Any]) -> Finding:
-    from madbench.tasks import MAD_TASKS, load_task, task_names
-    from madbench.tasks.protocol import parse_task_file
+    from madbench.tasks import MAD_TASKS, load_task, load_task_file, task_names
 
     is_known = mapping.get("task") in task_names()
     file = load_task(mapping["task"] if is_known else MAD_TASKS[0])
     sound = {"description": file.description, "baseline": dataclasses.asdict(file.baseline)}
     sound |= {"task": file.task} if is_known else {}
-    problems = _find_problems(lambda content: parse_task_file(content, path), mapping, sound, path)
-    settings = () if problems else parse_task_file(mapping, path).settings
+    problems = _find_problems(lambda content: load_task_file(path, content), mapping, sound, path)
+    settings = () if problems else load_task_file(path).settings
     return problems, f"{file.task}, {len(settings)} settings", ()
 
 

@@ -16,7 +16,7 @@ from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import solve
 from madbench.suites.base import Size, Suite, unique
 from madbench.suites.profile import Profile
-from madbench.tasks import MAD_TASKS, all_settings, check_task, make_setting, task_names, task_source
+from madbench.tasks import MAD_TASKS, check_task, load_task, make_setting, task_names, task_source
 
 if TYPE_CHECKING:
     from madbench.tasks import TaskSetting
@@ -163,7 +163,7 @@ class MadProfile(Profile):
         """The settings of one task, each as the mapping of its fields."""
         check_task(task)
         if self.difficulty == "all":
-            return [dataclasses.asdict(setting) for setting in all_settings(task)]
+            return [dataclasses.asdict(setting) for setting in load_task(task).settings]
         changes = self.tasks.get(task, TaskPlan()).setting
         return [dataclasses.asdict(make_setting(task, changes, f"setting of {task}"))]
 

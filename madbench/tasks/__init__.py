@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from madbench.tasks.base import IGNORE, SPLITS, Examples, Split, TaskSetting
 from madbench.tasks.generation import ceiling, generate
-from madbench.tasks.protocol import TaskFile, all_settings, load_task, load_task_file, make_setting
-from madbench.tasks.registry import MAD_TASKS, check_task, heading, settings_class, task_names, task_source, title
+from madbench.tasks.registry import (
+    MAD_TASKS,
+    TaskFile,
+    check_task,
+    heading,
+    load_task,
+    load_task_file,
+    make_setting,
+    settings_class,
+    task_names,
+    task_source,
+    title,
+)
 
 TASK_NAMES = MAD_TASKS
 
 __all__ = [
-    "IGNORE",
-    "MAD_TASKS",
-    "SPLITS",
-    "Examples",
-    "Split",
-    "TaskFile",
-    "TaskSetting",
-    "all_settings",
-    "ceiling",
-    "check_task",
-    "generate",
-    "heading",
-    "load_task",
-    "load_task_file",
-    "make_setting",
-    "settings_class",
-    "task_names",
-    "task_source",
-    "title",
-]
+    "IGNORE", "MAD_TASKS", "SPLITS", "Examples", "Split", "TaskFile", "TaskSetting", "ceiling", "check_task", "generate",
+    "heading", "load_task", "load_task_file", "make_setting", "settings_class", "task_names", "task_source", "title",
+]  # fmt: skip

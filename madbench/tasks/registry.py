@@ -1,14 +1,20 @@
-"""Tasks by name: the six of MAD, and those of installed packages, entry points of the group ``madbench.tasks``."""
+"""Tasks by name: the six of MAD, and those of installed packages, entry points of the group ``madbench.tasks``.
+
+The file of a task (``tasks/*.yaml``) has its protocol: the baseline, and the settings with one variable changed at a time.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from madbench import config
+from madbench.config import from_mapping, read_yaml
 from madbench.errors import ConfigError, did_you_mean
 from madbench.tasks.base import TaskSetting
 
@@ -34,6 +40,36 @@ MAD_TASKS: tuple[str, ...] = tuple(_BUILT_IN)
 def task_names() -> tuple[str, ...]:
     """Every installed task: the six of MAD, then the others by name. Imports none of them."""
     return tuple(_entry_points())
+
+
+@dataclass(frozen=True)
+class TaskContent:
+    """The keys of a task file; :func:`load_task_file` makes it a :class:`TaskFile`."""
+
+    task: str
+    description: str
+    baseline: dict
+    vary: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TaskFile:
+    """One task file."""
+
+    path: Path
+    task: str
+    description: str  # what the task asks, for a reader
+    settings: tuple[TaskSetting, ...]  # the baseline, then those that differ in one field, in the order of the file
+
+    @property
+    def baseline(self) -> TaskSetting:
+        """The setting every change starts from."""
+        return self.settings[0]
+
+    def change_of(self, setting: TaskSetting) -> dict[str, Any]:
+        """The fields in which ``setting`` differs from the baseline, with its values; empty for the baseline."""
+        baseline = asdict(self.baseline)
+        return {name: value for name, value in asdict(setting).items() if value != baseline[name]}
 
 
 @functools.cache
@@ -81,6 +117,49 @@ def check_task(task: str, where: str = "") -> None:
     """Raises ``ConfigError`` unless ``task`` is the name of a task; ``where`` opens the message."""
     if task not in task_names():
         raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, task_names())}")
+
+
+def load_task_file(path: Path, mapping: Mapping[str, Any] | None = None) -> TaskFile:
+    """The task file at ``path``, with the content ``mapping`` if that is given.
+
+    Anything in it that is unknown, of a wrong type or without effect is a ``ConfigError``.
+    """
+    content = from_mapping(TaskContent, read_yaml(path) if mapping is None else mapping, str(path))
+    check_task(content.task, f"{path}: task: ")
+    cls = settings_class(content.task)
+    settings = [from_mapping(cls, content.baseline, f"{path}: baseline")]
+    for name, values in content.vary.items():
+        where = f"{path}: vary"
+        if not isinstance(values, list) or not values:
+            raise ConfigError(f"{where}: {name}: expected a list of values, got {values!r}")
+        for value in values:
+            setting = from_mapping(cls, {**content.baseline, name: value}, where)
+            if setting in settings:
+                raise ConfigError(f"{where}: {name}: {value!r} gives a setting that the file has already")
+            settings.append(setting)
+    return TaskFile(path, content.task, content.description.strip(), tuple(settings))
+
+
+@functools.cache
+def load_task(task: str) -> TaskFile:
+    """The file that comes with ``task``."""
+    path = task_path(task)
+    file = load_task_file(path)
+    if file.task != task:
+        raise ConfigError(f"{path}: task: expected {task!r}, got {file.task!r}")
+    return file
+
+
+def make_setting(task: str, mapping: Mapping[str, Any], where: str) -> TaskSetting:
+    """The baseline of ``task`` with the fields in ``mapping`` replaced; ``where`` opens every error message.
+
+    Raises:
+        ConfigError: an unknown task or field, a value of the wrong type, or one the task cannot have.
+    """
+    check_task(task, f"{where}: ")
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{where}: expected a mapping of keys to values, got {type(mapping).__name__}")
+    return from_mapping(settings_class(task), {**asdict(load_task(task).baseline), **mapping}, where)
 
 
 @functools.cache

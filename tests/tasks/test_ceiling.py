@@ -5,12 +5,12 @@ import math
 
 import pytest
 
-from madbench.tasks import IGNORE, all_settings, ceiling, generate, load_task
+from madbench.tasks import IGNORE, ceiling, generate, load_task
 
 
 @pytest.mark.parametrize(("vocab_size", "published"), [(2048, 0.987), (4096, 0.869), (8192, 0.632)])
 def test_memorization_cannot_answer_for_keys_that_training_never_shows(vocab_size, published):
-    setting = next(s for s in all_settings("memorization") if s.vocab_size == vocab_size)
+    setting = next(s for s in load_task("memorization").settings if s.vocab_size == vocab_size)
     num_keys, draws = (vocab_size - 1) // 2, 256 * 16
     expected = 1 - (1 - 1 / num_keys) ** draws
     spread = 4.5 * math.sqrt((1 - expected) / num_keys)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.tasks import IGNORE, MAD_TASKS, SPLITS, all_settings, generate, load_task
+from madbench.tasks import IGNORE, MAD_TASKS, SPLITS, generate, load_task
 from madbench.tasks.generation import TOKENS_PER_CHUNK, stream
 
 # Other data for the same job: raise SCHEMA in madbench/jobs.py together with these.
@@ -48,7 +48,7 @@ def test_no_two_settings_splits_or_seeds_share_a_stream():
     states = [
         stream(task, setting, split, seed).bit_generator.state["state"]["state"]
         for task in MAD_TASKS
-        for setting in all_settings(task)
+        for setting in load_task(task).settings
         for split in SPLITS
         for seed in (0, 1, -1)
     ]

@@ -6,14 +6,14 @@ import random
 import numpy as np
 import pytest
 
-from madbench.tasks import IGNORE, MAD_TASKS, SPLITS, all_settings, load_task
+from madbench.tasks import IGNORE, MAD_TASKS, SPLITS, load_task
 from madbench.tasks.base import Examples
 from madbench.tasks.generation import find_violations, generate
 
 
 @pytest.mark.parametrize("task", MAD_TASKS)
 def test_every_setting_of_the_protocol_is_sound(task):
-    for setting in all_settings(task):
+    for setting in load_task(task).settings:
         setting = dataclasses.replace(setting, num_train_examples=8, num_validation_examples=8, num_test_examples=8)
         for split in SPLITS:
             assert find_violations(setting, generate(task, setting, split, 0), split) == []
