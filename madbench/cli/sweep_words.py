@@ -1,4 +1,4 @@
-"""What the words and options of ``madbench sweep`` say, in the form that a grid and an executor take."""
+"""Words and options of ``madbench sweep`` in the form that a grid and an executor take."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from madbench.cli.options import labels_and_overrides
+from madbench.config import read_yaml, settings_of
 from madbench.errors import ConfigError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -17,7 +18,6 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 def source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
     """The grid's file or the labels, and the settings that all rows share."""
-    from madbench.config import settings_of
     from madbench.grid import is_grid_file
 
     files = [word for word in words if is_grid_file(word) and "=" not in word]
@@ -31,27 +31,21 @@ def source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
 
 def axes_of(vary: list[str]) -> dict[str, Any]:
     """``["model.mix_rank=4,8"]`` -> ``{"model.mix_rank": [4, 8]}``."""
-    from madbench.config import settings_of
-
     for word in vary:
-        key, equals, values = word.partition("=")
-        if not (key and equals and values.strip()):
+        if not re.fullmatch(r"[^=]+=.*\S.*", word):
             raise ConfigError(f"--vary {word!r}: expected KEY=V1,V2,... such as model.mix_rank=4,8")
-    return settings_of([f"{key}=[{values}]" for key, _, values in (word.partition("=") for word in vary)])
+    return settings_of([re.sub("=(.*)", r"=[\1]", word, count=1) for word in vary])
 
 
 def baseline_of(text: str) -> dict[str, Any]:
     """``"S-p model.mix_rank=4"`` -> ``{"label": "S-p", "model.mix_rank": 4}``."""
-    from madbench.config import settings_of
-
     try:
-        words = shlex.split(text)
+        labels, overrides = labels_and_overrides(shlex.split(text))
     except ValueError as error:
         raise ConfigError(f"--baseline {text!r}: {error}") from None
-    labels, overrides = labels_and_overrides(words)
-    if len(labels) > 1 or not words:
+    if len(labels) > 1 or not labels + overrides:
         raise ConfigError(f"--baseline {text!r}: expected one label, settings KEY=VALUE, or both")
-    return {"label": labels[0], **settings_of(overrides)} if labels else settings_of(overrides)
+    return ({"label": labels[0]} if labels else {}) | settings_of(overrides)
 
 
 def seconds_of(text: str) -> float:
@@ -79,16 +73,12 @@ def gpus_of(text: str, device: str) -> list[str]:
 
 def replaced_keys(path: Path, changes: dict[str, Any]) -> list[str]:
     """A sentence for every key of the file that the command line replaces."""
-    from madbench.config import read_yaml
-
-    def differing(of_file: Any, given: dict[str, Any], prefix: str) -> list[str]:
-        return [
-            f"{path}: {prefix}{key} {json.dumps(value)} instead of {json.dumps(of_file[key], default=str)}"
-            for key, value in given.items()
-            if isinstance(of_file, dict) and key in of_file and of_file[key] != value
-        ]
-
-    mapping = read_yaml(path)
-    plain = {key: value for key, value in changes.items() if key not in ("set", "vary")}
-    nested = [differing(mapping.get(key), changes.get(key, {}), f"{key}: ") for key in ("set", "vary")]
-    return [*differing(mapping, plain, ""), *nested[0], *nested[1]]
+    in_file, sentences = read_yaml(path), []
+    nested = [(f"{name}: ", in_file.get(name), changes.get(name, {})) for name in ("set", "vary")]
+    whole = {key: value for key, value in changes.items() if key not in ("set", "vary")}
+    for prefix, known, given in [("", in_file, whole), *nested]:
+        for key, value in given.items():
+            if isinstance(known, dict) and key in known and known[key] != value:
+                before, after = json.dumps(known[key], default=str), json.dumps(value)
+                sentences.append(f"{path}: {prefix}{key} {after} instead of {before}")
+    return sentences

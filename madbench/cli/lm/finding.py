@@ -71,9 +71,9 @@ class TrainedModel:
             if corpus.digest != digest:
                 raise ConfigError(f"{given}: corpus {corpus.digest}, but the model was trained on corpus {digest}")
             return corpus
-        recorded = self.store.read(self.job.id).record.details.get("corpus", {}) if self.store else {}
-        folders = [Path(recorded["folder"])] if "folder" in recorded else []
-        for place in [*folders, *sorted(cache.glob("*/"))]:
+        details = self.store.read(self.job.id).record.details if self.store else {}
+        recorded = [Path(details["corpus"]["folder"])] if "corpus" in details else []
+        for place in [*recorded, *sorted(cache.glob("*/"))]:
             try:
                 corpus = open_corpus(place, cache=cache)
             except MadbenchError:  # gone, unfinished or damaged: not the one
