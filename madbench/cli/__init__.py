@@ -57,8 +57,9 @@ def _options(
     pass
 
 
-for _verb in VERBS:
-    importlib.import_module(f"madbench.cli.{_verb}").add_to(app)
+for _verb in VERBS:  # modules with a function of the same name, or with verbs of their own
+    _module = importlib.import_module(f"madbench.cli.{_verb}")
+    app.add_typer(_module.app, name=_verb) if hasattr(_module, "app") else app.command()(getattr(_module, _verb))
 
 
 def main() -> None:

@@ -166,7 +166,3 @@ def _breakdown(allocation: Allocation) -> list[dict[str, str]]:
         | {"of B": f"{count / allocation.target:.1%}", "tensors": tensors}
         for term, formula, tensors, count in counts
     ]
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(budget)

@@ -227,7 +227,3 @@ def _check(work: Work, seed: int) -> tuple[list[dict[str, Any]], list[str]]:
         row = rows.setdefault((task, split), {"task": task, "split": split, **dict.fromkeys(counts, 0)})
         row |= {name: row[name] + count for name, count in counts.items()}
     return list(rows.values()), found
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(data)

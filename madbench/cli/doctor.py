@@ -14,8 +14,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption
 from madbench.errors import MadbenchError
 
@@ -259,7 +257,3 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"compute capability {value}" if name == "compute_capability" else str(value)
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(doctor)

@@ -68,7 +68,3 @@ def _letters(rows: Sequence[Explanation]) -> RenderableType:
         about = [(row.name, "bold"), (row.what, ""), (row.equation, "cyan"), (row.source, "dim")]
         table.add_row(Text(row.letter or "-"), Text("\n").join(Text(*part) for part in about if part[0]))
     return table
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(explain)

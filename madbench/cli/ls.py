@@ -204,7 +204,3 @@ def _overview(results: Path | None) -> Rows:
 
 def _line(text: str) -> str:
     return " ".join(text.split())
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(ls)

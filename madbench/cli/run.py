@@ -69,7 +69,3 @@ def run(
         details=details,
         format=Format.json if as_json else Format.terminal,
     )
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(run)

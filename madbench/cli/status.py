@@ -181,7 +181,3 @@ def _content(sweep: RecordedSweep) -> dict[str, Any]:
         ],
         "failures": [named(job) | {"reason": reason} for job, reason in tally.failures],
     }
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(status)

@@ -170,7 +170,3 @@ def sweep(
         has_baseline=True,
         format=format,
     )
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(sweep)

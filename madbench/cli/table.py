@@ -58,7 +58,3 @@ def table(
     format = print_format(format, as_json)
     selection = selection_of(words, profile, tasks, fidelity, budget, protocol, results)
     print_text_table(result_table(selection.select(), is_brief=True).sorted_by(sort), format)
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(table)

@@ -254,7 +254,3 @@ def _at(node: Any, place: tuple) -> Any:
         except (KeyError, IndexError, TypeError):
             return None
     return node
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(validate)

@@ -147,8 +147,8 @@ def invoke():
     def invoke(module, *words, columns=80):
         app = typer.Typer()
         app.callback()(lambda: None)
-        module.add_to(app)
         verb = module.__name__.rpartition(".")[2]
+        app.command()(getattr(module, verb))
         result = CliRunner().invoke(app, [verb, *map(str, words)], env={"COLUMNS": str(columns), "NO_COLOR": "1"})
         if result.exception and not isinstance(result.exception, (MadbenchError, SystemExit)):
             raise result.exception

@@ -118,7 +118,10 @@ def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkey
         (["lm", "S", "--tokenizer", "gpt2"], "--tokenizer gpt2: has no effect without --corpus"),
         (["lm", "S", "--corpus", "hen"], "corpus 'hen': no such folder; madbench lm prepare makes one from text"),
         (["lm", "S", "--corpus", "."], "train.bin and val.bin missing"),
-        (["lm", "S", "training.step=3"], "override 'training.step=3': training: unknown key 'step'; did you mean 'steps'?"),
+        (
+            ["lm", "S", "training.step=3"],
+            "override 'training.step=3': training: unknown key 'step'; did you mean 'steps'?",
+        ),
         (["lm", "S", "steps=3"], "override 'steps': unknown key; did you mean 'training.steps'?"),
         (["lm", "G-cx-q-12o"], "did you mean 'G-cg-q-12o'?"),
         (["lm", "sample", "S"], "results: there is no such results folder"),

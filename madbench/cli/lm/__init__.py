@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+
 import typer
 from typer.core import TyperGroup
-
-from madbench.cli.lm import evaluate, export, plot, prepare, sample, table, train
 
 
 class _TrainByDefault(TyperGroup):
@@ -35,9 +35,5 @@ app = typer.Typer(
 """,
 )
 
-for _verb in (train, prepare, table, plot, sample, evaluate, export):
-    _verb.add_to(app)
-
-
-def add_to(app_: typer.Typer) -> None:
-    app_.add_typer(app, name="lm")
+for _verb in ("train", "prepare", "table", "plot", "sample", "evaluate", "export"):
+    app.command()(getattr(importlib.import_module(f"madbench.cli.lm.{_verb}"), _verb))

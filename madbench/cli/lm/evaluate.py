@@ -69,7 +69,3 @@ def evaluate(
     if length < job.model.seq_len and any(term.endswith("_tables") for term in mixer.terms):
         print(f"trained with {job.model.seq_len} tokens: only the first {length} rows of the mixing tables are used")
     print(f"stored with run {job.id}" if store else f"not stored: {trained.weights} is not in a store")
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(evaluate)

@@ -38,7 +38,3 @@ def export(
         raise ConfigError(f"{out}: already exists; give --force to replace it, or another --out")
     save_weights(out, trained.model, job)
     print(f"{out}: {quantity(sum(p.numel() for p in trained.model.parameters()))} parameters of {job.label}")
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(export)

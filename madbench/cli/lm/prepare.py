@@ -152,7 +152,3 @@ def _print_corpus(corpus: Corpus, notes: Console) -> None:
     print_whole(Console(), plain_table(rows, right=tuple(rows[0])[1:]))
     notes.print(f"{corpus.name}, tokenizer {corpus.manifest.tokenizer.spec}: {corpus.manifest.split_rule}", **PLAIN)
     notes.print(f"train on it: madbench lm G-cg-q-12o --corpus {corpus.folder}", **PLAIN)
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(prepare)

@@ -70,7 +70,3 @@ def sample(
         "prompt included",
         file=sys.stderr,
     )
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(sample)

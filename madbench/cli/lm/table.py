@@ -64,7 +64,3 @@ def _parse(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise ConfigError(f"--thresholds {text!r}: expected losses such as 2.0,1.9") from None
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(table)

@@ -66,7 +66,3 @@ def train(
         details=dry_run,
         format=Format.json if as_json else Format.terminal,
     )
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(train)
