@@ -25,7 +25,7 @@ from madbench.cli.selection import Selection
 from madbench.errors import ConfigError, StoreError, did_you_mean
 
 if TYPE_CHECKING:
-    from madbench.analysis.figures.material import Material
+    from madbench.analysis.figures.data import FigureData
 
 _KINDS = ("mad", "learning", "loss", "effects", "budget", "difficulty")
 
@@ -86,31 +86,32 @@ def plot(
     """
     from rich.console import Console
 
+    from madbench.analysis.figures.data import figure_frame
     from madbench.analysis.figures.files import save_figure
-    from madbench.analysis.figures.kinds import KINDS
+    from madbench.analysis.figures.registry import FIGURES
     from madbench.analysis.frames import NothingToDrawError, write_frame
 
     asked, rest = _split(words or [])
-    kinds = asked or list(KINDS)
+    kinds = asked or list(FIGURES)
     choices: dict[str, dict[str, str]] = {}
     for option, name, value, kind in (("--y", "y", y, "learning"), ("--cost", "x", cost, "budget")):
         if value is not None and kind not in kinds:
             raise ConfigError(f"{option} {value.value}: has no effect on {', '.join(kinds)}; it is for {kind}")
         if value is not None:
             choices[kind] = {name: value.value}
-    halves = {half for kind in kinds for half in KINDS[kind].halves}
-    tasks = _tasks(kinds, halves, tasks, protocol)
+    suites = {half for kind in kinds for half in FIGURES[kind].suites}
+    tasks = _tasks(kinds, suites, tasks, protocol)
     console = Console(stderr=True)
-    material = _material(halves, Selection.of(rest, profile, tasks, fidelity, budget, protocol, results))
-    styles = material.styles
+    data = _data(suites, Selection.of(rest, profile, tasks, fidelity, budget, protocol, results))
+    styles = data.styles
     reasons = {}
     for kind in kinds:
-        stem = (output or results / "plots") / KINDS[kind].file
+        stem = (output or results / "plots") / FIGURES[kind].file
         path = stem.with_name(f"{stem.name}.csv")
         try:
             with console.status(f"drawing {kind}"):  # nothing may be printed within: it would go to stderr
-                frame = KINDS[kind].frame(material)
-                figure = KINDS[kind].draw(frame, styles=styles, **choices.get(kind, {}))
+                frame = figure_frame(kind, data)
+                figure = FIGURES[kind].draw(frame, styles=styles, **choices.get(kind, {}))
                 write_frame(frame, path)
                 written = [path, *save_figure(figure, stem)]
         except NothingToDrawError as error:
@@ -138,42 +139,42 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     return [kind for kind in _KINDS if kind in kinds], others
 
 
-def _tasks(kinds: list[str], halves: set[str], tasks: list[str] | None, protocol: str | None) -> list[str] | None:
+def _tasks(kinds: list[str], suites: set[str], tasks: list[str] | None, protocol: str | None) -> list[str] | None:
     """What ``tasks`` mean to ``kinds``. Raises ``ConfigError`` where they, or ``protocol``, have no effect on these."""
     from madbench.language_jobs import TASK
 
     names = ", ".join(kinds)
     asked = split_list(tasks)
-    if protocol and "language" not in halves:
+    if protocol and "language" not in suites:
         raise ConfigError(f"--protocol {protocol}: has no effect on {names}, which are of MAD tasks")
-    if halves == {"language"}:
+    if suites == {"language"}:
         if asked and asked != [TASK]:
             raise ConfigError(f"--tasks {','.join(asked)}: has no effect on {names}, which is of {TASK}")
         return [TASK]
-    if asked == [TASK] and "language" not in halves:
+    if asked == [TASK] and "language" not in suites:
         raise ConfigError(
             f"--tasks {TASK}: has no effect on {names}, of MAD tasks; madbench plot loss draws language models"
         )
     return tasks
 
 
-def _material(halves: set[str], selection: Selection) -> Material:
+def _data(suites: set[str], selection: Selection) -> FigureData:
     """The runs of the chosen protocols; a half without runs is left out where the other one has some."""
-    from madbench.analysis.figures.material import Material
+    from madbench.analysis.figures.data import FigureData
 
     store = selection.store
     runs, sentences = [], []
-    if "language" in halves and selection.has_language:
+    if "language" in suites and selection.has_language:
         runs, sentences = selection.language("there are no language-model runs as asked")
-    if "mad" not in halves or not selection.has_mad:
-        return Material(store, None, runs, sentences)
+    if "mad" not in suites or not selection.has_mad:
+        return FigureData(store, None, runs, sentences)
     try:
         made = selection.experiment()
     except StoreError as error:
         if not runs:
             raise
-        return Material(store, None, runs, sentences, str(error).removeprefix(f"{selection.results}: "))
-    return Material(store, made, runs, sentences)
+        return FigureData(store, None, runs, sentences, str(error).removeprefix(f"{selection.results}: "))
+    return FigureData(store, made, runs, sentences)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -85,7 +85,7 @@ def report(
 
 def stored_of(selection: Selection) -> Stored:
     """The runs of one protocol of either half; a half that is neither stored nor asked for is left out."""
-    from madbench.analysis.figures.material import Material
+    from madbench.analysis.figures.data import FigureData
     from madbench.errors import StoreError
     from madbench.jobs import Job
     from madbench.report.facts import Stored
@@ -106,7 +106,7 @@ def stored_of(selection: Selection) -> Stored:
         labels = in_grammar_order(
             {run.job.label for run in language} | {job.label for job in (made.jobs if made else ())}
         )
-    return Stored(Material(store, made, language, sentences), labels, records, store.problems)
+    return Stored(FigureData(store, made, language, sentences), labels, records, store.problems)
 
 
 def add_to(app: typer.Typer) -> None:

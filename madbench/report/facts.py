@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from madbench.analysis.figures.material import Material
+from madbench.analysis.figures.data import FigureData
 from madbench.analysis.language_runs import describe, only_protocol
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.config import seed_list
@@ -33,7 +33,7 @@ TITLES = {
 class Stored:
     """What a report is made of."""
 
-    material: Material
+    material: FigureData
     """One protocol of either half, as far as it is in the store."""
     labels: Sequence[str]
     """Those that were named, or else all that are stored, in the order of the tables."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from madbench.analysis.figures.data import FigureData, figure_frame
 from madbench.analysis.figures.files import svg
-from madbench.analysis.figures.kinds import KINDS
-from madbench.analysis.figures.material import Material
+from madbench.analysis.figures.registry import FIGURES
 from madbench.analysis.frames import NothingToDrawError
 
 CAPTIONS = {
@@ -33,9 +33,9 @@ class PageFigure:
     """An ``<svg>`` element with a title and a description."""
 
 
-def drawing_tasks(material: Material) -> dict[str, Callable[[], tuple[str, str]]]:
+def drawing_tasks(data: FigureData) -> dict[str, Callable[[], tuple[str, str]]]:
     """What draws each kind, by name, the slowest first: it gives the SVG, or nothing and why."""
-    return {name: functools.partial(_draw, name, material) for name in reversed(CAPTIONS)}
+    return {name: functools.partial(_draw, name, data) for name in reversed(CAPTIONS)}
 
 
 def page_figures(result: Callable[[str], tuple[str, str]]) -> tuple[list[PageFigure], dict[str, str]]:
@@ -45,9 +45,8 @@ def page_figures(result: Callable[[str], tuple[str, str]]) -> tuple[list[PageFig
     return figures, {CAPTIONS[name]: reason for name, (text, reason) in drawn.items() if not text}
 
 
-def _draw(name: str, material: Material) -> tuple[str, str]:
-    kind = KINDS[name]
+def _draw(name: str, data: FigureData) -> tuple[str, str]:
     try:
-        return svg(kind.draw(kind.frame(material), styles=material.styles), f"figure-{name}"), ""
+        return svg(FIGURES[name].draw(figure_frame(name, data), styles=data.styles), f"figure-{name}"), ""
     except NothingToDrawError as error:
         return "", str(error)

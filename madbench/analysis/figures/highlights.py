@@ -1,4 +1,4 @@
-"""Which labels are in colour. A figure of lines shows eight that can be told apart, all others in grey behind them."""
+"""Which labels are in colour: at most eight, which a reader can distinguish; all others are grey behind them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from madbench.analysis.figures.style import COLORS, OTHERS, LabelStyle, label_styles
 
-MOST = 8
+MOST = len(COLORS)
 """Labels in colour."""
 REFERENCE = "S"
 """Softmax attention, which everything is compared with: in colour wherever it is."""
@@ -35,16 +35,14 @@ class Highlights:
 
         A label keeps its style of ``styles``, those of all labels of a report, unless it would share its colour.
         """
-        if len(results) <= MOST:
-            styles = styles or label_styles(results)
-            chosen = [*results]
-        else:
-            order = best_first(results, is_lower_better)
-            styles = styles or label_styles(order)
-            first = sorted(order, key=lambda label: label != REFERENCE)[:MOST]
-            chosen = [label for label in order if label in first]
-        of_chosen = {label: styles[label] for label in chosen}
-        return cls(told_apart(of_chosen) if len(styles) > MOST else of_chosen, [x for x in results if x not in chosen])
+        chosen = [*results]
+        if len(results) > MOST:
+            chosen = best_first(results, is_lower_better)
+            first = sorted(chosen, key=lambda label: label != REFERENCE)[:MOST]
+            chosen = [label for label in chosen if label in first]
+        styles = styles or label_styles(chosen)
+        distinct = distinct_colors({label: styles[label] for label in chosen})
+        return cls(distinct, [label for label in results if label not in distinct])
 
     def color(self, label: str) -> str:
         return self.styles[label].color if label in self.styles else OTHERS["color"]
@@ -52,19 +50,19 @@ class Highlights:
     def entries(self) -> dict[str, dict[str, Any]]:
         """What a legend shows."""
         entries = {label: look.mark() | look.line for label, look in self.styles.items()}
-        text = f"{len(self.others)} other label{'s' * (len(self.others) > 1)}"
+        text = f"{len(self.others)} other label{'s' if len(self.others) > 1 else ''}"
         return entries | ({text: OTHERS} if self.others else {})
 
-    def notes(self, kind: str, best_by: str) -> list[str]:
-        """Which labels are in colour, where that is not all, and how to choose them in figures of this ``kind``."""
+    def notes(self, figure: str, best_by: str) -> list[str]:
+        """Which labels are in colour, where that is not all, and how to choose them in the figure of this name."""
         if not self.others:
             return []
         best = f"{REFERENCE} and the {MOST - 1} best others" if REFERENCE in self.styles else f"the {MOST} best"
-        return [f"In colour: {best} by {best_by}; madbench plot {kind} LABEL ... draws up to {MOST} of your choice."]
+        return [f"In colour: {best} by {best_by}; madbench plot {figure} LABEL ... draws up to {MOST} of your choice."]
 
 
 def best_first(results: Mapping[str, Sequence[float]], is_lower_better: bool = False) -> list[str]:
-    """The labels by their mean results, which are one a panel, NaN where there is none; whoever lacks some comes later.
+    """Labels by their mean results, one a panel; those with missing (NaN or infinite) results come later.
 
     >>> best_first({"S": [60, 50], "R": [90, math.nan], "G": [70, 50]})
     ['G', 'S', 'R']
@@ -72,28 +70,28 @@ def best_first(results: Mapping[str, Sequence[float]], is_lower_better: bool = F
     sign = 1 if is_lower_better else -1
 
     def key(label: str) -> tuple[int, float]:
-        known = [value for value in results[label] if not math.isnan(value)]
+        known = [value for value in results[label] if math.isfinite(value)]
         return len(results[label]) - len(known), sign * sum(known) / len(known) if known else 0.0
 
     return sorted(results, key=key)
 
 
-def in_turns(rankings: Sequence[Sequence[str]]) -> list[str]:
-    """``REFERENCE`` and the first of each, then the second ones, each label once.
+def alternate(rankings: Sequence[Sequence[str]]) -> list[str]:
+    """``REFERENCE`` and the first of each ranking, then the second ones, each label once.
 
-    >>> in_turns([["R", "G", "S"], ["G-p", "G"]])
+    >>> alternate([["R", "G", "S"], ["G-p", "G"]])
     ['S', 'R', 'G-p', 'G']
     """
     labels = [label for place in itertools.zip_longest(*rankings) for label in place if label is not None]
     return sorted(dict.fromkeys(labels), key=lambda label: label != REFERENCE)
 
 
-def told_apart(styles: Mapping[str, LabelStyle]) -> dict[str, LabelStyle]:
-    """``styles`` in which a colour that an earlier label has gives way to one that none has, if any is left."""
-    free = [color for color in COLORS if color not in {one.color for one in styles.values()}]
+def distinct_colors(styles: Mapping[str, LabelStyle]) -> dict[str, LabelStyle]:
+    """``styles`` in which a colour that an earlier label has is replaced by an unused one, if any is left."""
+    unused = [color for color in COLORS if color not in {one.color for one in styles.values()}]
     taken: set[str] = set()
-    apart = {}
+    distinct = {}
     for label, one in styles.items():
-        apart[label] = replace(one, color=free.pop(0)) if one.color in taken and free else one
-        taken.add(apart[label].color)
-    return apart
+        distinct[label] = replace(one, color=unused.pop(0)) if one.color in taken and unused else one
+        taken.add(distinct[label].color)
+    return distinct

@@ -1,4 +1,4 @@
-"""How every figure looks: one style for screen, slide and grey print, whatever the user's matplotlibrc says."""
+"""The look of every figure: one style for screen, slide and grey print, whatever the user's matplotlibrc says."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
-import pandas as pd
 
 from madbench.analysis.quantities import MAD_AVERAGE
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")  # Okabe and Ito's, no yellow
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#882255")
+"""Okabe and Ito's without yellow, and a wine red: as many as a figure shows labels in colour."""
 DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)), (0, (9, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v")
-GREY = "#595959"  # of what is beside the point: references, notes, what is missing
-OTHERS = {"color": "#bdbdbd", "linewidth": 0.7}  # the lines of labels that are not in colour
-HEADING, LABEL, SMALLEST = 12, 9, 8  # pt, of text
+GREY = "#595959"
+"""Of references, notes and whatever is missing."""
+OTHERS = {"color": "#bdbdbd", "linewidth": 0.7, "linestyle": "-"}
+"""Lines of labels that are not in colour."""
+CEILING = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (6, 2))}
+HEADING, LABEL, SMALLEST = 12, 9, 8
+"""Sizes of text in points."""
 
 PERCENTS = (0, 25, 50, 75, 100)
 """Ticks of an accuracy."""
@@ -41,12 +45,18 @@ _STYLE = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": 10,
-    "axes.titley": 1.0,  # not to be looked for by matplotlib
-    "figure.dpi": 200,
+    "axes.xmargin": 0.03,
+    "figure.dpi": 100,
     "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],  # the first in files, any of them in an SVG
     "font.size": 9,
     "grid.alpha": 0.3,
     "grid.linewidth": 0.6,
+    "legend.borderaxespad": 0,
+    "legend.borderpad": 0,
+    "legend.fontsize": LABEL,
+    "legend.frameon": False,
+    "legend.handlelength": 3.4,
+    "lines.markersize": 6,
     "pdf.fonttype": 42,
     "savefig.dpi": 200,
     "xtick.labelsize": SMALLEST,
@@ -56,7 +66,7 @@ _STYLE = {
 
 @dataclass(frozen=True)
 class LabelStyle:
-    """What tells one label from the others: its colour, and dashes and marker where there is no colour."""
+    """What distinguishes a label: its colour, and dashes and marker where there is no colour."""
 
     color: str
     dashes: Any
@@ -64,54 +74,40 @@ class LabelStyle:
 
     @property
     def line(self) -> dict[str, Any]:
-        """Of a curve."""
+        """Of a curve, as arguments of Matplotlib's Line2D."""
         return {"color": self.color, "linestyle": self.dashes, "linewidth": 1.8}
 
     def mark(self, is_single: bool = False) -> dict[str, Any]:
-        """The marker of a mean; hollow where that rests on a single seed."""
-        face = "white" if is_single else self.color
-        return {"color": self.color, "marker": self.marker, "markerfacecolor": face, "markersize": 6}
+        """The marker of a mean, as arguments of Matplotlib's Line2D; hollow where that rests on a single seed."""
+        return {"color": self.color, "marker": self.marker, "markerfacecolor": "white" if is_single else self.color}
 
 
 def label_styles(labels: Iterable[str]) -> dict[str, LabelStyle]:
-    """A style for every label by its place among ``labels``; neighbours differ in everything, 35 labels in something."""
+    """A style for every label by its place; neighbours differ in everything, any 40 labels in colour or dashes."""
     return {
         label: LabelStyle(COLORS[i % len(COLORS)], DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)])
         for i, label in enumerate(dict.fromkeys(labels))
     }
 
 
+def in_order(quantities: Iterable[str]) -> list[str]:
+    """Tasks and quantities, each once, in the order of their panels: as in ``TITLES``, any other before the average."""
+    order = list(TITLES)
+    average = order.index(MAD_AVERAGE)
+    return sorted(
+        dict.fromkeys(quantities), key=lambda name: (order.index(name) if name in order else average - 0.5, name)
+    )
+
+
+def title(quantity: str) -> str:
+    """Heading of the panel of a task or quantity."""
+    return TITLES.get(quantity, quantity.replace("_", " "))
+
+
 @contextmanager
 def style() -> Iterator[None]:
-    """Within it matplotlib draws in our style."""
+    """A context in which Matplotlib draws in our style."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
         yield
-
-
-def seeds_text(counts: Iterable[int]) -> str:
-    """``n = 3 seeds.``, ``n = 1 to 3 seeds.``"""
-    counts = sorted({int(count) for count in counts if count})
-    if not counts:
-        return ""
-    n = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"n = {n} seed{'s' * (counts[-1] > 1)}."
-
-
-def interval_texts(counts: pd.Series, low: pd.Series, whose: str = "") -> list[str]:
-    """What bars and hollow marks are, and why a mean of several seeds has no bar.
-
-    Args:
-        counts: seeds of each mean drawn.
-        low: lower end of its interval, NaN where it has none.
-        whose: ``; of L5 with the spread pooled``, said of the interval.
-    """
-    texts = []
-    if low.notna().any():
-        texts.append(f"Bars: 95% intervals of the mean, Student's t over seeds{whose}.")
-    if ((counts > 1) & low.isna()).any():
-        texts.append("Seeds that agree exactly have no bar, as Student's t has nothing to go by.")
-    if (counts == 1).any():
-        texts.append("Hollow: a single seed, without an interval.")
-    return texts

@@ -60,7 +60,7 @@ def plot(
       madbench lm plot --from results/plots/loss_curves.csv --x step --out slide
     """
     from madbench.analysis.figures.files import save_figure
-    from madbench.analysis.figures.loss_curves import loss_curve_figure
+    from madbench.analysis.figures.loss import loss_figure
     from madbench.analysis.loss_curves import loss_curves, read_curves, write_curves
 
     stem = _stem(out or (results or RESULTS) / "plots" / "loss_curves")
@@ -77,7 +77,7 @@ def plot(
             if value is not None:
                 raise ConfigError(f"{option} has no effect with --from: the CSV holds what is drawn")
         curves = _of_labels(read_curves(source), words, source)
-    for path in save_figure(loss_curve_figure(curves, x.value, log_x), stem):
+    for path in save_figure(loss_figure(curves, x.value, log_x), stem):
         print(path)
 
 

@@ -1,0 +1,43 @@
+"""The figures by name: what draws them, and the columns and name of their CSV files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from madbench.analysis.figures import budget, difficulty, effects, learning, loss, mad
+from madbench.analysis.frames import read_frame
+from madbench.analysis.loss_curves import CSV_TYPES
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure: ``draw(read(path))`` is the very one that was drawn from the frame in the CSV file."""
+
+    draw: Callable[..., Figure]
+    """``draw(frame, styles=...)``, and choices of its own."""
+    columns: Mapping[str, type]
+    """Of its frame."""
+    file: str
+    """Name of its files, without ending."""
+    suites: tuple[str, ...]
+    """What it is about: ``mad``, ``language``."""
+
+    def read(self, path: Path) -> pd.DataFrame:
+        """The frame in a CSV file. Raises ``ConfigError`` where the file holds none of this figure."""
+        return read_frame(path, self.columns, f"{self.file.replace('_', ' ')} figure")
+
+
+FIGURES = {
+    "mad": Drawing(mad.mad_figure, mad.COLUMNS, "mad", ("mad",)),
+    "learning": Drawing(learning.learning_figure, learning.COLUMNS, "learning", ("mad",)),
+    "loss": Drawing(loss.loss_figure, CSV_TYPES, "loss_curves", ("language",)),
+    "effects": Drawing(effects.effects_figure, effects.COLUMNS, "effects", ("mad", "language")),
+    "budget": Drawing(budget.budget_figure, budget.COLUMNS, "budget", ("mad", "language")),
+    "difficulty": Drawing(difficulty.difficulty_figure, difficulty.COLUMNS, "difficulty", ("mad",)),
+}
+"""By name, in the order in which they are drawn."""
