@@ -37,8 +37,6 @@ _FROM_CURVE = (
 )
 _TYPES = dict.fromkeys(("seed", "step", "tokens"), int) | dict.fromkeys(_FROM_CURVE[2:], float)
 COLUMNS = ("protocol", "id", "label", "seed", "status", *_FROM_CURVE)
-CSV_TYPES = dict.fromkeys(COLUMNS, str) | _TYPES
-"""Columns of :func:`loss_curves` and their types."""
 
 
 def loss_curves(runs: Sequence[Run]) -> pd.DataFrame:
@@ -65,7 +63,7 @@ def write_curves(curves: pd.DataFrame, path: Path) -> None:
 
 def read_curves(path: Path) -> pd.DataFrame:
     """The frame in a CSV file. Raises ``ConfigError`` where the file is none that :func:`write_curves` wrote."""
-    return read_frame(path, CSV_TYPES, "loss curves")
+    return read_frame(path, dict.fromkeys(COLUMNS, str) | _TYPES, "loss curves")
 
 
 def steps_to(train_losses: Sequence[float], threshold: float) -> int | None:

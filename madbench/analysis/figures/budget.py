@@ -3,117 +3,40 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
+from matplotlib.transforms import Bbox
 
-from madbench.analysis.figures.names import name_points
-from madbench.analysis.figures.notes import interval_notes, seeds_note
-from madbench.analysis.figures.panels import Panels, in_lines
-from madbench.analysis.figures.style import GREY, LabelStyle, in_order, label_styles, style, title
+from madbench.analysis.figures.panels import Panels, in_lines, interval_notes, seeds_note
+from madbench.analysis.figures.style import GREY, SMALLEST, LabelStyle, in_order, label_styles, style, title
 from madbench.analysis.frames import NothingToDrawError
-from madbench.analysis.noise import Sample, pooled_spread
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE
-from madbench.analysis.scores import with_average
-from madbench.analysis.statistics import half_width, mean_interval
-
-Cost = Literal["budget_ratio", "mixer_parameters"]
+from madbench.analysis.quantities import LOSS
 
 COLUMNS = dict.fromkeys(("protocol", "quantity", "label"), str)
 COLUMNS |= dict.fromkeys(("budget_ratio", "mixer_parameters", "mean", "low", "high"), float) | {"n": int}
-"""Columns of :func:`budget_frame` and their types."""
+"""A quantity and label a row: both costs, and the mean over ``n`` seeds with the ends of its 95% interval; the mean is
+NaN where a seed has no value."""
 
 _COSTS = {"budget_ratio": "budget: mixer parameters over softmax attention's", "mixer_parameters": "mixer parameters"}
 _FEW = 12  # labels of which every one has its interval drawn in full
 _FRONT = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))}
-
-
-def mad_values(cells: pd.DataFrame, parameters: Mapping[tuple[str, str], float]) -> pd.DataFrame:
-    """What :func:`budget_frame` takes, from :func:`madbench.analysis.scores.scores` of one protocol.
-
-    The MAD average where any label has it, otherwise each task that has begun. ``parameters`` of a mixer are by label
-    and task: they depend on its length.
-    """
-    costs = cells.assign(mixer_parameters=[parameters.get(key, math.nan) for key in zip(cells.label, cells.task)])
-    costs = costs.groupby(["label", "task"], sort=False)[["budget_ratio", "mixer_parameters"]].mean()
-    whole = with_average(cells[cells.done == cells.expected])
-    begun = cells[cells.task.isin(cells[cells.done > 0].task)][["label", "task"]]
-    if (whole.task == MAD_AVERAGE).any():
-        begun = begun.assign(task=MAD_AVERAGE)
-        costs = costs.groupby("label").mean().assign(task=MAD_AVERAGE).set_index("task", append=True)
-    values = begun.drop_duplicates().merge(whole[["label", "task", "seed", "accuracy"]], how="left")
-    values = values.merge(costs.reset_index(), how="left", on=["label", "task"])
-    return values.rename(columns={"task": "quantity", "accuracy": "value"})
-
-
-def language_values(losses: pd.DataFrame, details: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """What :func:`budget_frame` takes, L5 of the language models of one protocol.
-
-    Args:
-        losses: :func:`madbench.analysis.loss_curves.run_losses`, a row a run.
-        details: of the record of each run.
-    """
-    costs = {name: [one.get(name, math.nan) for one in details] for name in ("budget_ratio", "mixer_parameters")}
-    values = losses[["label", "seed", LOSS]].rename(columns={LOSS: "value"})
-    return values.assign(quantity=LOSS, **costs)
-
-
-def budget_frame(values: pd.DataFrame, protocol: str) -> pd.DataFrame:
-    """What :func:`budget_figure` draws, one row a quantity and label.
-
-    Args:
-        values: one row a quantity, label and seed: quantity (``mad_average``, a task, ``loss_l5``), label, seed, value,
-            budget_ratio, mixer_parameters. A label that lacks a value of one of its seeds, as it diverged, is left out.
-        protocol: sentences about what the runs share.
-
-    Columns: protocol, quantity, label, budget_ratio, mixer_parameters, mean (NaN where a seed has no value), low, high
-    (ends of the 95% interval over seeds, of losses with the spread pooled over the labels as in
-    :mod:`madbench.analysis.cells`), n.
-    """
-    pooled = pooled_spread(_samples(values[values.quantity == LOSS]))
-    rows = []
-    for (quantity, label), seeds in values.groupby(["quantity", "label"], sort=False):
-        n = len(seeds) if seeds.value.notna().all() else 0
-        mean, low, high = mean_interval(seeds.value.to_numpy()) if n else (math.nan,) * 3
-        if quantity == LOSS and len(seeds) > 1:
-            half = half_width(pooled[0], len(seeds), pooled[1])
-            low, high = mean - half, mean + half
-        rows.append(
-            (protocol, quantity, label, seeds.budget_ratio.mean(), seeds.mixer_parameters.mean(), mean, low, high, n)
-        )
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
-
-
-def _samples(values: pd.DataFrame) -> list[Sample]:
-    """One a label that has a value of each of its seeds, of which there are two or more."""
-    of_labels = values.groupby("label").value.agg(mean="mean", spread="std", seeds="size", known="count")
-    whole = of_labels[(of_labels.seeds == of_labels.known) & (of_labels.seeds > 1)]
-    return [Sample(one.mean, one.spread, one.seeds) for one in whole.itertuples()]
-
-
-def pareto_front(costs: Mapping[str, float], values: Mapping[str, float]) -> list[str]:
-    """The labels than which no other costs at most as much and has a higher value, from cheap to dear.
-
-    >>> pareto_front({"S": 1.0, "R": 0.9, "G": 1.0, "G!": 1.4}, {"S": 60, "R": 50, "G": 70, "G!": 69})
-    ['R', 'G']
-    """
-    front: list[str] = []
-    for label in sorted(costs, key=lambda label: (costs[label], -values[label])):
-        if not front or values[label] > values[front[-1]]:
-            front.append(label)
-    return front
+_RADIUS = 4  # of a marker, in points
+_STARTS = ((8, 0), (14, 0), (20, 0), (-14, 0))  # from a point to where its name begins to move, in points
 
 
 def budget_figure(
-    frame: pd.DataFrame, x: Cost = "budget_ratio", styles: Mapping[str, LabelStyle] | None = None
+    frame: pd.DataFrame,
+    x: Literal["budget_ratio", "mixer_parameters"] = "budget_ratio",
+    styles: Mapping[str, LabelStyle] | None = None,
 ) -> Figure:
-    """The figure of a :func:`budget_frame`: labels by name, the front of those that none beats at its cost.
+    """Labels by name, against the cost ``x``, and the front of those that none beats at its cost.
 
     Raises ``NothingToDrawError`` where no label has both a mean and a cost.
     """
@@ -122,27 +45,30 @@ def budget_figure(
     frame = frame.dropna(subset=[x, "mean"]).assign(cost=lambda rows: rows[x])
     if frame.empty:
         raise NothingToDrawError("no label has both a finished result and a known cost: there is nothing to draw")
-    quantities = in_order(frame.quantity)
+    of_quantity = {quantity: frame[frame.quantity == quantity] for quantity in in_order(frame.quantity)}
     is_crowded = frame.label.nunique() > _FEW
-    longest = 0.075 * frame.label.str.len().max()  # inches, of a name
-    size = (max(5.6, 2 * longest + 1), 5.8) if is_crowded else (max(3.6, 2 * longest + 1), 3.0)
+    size = (5.6, 5.8) if is_crowded else (3.6, 3.0)
+    size = max(size[0], 0.15 * frame.label.str.len().max() + 1), size[1]  # a name fits on either side of the middle
     with style():
-        lines = in_lines(len(quantities), min(3, len(quantities)))
-        heading = "Accuracy and loss against the budget" if LOSS in quantities else "Accuracy against the budget"
-        panels = Panels("budget", heading, lines, size, is_y_shared=False)
-        for axes, quantity in zip(panels.axes, quantities):
-            _draw(axes, frame[frame.quantity == quantity], styles, is_crowded)
-            axes.set(xlabel=_COSTS[x], title=title(quantity))
-            axes.set_ylabel("L5, nats per token (less is better)" if quantity == LOSS else "accuracy, %")
+        lines = in_lines(len(of_quantity), min(3, len(of_quantity)))
+        heading = "Accuracy and loss against the budget" if LOSS in of_quantity else "Accuracy against the budget"
+        panels = Panels("budget", heading, lines, size)
+        for axes, (quantity, rows) in zip(panels.axes, of_quantity.items()):
+            _draw(axes, rows, styles, is_crowded)
+            y_label = "L5, nats per token (less is better)" if quantity == LOSS else "accuracy, %"
+            axes.set(xlabel=_COSTS[x], ylabel=y_label, title=title(quantity))
             if x == "mixer_parameters":
                 axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         figure = panels.finish(notes, {"Pareto front: none is better at this cost or less": _FRONT}, is_below=True)
-        for axes, quantity in zip(panels.axes, quantities):
-            shown = frame[frame.quantity == quantity]
-            ends = [np.array(pair) for pair in itertools.pairwise(_stairs(axes, shown))]
+        for axes, rows in zip(panels.axes, of_quantity.values()):
+            for other in panels.axes:
+                other.set_visible(other is axes)  # adjustText draws what is visible
+            ends = [*itertools.pairwise(_stairs(axes, rows))]
             if not is_crowded:
-                ends += [np.array([(one.cost, one.low), (one.cost, one.high)]) for one in shown.dropna().itertuples()]
-            name_points(axes, shown.label.tolist(), shown[["cost", "mean"]].to_numpy(), ends)
+                ends += [((one.cost, one.low), (one.cost, one.high)) for one in rows[rows.low.notna()].itertuples()]
+            _name_points(axes, rows.label.tolist(), rows[["cost", "mean"]].to_numpy(), ends)
+        for axes in panels.axes:
+            axes.set_visible(True)
     return figure
 
 
@@ -163,6 +89,19 @@ def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], is_
     axes.plot(*zip(*_stairs(axes, frame)), **_FRONT, zorder=1)
 
 
+def pareto_front(costs: Mapping[str, float], values: Mapping[str, float]) -> list[str]:
+    """The labels than which no other costs at most as much and has a higher value, from cheap to dear.
+
+    >>> pareto_front({"S": 1.0, "R": 0.9, "G": 1.0, "G!": 1.4}, {"S": 60, "R": 50, "G": 70, "G!": 69})
+    ['R', 'G']
+    """
+    front: list[str] = []
+    for label in sorted(costs, key=lambda label: (costs[label], -values[label])):
+        if not front or values[label] > values[front[-1]]:
+            front.append(label)
+    return front
+
+
 def _stairs(axes: Axes, frame: pd.DataFrame) -> list[tuple[float, float]]:
     """The corners of the front, from below its cheapest label to the right edge."""
     is_loss = (frame.quantity == LOSS).all()
@@ -174,13 +113,49 @@ def _stairs(axes: Axes, frame: pd.DataFrame) -> list[tuple[float, float]]:
     return [*stairs, (axes.get_xlim()[1], means[front[-1]])]
 
 
-def _notes(frame: pd.DataFrame, x: Cost) -> list[str]:
+def _name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Sequence) -> None:
+    """Writes the names of ``points`` (n, 2), so that none covers another, a point or one of ``lines`` (pairs of ends).
+
+    Leaders lead to distant ones. Where adjustText does not find such places from one start it tries from others; the
+    best attempt is drawn. The layout of the figure is fixed and the limits of the axes are final.
+    """
+    from adjustText import adjust_text  # half a second, as it takes pyplot
+
+    to_pixels, scale = axes.transData, axes.get_figure(root=True).dpi / 72
+    to_data = to_pixels.inverted()
+    middles = to_pixels.transform(points)
+    taken = [Bbox([middle - _RADIUS * scale, middle + _RADIUS * scale]) for middle in middles]
+    ends = [to_pixels.transform(line) for line in lines]
+    taken += [Bbox([line.min(axis=0) - scale, line.max(axis=0) + scale]) for line in ends]
+    settings = {"avoid_self": False, "force_pull": (0, 0), "iter_lim": 100, "ax": axes}
+    settings |= {"objects": [box.transformed(to_data) for box in taken], "target_x": points[:, 0]}
+    look = {"va": "center", "fontsize": SMALLEST, "bbox": {"fc": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.2}}
+    least, best, boxes = np.inf, [], []
+    for start in _STARTS:
+        places = to_data.transform(middles + np.multiply(start, scale))
+        texts = [axes.text(*place, name, **look) for name, place in zip(names, places)]
+        adjust_text(texts, target_y=points[:, 1], **settings)
+        found = [text.get_window_extent() for text in texts]
+        covered = sum(one.overlaps(other) for one, other in itertools.combinations(found, 2))
+        covered += sum(box.overlaps(other) for box in found for other in taken)
+        worse = best if covered < least else texts
+        if covered < least:
+            least, best, boxes = covered, texts, found
+        for text in worse:
+            text.remove()
+        if not least:
+            break
+    leaders = [(middle, middle.clip(box.min, box.max)) for middle, box in zip(middles, boxes)]
+    leaders = [to_data.transform(ends) for ends in leaders if np.hypot(*(ends[1] - ends[0])) > 2 * _RADIUS * scale]
+    axes.add_collection(LineCollection(leaders, colors=GREY, linewidths=0.5, zorder=2.5), autolim=False)
+
+
+def _notes(frame: pd.DataFrame, x: str) -> list[str]:
     pooled = "; of L5 with the spread pooled over the labels" if LOSS in set(frame[frame.low.notna()].quantity) else ""
     notes = [*frame.protocol.unique(), seeds_note(frame.n), *interval_notes(frame.n, frame.low, pooled)]
     is_several = frame.quantity.nunique() > 1
     for why, is_so in (("diverged or unfinished", frame["mean"].isna()), ("of unknown cost", frame[x].isna())):
-        left_out = frame[is_so]
-        names = [f"{one.label} ({title(one.quantity)})" if is_several else one.label for one in left_out.itertuples()]
-        if names:
-            notes.append(f"Left out, {why}: {', '.join(names)}.")
+        rows = frame[is_so].itertuples()
+        names = [f"{one.label} ({title(one.quantity)})" if is_several else one.label for one in rows]
+        notes += [f"Left out, {why}: {', '.join(names)}."] if names else []
     return notes

@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-from madbench.analysis.figures.highlights import Highlights
-from madbench.analysis.figures.style import OTHERS
-
-Line = np.ndarray
-"""(n, 2): x and y."""
+from madbench.analysis.figures.style import OTHERS, Highlights
 
 
 @dataclass
 class Curves:
-    """The curves of a label in a panel."""
+    """The curves of a label in a panel. Lines are (n, 2): x and y."""
 
     x: np.ndarray = field(default_factory=lambda: np.empty(0))
     """(P,): where the finished seeds were evaluated."""
     y: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     """(N, P): values of the N finished seeds, NaN where a seed has none."""
-    thin: Line | None = None
-    """Drawn thin behind the mean: the values before they were smoothed."""
-    diverged: list[Line] = field(default_factory=list)
+    thin: np.ndarray | None = None
+    """Line drawn thin behind the mean: the values before they were smoothed."""
+    diverged: list[np.ndarray] = field(default_factory=list)
+    """Lines of the other seeds."""
 
     @property
-    def seeds(self) -> int:
-        return len(self.y)
-
-    @property
-    def mean(self) -> Line:
-        """Over the seeds, where any has a value."""
+    def range(self) -> np.ndarray:
+        """(4, P): x, and the mean, lowest and highest seed there, where any seed has a value."""
         known = np.isfinite(self.y).any(axis=0)
-        return np.column_stack([self.x[known], np.nanmean(self.y[:, known], axis=0)])
+        of_seeds = [summary(self.y[:, known], axis=0) for summary in (np.nanmean, np.nanmin, np.nanmax)]
+        return np.array([self.x[known], *of_seeds])
 
 
 def draw_curves(axes: Axes, curves: Mapping[str, Curves], shown: Highlights) -> None:
@@ -45,43 +39,40 @@ def draw_curves(axes: Axes, curves: Mapping[str, Curves], shown: Highlights) -> 
     Of a label in colour: the mean with a marker at its end, hollow for a single seed, and a band from the lowest to the
     highest seed. Of the others the mean alone. A diverged run is a thin line that ends in a cross.
     """
-    grey = [of_label.mean for label, of_label in curves.items() if label not in shown.styles and of_label.seeds]
-    grey += [line for label, of_label in curves.items() if label not in shown.styles for line in of_label.diverged]
-    axes.plot(*joined(grey).T, **OTHERS, zorder=1.5)
+    others = [of_label for label, of_label in curves.items() if label not in shown.styles]
+    grey = [of_label.range[:2].T for of_label in others if len(of_label.y)]
+    axes.plot(*joined([*grey, *(line for of_label in others for line in of_label.diverged)]).T, **OTHERS, zorder=1.5)
     for label, of_label in reversed(curves.items()):
-        thin = {"color": shown.color(label), "linewidth": 0.7, "alpha": 0.6}
-        for line in of_label.diverged:
-            if label in shown.styles:
-                axes.plot(*line.T, **thin)
-            axes.plot(*line[-1], color=shown.color(label), marker="x")
-        if label not in shown.styles or not of_label.seeds:
+        color = shown.color(label)
+        crosses = [line[-1] for line in of_label.diverged]
+        axes.plot(*zip(*crosses), color=color, marker="x", linestyle="")
+        if label not in shown.styles:
             continue
-        if of_label.thin is not None:
-            axes.plot(*of_label.thin.T, **thin)
-        if of_label.seeds > 1:
-            known = np.isfinite(of_label.y).any(axis=0)
-            low, high = np.nanmin(of_label.y[:, known], axis=0), np.nanmax(of_label.y[:, known], axis=0)
-            axes.fill_between(of_label.x[known], low, high, color=shown.color(label), alpha=0.15, linewidth=0, zorder=1)
-        style = shown.styles[label]
-        axes.plot(*of_label.mean.T, **style.line | style.mark(of_label.seeds == 1), markevery=[-1])
+        thin = [*of_label.diverged, *([] if of_label.thin is None else [of_label.thin])]
+        axes.plot(*joined(thin).T, color=color, linewidth=0.7, alpha=0.6)
+        if len(of_label.y):
+            x, mean, low, high = of_label.range
+            look = {**shown.styles[label].line, **shown.styles[label].mark(len(of_label.y) == 1)}
+            axes.plot(x, mean, **look, markevery=[-1])
+            if len(of_label.y) > 1:
+                axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0, zorder=1)
 
 
-def joined(lines: Sequence[Line]) -> Line:
+def joined(lines: Sequence[np.ndarray]) -> np.ndarray:
     """The lines as one with gaps, which is far faster to draw."""
     gap = np.full((1, 2), np.nan)
     return np.concatenate([gap, *(part for line in lines for part in (line, gap))])
 
 
-def curve_notes(curves: Sequence[Curves]) -> list[str]:
+def curve_notes(curves: Iterable[Curves]) -> list[str]:
     """The meaning of bands, hollow ends and crosses, where there are any."""
-    notes = []
-    if any(of_label.seeds > 1 for of_label in curves):
-        notes.append("Lines: means over seeds. Bands: lowest to highest seed.")
-    if any(of_label.seeds == 1 for of_label in curves):
-        notes.append("Hollow end: a single seed.")
-    if any(of_label.diverged for of_label in curves):
-        notes.append("Cross: diverged.")
-    return notes
+    found = [(len(of_label.y), bool(of_label.diverged)) for of_label in curves]
+    texts = {
+        "Lines: means over seeds. Bands: lowest to highest seed.": any(seeds > 1 for seeds, _ in found),
+        "Hollow end: a single seed.": any(seeds == 1 for seeds, _ in found),
+        "Cross: diverged.": any(has_diverged for _, has_diverged in found),
+    }
+    return [text for text, is_so in texts.items() if is_so]
 
 
 def set_log_ticks(axes: Axes) -> None:

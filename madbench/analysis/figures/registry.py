@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from madbench.analysis.figures import budget, difficulty, effects, learning, loss, mad
 from madbench.analysis.frames import read_frame
-from madbench.analysis.loss_curves import CSV_TYPES
 
 
 @dataclass(frozen=True)
@@ -25,17 +24,17 @@ class Drawing:
     file: str
     """Name of its files, without ending."""
     suites: tuple[str, ...]
-    """What it is about: ``mad``, ``language``."""
+    """Names of the suites it is about."""
 
     def read(self, path: Path) -> pd.DataFrame:
         """The frame in a CSV file. Raises ``ConfigError`` where the file holds none of this figure."""
-        return read_frame(path, self.columns, f"{self.file.replace('_', ' ')} figure")
+        return read_frame(path, self.columns, self.file.replace("_", " "))
 
 
 FIGURES = {
     "mad": Drawing(mad.mad_figure, mad.COLUMNS, "mad", ("mad",)),
     "learning": Drawing(learning.learning_figure, learning.COLUMNS, "learning", ("mad",)),
-    "loss": Drawing(loss.loss_figure, CSV_TYPES, "loss_curves", ("language",)),
+    "loss": Drawing(loss.loss_figure, loss.COLUMNS, "loss_curves", ("language",)),
     "effects": Drawing(effects.effects_figure, effects.COLUMNS, "effects", ("mad", "language")),
     "budget": Drawing(budget.budget_figure, budget.COLUMNS, "budget", ("mad", "language")),
     "difficulty": Drawing(difficulty.difficulty_figure, difficulty.COLUMNS, "difficulty", ("mad",)),

@@ -1,18 +1,25 @@
-"""The look of every figure: one style for screen, slide and grey print, whatever the user's matplotlibrc says."""
+"""The look of every figure, for screen, slide and grey print: style, titles, and which labels are in colour."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib
 
-from madbench.analysis.quantities import MAD_AVERAGE
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
+from madbench.tasks import task_names
+from madbench.tasks import title as task_title
+
+Look = Mapping[str, Any]
+"""Arguments of Matplotlib's Line2D."""
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#882255")
-"""Okabe and Ito's without yellow, and a wine red: as many as a figure shows labels in colour."""
+"""Okabe and Ito's without yellow, and a wine red: as many labels are in colour, which a reader can distinguish."""
 DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)), (0, (9, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v")
 GREY = "#595959"
@@ -22,21 +29,10 @@ OTHERS = {"color": "#bdbdbd", "linewidth": 0.7, "linestyle": "-"}
 CEILING = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (6, 2))}
 HEADING, LABEL, SMALLEST = 12, 9, 8
 """Sizes of text in points."""
-
 PERCENTS = (0, 25, 50, 75, 100)
 """Ticks of an accuracy."""
-
-TITLES = {
-    "compression": "compression",
-    "fuzzy_in_context_recall": "fuzzy recall",
-    "in_context_recall": "in-context recall",
-    "memorization": "memorization",
-    "noisy_in_context_recall": "noisy recall",
-    "selective_copying": "selective copying",
-    MAD_AVERAGE: "MAD average",
-    "loss_l5": "language model: L5",
-}
-"""Headings of panels by task or quantity, in their order."""
+REFERENCE = "S"
+"""Softmax attention, which everything is compared with: in colour wherever it is."""
 
 _STYLE = {
     "axes.axisbelow": True,
@@ -56,12 +52,33 @@ _STYLE = {
     "legend.fontsize": LABEL,
     "legend.frameon": False,
     "legend.handlelength": 3.4,
-    "lines.markersize": 6,
     "pdf.fonttype": 42,
     "savefig.dpi": 200,
     "xtick.labelsize": SMALLEST,
     "ytick.labelsize": SMALLEST,
 }
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """A context in which Matplotlib draws in our style, whatever the user's matplotlibrc says."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
+        yield
+
+
+def in_order(quantities: Iterable[str]) -> list[str]:
+    """Tasks and quantities, each once, in the order of their panels."""
+    order = {name: i for i, name in enumerate(task_names())} | {MAD_AVERAGE: math.inf, LOSS: math.inf}
+    return sorted(dict.fromkeys(quantities), key=lambda name: (name == LOSS, order.get(name, len(order)), name))
+
+
+def title(quantity: str) -> str:
+    """Heading of the panel of a task or quantity; of a task that is not installed, its name."""
+    if quantity in task_names():
+        return task_title(quantity)
+    return {MAD_AVERAGE: "MAD average", LOSS: "language model: L5"}.get(quantity, quantity)
 
 
 @dataclass(frozen=True)
@@ -73,41 +90,91 @@ class LabelStyle:
     marker: str
 
     @property
-    def line(self) -> dict[str, Any]:
-        """Of a curve, as arguments of Matplotlib's Line2D."""
+    def line(self) -> Look:
+        """Of a curve."""
         return {"color": self.color, "linestyle": self.dashes, "linewidth": 1.8}
 
-    def mark(self, is_single: bool = False) -> dict[str, Any]:
-        """The marker of a mean, as arguments of Matplotlib's Line2D; hollow where that rests on a single seed."""
+    def mark(self, is_single: bool = False) -> Look:
+        """The marker of a mean; hollow where that rests on a single seed."""
         return {"color": self.color, "marker": self.marker, "markerfacecolor": "white" if is_single else self.color}
 
 
 def label_styles(labels: Iterable[str]) -> dict[str, LabelStyle]:
     """A style for every label by its place; neighbours differ in everything, any 40 labels in colour or dashes."""
-    return {
-        label: LabelStyle(COLORS[i % len(COLORS)], DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)])
-        for i, label in enumerate(dict.fromkeys(labels))
-    }
+    kinds = zip(itertools.cycle(COLORS), itertools.cycle(DASHES), itertools.cycle(MARKERS))
+    return {label: LabelStyle(*kind) for label, kind in zip(dict.fromkeys(labels), kinds)}
 
 
-def in_order(quantities: Iterable[str]) -> list[str]:
-    """Tasks and quantities, each once, in the order of their panels: as in ``TITLES``, any other before the average."""
-    order = list(TITLES)
-    average = order.index(MAD_AVERAGE)
-    return sorted(
-        dict.fromkeys(quantities), key=lambda name: (order.index(name) if name in order else average - 0.5, name)
-    )
+@dataclass(frozen=True)
+class Highlights:
+    """The labels of a figure that are in colour, and the others, which are grey behind them."""
+
+    styles: dict[str, LabelStyle]
+    """Of those in colour; the best first where there are others."""
+    others: list[str]
+
+    @classmethod
+    def of(
+        cls,
+        results: Mapping[str, Sequence[float]],
+        styles: Mapping[str, LabelStyle] | None = None,
+        is_lower_better: bool = False,
+    ) -> Highlights:
+        """All of up to eight labels, otherwise the best by ``results`` (:func:`best_first`), and ``REFERENCE``.
+
+        A label keeps its style of ``styles``, those of all labels of a report, unless it would share its colour.
+        """
+        chosen = [*results]
+        if len(results) > len(COLORS):
+            chosen = best_first(results, is_lower_better)
+            first = sorted(chosen, key=lambda label: label != REFERENCE)[: len(COLORS)]
+            chosen = [label for label in chosen if label in first]
+        styles = styles or label_styles(chosen)
+        unused = [color for color in COLORS if color not in {styles[label].color for label in chosen}]
+        distinct: dict[str, LabelStyle] = {}
+        for label in chosen:
+            is_taken = styles[label].color in {one.color for one in distinct.values()}
+            distinct[label] = replace(styles[label], color=unused.pop(0)) if is_taken else styles[label]
+        return cls(distinct, [label for label in results if label not in distinct])
+
+    def color(self, label: str) -> str:
+        return self.styles[label].color if label in self.styles else OTHERS["color"]
+
+    def entries(self) -> dict[str, Look]:
+        """What a legend shows."""
+        entries = {label: {**look.mark(), **look.line} for label, look in self.styles.items()}
+        text = f"{len(self.others)} other label{'s' if len(self.others) > 1 else ''}"
+        return entries | ({text: OTHERS} if self.others else {})
+
+    def note(self, figure: str, best_by: str) -> str:
+        """Which labels are in colour, where that is not all, and how to choose them in the figure of this name."""
+        if not self.others:
+            return ""
+        count = len(self.styles)
+        best = f"{REFERENCE} and the {count - 1} best others" if REFERENCE in self.styles else f"the {count} best"
+        return f"In colour: {best} by {best_by}; madbench plot {figure} LABEL ... draws up to {count} of your choice."
 
 
-def title(quantity: str) -> str:
-    """Heading of the panel of a task or quantity."""
-    return TITLES.get(quantity, quantity.replace("_", " "))
+def best_first(results: Mapping[str, Sequence[float]], is_lower_better: bool = False) -> list[str]:
+    """Labels by their mean results, one a panel; those that lack some (NaN or infinite) come later.
+
+    >>> best_first({"S": [60, 50], "R": [90, math.nan], "G": [70, 50]})
+    ['G', 'S', 'R']
+    """
+    sign = 1 if is_lower_better else -1
+
+    def key(label: str) -> tuple[int, float]:
+        known = [value for value in results[label] if math.isfinite(value)]
+        return len(results[label]) - len(known), sign * sum(known) / len(known) if known else 0.0
+
+    return sorted(results, key=key)
 
 
-@contextmanager
-def style() -> Iterator[None]:
-    """A context in which Matplotlib draws in our style."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        yield
+def alternate(rankings: Sequence[Sequence[str]]) -> list[str]:
+    """``REFERENCE`` and the first of each ranking, then the second ones, each label once.
+
+    >>> alternate([["R", "G", "S"], ["G-p", "G"]])
+    ['S', 'R', 'G-p', 'G']
+    """
+    labels = [label for place in itertools.zip_longest(*rankings) for label in place if label is not None]
+    return sorted(dict.fromkeys(labels), key=lambda label: label != REFERENCE)
