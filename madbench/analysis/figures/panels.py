@@ -31,7 +31,7 @@ class Panels:
             name: of the figure, in the registry.
             title: above everything.
             lines: how many panels there are in each line.
-            size: width and height of every panel in inches; all are wider where title or legend needs it.
+            size: width and height of every panel in inches; all are larger where title or legend needs it.
             shared: ``sharey="row"`` where the panels of a line have one y axis.
         """
         self.lines = list(lines)
@@ -95,7 +95,7 @@ class Panels:
         text = figure.supxlabel("\n".join(wrapped), x=0, y=0, ha="left", va="bottom", fontsize=SMALLEST, color=GREY)
         top, below = _EDGE + title_height + _SPACE, _EDGE + _inches(text)[1] + _SPACE
         bottom = below + (legend_height + _SPACE) * is_below
-        height = top + rows * self.size[1] + around[1] + bottom
+        height = top + bottom + max(rows * self.size[1] + around[1], 0 if is_below else 0.3 + legend_height)
         figure.set_size_inches(width, height)
         engine.set(rect=(_EDGE / width, bottom / height, 1 - (2 * _EDGE + right) / width, 1 - (top + bottom) / height))
         engine.execute(figure)

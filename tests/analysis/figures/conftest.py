@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.collections import PathCollection
 from matplotlib.colors import same_color
-from matplotlib.markers import MarkerStyle
 
 
 @pytest.fixture
@@ -19,87 +17,72 @@ def cells():
         rows = []
         for (label, task), seeds in accuracies.items():
             for seed, accuracy in enumerate(seeds):
+                is_diverged = accuracy is not None and math.isnan(accuracy)
                 row = {"label": label, "task": task, "seed": seed, "accuracy": accuracy, "ceiling": ceiling}
-                row |= {
-                    "done": int(accuracy is not None),
-                    "expected": 1,
-                    "diverged": int(accuracy is not None and math.isnan(accuracy)),
-                }
+                row |= {"done": int(accuracy is not None), "expected": 1, "diverged": int(is_diverged)}
                 rows.append(row | {"budget_ratio": 1.36 if "!" in label else 1.0})
         return pd.DataFrame(rows).astype({"accuracy": float})
 
     return call
 
 
-def middles(axes, drawn, size):
-    """Of the markers of that size that are parts of one outline, in data coordinates."""
-    corners = []
-    for path in drawn.get_paths():
-        starts = np.flatnonzero(path.codes == path.MOVETO)
-        parts = [(part.min(axis=0), part.max(axis=0)) for part in np.split(path.vertices, starts[1:])]
-        corners += [(low, high) for low, high in parts if np.allclose(high - low, size / 72)]
-    return [tuple(axes.transData.inverted().transform((low + high) / 2 * axes.figure.dpi)) for low, high in corners]
-
-
 @pytest.fixture
 def points():
-    """``points(axes, size, ...)``: places of the markers of that size, marker and face, each shape in order of drawing."""
+    """``points(axes, marker, face)``: places of the markers; of a line with a marker at its end, that end."""
 
-    def call(axes, size, marker=None, face=None):
-        shape = marker and MarkerStyle(marker)
-        outline = marker and shape.get_path().transformed(shape.get_transform()).vertices.tolist()
+    def call(axes, marker=None, face=None):
         found = []
-        for drawn in axes.collections:
-            if isinstance(drawn, PathCollection) and drawn.get_transform() is axes.figure.dpi_scale_trans:
-                if face is None or any(same_color(color, face) for color in drawn.get_facecolors()):
-                    found += middles(axes, drawn, size)
-                continue
-            if not isinstance(drawn, PathCollection) or drawn.get_sizes().tolist() != [size**2]:
-                continue
-            if marker and drawn.get_paths()[0].vertices.tolist() != outline:
-                continue
-            faces = itertools.cycle(drawn.get_facecolors() if len(drawn.get_facecolors()) else [None])
-            for (x, y), color in zip(drawn.get_offsets().tolist(), faces):
-                if face is None or same_color(color, face):
-                    found.append((x, y))
-        return found
+        for drawn in axes.lines:
+            if drawn.get_marker() not in ("None", "", None) and marker in (None, drawn.get_marker()):
+                if face is None or same_color(drawn.get_markerfacecolor(), face):
+                    xy = drawn.get_xydata()
+                    found += xy[-1:].tolist() if drawn.get_markevery() == [-1] else xy.tolist()
+        for drawn in axes.collections if marker is None else ():
+            if isinstance(drawn, PathCollection):
+                faces = np.resize(drawn.get_facecolors(), (len(drawn.get_offsets()), 4))
+                at = zip(drawn.get_offsets().tolist(), faces)
+                found += [place for place, color in at if face is None or same_color(color, face)]
+        return [tuple(place) for place in found]
 
     return call
 
 
 @pytest.fixture
-def lines():
-    """``lines(axes, width)``: x and y of the lines of that width, all without one, in the order of drawing."""
+def curves():
+    """``curves(axes, width)``: x and y of the lines of that width, without gaps."""
 
-    def call(axes, width=None):
-        found = []
-        for drawn in axes.collections:
-            if isinstance(drawn, LineCollection) and drawn.get_transform() is axes.transData:
-                paths = [path.vertices.T.tolist() for path in drawn.get_paths()]
-                found += [tuple(path) for path, w in zip(paths, drawn.get_linewidths()) if width in (None, w)]
-        return found
+    def call(axes, width):
+        lines = [line for line in axes.lines if line.get_linewidth() == width and line.get_linestyle() != "None"]
+        drawn = [line.get_xydata()[np.isfinite(line.get_xydata()).all(axis=1)] for line in lines]
+        return [tuple(xy.T.tolist()) for xy in drawn if len(xy)]
+
+    return call
+
+
+@pytest.fixture
+def bars():
+    """``bars(axes)``: the ends of the interval bars."""
+
+    def call(axes):
+        found = [drawn for drawn in axes.collections if hasattr(drawn, "get_segments")]
+        return [segment.tolist() for drawn in found for segment in drawn.get_segments()]
 
     return call
 
 
 @pytest.fixture
 def ticks():
-    """``ticks(axes, "x")``: places of the tick labels by their text, from one end of the axis."""
+    """``ticks(axes, "x")``: places of the tick labels by their text."""
 
     def call(axes, which):
-        is_tick = {"x": lambda text: text.get_va() == "top", "y": lambda text: text.get_ha() == "right"}[which]
-        return {text.get_text(): text.get_position()[which == "y"] for text in axes.texts if is_tick(text)}
+        axis = axes.xaxis if which == "x" else axes.yaxis
+        shown = [tick for tick in axis.get_major_ticks() if tick.label1.get_visible() and tick.label1.get_text()]
+        return {tick.label1.get_text(): tick.get_loc() for tick in shown}
 
     return call
 
 
 @pytest.fixture
-def words():
-    """``words(figure)``: the title, the notes and all text within the panels, joined."""
-
-    def call(figure):
-        texts = [figure.get_suptitle(), figure.get_supxlabel()]
-        texts += [text.get_text() for axes in figure.axes for text in axes.texts]
-        return " ".join(" ".join(texts).split())
-
-    return call
+def names():
+    """``names(figure)``: the texts of the legend."""
+    return lambda figure: [text.get_text() for text in figure.legends[0].get_texts()]

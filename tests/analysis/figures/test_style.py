@@ -1,25 +1,22 @@
 from __future__ import annotations
 
 import itertools
-import re
-import xml.etree.ElementTree as ET
+import math
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
+from analysis.figures import synthetic
+from matplotlib.colors import same_color, to_rgb
 
-from madbench.analysis.figures import style
-from madbench.analysis.figures.files import svg
-from madbench.analysis.figures.mad import mad_figure, mad_frame
-from madbench.analysis.figures.marks import add_bands, add_lines, add_marks
-from madbench.analysis.frames import read_frame, write_frame
-from madbench.errors import ConfigError
-from madbench.labels import expand
+from madbench.analysis.figures.registry import FIGURES
+from madbench.analysis.figures.style import COLORS, OTHERS, Highlights, best_first, in_order, label_styles, title
+from madbench.tasks import MAD_TASKS
+
+TABLE = synthetic.TABLE
 
 
 def test_all_33_labels_have_a_style_of_their_own():
-    styles = list(style.label_styles(expand(["@table1"])).values())
+    styles = list(label_styles(TABLE).values())
     assert len({(one.color, one.dashes) for one in styles}) == len({(one.color, one.marker) for one in styles}) == 33
     for one, other in itertools.pairwise(styles):
         assert one.color != other.color and one.dashes != other.dashes and one.marker != other.marker
@@ -31,54 +28,68 @@ def luminance(color: str) -> float:
 
 
 def test_every_colour_stands_out_from_white_paper():
-    assert min(1.05 / (luminance(color) + 0.05) for color in style.COLORS) > 2
+    assert min(1.05 / (luminance(color) + 0.05) for color in COLORS) > 2
 
 
-def test_an_svg_has_text_a_title_and_ids_of_its_own(cells):
-    figure = mad_figure(mad_frame(cells({("S", "memorization"): [20.0, 30.0]}), "Profile <quick> & more."))
-    text = svg(figure)
-    root = ET.fromstring(text)
-    found = [element.text for element in root.iter() if element.tag.endswith("}text")]
-    assert {"memorization", "S", "accuracy, %"} <= set(found)
-    title, notes = (next(root.iter("{http://www.w3.org/2000/svg}" + name)) for name in ("title", "desc"))
-    assert title.text == "MAD: accuracy by task and label" and notes.text.startswith("Profile <quick> & more.")
-    assert root.get("aria-labelledby").split() == [title.get("id"), notes.get("id")]
-    ids = [element.get("id") for element in root.iter() if element.get("id")]
-    assert len(ids) == len(set(ids)) and all(name.startswith("mad-") for name in ids)
-    assert set(re.findall(r'(?:url\(|href=")#([^")]+)', text)) <= set(ids)
-    assert "<style" not in text and "date" not in text.lower()
-    assert text == svg(figure) and svg(figure, "two").count('id="two-') == len(ids)
+def test_panels_are_in_the_order_of_the_tasks_and_the_averages_last():
+    names = ["loss_l5", "mad_average", "a_task_not_installed", *reversed(MAD_TASKS)]
+    assert in_order(names) == [*MAD_TASKS, "a_task_not_installed", "mad_average", "loss_l5"]
+    assert title("a_task_not_installed") == "a_task_not_installed"
 
 
-def test_a_frame_that_is_another_one_is_named(tmp_path):
-    path = tmp_path / "one.csv"
-    path.write_text("a,b\n1,x\n")
-    assert read_frame(path, {"b": str, "a": int}, "numbers").to_dict("list") == {"b": ["x"], "a": [1]}
-    with pytest.raises(ConfigError, match="one.csv: no numbers: without column 'c'"):
-        read_frame(path, {"c": str}, "numbers")
-    with pytest.raises(ConfigError, match="one.csv: no numbers"):
-        read_frame(path, {"b": float}, "numbers")
+def test_up_to_eight_labels_are_all_in_colour_and_in_their_order():
+    shown = Highlights.of({label: [float(i)] for i, label in enumerate(TABLE[:8])})
+    assert shown.styles == label_styles(TABLE[:8]) and [*shown.styles] == TABLE[:8]
+    assert not shown.others and not shown.note("learning", "x") and [*shown.entries()] == TABLE[:8]
 
 
-def test_empty_cells_come_back_as_they_were(cells, tmp_path):
-    from madbench.analysis.figures.mad import TYPES
+@pytest.mark.parametrize("is_lower_better", [False, True])
+@pytest.mark.parametrize("count", [9, 33])
+def test_of_more_the_eight_best_are_in_colour_and_always_s(count, is_lower_better):
+    labels = TABLE[:count]
+    results = {label: [float(-i if is_lower_better else i)] * 2 for i, label in enumerate(labels)}
+    shown = Highlights.of(results, label_styles(labels), is_lower_better)
+    assert [*shown.styles] == [*labels[:-8:-1], "S"] and shown.others == labels[1:-7]
+    assert len({one.color for one in shown.styles.values()}) == 8
+    assert [*shown.entries()][8:] == [f"{count - 8} other label{'s' * (count > 9)}"]
+    assert "madbench plot mad LABEL" in shown.note("mad", "x")
+    del results["S"]
+    assert len(Highlights.of(results).styles) == 8
 
-    frame = mad_frame(cells({("S", "memorization"): [20.1, None], ("R", "memorization"): [float("nan")]}), "p")
-    write_frame(frame, tmp_path / "mad.csv")
-    again = read_frame(tmp_path / "mad.csv", TYPES, "accuracies")
-    assert again.equals(frame)
-    assert set(again.state) == {"", "diverged"}
+
+def test_a_label_that_lacks_results_comes_after_all_that_have_them():
+    results = {"a": [math.nan, 99.0], "b": [1.0, 2.0], "c": [math.nan, math.inf], "d": [2.0, 2.0]}
+    assert best_first(results) == ["d", "b", "a", "c"]
+    assert best_first(results, is_lower_better=True) == ["b", "d", "a", "c"]
 
 
-def test_marks_lines_and_bands_may_be_none_or_not_finite():
-    with style.style():
-        axes = Figure().add_subplot()
-        add_marks(axes, [], [])
-        add_lines(axes, [], [])
-        add_bands(axes, [], [])
-        assert not axes.collections
-        nowhere = np.full((2, 3), np.nan)
-        add_bands(axes, [nowhere, np.array([[0.0, 1.0, 2.0], [3.0, 1.0, 4.0]])], ["black", "black"])
-        axes.autoscale_view()
-    assert axes.dataLim.extents.tolist() == [0.0, 1.0, 3.0, 4.0]
-    assert "<path" in svg(axes.get_figure())
+def test_a_label_gives_its_colour_up_only_to_one_before_it():
+    styles = label_styles(TABLE)
+    same = [label for label in TABLE if styles[label].color == COLORS[0]][:3]
+    distinct = Highlights.of({label: [1.0] for label in [*same, TABLE[1]]}, styles).styles
+    assert distinct[same[0]] == styles[same[0]] and distinct[TABLE[1]] == styles[TABLE[1]]
+    assert len({one.color for one in distinct.values()}) == 4
+
+
+@pytest.mark.parametrize("name", ["learning", "loss", "difficulty"])
+def test_labels_that_are_not_in_colour_are_grey_behind_the_others(name, names):
+    frame = getattr(synthetic, name)(TABLE, MAD_TASKS[:2])
+    figure = FIGURES[name].draw(frame)
+    assert len(names(figure)) == 9 and names(figure)[-1].startswith("25 other")
+    for axes in figure.axes:
+        lines = [line for line in axes.lines if line.get_linewidth() == OTHERS["linewidth"] and line.get_zorder() < 2]
+        (grey,) = (line for line in lines if same_color(line.get_color(), OTHERS["color"]))
+        assert np.isnan(grey.get_xdata()).sum() >= 25
+        assert all(line.get_zorder() > grey.get_zorder() for line in axes.lines if line.get_linewidth() > 1.2)
+
+
+@pytest.mark.parametrize("name", ["mad", "learning", "loss", "budget", "difficulty"])
+def test_a_label_keeps_its_style_among_others(name):
+    styles = label_styles(["S", "R", "G"])
+    frame = getattr(synthetic, name)(["G"], MAD_TASKS[:1])
+    (axes, *_) = FIGURES[name].draw(frame, styles=styles).figure.axes
+    colors = [line.get_color() for line in axes.lines] + [
+        c for drawn in axes.collections for c in drawn.get_edgecolor()
+    ]
+    assert any(same_color(color, styles["G"].color) for color in colors)
+    assert not any(same_color(color, styles["S"].color) for color in colors)

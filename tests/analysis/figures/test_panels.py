@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from analysis.figures import synthetic
+from matplotlib.colors import to_rgba
+from matplotlib.text import Annotation, Text
+from matplotlib.transforms import Bbox
+
+from madbench.analysis.figures.panels import Panels
+from madbench.analysis.figures.registry import FIGURES
+from madbench.analysis.figures.style import style
+from madbench.tasks import MAD_TASKS
+
+
+@pytest.fixture
+def boxes(monkeypatch):
+    """``boxes(figure, dpi)``: where each text is that is drawn, in pixels."""
+    draw = Text.draw
+    drawn = []
+    monkeypatch.setattr(Text, "draw", lambda text, renderer: (drawn.append(text), draw(text, renderer)))
+
+    def call(figure, dpi):
+        drawn.clear()
+        figure.set_dpi(dpi)
+        figure.draw_without_rendering()
+        assert not any(isinstance(text, Annotation) for text in drawn)
+        return [(text, text.get_window_extent()) for text in drawn if text.get_text().strip()]
+
+    return call
+
+
+def overlap(one: Bbox, other: Bbox) -> bool:
+    shared = Bbox.intersection(one, other)
+    return shared is not None and min(shared.width, shared.height) > 1
+
+
+CASES = [
+    pytest.param(
+        name, labels, count, choices, id=f"{name}, {labels}, {count}, {choices}", marks=[pytest.mark.slow] * is_slow
+    )
+    for name, choices in (*((name, {}) for name in FIGURES), ("learning", {"y": "loss"}), ("loss", {"log_x": True}))
+    for labels, count, is_slow in (
+        ("one label", 1, False),
+        ("three labels", 6, True),
+        ("long labels", 1, False),
+        ("long labels", 5, True),
+        ("33 labels", 1, True),
+        ("33 labels", 6, bool(choices)),
+    )
+]
+
+
+@pytest.mark.parametrize("name, labels, count, choices", CASES)
+def test_no_text_covers_another_or_a_panel_or_leaves_the_figure(name, labels, count, choices, boxes):
+    frame = getattr(synthetic, name)(synthetic.LABELS[labels], MAD_TASKS[:count])
+    figure = FIGURES[name].draw(frame, **choices)
+    for dpi in (100, 200):
+        found = boxes(figure, dpi)
+        assert len(found) > 5
+        width, height = figure.bbox.size
+        for text, box in found:
+            assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, (text, box)
+            outside = [axes for axes in figure.axes if axes is not text.axes]
+            assert not any(overlap(box, axes.bbox) for axes in outside), text
+        for (one, box), (other, other_box) in itertools.combinations(found, 2):
+            assert not overlap(box, other_box), (one, other)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_marks_are_within_their_axes(name):
+    figure = FIGURES[name].draw(getattr(synthetic, name)(synthetic.LABELS["three labels"], MAD_TASKS[:2]))
+    for axes in figure.axes:
+        (left, right), (bottom, top) = sorted(axes.get_xlim()), sorted(axes.get_ylim())
+        for line in axes.lines:
+            if line.get_transform() is axes.transData and not line.get_clip_on():
+                x, y = line.get_xydata().T
+                assert np.all((left <= x) & (x <= right) & (bottom <= y) & (y <= top)), line
+
+
+def test_panels_keep_their_size_however_long_their_names_are():
+    for name in ("S", "long" * 20):
+        with style():
+            panels = Panels("some", "A title", [2, 1], (1.5, 1.0))
+            panels.name_rows({name: 0})
+            figure = panels.finish([synthetic.PROTOCOL], {"x": {"color": "k", "linestyle": "-"}})
+        sizes = [axes.bbox.size / figure.dpi for axes in figure.axes]
+        assert np.allclose(sizes, [[1.5, 1.0]] * 3, atol=0.02)
+
+
+def test_a_panel_beside_the_first_has_the_same_rows_without_names(ticks):
+    first, second = FIGURES["mad"].draw(synthetic.mad(["S", "R", "G"], MAD_TASKS[:2])).axes
+    assert ticks(first, "y") == {"S": 0, "R": 1, "G": 2} and not ticks(second, "y")
+    assert first.get_ylim() == second.get_ylim() == (2.6, -0.6)
+    shades = [patch for patch in second.patches if patch.get_facecolor() == to_rgba("#f2f2f2")]
+    assert [patch.get_y() for patch in shades] == [-0.5, 1.5]
