@@ -1,197 +1,306 @@
-"""The stored runs behind figures, and the frame that each figure draws: all that figures know of store and experiment."""
+"""What each figure draws, as a frame, from the stored runs of one protocol a suite."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from madbench.analysis.attribution_table import AttributionTable, attribution_table
-from madbench.analysis.figures.budget import budget_frame, language_values, mad_values
-from madbench.analysis.figures.difficulty import difficulty_frame
-from madbench.analysis.figures.effects import effects_frame
-from madbench.analysis.figures.highlights import alternate, best_first
-from madbench.analysis.figures.learning import learning_frame
-from madbench.analysis.figures.mad import mad_frame
-from madbench.analysis.figures.style import COLORS, LabelStyle, label_styles
+from madbench.analysis.attribution import Effect, Interaction, attribute, measured_values
+from madbench.analysis.captions import accuracy_meaning
+from madbench.analysis.figures import budget, difficulty, effects, learning, mad
+from madbench.analysis.figures.style import COLORS, LabelStyle, best_first, in_order, label_styles
 from madbench.analysis.frames import NothingToDrawError
-from madbench.analysis.loss_curves import loss_curves, run_losses
-from madbench.analysis.scores import collect, scores
-from madbench.experiment import Experiment, accuracy_meaning, protocol_sentences
-from madbench.jobs import Job
-from madbench.store.runs import Run, Store
-from madbench.tasks import make_setting
+from madbench.analysis.loss_curves import loss_curves
+from madbench.analysis.noise import Sample, pooled_spread
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
+from madbench.analysis.scores import chosen_runs, collect, published_scores, setting_scores
+from madbench.analysis.statistics import half_width, mean_interval
+from madbench.analysis.stored import Results
+from madbench.jobs import Job, Record
+from madbench.suites import LANGUAGE, MAD
+from madbench.tasks import MAD_TASKS, make_setting
+
+_EVALUATIONS = {  # by split, the names of loss and accuracy in a curve
+    "validation": ("validation_loss", "validation_token_accuracy"),
+    "test": ("test_loss", "test_batch_macro_accuracy"),
+}
+_COSTS = ["budget_ratio", "mixer_parameters"]
 
 
 @dataclass(frozen=True)
 class FigureData:
-    """Runs of one protocol of either suite, or of both."""
+    """Stored runs of which figures are drawn (:func:`figure_frame`)."""
 
-    store: Store
-    experiment: Experiment | None = None
-    """The MAD runs."""
-    language_runs: list[Run] = field(default_factory=list)
-    """The language models, with their curves."""
-    language_sentences: list[str] = field(default_factory=list)
-    """What those share."""
-    why_no_mad: str = "there are no runs of MAD tasks"
-
-    @property
-    def labels(self) -> list[str]:
-        """All labels, in the order of their styles."""
-        jobs = [*(self.experiment.jobs if self.experiment else ()), *(run.job for run in self.language_runs)]
-        return list(dict.fromkeys(job.label for job in jobs))
+    results: Results
 
     @functools.cached_property
     def styles(self) -> dict[str, LabelStyle]:
         """One style a label, the same in every figure; the best labels have those that differ most."""
-        if len(self.labels) <= len(COLORS):
-            return label_styles(self.labels)
-        rankings = []
-        if self.experiment:
-            rankings.append(best_first(self.cells.groupby("label").accuracy.agg(list).to_dict()))
-        if self.language_runs:
-            losses = self.language_losses.groupby("label").loss_l5.agg(list).to_dict()
-            rankings.append(best_first(losses, is_lower_better=True))
-        return label_styles(alternate(rankings))
+        if len(self.results.labels) <= len(COLORS):
+            return label_styles(self.results.labels)
+        scores = self.results.scores
+        first = scores[scores.suite == MAD.name] if self.results.has(MAD) else scores[scores.column == LOSS]
+        ranking = best_first(first.groupby("label").value.agg(list).to_dict(), not self.results.has(MAD))
+        return label_styles([*ranking, *self.results.labels])
 
-    @functools.cached_property
-    def language_losses(self) -> pd.DataFrame:
-        """:func:`madbench.analysis.loss_curves.run_losses` of the language models."""
-        return run_losses(self.language_runs, ())
+    def _mad(self) -> pd.DataFrame:
+        results, protocol = self._with_mad(), self.results.rows(MAD)[0].protocol
+        settings = results.collected[["column", "setting"]].drop_duplicates()
+        guesses = [100 / make_setting(task, json.loads(text), task).num_answers for task, text in settings.to_numpy()]
+        chances = settings.assign(chance=guesses).groupby("column").chance.mean().to_dict()
+        is_comparable = protocol.profile.comparable_with_paper
+        sentences = self._sentences
+        if is_comparable and (protocol.fidelity, protocol.budget) != ("published", "paper"):
+            sentences += " The published numbers are of the published fidelity and the paper budget."
+        return mad_frame(results.scores, sentences, chances, is_comparable)
 
-    @functools.cached_property
-    def attribution(self) -> AttributionTable:
-        """The effects of the factors in either suite."""
-        cells = self.cells if self.experiment else None
-        losses = self.language_losses if self.language_runs else None
-        return attribution_table(cells, losses, [self.both_sentences])
+    def _learning(self) -> pd.DataFrame:
+        collected = self._with_mad().collected
+        sentences = self.results.sentences(MAD)
+        if collected.groupby("column").setting.nunique().max() > 1:
+            sentences.append("The baseline setting of every task.")
+        if collected.duplicated(["label", "column", "setting", "seed"]).any():
+            sentences.append("Runs with the learning rate and weight decay that were chosen.")
+        frame = learning_frame(collected, lambda run_id: self.results.store.read(run_id).record, " ".join(sentences))
+        if frame.empty:
+            raise NothingToDrawError("no run of a baseline setting is finished")
+        return frame
 
-    @functools.cached_property
-    def collected(self) -> pd.DataFrame:
-        return collect(self.mad.jobs, self.store)
+    def _loss(self) -> pd.DataFrame:
+        if not self.results.has(LANGUAGE):
+            raise NothingToDrawError("there are no language-model runs of one protocol")
+        return loss_curves(self.results.language_runs)
 
-    @functools.cached_property
-    def cells(self) -> pd.DataFrame:
-        return scores(self.collected)
+    def _effects(self) -> pd.DataFrame:
+        found, interactions = attribute(measured_values(self.results.scores)[0])
+        if not found:
+            raise NothingToDrawError(
+                "no two labels with a finished task and seed in common differ in exactly one factor"
+            )
+        return effects_frame(found, interactions, " ".join(self.results.sentences()))
+
+    def _budget(self) -> pd.DataFrame:
+        details = [run.record.details for run in self.results.language_runs]
+        names = [name for name, runs in self.results.runs.items() for _ in runs]
+        of_runs = {cost: [one.get(cost, math.nan) for one in details] for cost in _COSTS}
+        costs = pd.DataFrame({"label": names, "column": LOSS, **of_runs})
+        if self.results.has(MAD):
+            costs = pd.concat([self.results.collected[["label", "column", *_COSTS]], costs])
+        frame = budget_frame(self.results.scores, costs, " ".join(self.results.sentences()))
+        if frame["mean"].isna().all():
+            raise NothingToDrawError("no label has all of its runs finished")
+        return frame
+
+    def _difficulty(self) -> pd.DataFrame:
+        collected = self._with_mad().collected
+        if self.results.rows(MAD)[0].protocol.profile.difficulty != "all":
+            collected = collect(_with_other_settings(self.results), self.results.store)
+        frame = difficulty_frame(collected, self._sentences)
+        if frame.empty:
+            raise NothingToDrawError(
+                "every task is stored at one setting alone; --profile full varies them, or a run with e.g. "
+                "tasks.in_context_recall.setting.seq_len=32"
+            )
+        return frame
+
+    def _with_mad(self) -> Results:
+        if not self.results.has(MAD):
+            raise NothingToDrawError("there are no runs of MAD tasks")
+        return self.results
 
     @property
-    def mad(self) -> Experiment:
-        """The MAD runs; raises ``NothingToDrawError`` without any."""
-        if self.experiment is None:
-            raise NothingToDrawError(self.why_no_mad)
-        return self.experiment
-
-    @property
-    def mad_sentences(self) -> list[str]:
-        if self.experiment is None:
-            return []
-        meaning = accuracy_meaning(self.experiment.fidelity)
-        return [f"{meaning[:1].upper()}{meaning[1:]}.", *protocol_sentences(self.experiment, self.collected)]
-
-    @property
-    def both_sentences(self) -> str:
-        return " ".join([*self.mad_sentences, *self.language_sentences])
+    def _sentences(self) -> str:
+        """What the MAD runs share, and what their accuracy is."""
+        meaning = accuracy_meaning(self.results.rows(MAD)[0].protocol.fidelity)
+        return " ".join([f"{meaning[:1].upper()}{meaning[1:]}.", *self.results.sentences(MAD)])
 
 
 def figure_frame(name: str, data: FigureData) -> pd.DataFrame:
     """What the figure of this name (of the registry) draws; raises ``NothingToDrawError`` where there is nothing."""
-    return _FRAMES[name](data)
+    return getattr(data, f"_{name}")()
 
 
-def _mad(data: FigureData) -> pd.DataFrame:
-    made, sentences = data.mad, data.mad_sentences
-    settings = data.collected[["task", "setting"]].drop_duplicates()
-    guesses = [100 / make_setting(task, json.loads(text), task).num_answers for task, text in settings.to_numpy()]
-    chances = settings.assign(chance=guesses).groupby("task").chance.mean().to_dict()
-    is_comparable = made.profile.comparable_with_paper
-    if is_comparable and (made.fidelity, made.counting) != ("published", "published"):
-        sentences.append("The published numbers are of the published fidelity and the paper's budget.")
-    return mad_frame(data.cells, " ".join(sentences), chances, is_comparable)
-
-
-def _learning(data: FigureData) -> pd.DataFrame:
-    sentences = protocol_sentences(data.mad, data.collected)
-    if data.collected.groupby("task").setting.nunique().max() > 1:
-        sentences.append("The baseline setting of every task.")
-    if data.collected.duplicated(["label", "task", "setting", "seed"]).any():
-        sentences.append("Runs with the learning rate and weight decay that were chosen.")
-    frame = learning_frame(data.collected, lambda run_id: data.store.read(run_id).record, " ".join(sentences))
-    if frame.empty:
-        raise NothingToDrawError("no run of a baseline setting is finished")
-    return frame
-
-
-def _loss(data: FigureData) -> pd.DataFrame:
-    if not data.language_runs:
-        raise NothingToDrawError("there are no language-model runs of one protocol")
-    places = {label: i for i, label in enumerate(data.labels)}
-    return loss_curves(sorted(data.language_runs, key=lambda run: (places[run.job.label], run.job.seed)))
-
-
-def _effects(data: FigureData) -> pd.DataFrame:
-    if not data.attribution.effects:
-        raise NothingToDrawError("no two labels with a finished task and seed in common differ in exactly one factor")
-    return effects_frame(data.attribution, data.both_sentences)
-
-
-def _budget(data: FigureData) -> pd.DataFrame:
-    parts = []
-    if data.experiment:
-        first = data.collected[data.collected.status == "finished"].drop_duplicates(["label", "task"])
-        details = {run_id: record.details for run_id, record in data.store.records(first.id).items()}
-        counts = [details.get(run_id, {}).get("mixer_parameters", float("nan")) for run_id in first.id]
-        parts.append(mad_values(data.cells, dict(zip(zip(first.label, first.task), counts))))
-    if data.language_runs:
-        parts.append(language_values(data.language_losses, [run.record.details for run in data.language_runs]))
-    frame = budget_frame(pd.concat(parts, ignore_index=True), data.both_sentences)
-    if frame["mean"].isna().all():
-        raise NothingToDrawError("no label has all of its runs finished")
-    return frame
-
-
-def _difficulty(data: FigureData) -> pd.DataFrame:
-    jobs = difficulty_jobs(data.mad, data.store)
-    collected = data.collected if len(jobs) == len(data.mad.jobs) else collect(jobs, data.store)
-    frame = difficulty_frame(collected, " ".join(data.mad_sentences))
-    if frame.empty:
-        raise NothingToDrawError(
-            "every task is stored at one setting alone; --profile full varies them, or a run with e.g. "
-            "tasks.in_context_recall.setting.seq_len=32"
-        )
-    return frame
-
-
-def difficulty_jobs(experiment: Experiment, store: Store) -> list[Job]:
-    """The experiment's jobs, and those that are like them but for the setting of which a run is stored."""
-    if experiment.profile.difficulty == "all":
-        return experiment.jobs
-    jobs = {job.id: job for job in experiment.jobs}
-    first = {job.task: job for job in reversed(experiment.jobs)}
-    like: dict[str, list[Job]] = {}
-    for job in experiment.jobs:
-        if all(getattr(job, name) == getattr(first[job.task], name) for name in ("label", "seed", "setting")):
-            like.setdefault(job.task, []).append(job)
-    labels = {job.label for job in experiment.jobs}
-    for run in store.runs(with_curves=False):
-        job = run.job
-        if isinstance(job, Job) and job.label in labels and job.id not in jobs:
-            varied = [
-                replace(one, label=job.label, seed=job.seed, setting=job.setting) for one in like.get(job.task, ())
-            ]
-            if any(one.id == job.id for one in varied):
-                jobs |= {one.id: one for one in varied}
+def _with_other_settings(results: Results) -> list[Job]:
+    """The MAD jobs, and those that are like them but for the setting and seed, of which a run is stored."""
+    jobs = {job.id: job for row in results.rows(MAD) for job in row.jobs}
+    like: dict[tuple[str, str], list[Job]] = {}
+    for job in jobs.values():
+        first = like.setdefault((job.label, job.task), [job])[0]
+        if job is not first and (job.seed, job.setting) == (first.seed, first.setting):
+            like[job.label, job.task].append(job)
+    for stored in results.store.jobs().values():
+        if stored.id not in jobs and stored.suite == MAD.name:
+            others = like.get((stored.label, stored.task), ())
+            varied = {one.id: one for one in (replace(job, seed=stored.seed, setting=stored.setting) for job in others)}
+            jobs |= varied if stored.id in varied else {}
     return list(jobs.values())
 
 
-_FRAMES: dict[str, Callable[[FigureData], pd.DataFrame]] = {
-    "mad": _mad,
-    "learning": _learning,
-    "loss": _loss,
-    "effects": _effects,
-    "budget": _budget,
-    "difficulty": _difficulty,
-}
+def mad_frame(
+    scores: pd.DataFrame, protocol: str, chances: Mapping[str, float] = {}, shows_published: bool = False
+) -> pd.DataFrame:
+    """The frame of :func:`madbench.analysis.figures.mad.mad_figure`.
+
+    Args:
+        scores: of one protocol (:mod:`madbench.analysis.scores`); a seed counts once all its jobs are done.
+        protocol: sentences about what the runs share.
+        chances: percent that guessing gives, by task.
+        shows_published: whether the published numbers are drawn as well.
+    """
+    if set(MAD_TASKS) <= set(chances):
+        chances = {**chances, MAD_AVERAGE: sum(chances[task] for task in MAD_TASKS) / len(MAD_TASKS)}
+    scores = scores[scores.suite == MAD.name]
+    begun, whole = scores[scores.done > 0], scores[scores.done == scores.expected]
+    begun_cells = {*zip(begun.column, begun.label), *((MAD_AVERAGE, label) for label in begun.label)}
+    by_cell = dict([*whole.groupby(["column", "label"])])
+    ceilings = whole[whole.column != MAD_AVERAGE].groupby("column").ceiling.mean()
+    rows: list[dict[str, Any]] = []
+    for task in in_order(begun.column):
+        for mark, values in (("ceiling", ceilings), ("chance", chances)):
+            if values.get(task, math.nan) < 99.95:
+                rows.append({"task": task, "label": "", "mark": mark, "accuracy": values[task]})
+        for label in scores.label.unique():
+            seeds = by_cell.get((task, label), whole[:0])
+            finished = seeds.dropna(subset="value")
+            state = _state(len(seeds), len(seeds) - len(finished), (task, label) in begun_cells)
+            mean, low, high = (math.nan,) * 3 if state else mean_interval(finished.value.to_numpy())
+            base = {"task": task, "label": label}
+            interval = {"accuracy": mean, "low": low, "high": high, "n": len(finished)}
+            rows.append(base | {"mark": "mean", "state": state} | interval)
+            for seed, value in zip(finished.seed, finished.value):
+                rows.append(base | {"mark": "seed", "seed": seed, "accuracy": value})
+            published = published_scores().get(label, {}) if shows_published else {}
+            if task in published:
+                rows.append(base | {"mark": "published", "accuracy": published[task]})
+    frame = pd.DataFrame(rows, columns=list(mad.COLUMNS)).assign(protocol=protocol)
+    return frame.fillna({"n": 0, "state": ""}).astype(mad.COLUMNS)
+
+
+def _state(seeds: int, diverged: int, is_begun: bool) -> str:
+    """Why a mean has no accuracy; empty where it has one."""
+    if diverged:
+        return "diverged" if seeds == diverged else f"{diverged}/{seeds} diverged"
+    if seeds:
+        return ""
+    return "unfinished" if is_begun else "not run"
+
+
+def learning_frame(collected: pd.DataFrame, record: Callable[[str], Record], protocol: str) -> pd.DataFrame:
+    """The frame of :func:`madbench.analysis.figures.learning.learning_figure`.
+
+    It holds the chosen runs of every task's first setting; of a seed of which no run finished, the first diverged one.
+
+    Args:
+        collected: :func:`madbench.analysis.scores.collect` of one protocol, the baseline setting of a task first.
+        record: what the run of an id gave, with its curve.
+        protocol: sentences about what the runs share.
+    """
+    baselines = collected.groupby("column", sort=False).setting.first()
+    of_baseline = collected[collected.setting == collected.column.map(baselines)]
+    keys = ["label", "column", "seed"]
+    chosen = chosen_runs(of_baseline).set_index(keys).id
+    diverged = of_baseline[of_baseline.status == "diverged"].drop_duplicates(keys).set_index(keys).id
+    ordered = pd.MultiIndex.from_frame(of_baseline[keys].drop_duplicates())
+    rows: list[tuple[Any, ...]] = []
+    for (label, task, seed), run_id in chosen.combine_first(diverged).reindex(ordered).dropna().items():
+        found = record(run_id)
+        for row, (split, (loss, accuracy)) in itertools.product(found.curve, _EVALUATIONS.items()):
+            if loss in row:
+                run = (protocol, task, label, seed, run_id, found.status, split, row["epoch"], row["step"])
+                rows.append((*run, 100 * row[accuracy], row[loss], row["train_loss"]))
+    return pd.DataFrame(rows, columns=list(learning.COLUMNS)).astype(learning.COLUMNS)
+
+
+def effects_frame(found: Sequence[Effect], interactions: Sequence[Interaction], protocol: str) -> pd.DataFrame:
+    """The frame of :func:`madbench.analysis.figures.effects.effects_figure`, of all effects and the significant interactions."""
+    estimates = []
+    for one in found:
+        name = one.contrast.name.removesuffix(" against none")
+        estimates.append((("effect", name, one.quantity, "", "", len(one.pairs)), one.estimate))
+        estimates += [(("pair", name, one.quantity, *pair, 1), estimate) for pair, estimate in one.pairs.items()]
+    for one in interactions:
+        if one.estimate.is_significant:
+            estimates.append((("interaction", one.name, one.quantity, "", "", len(one.squares)), one.estimate))
+    rows = [(protocol, *key, one.seeds, one.mean, one.low, one.high, one.p_adjusted) for key, one in estimates]
+    return pd.DataFrame(rows, columns=list(effects.COLUMNS)).astype(effects.COLUMNS)
+
+
+def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd.DataFrame:
+    """The frame of :func:`madbench.analysis.figures.budget.budget_figure`.
+
+    Of MAD the average where any label has it, otherwise each task that has begun. A label that lacks a value of one of
+    its seeds, as it diverged, has no mean. Intervals are over seeds, of losses with the spread pooled over the labels as
+    in :mod:`madbench.analysis.cells`.
+
+    Args:
+        scores: of one protocol a suite (:mod:`madbench.analysis.scores`); a seed counts once all its jobs are done.
+        costs: label, column, budget_ratio and mixer_parameters of every run; NaN where they are not known.
+        protocol: sentences about what the runs share.
+    """
+    scores = scores[(scores.suite == MAD.name) | (scores.column == LOSS)]
+    costs = costs.astype(dict.fromkeys(_COSTS, float)).groupby(["label", "column"])[_COSTS].mean()
+    of_tasks = costs.drop(LOSS, level="column", errors="ignore").groupby("label").mean()
+    quantities = set(scores.column[scores.done > 0])
+    quantities &= {MAD_AVERAGE, LOSS} if MAD_AVERAGE in quantities else quantities
+    whole = scores[scores.done == scores.expected]
+    values = {key: seeds.to_numpy() for key, seeds in whole.groupby(["column", "label"]).value}
+    losses = [seeds for (quantity, _), seeds in values.items() if quantity == LOSS and len(seeds) > 1]
+    losses = [Sample(seeds.mean(), seeds.std(ddof=1), len(seeds)) for seeds in losses if np.isfinite(seeds).all()]
+    spread, freedom = pooled_spread(losses)
+    rows = []
+    for quantity in in_order(quantities):
+        suite = LANGUAGE.name if quantity == LOSS else MAD.name
+        for label in scores.label[scores.suite == suite].unique():
+            seeds = values.get((quantity, label), [])
+            is_whole = len(seeds) and np.isfinite(seeds).all()
+            mean, low, high = mean_interval(seeds) if is_whole else (math.nan,) * 3
+            if quantity == LOSS and len(seeds) > 1:
+                half = half_width(spread, len(seeds), freedom)
+                low, high = mean - half, mean + half
+            cost = of_tasks.loc[label] if quantity == MAD_AVERAGE else costs.loc[label, quantity]
+            rows.append((protocol, quantity, label, *cost, mean, low, high, len(seeds) if is_whole else 0))
+    return pd.DataFrame(rows, columns=list(budget.COLUMNS)).astype(budget.COLUMNS)
+
+
+def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
+    """The frame of :func:`madbench.analysis.figures.difficulty.difficulty_figure`; empty where nothing varies.
+
+    A setting counts where it differs from the task's first one in one variable. A setting of a label whose runs of a
+    seed all diverged is left out, and so is a seed with jobs to do.
+
+    Args:
+        collected: :func:`madbench.analysis.scores.collect` of one protocol, the baseline setting of a task first.
+        protocol: sentences about what the runs share.
+    """
+    scores = setting_scores(collected)
+    whole = scores[scores.done == scores.expected]
+    places = {label: i for i, label in enumerate(collected.label.unique())}
+    settings = {text: json.loads(text) for text in scores.setting.unique()}
+    baselines = collected.groupby("column").setting.first().map(settings)
+    rows: list[tuple[Any, ...]] = []
+    for (task, label, text), seeds in whole.groupby(["column", "label", "setting"], sort=False):
+        setting, baseline = settings[text], baselines[task]
+        changes = [name for name, value in setting.items() if value != baseline[name]]
+        if len(changes) > 1 or seeds.value.isna().any():
+            continue
+        mean, low, high = mean_interval(seeds.value.to_numpy())
+        numbers = mean, low, high, seeds.ceiling.mean(), len(seeds)
+        for variable in changes or setting:
+            if isinstance(setting[variable], (int, float)):
+                rows.append((protocol, task, variable, setting[variable], label, *numbers))
+    frame = pd.DataFrame(rows, columns=list(difficulty.COLUMNS)).astype(difficulty.COLUMNS)
+    order = {task: i for i, task in enumerate(in_order(frame.task))}
+    keys = {"task": order, "label": places}
+    frame = frame.sort_values(
+        ["task", "variable", "label", "value"], key=lambda of: of.map(keys[of.name]) if of.name in keys else of
+    )
+    varied = frame.groupby(["task", "variable"]).value.transform("nunique") > 1
+    return frame[varied].reset_index(drop=True)

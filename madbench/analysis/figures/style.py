@@ -168,13 +168,3 @@ def best_first(results: Mapping[str, Sequence[float]], is_lower_better: bool = F
         return len(results[label]) - len(known), sign * sum(known) / len(known) if known else 0.0
 
     return sorted(results, key=key)
-
-
-def alternate(rankings: Sequence[Sequence[str]]) -> list[str]:
-    """``REFERENCE`` and the first of each ranking, then the second ones, each label once.
-
-    >>> alternate([["R", "G", "S"], ["G-p", "G"]])
-    ['S', 'R', 'G-p', 'G']
-    """
-    labels = [label for place in itertools.zip_longest(*rankings) for label in place if label is not None]
-    return sorted(dict.fromkeys(labels), key=lambda label: label != REFERENCE)

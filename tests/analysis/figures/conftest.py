@@ -8,20 +8,27 @@ import pytest
 from matplotlib.collections import PathCollection
 from matplotlib.colors import same_color
 
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
+from madbench.analysis.scores import mean_over
+from madbench.suites import LANGUAGE, MAD
+from madbench.tasks import MAD_TASKS
+
 
 @pytest.fixture
-def cells():
-    """``cells({(label, task): [accuracy of seed 0, of seed 1, ...]})``: scores; NaN diverged, None is not done yet."""
+def scores():
+    """``scores({(label, column): [value of seed 0, of seed 1, ...]})``; NaN diverged, None is not done yet."""
 
-    def call(accuracies, ceiling=100.0):
+    def call(values, ceiling=100.0):
         rows = []
-        for (label, task), seeds in accuracies.items():
-            for seed, accuracy in enumerate(seeds):
-                is_diverged = accuracy is not None and math.isnan(accuracy)
-                row = {"label": label, "task": task, "seed": seed, "accuracy": accuracy, "ceiling": ceiling}
-                row |= {"done": int(accuracy is not None), "expected": 1, "diverged": int(is_diverged)}
+        for (label, column), seeds in values.items():
+            suite = LANGUAGE if column == LOSS else MAD
+            for seed, value in enumerate(seeds):
+                row = {"suite": suite.name, "label": label, "seed": seed, "column": column, "value": value}
+                row |= {"done": int(value is not None), "expected": 1, "ceiling": ceiling}
+                row["diverged"] = int(value is not None and math.isnan(value))
                 rows.append(row | {"budget_ratio": 1.36 if "!" in label else 1.0})
-        return pd.DataFrame(rows).astype({"accuracy": float})
+        found = pd.DataFrame(rows).astype({"value": float})
+        return pd.concat([found, mean_over(found, MAD_TASKS, MAD_AVERAGE)], ignore_index=True)
 
     return call
 
@@ -33,10 +40,10 @@ def points():
     def call(axes, marker=None, face=None):
         found = []
         for drawn in axes.lines:
-            if drawn.get_marker() not in ("None", "", None) and marker in (None, drawn.get_marker()):
-                if face is None or same_color(drawn.get_markerfacecolor(), face):
-                    xy = drawn.get_xydata()
-                    found += xy[-1:].tolist() if drawn.get_markevery() == [-1] else xy.tolist()
+            has_face = face is None or same_color(drawn.get_markerfacecolor(), face)
+            if has_face and drawn.get_marker() not in ("None", "", None) and marker in (None, drawn.get_marker()):
+                xy = drawn.get_xydata().tolist()
+                found += xy[-1:] if drawn.get_markevery() == [-1] else xy
         for drawn in axes.collections if marker is None else ():
             if isinstance(drawn, PathCollection):
                 faces = np.resize(drawn.get_facecolors(), (len(drawn.get_offsets()), 4))

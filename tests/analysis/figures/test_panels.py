@@ -4,11 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
-from analysis.figures import synthetic
 from matplotlib.colors import to_rgba
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
+from analysis.figures import synthetic
 from madbench.analysis.figures.panels import Panels
 from madbench.analysis.figures.registry import FIGURES
 from madbench.analysis.figures.style import style

@@ -5,8 +5,8 @@ import xml.etree.ElementTree as ET
 
 import matplotlib
 import pytest
-from analysis.figures import synthetic
 
+from analysis.figures import synthetic
 from madbench.analysis.figures.files import save_figure, svg
 from madbench.analysis.figures.registry import FIGURES
 from madbench.analysis.frames import read_frame, write_frame

@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 import pytest
-from analysis.figures import synthetic
 from matplotlib.colors import same_color, to_rgb
 
+from analysis.figures import synthetic
 from madbench.analysis.figures.registry import FIGURES
 from madbench.analysis.figures.style import COLORS, OTHERS, Highlights, best_first, in_order, label_styles, title
 from madbench.tasks import MAD_TASKS

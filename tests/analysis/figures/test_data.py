@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from madbench.analysis.attribution import attribute, measured_values
+from madbench.analysis.cells import Cell, Column, with_noise
+from madbench.analysis.figures.budget import pareto_front
+from madbench.analysis.figures.data import budget_frame, difficulty_frame, effects_frame, learning_frame, mad_frame
+from madbench.analysis.figures.registry import FIGURES
+from madbench.analysis.frames import write_frame
+from madbench.analysis.quantities import LOSS
+from madbench.jobs import Record
+from madbench.tasks import MAD_TASKS
+
+NAN = math.nan
+BASE = {"seq_len": 32, "vocab_size": 16}
+HARD = '{"seq_len": 64}'
+
+
+def means(frame):
+    return frame[frame.mark == "mean"]
+
+
+def test_what_has_no_mean_says_why(scores, tmp_path):
+    values = {("S", "compression"): [20.0, NAN], ("R", "compression"): [NAN, NAN], ("G", "compression"): [None, None]}
+    frame = mad_frame(scores(values), "p")
+    assert means(frame).state.tolist() == ["1/2 diverged", "diverged", "not run"]
+    assert frame[frame.mark == "seed"].accuracy.tolist() == [20.0]
+    write_frame(frame, tmp_path / "mad.csv")
+    assert FIGURES["mad"].read(tmp_path / "mad.csv").equals(frame)
+
+
+def test_unfinished_seeds_do_not_count(scores):
+    table = scores({("S", "compression"): [20.0, 90.0]})
+    table.loc[table.seed == 1, "expected"] = 6
+    (mean,) = means(mad_frame(table, "p")).itertuples()
+    assert (mean.accuracy, mean.n) == (20.0, 1) and math.isnan(mean.low)
+    assert mad_frame(table[table.seed == 1], "p").state.tolist() == ["unfinished"]
+
+
+def test_seeds_that_agree_have_no_interval(scores):
+    (mean,) = means(mad_frame(scores({("S", "memorization"): [100.0] * 3}), "p")).itertuples()
+    assert mean.n == 3 and math.isnan(mean.low) and math.isnan(mean.high)
+
+
+def test_the_average_is_of_whole_seeds_and_only_with_all_tasks(scores):
+    values = {("S", task): [10.0 * i, 12.0 * i] for i, task in enumerate(MAD_TASKS)}
+    frame = means(mad_frame(scores(values), "p")).query("task == 'mad_average'")
+    assert frame.accuracy.tolist() == [27.5]
+    assert "mad_average" not in set(mad_frame(scores({("S", "compression"): [1.0]}), "p").task)
+
+
+def test_references_are_there_where_they_are_known(scores):
+    table = scores({("S", "compression"): [20.0], ("~x", "compression"): [20.0]}, ceiling=90.0)
+    assert set(mad_frame(table, "p").mark) == {"mean", "seed", "ceiling"}
+    frame = mad_frame(table, "p", {"compression": 6.25}, shows_published=True)
+    assert {one.mark: one.accuracy for one in frame[frame.label == ""].itertuples()} == {
+        "ceiling": 90.0,
+        "chance": 6.25,
+    }
+    published = frame[frame.mark == "published"]
+    assert dict(zip(published.label, published.accuracy)) == {"S": 35.19}
+
+
+@pytest.fixture
+def stored():
+    """``stored(rows)``: the collected frame and the records of ``(id, label, seed, setting, rate, status, accuracies)``."""
+
+    def call(rows, split="validation", name="token_accuracy"):
+        collected, records = [], {}
+        for run_id, label, seed, setting, rate, status, accuracies in rows:
+            row = {"id": run_id, "suite": "mad", "label": label, "column": "compression", "setting": setting}
+            last = accuracies[-1] if accuracies and status == "finished" else None
+            collected.append(row | {"seed": seed, "learning_rate": rate, "status": status, "selection_accuracy": last})
+            curve = [
+                {"epoch": i, "step": 10 * i, "train_loss": 2.0, f"{split}_loss": 3.0 - i, f"{split}_{name}": accuracy}
+                for i, accuracy in enumerate(accuracies, 1)
+            ]
+            records[run_id] = Record(status, {}, curve)
+        return pd.DataFrame(collected), records.__getitem__
+
+    return call
+
+
+def test_the_chosen_run_of_the_first_setting_has_a_learning_curve(stored):
+    rows = [
+        ("a", "S", 0, "{}", 1e-3, "finished", [0.2, 0.3]),
+        ("b", "S", 0, "{}", 1e-2, "finished", [0.1, 0.5]),
+        ("c", "S", 0, HARD, 1e-2, "finished", [0.1, 0.9]),
+        ("d", "S", 1, "{}", 1e-2, "missing", []),
+        ("e", "S", 2, "{}", 1e-2, "diverged", [0.3]),
+        ("f", "S", 2, "{}", 1e-3, "diverged", [0.4]),
+    ]
+    collected, record = stored(rows)
+    record("b").curve.insert(1, {"epoch": 1, "step": 15, "train_loss": 1.5})  # not evaluated
+    frame = learning_frame(collected, record, "p")
+    assert list(zip(frame.id, frame.step)) == [("b", 10), ("b", 20), ("e", 10)]
+    assert frame.accuracy.tolist() == [10.0, 50.0, 30.0] and frame.status.iloc[-1] == "diverged"
+
+
+def test_learning_curves_of_the_published_fidelity_are_on_test_data(stored):
+    frame = learning_frame(*stored([("a", "S", 0, "{}", 1, "finished", [0.2])], "test", "batch_macro_accuracy"), "p")
+    assert frame.accuracy.tolist() == [20.0] and frame.split.tolist() == ["test"]
+
+
+def effects_of(scores):
+    return effects_frame(*attribute(measured_values(scores)[0]), "p")
+
+
+def test_effects_and_their_pairs_are_rows(scores):
+    values = {"S": [10.0, 11.0], "S-c": [40.0, 41.5], "R": [20.0, 21.0], "R-c": [51.0, 51.0]}
+    frame = effects_of(scores({(label, "compression"): seeds for label, seeds in values.items()}))
+    found = frame[frame.kind == "effect"]
+    assert dict(zip(found.row, found.difference)) == {"base: R against S": 10.125, "conv: c": 30.375}
+    pairs = frame[(frame.kind == "pair") & (frame.row == "conv: c")]
+    assert set(zip(pairs.given, pairs.without, pairs.difference)) == {("S-c", "S", 30.25), ("R-c", "R", 30.5)}
+
+
+def test_interactions_beyond_the_noise_are_rows(scores):
+    values = {"S": [10.0, 10.1, 10.2], "S-c": [10.1, 10.0, 10.2], "R": [10.0, 10.2, 10.1], "R-c": [60.0, 60.1, 60.2]}
+    frame = effects_of(scores({(label, "compression"): seeds for label, seeds in values.items()}))
+    assert frame[frame.kind == "interaction"].row.tolist() == ["R/S x c"]
+
+
+def costs_of(scores, **parameters):
+    return scores[["label", "column", "budget_ratio"]].assign(mixer_parameters=scores.label.map(parameters))
+
+
+def test_a_label_with_a_diverged_or_no_whole_seed_has_no_mean(scores):
+    table = scores({("S", "compression"): [1.0], ("R", "compression"): [2.0, NAN], ("G", "compression"): [None]})
+    frame = budget_frame(table, costs_of(table, S=4000), "p")
+    assert frame[frame["mean"].isna()].label.tolist() == ["R", "G"]
+    assert dict(zip(frame.label, frame.mixer_parameters.fillna(0))) == {"S": 4000, "R": 0, "G": 0}
+
+
+def test_the_average_stands_for_the_six_tasks(scores):
+    table = scores({("S", task): [10.0 * i, None] for i, task in enumerate(MAD_TASKS)})
+    costs = costs_of(table[table.column.isin(MAD_TASKS)])
+    costs["mixer_parameters"] = [100.0 * MAD_TASKS.index(task) for task in costs.column]
+    (row,) = budget_frame(table, costs, "p").itertuples()
+    assert (row.quantity, row.mean, row.n, row.mixer_parameters) == ("mad_average", 25.0, 1, 250.0)
+
+
+def test_losses_have_the_intervals_of_the_table(scores):
+    seeds = {"S": [3.0, 3.1], "R": [2.0, 2.3], "G": [2.5], "S-c": [2.9, 3.0, 3.4], "R-c": [2.0, NAN]}
+    table = scores({(label, column): values for column in ("compression", LOSS) for label, values in seeds.items()})
+    frame = budget_frame(table, costs_of(table), "p")
+    of_table = {
+        label: {LOSS: Cell(np.mean(xs), np.std(xs, ddof=1) if len(xs) > 1 else NAN, len(xs), len(xs), len(xs))}
+        for label, xs in seeds.items()
+    }
+    cells = with_noise([Column(LOSS, "L5", 3, "lower", is_pooled=True)], of_table, ())
+    losses = frame[frame.quantity == LOSS].set_index("label")
+    half_widths = {label: row[LOSS].half_width for label, row in cells.items()}
+    assert dict((losses.high - losses["mean"]).items()) == pytest.approx(half_widths, nan_ok=True)
+    own = frame[frame.quantity == "compression"].set_index("label")
+    assert half_widths["S"] == half_widths["R"] < (own.high - own["mean"])["S"] < (own.high - own["mean"])["R"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.dictionaries(st.text("SRGcgp", min_size=1), st.tuples(*[st.integers(0, 9)] * 2), min_size=1, max_size=12))
+def test_the_front_holds_just_what_nothing_dominates(points):
+    costs = {label: cost for label, (cost, _) in points.items()}
+    values = {label: value for label, (_, value) in points.items()}
+    best = {
+        (cost, value)
+        for cost, value in points.values()
+        if not any(c <= cost and v >= value and (c, v) != (cost, value) for c, v in points.values())
+    }
+    assert [points[label] for label in pareto_front(costs, values)] == sorted(best)
+
+
+@pytest.fixture
+def collected():
+    """``collected([(changes, label, accuracies by seed), ...])``; None is a job to do, "diverged" a diverged one."""
+
+    def call(rows):
+        jobs = []
+        for changes, label, seeds in rows:
+            for seed, accuracy in enumerate(seeds):
+                status = {None: "missing", "diverged": "diverged"}.get(accuracy, "finished")
+                value = accuracy if status == "finished" else None
+                job = {"id": str(len(jobs)), "suite": "mad", "label": label, "column": "compression", "seed": seed}
+                job |= {"setting": json.dumps(BASE | changes), "accuracy": value, "selection_accuracy": value}
+                jobs.append(job | {"ceiling": value and 0.9, "budget_ratio": 1.0, "status": status})
+        return pd.DataFrame(jobs)
+
+    return call
+
+
+def test_a_setting_that_differs_in_one_variable_is_a_difficulty(collected):
+    rows = [({}, "S", [0.5, 0.7]), ({"seq_len": 64}, "S", [0.4, 0.4]), ({"vocab_size": 32}, "S", [0.3, 0.3])]
+    frame = difficulty_frame(collected([*rows, ({"seq_len": 64, "vocab_size": 32}, "S", [0.1, 0.1])]), "p")
+    found = {(one.variable, one.value): one.accuracy for one in frame.itertuples()}
+    expected = {("seq_len", 32): 60.0, ("seq_len", 64): 40.0, ("vocab_size", 16): 60.0, ("vocab_size", 32): 30.0}
+    assert found == pytest.approx(expected)
+
+
+def test_seeds_with_jobs_to_do_and_diverged_settings_are_no_difficulties(collected):
+    rows = [({}, "S", [0.5, None]), ({"seq_len": 64}, "S", [0.5, "diverged"]), ({"seq_len": 128}, "S", [0.4])]
+    frame = difficulty_frame(collected(rows), "p")
+    assert list(zip(frame.value, frame.n)) == [(32.0, 1), (128.0, 1)]
+
+
+def test_without_a_varied_setting_there_is_no_difficulty(collected):
+    assert difficulty_frame(collected([({}, "S", [0.5]), ({}, "R", [0.5])]), "p").empty
+    assert difficulty_frame(collected([({}, "S", [0.5]), ({"seq_len": 64}, "S", [None])]), "p").empty

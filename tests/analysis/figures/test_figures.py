@@ -1,0 +1,282 @@
+"""What each figure makes of its frame."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import same_color
+from matplotlib.text import Text
+
+from analysis.figures.synthetic import TABLE, budget, effects, frame_of
+from madbench.analysis.figures.budget import budget_figure
+from madbench.analysis.figures.difficulty import difficulty_figure
+from madbench.analysis.figures.effects import effects_figure
+from madbench.analysis.figures.learning import learning_figure
+from madbench.analysis.figures.loss import X_LABELS, loss_figure
+from madbench.analysis.figures.mad import mad_figure
+from madbench.analysis.figures.style import GREY
+from madbench.analysis.frames import NothingToDrawError
+from madbench.suites.language import loss_l5
+from madbench.tasks import MAD_TASKS
+
+LOSSES = [5.0, 4.0, 3.0, 2.8, 2.5, 2.6, 2.4, 2.5]
+MEAN = {"task": "compression", "mark": "mean"}
+
+
+def test_a_row_has_the_mean_its_interval_and_every_seed(points, bars, ticks):
+    rows = [MEAN | {"label": "S", "accuracy": 27.0, "low": 20.0, "high": 34.0, "n": 3}]
+    rows += [MEAN | {"mark": "seed", "label": "S", "seed": i, "accuracy": x} for i, x in enumerate((20.0, 26.0, 35.0))]
+    rows += [MEAN | {"label": "R", "accuracy": 52.0, "n": 1}, MEAN | {"mark": "seed", "label": "R", "accuracy": 52.0}]
+    rows += [MEAN | {"mark": "ceiling", "accuracy": 90.0}]
+    (axes,) = mad_figure(frame_of("mad", rows)).axes
+    assert ticks(axes, "y") == {"S": 0, "R": 1} and list(ticks(axes, "x")) == ["0", "25", "50", "75", "100"]
+    assert points(axes) == [(20.0, 0.32), (26.0, 0.32), (35.0, 0.32), (27.0, 0.0), (52.0, 1.0)]
+    assert points(axes, face="white") == [(52.0, 1.0)]  # a single seed
+    assert bars(axes) == [[[20.0, 0.0], [34.0, 0.0]]]
+    assert [
+        line.get_xdata()[0] for line in axes.lines if same_color(line.get_color(), GREY) and len(line.get_xdata())
+    ] == [90.0]
+
+
+def test_what_has_no_mean_says_why_in_its_row(points):
+    rows = [MEAN | {"label": "S", "accuracy": 27.0, "n": 2}, MEAN | {"label": "R", "state": "1/2 diverged"}]
+    rows += [MEAN | {"mark": "seed", "label": "R", "accuracy": 20.0}]
+    (axes,) = mad_figure(frame_of("mad", rows)).axes
+    assert [(text.get_text(), text.get_position()[1]) for text in axes.texts] == [("1/2 diverged", 1)]
+    assert points(axes) == [(20.0, 1.32), (27.0, 0.0)]
+
+
+def learning(runs):
+    """``learning({(label, seed, status): [accuracy after 10 steps, ...]})``."""
+    rows = [
+        {"task": "compression", "label": label, "seed": seed, "status": status, "id": f"{label}{seed}"}
+        | {"split": "validation", "step": 10 * i, "accuracy": value, "loss": 3.0 - i}
+        for (label, seed, status), values in runs.items()
+        for i, value in enumerate(values, 1)
+    ]
+    return frame_of("learning", rows)
+
+
+def test_a_single_seed_ends_hollow(points, curves):
+    frame = learning({("S", 0, "finished"): [10.0, 50.0]})
+    (axes,) = learning_figure(frame).axes
+    assert curves(axes, 1.8) == [([10, 20], [10.0, 50.0])] and points(axes, face="white") == [(20.0, 50.0)]
+    (axes,) = learning_figure(frame, "loss").axes
+    assert curves(axes, 1.8) == [([10, 20], [2.0, 1.0])] and axes.get_ylabel() == "loss, nats per target"
+
+
+def test_seeds_are_a_mean_and_a_band_and_one_that_stopped_keeps_its_value(points, curves):
+    frame = learning({("S", 0, "finished"): [20.0, 100.0], ("S", 1, "finished"): [10.0, 20.0, 40.0]})
+    figure = learning_figure(frame)
+    (axes,) = figure.axes
+    assert curves(axes, 1.8) == [([10, 20, 30], pytest.approx([15.0, 60.0, 70.0]))]
+    assert points(axes) == [(30.0, pytest.approx(70.0))] and not points(axes, face="white")
+    (band,) = (drawn.get_paths()[0].vertices[:, 1] for drawn in axes.collections)
+    assert (band.min(), band.max()) == (10.0, 100.0)
+    assert "n = 2 seeds." in figure.get_supxlabel()
+
+
+def test_a_seed_that_diverged_ends_in_a_cross_and_is_in_no_mean(points, curves):
+    frame = learning({("S", 0, "finished"): [20.0, 40.0], ("S", 1, "diverged"): [30.0, 10.0]})
+    (axes,) = learning_figure(frame).axes
+    assert points(axes, "x") == [(20.0, 10.0)]
+    assert curves(axes, 1.8) == [([10, 20], [20.0, 40.0])] and curves(axes, 0.7) == [([10, 20], [30.0, 10.0])]
+    (axes,) = learning_figure(frame[frame.status == "diverged"]).axes
+    assert points(axes) == [(20.0, 10.0)] and not curves(axes, 1.8)
+
+
+def loss(runs, seconds=2.0):
+    """``loss({(label, seed, status): [loss of every evaluation]})``, which is 0.1 higher on validation text."""
+    rows = [
+        {"id": f"{label}{seed}", "label": label, "seed": seed, "status": status, "evaluation": i, "step": 10 * i}
+        | {"tokens": 640 * i, "seconds": (seconds + seed) * i, "train_loss": value, "validation_loss": value + 0.1}
+        for (label, seed, status), values in runs.items()
+        for i, value in enumerate(values, 1)
+    ]
+    return frame_of("loss", rows)
+
+
+def test_training_losses_are_drawn_as_they_are_and_smoothed_to_l5(curves):
+    left, right = loss_figure(loss({("S", 0, "finished"): LOSSES}), "step").axes
+    ((steps, raw),) = curves(left, 0.7)
+    assert steps == [10 * i for i in range(1, 9)] and raw == LOSSES
+    ((middles, smooth),) = curves(left, 1.8)
+    assert middles == steps[2:-2]
+    assert smooth[0] == pytest.approx(sum(LOSSES[:5]) / 5) and smooth[-1] == pytest.approx(loss_l5(LOSSES))
+    assert curves(right, 1.8) == [(steps, pytest.approx([value + 0.1 for value in LOSSES]))]
+    left, _ = loss_figure(loss({("S", 0, "finished"): LOSSES[:5]})).axes
+    assert [values for _, values in curves(left, 1.8)] == [LOSSES[:5]]  # too few to be smoothed
+
+
+@pytest.mark.parametrize(("x", "last"), [("step", 80), ("tokens", 5120), ("seconds", 24.0)])
+def test_the_x_axis_is_what_was_asked_for(curves, x, last):
+    left, right = loss_figure(loss({("S", 0, "finished"): LOSSES}, seconds=3.0), x).axes
+    assert curves(left, 0.7)[0][0][-1] == curves(right, 1.8)[0][0][-1] == last
+    assert X_LABELS[x] == left.get_xlabel() == right.get_xlabel()
+
+
+def test_seeds_are_a_mean_at_their_mean_time_and_a_band(curves, names):
+    runs = {("S", seed, "finished"): [value + 0.2 * seed for value in LOSSES] for seed in (0, 1)}
+    figure = loss_figure(loss(runs, seconds=1.0), "seconds")
+    left, right = figure.axes
+    ((times, validation),) = curves(right, 1.8)
+    assert times == [1.5 * i for i in range(1, 9)]
+    assert validation == pytest.approx([value + 0.2 for value in LOSSES])
+    (band,) = (drawn.get_paths()[0].vertices[:, 1] for drawn in right.collections)
+    assert (band.min(), band.max()) == pytest.approx((min(LOSSES) + 0.1, max(LOSSES) + 0.3))
+    assert len(left.collections) == 1 and names(figure) == [f"S  {loss_l5(LOSSES) + 0.1:.3f} (n = 2)"]
+
+
+def test_labels_are_listed_by_their_loss_and_diverged_ones_last(names, points):
+    runs = {("S-p", 0, "diverged"): LOSSES, ("S", 0, "finished"): LOSSES, ("S", 1, "finished"): [9.0, math.nan]}
+    runs |= {("R", 0, "finished"): [value - 1 for value in LOSSES], ("R", 1, "diverged"): [9.0, 8.0, math.nan]}
+    frame = loss({**runs, ("G", 0, "finished"): [value + 1 for value in LOSSES]})
+    frame = frame[~((frame.label == "S") & (frame.seed == 1))]
+    figure = loss_figure(frame, "step")
+    low = loss_l5(LOSSES)
+    assert names(figure) == [f"S  {low:.3f}", f"G  {low + 1:.3f}", "S-p  diverged", "R  diverged (n = 2)"]
+    assert sorted(points(figure.axes[1], "x")) == [(20.0, 8.1), (80.0, 2.6)]
+
+
+def test_the_legend_of_losses_has_the_range_of_the_others(names):
+    runs = {(label, 0, "finished"): [3 + i / 10] * 6 for i, label in enumerate(TABLE[1:11])}
+    runs |= {("S", 0, "finished"): [5.0] * 6, (TABLE[11], 0, "diverged"): [5.0, 4.0]}
+    listed = [f"{label}  {3 + i / 10:.3f}" for i, label in enumerate(TABLE[1:8])]
+    assert names(loss_figure(loss(runs))) == [*listed, "S  5.000", "4 others  3.700 to 3.900, 1 diverged"]
+
+
+def test_the_steep_start_is_off_a_linear_axis_and_on_a_logarithmic_one():
+    frame = loss({("S", 0, "finished"): [100.0, *(2.0 - i / 100 for i in range(29))]})
+    low, high = loss_figure(frame).axes[0].get_ylim()
+    assert 1.5 < low < 1.72 and 2.1 < high < 3.0
+    logarithmic = loss_figure(frame, log_x=True).axes[0]
+    assert logarithmic.get_xscale() == "log" and logarithmic.get_ylim()[1] > 100
+
+
+@pytest.mark.parametrize("count, texts", [(40, ["1k", "2k", "5k", "10k", "20k"]), (4000, ["1k", "10k", "100k", "1M"])])
+def test_logarithmic_ticks_are_at_1_2_and_5_or_at_powers_over_three_decades(ticks, count, texts):
+    axes = loss_figure(loss({("S", 0, "finished"): [3.0] * count}), log_x=True).axes[0]
+    found = ticks(axes, "x")
+    assert [text for text in found if axes.get_xlim()[0] <= found[text] <= axes.get_xlim()[1]] == texts
+
+
+def test_evaluations_that_are_not_finite_leave_out_the_means_around_them(curves):
+    gaps = {
+        ("S", seed, "finished"): [math.nan if i == gap else value for i, value in enumerate(LOSSES)]
+        for seed, gap in enumerate((2, 3))
+    }
+    left, _ = loss_figure(loss(gaps), "step").axes
+    ((_, raw),) = curves(left, 0.7)
+    assert raw == LOSSES
+    assert curves(left, 1.8) == [([60], pytest.approx([sum(LOSSES[3:]) / 5]))]
+
+
+def test_curves_without_an_evaluation_are_nothing_to_draw():
+    for frame in (loss({("S", 0, "diverged"): [math.nan]}), loss({("S", 0, "finished"): [1.0]})[:0]):
+        with pytest.raises(NothingToDrawError, match="no run was evaluated"):
+            loss_figure(frame)
+    with pytest.raises(NothingToDrawError, match="no run was evaluated"):
+        learning_figure(learning({("S", 0, "diverged"): [math.nan]}))
+
+
+EFFECT = {"kind": "effect", "quantity": "compression", "pairs": 2, "seeds": 3}
+
+
+def test_significant_effects_are_filled_and_interactions_below_a_line(points, bars, ticks):
+    rows = [
+        EFFECT | {"row": "conv: c", "difference": 30.0, "low": 20.0, "high": 40.0, "p_holm": 0.01},
+        EFFECT | {"kind": "pair", "row": "conv: c", "difference": 31.0},
+        EFFECT | {"row": "gate: g", "difference": 5.0, "low": -1000.0, "high": 1000.0, "p_holm": 0.5},
+        EFFECT | {"row": "pos: p", "difference": 4.0},
+        EFFECT | {"kind": "interaction", "row": "R/S x c", "difference": 9.0, "low": 8.0, "high": 10.0, "p_holm": 0.01},
+    ]
+    (axes,) = effects_figure(frame_of("effects", rows)).axes
+    assert ticks(axes, "y") == {"conv: c": 0, "gate: g": 1, "pos: p": 2, "R/S x c": 3.5}
+    assert points(axes, "s") == [(30.0, 0.0), (9.0, 3.5), (5.0, 1.0)] and points(axes, "s", "white") == [(5.0, 1.0)]
+    assert points(axes, "o") == [(31.0, 0.3)] and points(axes, "x") == [(4.0, 2.0)]  # without an interval
+    limit = axes.get_xlim()[1]
+    assert limit < 100 and [[-limit, 1.0], [limit, 1.0]] in bars(axes)
+    assert points(axes, "<") == [(-limit, 1.0)] and points(axes, ">") == [(limit, 1.0)]
+
+
+def test_losses_have_an_axis_of_their_own():
+    *_, accuracy, loss = effects_figure(effects(["S"], MAD_TASKS)).axes
+    assert "less is better" in loss.get_xlabel() and accuracy.get_xlabel() == "percentage points"
+    assert loss.get_xlim()[1] < 1 < accuracy.get_xlim()[1]
+
+
+def costs(values, quantity="compression", **shared):
+    rows = [
+        {"quantity": quantity, "label": label, "budget_ratio": cost, "mean": mean, "n": n} | shared
+        for label, (cost, mean, n) in values.items()
+    ]
+    return frame_of("budget", rows)
+
+
+def test_means_are_drawn_against_their_cost_by_name(points):
+    frame = costs({"S": (1.0, 31.0, 2), "R-12!": (1.36, 50.5, 2), "G": (1.0, 20.0, 1), "R": (1.0, math.nan, 0)})
+    figure = budget_figure(frame)
+    (axes,) = figure.axes
+    assert points(axes) == [(1.0, 31.0), (1.36, 50.5), (1.0, 20.0)] and points(axes, face="white") == [(1.0, 20.0)]
+    assert [text.get_text() for text in axes.texts] == ["S", "R-12!", "G"]
+    assert "diverged or unfinished: R." in figure.get_supxlabel()
+
+
+def test_parameters_are_another_cost_and_a_label_without_is_left_out_and_named(points):
+    frame = costs({"S": (1.0, 31.0, 2), "G": (1.0, 20.0, 1)})
+    with pytest.raises(NothingToDrawError):
+        budget_figure(frame, "mixer_parameters")
+    frame["mixer_parameters"] = [4000.0, math.nan]
+    figure = budget_figure(frame, "mixer_parameters")
+    assert points(figure.axes[0]) == [(4000.0, 31.0)] and "of unknown cost: G." in figure.get_supxlabel()
+
+
+@pytest.mark.parametrize("quantity, corner", [("loss_l5", (1.2, 2.0)), ("compression", (1.0, 2.5))])
+def test_losses_are_better_where_they_are_lower(quantity, corner):
+    (axes,) = budget_figure(costs({"S": (1.0, 2.5, 1), "R": (1.2, 2.0, 1)}, quantity)).axes
+    (front,) = (line.get_xydata() for line in axes.lines if same_color(line.get_color(), GREY))
+    assert tuple(front[-1]) == (axes.get_xlim()[1], corner[1]) and list(corner) in front.tolist()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_33_names_cover_no_other_name_and_no_point(points, seed):
+    figure = budget_figure(budget(TABLE, MAD_TASKS, seed))
+    for axes in figure.axes:
+        boxes = [Text.get_window_extent(text) for text in axes.texts]
+        places = axes.transData.transform(points(axes))
+        assert len(boxes) == len(places) >= 32
+        assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+        assert not any(box.contains(*place) for box in boxes for place in places)
+        assert all(axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 for box in boxes)
+
+
+def difficulty(values, variable="seq_len", n=1):
+    rows = [
+        {"task": "compression", "variable": variable, "value": value, "label": label, "accuracy": accuracy}
+        | {"ceiling": 90.0, "n": n}
+        for label, of_label in values.items()
+        for value, accuracy in of_label.items()
+    ]
+    return frame_of("difficulty", rows)
+
+
+def test_a_line_has_a_gap_where_a_result_is_missing(points):
+    frame = difficulty({"S": {32: 50.0, 64: 50.0, 128: 50.0}, "R": {32: 40.0, 128: 40.0}})
+    (axes,) = difficulty_figure(frame).axes
+    first, second = (line.get_ydata() for line in axes.lines if line.get_linewidth() == 1.4)
+    assert first.tolist() == [50.0] * 3 and np.isnan(second).tolist() == [False, True, False]
+    assert points(axes) == points(axes, face="white") == [(32, 50), (64, 50), (128, 50), (32, 40), (128, 40)]
+    ceilings = [line.get_ydata().tolist() for line in axes.lines if same_color(line.get_color(), GREY)]
+    assert ceilings == [[90.0] * 3]
+
+
+def test_a_share_has_a_linear_axis_and_a_length_a_logarithmic_one(ticks):
+    lengths, shares = {32: 50.0, 64: 40.0, 128: 30.0}, {0.2: 50.0, 0.4: 40.0, 0.8: 30.0}
+    frame = pd.concat([difficulty({"S": shares}, "share"), difficulty({"S": lengths})])
+    length, share = difficulty_figure(frame).axes
+    assert (length.get_xscale(), share.get_xscale(), share.get_xlabel()) == ("log", "linear", "share")
+    assert ticks(length, "x") == {"32": 32, "64": 64, "128": 128}
+    assert list(ticks(length, "y")) == ["0", "25", "50", "75", "100"] and not ticks(share, "y")
