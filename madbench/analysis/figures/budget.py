@@ -28,7 +28,7 @@ _COSTS = {"budget_ratio": "budget: mixer parameters over softmax attention's", "
 _FEW = 12  # labels of which every one has its interval drawn in full
 _FRONT = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))}
 _RADIUS = 4  # of a marker, in points
-_STARTS = ((8, 0), (18, 0), (26, 0), (36, 0), (-26, 0))  # from a point to where its name begins to move, in points
+_STARTS = ((8, 0), (14, 0), (20, 0), (28, 0), (-20, 0))  # from a point to where its name begins to move, in points
 
 
 def budget_figure(
@@ -121,14 +121,19 @@ def _name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Se
     """
     from adjustText import adjust_text  # half a second, as it takes pyplot
 
-    to_pixels, scale = axes.transData, axes.get_figure(root=True).dpi / 72
+    to_pixels, scale = axes.transData, axes.get_figure().dpi / 72
     to_data = to_pixels.inverted()
     middles = to_pixels.transform(points)
     taken = [Bbox([middle - _RADIUS * scale, middle + _RADIUS * scale]) for middle in middles]
     ends = [to_pixels.transform(line) for line in lines]
     taken += [Bbox([line.min(axis=0) - scale, line.max(axis=0) + scale]) for line in ends]
-    settings = {"avoid_self": False, "force_pull": (0, 0), "force_static": (0.2, 0.4), "iter_lim": 100}
-    settings |= {"objects": [box.transformed(to_data) for box in taken], "target_x": points[:, 0], "ax": axes}
+    settings = {"avoid_self": False, "force_pull": (0, 0), "force_static": (0.2, 0.4), "prevent_crossings": False}
+    settings |= {
+        "iter_lim": 100,
+        "objects": [box.transformed(to_data) for box in taken],
+        "target_x": points[:, 0],
+        "ax": axes,
+    }
     look = {"va": "center", "fontsize": SMALLEST, "bbox": {"fc": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.2}}
     least, best, boxes = np.inf, [], []
     for start in _STARTS:
@@ -138,6 +143,7 @@ def _name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Se
         found = [text.get_window_extent() for text in texts]
         covered = sum(one.overlaps(other) for one, other in itertools.combinations(found, 2))
         covered += sum(box.overlaps(other) for box in found for other in taken)
+        covered += sum((box.min < axes.bbox.min).any() or (box.max > axes.bbox.max).any() for box in found)
         worse = best if covered < least else texts
         if covered < least:
             least, best, boxes = covered, texts, found

@@ -221,16 +221,18 @@ def learning_frame(collected: pd.DataFrame, record: Callable[[str], Record], pro
 
 def effects_frame(found: Sequence[Effect], interactions: Sequence[Interaction], protocol: str) -> pd.DataFrame:
     """The frame of :func:`madbench.analysis.figures.effects.effects_figure`, of all effects and the significant interactions."""
-    estimates = []
+    rows: list[dict[str, Any]] = []
     for one in found:
-        name = one.contrast.name.removesuffix(" against none")
-        estimates.append((("effect", name, one.quantity, "", "", len(one.pairs)), one.estimate))
-        estimates += [(("pair", name, one.quantity, *pair, 1), estimate) for pair, estimate in one.pairs.items()]
+        shared = {"row": one.contrast.name.removesuffix(" against none"), "quantity": one.quantity}
+        rows.append({"kind": "effect", **shared, "pairs": len(one.pairs), **vars(one.estimate)})
+        for (given, without), estimate in one.pairs.items():
+            rows.append({"kind": "pair", **shared, "given": given, "without": without, "pairs": 1, **vars(estimate)})
     for one in interactions:
         if one.estimate.is_significant:
-            estimates.append((("interaction", one.name, one.quantity, "", "", len(one.squares)), one.estimate))
-    rows = [(protocol, *key, one.seeds, one.mean, one.low, one.high, one.p_adjusted) for key, one in estimates]
-    return pd.DataFrame(rows, columns=list(effects.COLUMNS)).astype(effects.COLUMNS)
+            shared = {"row": one.name, "quantity": one.quantity, "pairs": len(one.squares)}
+            rows.append({"kind": "interaction", **shared, **vars(one.estimate)})
+    frame = pd.DataFrame(rows, columns=list(effects.COLUMNS)).assign(protocol=protocol)
+    return frame.fillna({"given": "", "without": ""}).astype(effects.COLUMNS)
 
 
 def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd.DataFrame:

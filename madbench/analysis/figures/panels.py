@@ -108,7 +108,7 @@ class Panels:
 
 
 def _inches(artist: Artist) -> np.ndarray:
-    return artist.get_window_extent().size / artist.get_figure(root=True).dpi
+    return artist.get_window_extent().size / artist.get_figure().dpi
 
 
 def in_lines(count: int, columns: int) -> list[int]:
