@@ -14,7 +14,7 @@ section 3, but with a fixed d_0, which a handful of contrasts cannot estimate):
 d is the number of pairs less one, s_0^2 the pooled variance of the other contrasts, and d_0 ``PRIOR_FREEDOM``, or the
 others' degrees of freedom where these are fewer. A single pair has the wider of this interval and the one over its own
 seeds; with one seed it has none. Where no other contrast has two pairs either, only the one over seeds is left: it
-speaks of that pair and claims nothing of the factor, so it has no p-value.
+speaks of that pair and not of the factor, so it has no p-value.
 
 Interaction of two contrasts: the mean, over squares of labels with both, either and neither, of the first one's effect
 where the second is given less that where it is not. Interactions are what the labels' deviations from additivity
@@ -25,6 +25,7 @@ that the four have in common. What a seed does to all four is not taken out of t
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -33,7 +34,9 @@ import pandas as pd
 from scipy.special import stdtr
 
 from madbench.analysis.contrasts import Contrast, Pair, Square, find_pairs, find_squares
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.analysis.statistics import LEVEL, ROUNDING, holm, students_t
+from madbench.suites import MAD
 
 PRIOR_FREEDOM = 4
 """Degrees of freedom that the other contrasts lend to the variance of one, as four more pairs of its own would."""
@@ -43,31 +46,32 @@ _SIGNS = np.array([1, -1, -1, 1])  # of a square's labels in its interaction
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean difference in the units of its task: percentage points, or nats per token."""
+    """A mean difference, in the units of its quantity: percentage points, or nats per token."""
 
-    mean: float
+    seeds: int
+    """Seeds it rests on, each of some pair or square."""
+    difference: float
     low: float
     """Lower end of the 95% interval; NaN where there is none."""
     high: float
     p: float
-    """Two-sided p-value of "the mean is zero"; NaN where nothing may be claimed."""
-    seeds: int
-    """Seeds it rests on, each of some pair or square."""
-    p_adjusted: float = math.nan
-    """``p`` after Holm over all contrasts, or all interactions, of the task."""
+    """Two-sided p-value of "it is zero"; NaN where there is no test."""
+    p_holm: float = math.nan
+    """``p`` after Holm over all contrasts, or all interactions, of the quantity."""
 
     @property
     def is_significant(self) -> bool:
-        """Whether a difference from zero may be claimed."""
-        return self.p_adjusted <= LEVEL
+        """Whether it differs from zero."""
+        return self.p_holm <= LEVEL
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What a contrast is worth on a task."""
+    """What a contrast is worth on a quantity."""
 
     contrast: Contrast
-    task: str
+    quantity: str
+    """A task, ``mad_average`` or ``loss_l5``."""
     estimate: Estimate
     pairs: dict[Pair, Estimate]
     """Each pair by itself, with an interval over its seeds."""
@@ -75,11 +79,11 @@ class Effect:
 
 @dataclass(frozen=True)
 class Interaction:
-    """By how much ``first`` is worth more on a task where ``second`` is given."""
+    """By how much ``first`` is worth more on a quantity where ``second`` is given."""
 
     first: Contrast
     second: Contrast
-    task: str
+    quantity: str
     estimate: Estimate
     squares: list[Square]
 
@@ -90,28 +94,39 @@ class Interaction:
 
 
 _Found = TypeVar("_Found", Effect, Interaction)
+_Rows = Mapping[str, np.ndarray]  # values of a label by seed (N,), NaN where there is none
 
 
-def attribute(cells: pd.DataFrame) -> tuple[list[Effect], list[Interaction]]:
-    """Every effect and every interaction that ``cells`` have labels for, by task and contrast.
+def measured_values(scores: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """The values that effects and claims rest on, and how many results have none: unfinished, or diverged.
+
+    ``scores`` are those of one protocol (:mod:`madbench.analysis.scores`). A task, average or L5 counts for a label
+    and seed once all its jobs are done.
+    """
+    begun = scores[(scores.done > 0) & ((scores.suite == MAD.name) | (scores.column == LOSS))]
+    values = begun[begun.done == begun.expected].dropna(subset="value")
+    return values, int((begun.column != MAD_AVERAGE).sum() - (values.column != MAD_AVERAGE).sum())
+
+
+def attribute(values: pd.DataFrame) -> tuple[list[Effect], list[Interaction]]:
+    """Every effect and every interaction that ``values`` have labels for, by quantity and contrast.
 
     Args:
-        cells: one row a label, task and seed. Columns: label, task, seed, value; a row without a value does not count.
+        values: one row a label, quantity and seed. Columns: label, column, seed, value, which is not NaN.
     """
-    pairs = find_pairs(cells.label.unique())
+    pairs = find_pairs(values.label.unique())
     squares = find_squares(pairs)
     effects: list[Effect] = []
     interactions: list[Interaction] = []
-    for task, of_task in cells.dropna(subset="value").groupby("task", sort=False):
-        values = of_task.pivot(index="label", columns="seed", values="value")
-        rows = dict(zip(values.index, values.to_numpy(float)))
-        effects += _effects(task, pairs, rows)
-        interactions += _interactions(task, squares, rows)
+    for quantity, found in values.groupby("column", sort=False):
+        by_seed = found.pivot(index="label", columns="seed", values="value")
+        rows = dict(zip(by_seed.index, by_seed.to_numpy(float)))
+        effects += _effects(quantity, pairs, rows)
+        interactions += _interactions(quantity, squares, rows)
     return effects, interactions
 
 
-def _effects(task: str, pairs: dict[Contrast, list[Pair]], rows: dict[str, np.ndarray]) -> list[Effect]:
-    """The effects on one task; ``rows`` are the labels' values by seed, (N,) each and NaN where there is none."""
+def _effects(quantity: str, pairs: Mapping[Contrast, Sequence[Pair]], rows: _Rows) -> list[Effect]:
     differences: dict[Contrast, dict[Pair, np.ndarray]] = {}
     for contrast, of_contrast in pairs.items():
         for given, without in of_contrast:
@@ -131,7 +146,7 @@ def _effects(task: str, pairs: dict[Contrast, list[Pair]], rows: dict[str, np.nd
                 estimate = replace(of_pair, p=math.nan)
             elif not estimate.high > of_pair.high:  # wider, or NaN for a single seed
                 estimate = of_pair
-        effects.append(Effect(contrast, task, estimate, alone))
+        effects.append(Effect(contrast, quantity, estimate, alone))
     return _adjusted(effects)
 
 
@@ -155,9 +170,9 @@ def _squares(values: np.ndarray) -> float:
 
 
 def _interactions(
-    task: str, squares: dict[tuple[Contrast, Contrast], list[Square]], rows: dict[str, np.ndarray]
+    quantity: str, squares: Mapping[tuple[Contrast, Contrast], Sequence[Square]], rows: _Rows
 ) -> list[Interaction]:
-    """The interactions on one task, from the squares whose four labels have two seeds in common."""
+    """From the squares whose four labels have two seeds in common."""
     interactions = []
     for (first, second), of_contrasts in squares.items():
         stored = [square for square in of_contrasts if all(label in rows for label in square)]
@@ -177,7 +192,7 @@ def _interactions(
         freedom = variances.sum() ** 2 / spread if spread else 1.0
         seeds = int(is_common[is_enough].any(axis=(0, 1)).sum())
         estimate = _estimate(mean, variances.sum(), freedom, seeds)
-        interactions.append(Interaction(first, second, task, estimate, stored))
+        interactions.append(Interaction(first, second, quantity, estimate, stored))
     return _adjusted(interactions)
 
 
@@ -189,19 +204,17 @@ def _over_seeds(values: np.ndarray) -> Estimate:
 
 
 def _estimate(mean: float, variance: float, freedom: float, seeds: int) -> Estimate:
-    """Student's t; ``variance`` is that of ``mean``."""
+    """Student's t; ``variance`` is that of ``mean``. Zero variance about a mean that is not zero: no interval."""
     mean = round(float(mean), 9)  # so that equal numbers differ by nothing
     error = math.sqrt(variance) if freedom else math.nan
-    if not freedom or (
-        mean and error < ROUNDING
-    ):  # seeds that happen to agree do not make a difference infinitely sure
-        return Estimate(mean, math.nan, math.nan, math.nan, seeds)
+    if not freedom or (mean and error < ROUNDING):
+        return Estimate(seeds, mean, math.nan, math.nan, math.nan)
     half = error * students_t(freedom)
     p = 2 * float(stdtr(freedom, -abs(mean) / error)) if error else 1.0
-    return Estimate(mean, mean - half, mean + half, p, seeds)
+    return Estimate(seeds, mean, mean - half, mean + half, p)
 
 
 def _adjusted(found: list[_Found]) -> list[_Found]:
     """``found``, a family, with the adjusted p-values of its estimates."""
     p_values = holm([one.estimate.p for one in found])
-    return [replace(one, estimate=replace(one.estimate, p_adjusted=p)) for one, p in zip(found, p_values)]
+    return [replace(one, estimate=replace(one.estimate, p_holm=p)) for one, p in zip(found, p_values)]

@@ -22,33 +22,25 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from scipy.special import stdtr
 
 from madbench.analysis.attribution import PRIOR_FREEDOM
 from madbench.analysis.claims import Claim
-from madbench.analysis.contrasts import Pair
-from madbench.analysis.language_table import published_losses
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column
 from madbench.analysis.scores import published_scores
-from madbench.analysis.statistics import LEVEL
+from madbench.analysis.statistics import LEVEL, students_t
+from madbench.tasks import MAD_TASKS
 
 MARGIN_SHARE = 0.25
 """Of the published gain of sequence mixing: what a "no difference" may hide."""
 MOST_SEEDS = 20
 """Beyond which no more are asked for."""
-
-
-@dataclass(frozen=True)
-class Gains:
-    """What is stored of a quantity: points, or nats per token with a minus, so that more is better."""
-
-    seeds: tuple[int, ...]
-    rows: dict[str, np.ndarray]
-    """(N,) by label; NaN where a seed is missing."""
 
 
 @dataclass(frozen=True)
@@ -73,17 +65,22 @@ class Measured:
         return self.gains.var(axis=1, ddof=1)
 
 
+def as_gain(value: float, quantity: str) -> float:
+    """The value with the sign with which more is better."""
+    return -value if column(quantity).better == "lower" else value
+
+
 def margin(quantity: str) -> float:
     """The gain that a "no difference" may hide: points, or nats per token."""
-    table, published = published_gains(), quantity if quantity == LOSS else MAD_AVERAGE
+    table, published = published_gains(), MAD_AVERAGE if quantity in MAD_TASKS else quantity
     return MARGIN_SHARE * (table["R-cg-q-12o"][published] - table["R-cg-q"][published])
 
 
 @functools.cache
 def published_gains() -> dict[str, dict[str, float]]:
     """The paper's table by label and quantity, L5 with a minus so that more is better."""
-    losses = published_losses()
-    return {label: values | {LOSS: -losses[label]["loss_l5"]} for label, values in published_scores().items()}
+    names = (*MAD_TASKS, MAD_AVERAGE, LOSS)
+    return {label: {name: as_gain(row[name], name) for name in names} for label, row in published_scores().items()}
 
 
 def line_of(claim: Claim, quantity: str) -> float:
@@ -91,41 +88,34 @@ def line_of(claim: Claim, quantity: str) -> float:
     return {"gain": 0.0, "no loss": -margin(quantity), "no gain": margin(quantity)}[claim.expects]
 
 
-def contrasts(claim: Claim, case: int) -> list[dict[str, float]]:
-    """Weights of labels whose sums are the gain of pair ``case``, or its gain over each rival of either sign."""
-    gain = _weights(claim.pairs[case])
-    if not claim.rivals:
-        return [gain]
-    rivals = [_weights(pairs[case]) for pairs in claim.rivals.values()]
-    return [_sum([gain, {label: -sign * w for label, w in rival.items()}]) for rival in rivals for sign in (1, -1)]
-
-
-def _weights(pair: Pair) -> dict[str, float]:
-    return {pair[0]: 1.0, pair[1]: -1.0}
-
-
-def _sum(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    labels = dict.fromkeys(label for part in parts for label in part)
-    return {label: sum(part.get(label, 0.0) for part in parts) for label in labels}
-
-
-def labels_of(claim: Claim, case: int) -> tuple[str, ...]:
-    """Of pair ``case`` and of its rivals."""
-    pairs = [claim.pairs[case], *(pairs[case] for pairs in claim.rivals.values())]
-    return tuple(dict.fromkeys(label for pair in pairs for label in pair))
-
-
 def oriented(claim: Claim, quantity: str, gains: np.ndarray | float) -> np.ndarray | float:
     """By how much ``gains`` are on the claim's side of the line."""
-    return (gains - line_of(claim, quantity)) * (-1 if claim.expects == "no gain" else 1)
+    return (gains - line_of(claim, quantity)) * claim.sign
 
 
-def measure(claim: Claim, quantity: str, stored: Gains) -> Measured | None:
-    """What ``stored`` has of the claim; ``None`` where it has no pair with a seed in common."""
+def contrasts(claim: Claim, case: int) -> list[dict[str, float]]:
+    """Weights of labels whose sums are the gain of pair ``case``, or its gain over each rival of either sign."""
+    gain = dict(zip(claim.pairs[case], (1.0, -1.0)))
+    rivals = [pairs[case] for pairs in claim.rivals.values()]
+    return [_sum([gain, dict(zip(rival, (-sign, sign)))]) for rival in rivals for sign in (1.0, -1.0)] or [gain]
+
+
+def _sum(parts: Iterable[dict[str, float]]) -> dict[str, float]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return total
+
+
+def measure(claim: Claim, quantity: str, stored: pd.DataFrame) -> Measured | None:
+    """What is stored of the claim; ``None`` without a pair that has a seed in common.
+
+    ``stored`` are gains by label (index) and seed (columns), NaN where a seed is missing.
+    """
     by_case: dict[int, np.ndarray] = {}
     for case in range(len(claim.pairs)):
-        if all(label in stored.rows for label in labels_of(claim, case)):
-            values = [sum(w * stored.rows[label] for label, w in one.items()) for one in contrasts(claim, case)]
+        if set(claim.labels([case])) <= set(stored.index):
+            values = [sum(w * stored.loc[x].to_numpy() for x, w in one.items()) for one in contrasts(claim, case)]
             if not np.isnan(values).any(axis=0).all():
                 by_case[case] = np.array(values)
     if not by_case:
@@ -136,11 +126,10 @@ def measure(claim: Claim, quantity: str, stored: Gains) -> Measured | None:
         del has[min(reversed(has), key=lambda case: has[case].sum())]
     common = np.logical_and.reduce([*has.values()])
     gains = np.mean([by_case[case][:, common] for case in has], axis=0)
-    weights = _sum([contrasts(claim, case)[0] for case in has])
+    weights = _sum(contrasts(claim, case)[0] for case in has)
     weight = sum(w**2 for w in weights.values()) / len(has) ** 2
     gains = np.round(oriented(claim, quantity, gains), 9)  # so that equal numbers differ by nothing
-    seeds = tuple(seed for seed, is_common in zip(stored.seeds, common) if is_common)
-    return Measured(tuple(has), seeds, gains, weight)
+    return Measured(tuple(has), tuple(map(int, stored.columns[common])), gains, weight)
 
 
 @dataclass(frozen=True)
@@ -149,6 +138,8 @@ class ClaimTest:
 
     k: int = 0
     """The contrast with the smallest gain."""
+    mean: float = math.nan
+    """This gain, over the line and oriented so that the claim is > 0."""
     error: float = math.nan
     """Standard error of the mean over seeds."""
     freedom: int = 0
@@ -159,6 +150,11 @@ class ClaimTest:
     is_for: bool = False
     """Whether the gain is on the claim's side."""
 
+    @property
+    def half_width(self) -> float:
+        """Half of the 95% interval of the gain."""
+        return self.error * students_t(self.freedom) if self.freedom else math.nan
+
 
 def judge(own: Measured | None, others: Sequence[Measured]) -> ClaimTest:
     """Of ``own``; the variances of ``others``, on the same quantity and with one contrast each, moderate its own."""
@@ -167,7 +163,7 @@ def judge(own: Measured | None, others: Sequence[Measured]) -> ClaimTest:
     means = own.gains.mean(axis=1)
     k = int(means.argmin())
     if not own.freedom:
-        return ClaimTest(k)
+        return ClaimTest(k, float(means[k]))
     lent = sum(other.freedom for other in others)
     prior = min(PRIOR_FREEDOM, lent)
     of_others = sum(other.freedom * other.variances[0] / other.weight for other in others) / max(1, lent)
@@ -176,7 +172,8 @@ def judge(own: Measured | None, others: Sequence[Measured]) -> ClaimTest:
     errors = np.sqrt(variances / len(own.seeds))
     p_above = np.array([_p_above(mean, error, freedom) for mean, error in zip(means, errors)])
     p_for, p_against = p_above.max(), min(1.0, len(means) * (1 - p_above).min())
-    return ClaimTest(k, float(errors[k]), freedom, prior, min(1.0, 2 * min(p_for, p_against)), is_for=p_for < p_against)
+    p = min(1.0, 2 * min(p_for, p_against))
+    return ClaimTest(k, float(means[k]), float(errors[k]), freedom, prior, p, is_for=p_for < p_against)
 
 
 def _p_above(mean: float, error: float, freedom: int) -> float:
@@ -196,10 +193,10 @@ def published_gain(claim: Claim, quantity: str, cases: Sequence[int]) -> float:
     return round(float(np.mean(gains, axis=0).min()), 9)
 
 
-def seeds_needed(of_it: Measured, test: ClaimTest, tested: int) -> int:
+def seeds_needed(own: Measured, test: ClaimTest, tested: int) -> int:
     """With how many seeds like the stored ones Holm's first step would decide; 0 for more than ``MOST_SEEDS``."""
-    mean, spread = abs(of_it.gains[test.k].mean()), test.error * math.sqrt(len(of_it.seeds))
-    for n in range(len(of_it.seeds) + 1, MOST_SEEDS + 1):
+    mean, spread = abs(test.mean), test.error * math.sqrt(len(own.seeds))
+    for n in range(len(own.seeds) + 1, MOST_SEEDS + 1):
         if 2 * _p_above(mean, spread / math.sqrt(n), n - 1 + test.prior) <= LEVEL / tested:
             return n
     return 0

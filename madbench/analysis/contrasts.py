@@ -3,74 +3,82 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from madbench.labels import FACTORS, Variant, diff, parse
+import numpy as np
+
+from madbench.labels import FACTORS, factors, family_of, levels, parse
+from madbench.mixers.srg.family import LEVELS
 
 Pair = tuple[str, str]
 """A label with what a contrast gives, and its partner without."""
 Square = tuple[str, str, str, str]
 """Labels with both of two contrasts, with the second alone, with the first alone, with neither."""
 
-# what a label may have of a factor; a contrast gives the later one of two
-_LEVELS = ("", "S", "R", "G", "p", "c", "g", "v", "q", "1", "1o", "2", "2o", "o", "!")
 _NAMES = {"mix1": "R(1)", "mix2": "R(2)"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Contrast:
     """What the labels of a pair differ in. The effect of a contrast is a number with ``given`` less one without.
 
-    Sequence mixing in lag order and in forward order are contrasts of their own, and so is ``!`` against either of the
-    ranks that it restores. So no label is in two pairs of one contrast. The first mixing of a label brings its layout.
+    Of S/R/G, sequence mixing in lag order and in forward order are contrasts of their own, and so is ``!`` against
+    either of the ranks that it restores. So no label is in two pairs of one contrast. The first mixing of a label
+    brings its layout. Contrasts sort by family, by factor, and then by level in the order of the grammar.
     """
 
+    family: str
+    """Empty for S/R/G."""
+    position: tuple[int, int, int]
+    """What sorts it within its family."""
     factor: str
-    """One of :data:`madbench.labels.FACTORS`."""
     given: str
-    """Letters of the first label."""
+    """Level of the first label (:func:`madbench.labels.levels`)."""
     against: str
-    """Letters of the second one in their place; empty where it has none."""
+    """Level of the second one; empty where it has none."""
 
     @property
     def name(self) -> str:
         """``conv: c against none``."""
-        return f"{_NAMES.get(self.factor, self.factor)}: {self.given} against {self.against or 'none'}"
+        return f"{self._prefix}{_NAMES.get(self.factor, self.factor)}: {self.given} against {self.against or 'none'}"
 
     @property
     def short_name(self) -> str:
         """``c``, ``G/R``."""
-        return f"{self.given}/{self.against}" if self.against else self.given
-
-    def __lt__(self, other: Contrast) -> bool:
-        """By factor in the order of ``FACTORS``, then by letters in that of the grammar."""
-        return self._position < other._position
+        return self._prefix + (f"{self.given}/{self.against}" if self.against else self.given)
 
     @property
-    def _position(self) -> tuple[int, int, int]:
-        return FACTORS.index(self.factor), _LEVELS.index(self.against), _LEVELS.index(self.given)
+    def _prefix(self) -> str:
+        return self.family and f"{self.family}:"
 
 
 def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
     """The pairs of ``labels`` that differ in exactly one factor (:func:`madbench.labels.diff`), by contrast.
 
-    Contrasts are in the order of ``FACTORS``, pairs in that of ``labels``. Labels of other families have no factors.
+    Contrasts are sorted, pairs in the order of ``labels``. Labels of two families make no pair.
     """
-    variants = [variant for variant in map(parse, labels) if isinstance(variant, Variant)]
+    families: dict[str, list[str]] = {}
+    for label in labels:
+        families.setdefault(family_of(label).name, []).append(label)
     pairs: dict[Contrast, list[Pair]] = {}
-    for one, other in itertools.combinations(variants, 2):
-        factors = diff(one, other)
-        if len(factors) == 1:
-            without, given = sorted((one, other), key=lambda variant: _LEVELS.index(_level(variant, factors[0])))
-            contrast = Contrast(factors[0], _level(given, factors[0]), _level(without, factors[0]))
-            pairs.setdefault(contrast, []).append((str(given), str(without)))
+    for family, members in families.items():
+        variants = [parse(label) for label in members]
+        found = [levels(variant) for variant in variants]
+        names = list(dict.fromkeys(name for one in found for name in one))
+        order = {name: i for i, name in enumerate(FACTORS if set(names) <= set(FACTORS) else names)}
+        for i, j, factor in _one_difference([factors(variant) for variant in variants]):
+            given, without = sorted((i, j), key=lambda k: _place(found[k][factor]), reverse=True)
+            gives, lacks = found[given][factor], found[without][factor]
+            position = order[factor], _place(lacks)[0], _place(gives)[0]
+            contrast = Contrast(family, position, factor, gives, lacks)
+            pairs.setdefault(contrast, []).append((members[given], members[without]))
     return {contrast: pairs[contrast] for contrast in sorted(pairs)}
 
 
 def find_squares(pairs: Mapping[Contrast, Sequence[Pair]]) -> dict[tuple[Contrast, Contrast], list[Square]]:
     """For every two contrasts, the labels of ``pairs`` of which all four combinations are there."""
-    partners = {contrast: dict(of_contrast) for contrast, of_contrast in pairs.items()}
+    partners = {contrast: dict(found) for contrast, found in pairs.items()}
     squares: dict[tuple[Contrast, Contrast], list[Square]] = {}
     for first, second in itertools.combinations(pairs, 2):
         without_second = partners[second]
@@ -81,12 +89,17 @@ def find_squares(pairs: Mapping[Contrast, Sequence[Pair]]) -> dict[tuple[Contras
     return squares
 
 
-def _level(variant: Variant, factor: str) -> str:
-    if factor in ("base", "rank"):
-        return getattr(variant, factor)
-    if factor in ("mix1", "mix2"):
-        return (factor[-1] + "o" * variant.lag) * getattr(variant, factor)
-    if factor == "budget":
-        return "!" if variant.over else variant.rank
-    letters = {"rope": "p", "conv": "c", "gates": "g", "layout": "o"}
-    return letters[factor] * getattr(variant, "lag" if factor == "layout" else factor)
+def _one_difference(labels: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, int, str]]:
+    """Every two labels that differ in exactly one of the factors that both have, and this factor."""
+    names = list(dict.fromkeys(name for label in labels for name in label))
+    values = np.array([[label.get(name) for name in names] for label in labels], dtype=object).reshape(-1, len(names))
+    has = values != None  # noqa: E711, elementwise
+    for i in range(len(labels) - 1):
+        differs = (values[i + 1 :] != values[i]) & has[i + 1 :] & has[i]
+        for j in np.flatnonzero(differs.sum(axis=1) == 1):
+            yield i, i + 1 + int(j), names[int(differs[j].argmax())]
+
+
+def _place(level: str) -> tuple[int, str]:
+    """Where a level stands among those of S/R/G; those of other families come after and by name."""
+    return (LEVELS.index(level) if level in LEVELS else len(LEVELS)), level

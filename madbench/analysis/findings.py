@@ -12,22 +12,21 @@ of the runs. The published numbers, one seed each, are read without an interval.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import pandas as pd
 
-from madbench.analysis.attribution_table import measured_values
+from madbench.analysis.attribution import measured_values
 from madbench.analysis.claim_tests import (
     MOST_SEEDS,
     ClaimTest,
-    Gains,
     Measured,
+    as_gain,
     judge,
-    labels_of,
     line_of,
     measure,
     oriented,
@@ -36,10 +35,11 @@ from madbench.analysis.claim_tests import (
 )
 from madbench.analysis.claims import CLAIMS, Claim
 from madbench.analysis.contrasts import Pair
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE
-from madbench.analysis.statistics import LEVEL, holm, students_t
+from madbench.analysis.quantities import LOSS, mad_columns, signed
+from madbench.analysis.statistics import LEVEL, holm
 from madbench.config import seed_list
-from madbench.tasks import TASK_NAMES
+from madbench.suites import MAD
+from madbench.tasks import MAD_TASKS
 
 Verdict = Literal["supported", "contradicted", "not enough data"]
 
@@ -48,22 +48,22 @@ SOLVED = 99.0
 SEEDS = 3
 """That a command asks for where the store has fewer."""
 
-_NOTHING = Gains((), {})
+_NOTHING = pd.DataFrame()
 
 
 @dataclass(frozen=True)
 class Finding:
     """A claim on one quantity: what the paper's table says, what the store says, and the verdict."""
 
-    about: Claim
+    claim: Claim
     quantity: str
     """A MAD task, ``mad_average`` or ``loss_l5``."""
+    options: str
+    """Of ``command``: the protocol."""
     line: float
     """What the gain has to be above, or below for a claim of "no gain"."""
     published: float
     """Gain in the paper's table, of the same pairs as ``ours`` or, without any, of all: one seed, no interval."""
-    published_agrees: bool
-    """Whether the published gain is on the claim's side of the line."""
     ours: float
     """Gain; NaN without a pair. Of a claim with rivals: over the next largest factor."""
     low: float
@@ -78,39 +78,35 @@ class Finding:
     tested: int
     """Findings that are tested together with this one."""
     verdict: Verdict
+    labels: tuple[str, ...]
+    """Of the pairs that count, or else of the pair that lacks the fewest."""
+    missing: tuple[str, ...]
+    """Those without finished runs; none where a pair is stored."""
     pairs: dict[Pair, float]
     """The pairs that count and the mean gain of each."""
     solved: tuple[str, ...]
     """Second labels of these pairs that have next to all of the task's accuracy already."""
     rival: str
     """The next largest factor, of a claim with rivals."""
-    missing: tuple[str, ...]
-    """Labels without finished runs, of the pair that lacks the fewest; empty where a pair is stored."""
-    labels: tuple[str, ...]
-    """Those of ``command``: of the pairs that count, or of the pair that lacks the fewest."""
     seeds: tuple[int, ...]
-    """That ``command`` asks for; empty where nothing is left to decide or more than ``MOST_SEEDS`` are needed."""
-    options: str
-    """Of ``command``: the protocol."""
-    command: str
-    """What would give enough data, at least of such gains as are stored; empty where ``seeds`` is."""
+    """That ``command`` asks for; none where nothing is left to decide or more than ``MOST_SEEDS`` are needed."""
 
     @property
-    def name(self) -> str:
-        return self.about.name
+    def published_agrees(self) -> bool:
+        """Whether the published gain is on the claim's side of the line."""
+        return bool(oriented(self.claim, self.quantity, self.published) > 0)
 
     @property
-    def claim(self) -> str:
-        """The paper's sentence."""
-        return self.about.sentence
+    def verb(self) -> str:
+        """What trains its runs."""
+        return "lm" if self.quantity == LOSS else "run"
 
     @property
-    def source(self) -> str:
-        return self.about.source
-
-    @property
-    def unit(self) -> str:
-        return "nats_per_token" if self.quantity == LOSS else "points"
+    def command(self) -> str:
+        """What would give enough data, at least of such gains as are stored; empty where ``seeds`` is."""
+        words = ["madbench", self.verb, *self.labels, "--seeds", seed_list(self.seeds)]
+        words += ["-t", self.quantity] if self.quantity in MAD_TASKS else []
+        return " ".join([*words, *[self.options] * bool(self.options)]) if self.seeds else ""
 
     @property
     def reason(self) -> str:
@@ -118,27 +114,22 @@ class Finding:
         if self.missing:
             return f"No finished runs of {', '.join(self.missing)}."
         if self.n < 2:
-            return "A single seed claims nothing." if self.n else f"{', '.join(self.labels)}: no seed in common."
+            return "Single seed; excluded from tests." if self.n else f"{', '.join(self.labels)}: no seed in common."
         gain = f"The gain over {self.rival}" if self.rival else "The gain"
-        line = "0" if not self.line else f"{self.line:+.{digits(self.quantity)}f}"
+        line = signed(self.line, self.quantity) if self.line else "0"
         p = f"{p_text(self.p_holm)} after Holm ({self.tested} tested)"
         if self.verdict == "not enough data":
             more = f"{len(self.seeds)}" if self.seeds else f"not even {MOST_SEEDS}"
             sentences = [f"{gain} may be on either side of {line}: {p}; {more} seeds like these {self.n} would decide."]
         else:
-            is_above = (self.verdict == "supported") == (self.about.expects != "no gain")
+            is_above = (self.verdict == "supported") == (self.claim.sign > 0)
             sentences = [f"{gain} is {'above' if is_above else 'below'} {line}: {p}."]
         if len(self.pairs) > 1 and not self.rival:
-            agree = sum(oriented(self.about, self.quantity, gain) > 0 for gain in self.pairs.values())
+            agree = sum(oriented(self.claim, self.quantity, gain) > 0 for gain in self.pairs.values())
             sentences.append(f"{agree} of {len(self.pairs)} pairs are on the claim's side of it.")
         if self.solved:
             sentences.append(f"{' and '.join(self.solved)} solves the task already.")
         return " ".join(sentences)
-
-
-def digits(quantity: str) -> int:
-    """Of a gain, behind the point."""
-    return 3 if quantity == LOSS else 1
 
 
 def p_text(p: float) -> str:
@@ -146,8 +137,7 @@ def p_text(p: float) -> str:
 
 
 def findings(
-    cells: pd.DataFrame | None = None,
-    losses: pd.DataFrame | None = None,
+    scores: pd.DataFrame | None = None,
     quantities: Collection[str] | None = None,
     mad_options: str = "",
     language_options: str = "",
@@ -156,17 +146,19 @@ def findings(
     """Every claim on every quantity that it is about, in the order of ``claims``.
 
     Args:
-        cells: :func:`madbench.analysis.scores.scores` of one protocol; a cell counts once all its jobs are done.
-        losses: :func:`madbench.analysis.loss_curves.run_losses` of one protocol.
-        quantities: tasks, ``mad_average``, ``loss_l5``; by default those of ``cells`` and ``losses``, all without either.
-        mad_options: what ``madbench run`` needs for the protocol of ``cells``, as on the command line.
-        language_options: what ``madbench lm`` needs for that of ``losses``.
+        scores: those of one protocol of every suite (:mod:`madbench.analysis.scores`); a seed counts once its jobs are
+            done.
+        quantities: tasks, ``mad_average``, ``loss_l5``; by default those of ``scores``, all without any.
+        mad_options: what ``madbench run`` needs for the protocol of MAD tasks, as on the command line.
+        language_options: what ``madbench lm`` needs for that of language models.
         claims: those to judge, together: they are the family of Holm's adjustment.
     """
-    tables: dict[str, Gains] = {}
-    if cells is not None or losses is not None:
-        quantities = _quantities(cells, losses) if quantities is None else quantities
-        tables = _tables(measured_values(cells, losses)[0])
+    tables: dict[str, pd.DataFrame] = {}
+    if scores is not None and len(scores):
+        tables = _gains(measured_values(scores)[0])
+        if quantities is None:
+            on_tasks = scores.column[scores.suite == MAD.name].unique()
+            quantities = {*scores.column, *(column.name for column in mad_columns(on_tasks))}
     asked = [
         (claim, quantity)
         for claim in claims
@@ -174,122 +166,62 @@ def findings(
         if quantities is None or quantity in quantities
     ]
     measured = [measure(claim, quantity, tables.get(quantity, _NOTHING)) for claim, quantity in asked]
-    simple = {
-        i: of_it for i, of_it in enumerate(measured) if of_it is not None and of_it.freedom and not asked[i][0].rivals
-    }
+    lenders = {i: own for i, own in enumerate(measured) if own and own.freedom and not asked[i][0].rivals}
     tests = [
-        judge(of_it, [other for j, other in simple.items() if j != i and asked[j][1] == asked[i][1]])
-        for i, of_it in enumerate(measured)
+        judge(own, [other for j, other in lenders.items() if j != i and asked[j][1] == asked[i][1]])
+        for i, own in enumerate(measured)
     ]
     adjusted = holm([test.p for test in tests])
     tested = sum(not math.isnan(p) for p in adjusted)
+    options = {LOSS: language_options}
     return [
-        _finding(
-            claim,
-            quantity,
-            of_it,
-            test,
-            p,
-            tested,
-            tables.get(quantity, _NOTHING),
-            language_options if quantity == LOSS else mad_options,
-        )
-        for (claim, quantity), of_it, test, p in zip(asked, measured, tests, adjusted)
+        _finding(*about, own, test, p_holm, tested, tables.get(about[1], _NOTHING), options.get(about[1], mad_options))
+        for about, own, test, p_holm in zip(asked, measured, tests, adjusted)
     ]
-
-
-def _quantities(cells: pd.DataFrame | None, losses: pd.DataFrame | None) -> list[str]:
-    quantities = [] if cells is None else list(cells.task.unique())
-    if set(TASK_NAMES) <= set(quantities):
-        quantities.append(MAD_AVERAGE)
-    return quantities + [LOSS] * (losses is not None)
-
-
-def _tables(values: pd.DataFrame) -> dict[str, Gains]:
-    """By quantity."""
-    wide = values.dropna(subset="value").pivot(index=["task", "label"], columns="seed", values="value").astype(float)
-    tables = {}
-    for quantity, of_it in wide.groupby(level="task", sort=False):
-        of_it = of_it.droplevel("task").dropna(axis="columns", how="all")
-        gains = -of_it.to_numpy() if quantity == LOSS else of_it.to_numpy()
-        tables[quantity] = Gains(tuple(map(int, of_it.columns)), dict(zip(of_it.index, gains)))
-    return tables
 
 
 def _finding(
     claim: Claim,
     quantity: str,
-    of_it: Measured | None,
+    own: Measured | None,
     test: ClaimTest,
     p_holm: float,
     tested: int,
-    stored: Gains,
+    stored: pd.DataFrame,
     options: str,
 ) -> Finding:
-    line = line_of(claim, quantity)
+    cases, counted = (own.cases, own.seeds) if own else (range(len(claim.pairs)), ())
+    line, published = line_of(claim, quantity), published_gain(claim, quantity, cases)
+    gain, half = line + test.mean * claim.sign, test.half_width
     verdict: Verdict = "not enough data"
     if p_holm <= LEVEL:
         verdict = "supported" if test.is_for else "contradicted"
-    cases: Sequence[int] = range(len(claim.pairs))
-    ours = half = math.nan
-    pairs: dict[Pair, float] = {}
-    solved: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    if of_it:
-        cases = of_it.cases
-        labels = tuple(dict.fromkeys(label for case in cases for label in labels_of(claim, case)))
-        ours = line + float(of_it.gains[test.k].mean()) * (-1 if claim.expects == "no gain" else 1)
-        half = test.error * students_t(test.freedom) if test.freedom else math.nan
-        counts = np.isin(stored.seeds, of_it.seeds)
-        means = {label: float(stored.rows[label][counts].mean()) for label in labels}
-        pairs = {pair: means[pair[0]] - means[pair[1]] for pair in (claim.pairs[case] for case in cases)}
-        if quantity in TASK_NAMES:
-            solved = tuple(without for _, without in pairs if means[without] >= SOLVED)
-    else:
-        lacking = {case: [label for label in labels_of(claim, case) if label not in stored.rows] for case in cases}
-        nearest = min(lacking, key=lambda case: len(lacking[case]))
-        labels, missing = labels_of(claim, nearest), tuple(lacking[nearest])
+    choices = [claim.labels(cases)] if own else [claim.labels([case]) for case in cases]
+    lacking = [tuple(label for label in labels if label not in stored.index) for labels in choices]
+    missing, labels = min(zip(lacking, choices), key=lambda choice: len(choice[0]))
+    means = {label: float(stored.loc[label, [*counted]].to_numpy().mean()) for label in labels if own}
+    pairs = {(a, b): means[a] - means[b] for a, b in (claim.pairs[case] for case in cases if own)}
+    solved = tuple(b for _, b in pairs if quantity in MAD_TASKS and means[b] >= SOLVED)
+    rival = list(claim.rivals)[test.k // 2] if claim.rivals and own else ""
     seeds: tuple[int, ...] = ()
-    if of_it is None or not of_it.freedom:
-        seeds = _seeds(stored.seeds, max(SEEDS, len(stored.seeds)))
-    elif verdict == "not enough data":
-        needed = seeds_needed(of_it, test, tested)
-        seeds = _seeds(of_it.seeds, needed) if needed else ()
-    published = published_gain(claim, quantity, cases)
-    return Finding(
-        about=claim,
-        quantity=quantity,
-        line=line,
-        published=published,
-        published_agrees=bool(oriented(claim, quantity, published) > 0),
-        ours=round(ours, 9),
-        low=ours - half,
-        high=ours + half,
-        n=len(of_it.seeds) if of_it else 0,
-        p=test.p,
-        p_holm=p_holm,
-        tested=tested,
-        verdict=verdict,
-        pairs=pairs,
-        solved=solved,
-        rival=list(claim.rivals)[test.k // 2] if claim.rivals and of_it else "",
-        missing=missing,
-        labels=labels,
-        seeds=seeds,
-        options=options,
-        command=_command(labels, seeds, quantity, options) if seeds else "",
-    )
+    if len(counted) < 2:
+        seeds = _seeds(stored.columns, SEEDS)
+    elif not p_holm <= LEVEL and (needed := seeds_needed(own, test, tested)):
+        seeds = _seeds(counted, needed)
+    about = (claim, quantity, options, line, published)
+    numbers = (round(gain, 9), gain - half, gain + half, len(counted), test.p, p_holm, tested)
+    return Finding(*about, *numbers, verdict, labels, missing, pairs, solved, rival, seeds)
 
 
-def _seeds(stored: Sequence[int], count: int) -> tuple[int, ...]:
-    """``stored`` and, up to ``count``, the smallest others."""
-    others = (seed for seed in range(len(stored) + count) if seed not in stored)
-    return tuple(sorted([*stored, *(next(others) for _ in range(count - len(stored)))]))
+def _gains(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """By quantity the gains by label (index) and seed (columns), NaN where a seed is missing."""
+    return {
+        quantity: as_gain(found.pivot(index="label", columns="seed", values="value").astype(float), quantity)
+        for quantity, found in values.groupby("column", sort=False)
+    }
 
 
-def _command(labels: Sequence[str], seeds: Sequence[int], quantity: str, options: str) -> str:
-    verb = "lm" if quantity == LOSS else "run"
-    words = ["madbench", verb, *labels, "--seeds", seed_list(seeds)]
-    if quantity in TASK_NAMES:
-        words += ["-t", quantity]
-    return " ".join([*words, *[options] * bool(options)])
+def _seeds(stored: Collection[int], least: int) -> tuple[int, ...]:
+    """``stored`` and, up to ``least`` in all, the smallest others."""
+    others = (seed for seed in range(len(stored) + least) if seed not in stored)
+    return tuple(sorted([*map(int, stored), *itertools.islice(others, max(0, least - len(stored)))]))

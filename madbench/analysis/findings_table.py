@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from madbench.analysis.attribution_table import left_out_sentences
 from madbench.analysis.claim_tests import MARGIN_SHARE, MOST_SEEDS, margin, published_gain
 from madbench.analysis.claims import PREDICTIONS
-from madbench.analysis.findings import Finding, digits, p_text
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE
-from madbench.analysis.rendering import TextTable
-from madbench.analysis.tables import HEADINGS
+from madbench.analysis.findings import Finding, p_text
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE, heading, signed, unit, with_interval
+from madbench.analysis.rendering import TextTable, known
+from madbench.analysis.statistics import LEVEL
 from madbench.config import seed_list
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-_HEADINGS = HEADINGS | {LOSS: "L5 loss"}
 _STYLES = {"supported": "green", "contradicted": "red", "not enough data": "dim"}
 _LEAST_WHY = 16  # columns
 
@@ -32,20 +32,16 @@ class FindingsTable(TextTable):
     latex_name: ClassVar[str] = "%s"
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        headings = ["Claim", "Published", "Ours", "n", "Verdict", "Why"]
         lines = []
-        group = ""
         for last, row in zip([None, *self.rows], self.rows):
-            if row.about.group != group:
-                group = row.about.group
-                where = "the task" if group == PREDICTIONS else _HEADINGS[row.quantity]
-                lines.append([f"{group}: {where}", "", "", "", "", ""])
-            is_same = last is not None and last.name == row.name
-            title = f"  on {_HEADINGS[row.quantity]}" if is_same else row.about.title
+            if last is None or row.claim.group != last.claim.group:
+                where = "the task" if row.claim.group == PREDICTIONS else heading(row.quantity)
+                lines.append([f"{row.claim.group}: {where}", "", "", "", "", ""])
+            is_same = last is not None and last.claim is row.claim
+            title = f"  on {heading(row.quantity)}" if is_same else row.claim.title
             why = "the same" if last is not None and row.missing and row.missing == last.missing else _why(row)
-            n = str(row.n) if row.n else ""
-            lines.append([title, _published(row), _ours(row), n, row.verdict, why])
-        return headings, lines
+            lines.append([title, _published(row), _ours(row), str(row.n or ""), row.verdict, why])
+        return ["Claim", "Published", "Ours", "n", "Verdict", "Why"], lines
 
     def to_rich(self, width: int, has_styles: bool = True) -> Table:
         """One line a finding; where the terminal is too narrow for it, without the reasons."""
@@ -55,17 +51,16 @@ class FindingsTable(TextTable):
 
         headings, lines = self.text_rows()
         widths = [max(map(len, column)) for column in zip(headings, *lines)][:-1]
-        shown = len(headings) - (sum(widths) + len(widths) + _LEAST_WHY > width)
         if sum(widths) + len(widths) - 1 > width:
             return super().to_rich(width, has_styles)
+        shown = len(headings) - (sum(widths) + len(widths) + _LEAST_WHY > width)
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-        for heading in headings[:shown]:
-            is_number = heading in ("Published", "Ours", "n")
-            table.add_column(heading, justify="right" if is_number else "left", no_wrap=heading != "Why")
+        for name in headings[:shown]:
+            justify = "right" if name in ("Published", "Ours", "n") else "left"
+            table.add_column(name, justify=justify, no_wrap=name != "Why")
         for line in lines:
-            is_heading = not line[4]
-            cells = [Text(cell, _STYLES.get(cell, "bold" if is_heading else "")) for cell in line]
-            table.add_row(*cells[:shown])
+            usual = "" if line[4] else "bold"  # the heading of a group
+            table.add_row(*(Text(cell, _STYLES.get(cell, usual)) for cell in line[:shown]))
         return table
 
     def records(self) -> list[dict[str, Any]]:
@@ -84,7 +79,7 @@ def findings_table(rows: list[Finding], protocol: Sequence[str] = (), left_out: 
 
 def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
     """All about the claim that ``rows`` are findings of: a heading and a text each."""
-    claim = rows[0].about
+    claim = rows[0].claim
     side = {"gain": "above 0", "no loss": "above minus the margin", "no gain": "below the margin"}[claim.expects]
     lines = [
         ("claim", f"{claim.sentence} ({claim.source})"),
@@ -94,13 +89,12 @@ def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
     if claim.rivals:
         lines.append(("rivals", f"{', '.join(claim.rivals)}; shown is the gain over the next largest of them"))
     for row in rows:
-        lines.append((_HEADINGS[row.quantity], f"{row.verdict}. {row.reason}"))
+        lines.append((heading(row.quantity), f"{row.verdict}. {row.reason}"))
         lines.append(("", f"published {_published(row)}; ours {_interval(row)}"))
         for case, pair in enumerate(claim.pairs):
-            ours = _number(row.pairs[pair], row.quantity) if pair in row.pairs else "not counted"
-            gain = published_gain(claim, row.quantity, [case]) if not claim.rivals else math.nan
-            of_pair = "" if math.isnan(gain) else f"published {_number(gain, row.quantity)}, "
-            lines.append(("", f"{pair[0]} - {pair[1]}: {of_pair}ours {ours}"))
+            ours = signed(row.pairs[pair], row.quantity) if pair in row.pairs else "not counted"
+            gain = "" if claim.rivals else signed(published_gain(claim, row.quantity, [case]), row.quantity)
+            lines.append(("", f"{pair[0]} - {pair[1]}: {gain and f'published {gain}, '}ours {ours}"))
         if row.command:
             lines.append(("", row.command))
     return [*lines, *[("note", claim.note)] * bool(claim.note)]
@@ -111,38 +105,28 @@ def _why(row: Finding) -> str:
     if row.missing:
         return f"needs {' '.join(row.missing) if len(row.missing) <= 2 else f'{len(row.missing)} labels'}"
     if row.n < 2:
-        return "one seed" if row.n else "no seed in common"
+        return "single seed" if row.n else "no seed in common"
     p = p_text(row.p_holm)
     if row.verdict != "not enough data":
         return p
-    if row.solved:
-        return f"{p}, solved anyway"
-    return f"{p}, needs n {len(row.seeds) or f'>{MOST_SEEDS}'}"
-
-
-def _number(value: float, quantity: str) -> str:
-    rounded = round(value, digits(quantity)) + 0.0  # which has no minus zero
-    return f"{rounded:+.{digits(quantity)}f}"
+    return f"{p}, solved anyway" if row.solved else f"{p}, needs n {len(row.seeds) or f'>{MOST_SEEDS}'}"
 
 
 def _published(row: Finding) -> str:
-    return _number(row.published, row.quantity) + "*" * (not row.published_agrees)
+    return signed(row.published, row.quantity) + "*" * (not row.published_agrees)
 
 
 def _ours(row: Finding) -> str:
     """``+12.3 ±4.1``; in brackets where there is no interval."""
-    if math.isnan(row.ours):
-        return ""
-    number = _number(row.ours, row.quantity)
-    return f"({number})" if math.isnan(row.low) else f"{number} ±{row.high - row.ours:.{digits(row.quantity)}f}"
+    return "" if math.isnan(row.ours) else with_interval(row.ours, row.high, row.quantity)
 
 
 def _interval(row: Finding) -> str:
     if math.isnan(row.low):
         return _ours(row) or "none"
-    low, high = (_number(end, row.quantity) for end in (row.low, row.high))
+    ours, low, high = (signed(value, row.quantity) for value in (row.ours, row.low, row.high))
     over = f" over {row.rival}" if row.rival else ""
-    return f"{_number(row.ours, row.quantity)}{over}, 95% interval [{low}, {high}], n {row.n}"
+    return f"{ours}{over}, 95% interval [{low}, {high}], n {row.n}"
 
 
 def _sentences(rows: Sequence[Finding], left_out: int) -> list[str]:
@@ -151,59 +135,48 @@ def _sentences(rows: Sequence[Finding], left_out: int) -> list[str]:
     units = ["accuracy in points"] * on_tasks + ["L5 saved in nats per token"] * on_losses
     margins = [f"{margin(MAD_AVERAGE):.1f} points"] * on_tasks + [f"{margin(LOSS):.3f} nats"] * on_losses
     tested = max((row.tested for row in rows), default=0)
-    gains = (
+    sentences = [
         f"Gain, more is better: {', '.join(units)}. Published: Table 1, one seed; *: against the claim. Ours: mean over"
         " seeds and the pairs of labels that isolate the claim; ±: half of the 95% interval over seeds (Student's t), of"
         " this row and these labels alone."
-    )
-    verdicts = (
-        f"Verdict: p of at most 0.05 after Holm over {tested} tests that the gain is on this side of 0; for"
-        f" 'not essential' of minus {' or '.join(margins)}, for 'hardly' of plus as much: {MARGIN_SHARE:.0%} of what"
-        " mixing gains from R-cg-q to R-cg-q-12o in Table 1."
-    )
-    sentences = [gains, verdicts]
+    ]
     if any(math.isnan(row.low) and row.n for row in rows):
-        sentences.insert(1, "In brackets: one seed, which claims nothing.")
-    if left_out:
-        sentences.append(f"{left_out} results of a label, task and seed are left out: unfinished, or diverged.")
-    sentences.append(f"--explain NAME: {', '.join(dict.fromkeys(row.name for row in rows))}.")
+        sentences.append("In brackets: single seed; excluded from tests.")
+    sentences += [
+        f"Verdict: p of at most {LEVEL} after Holm over {tested} tests that the gain is on this side of 0; for"
+        f" 'not essential' of minus {' or '.join(margins)}, for 'hardly' of plus as much: {MARGIN_SHARE:.0%} of what"
+        " mixing gains from R-cg-q to R-cg-q-12o in Table 1.",
+        *left_out_sentences(left_out),
+        f"--explain NAME: {', '.join(dict.fromkeys(row.claim.name for row in rows))}.",
+    ]
     return sentences + [f"What is not stored: {command}" for command in open_commands(rows)]
 
 
 def open_commands(rows: Sequence[Finding]) -> list[str]:
-    """One command a half for all of ``rows`` that have no two seeds, or one for both where that trains both."""
+    """One command a suite for all of ``rows`` that have no two seeds, or one for both where that trains both."""
     commands: dict[str, str] = {}
-    for verb, of_half in (
-        ("run", [row for row in rows if row.n < 2 and row.quantity != LOSS]),
-        ("lm", [row for row in rows if row.n < 2 and row.quantity == LOSS]),
-    ):
-        if of_half:
-            labels = dict.fromkeys(label for row in of_half for label in row.labels)
-            seeds = seed_list({seed for row in of_half for seed in row.seeds})
-            words = " ".join([*labels, "--seeds", seeds, *[of_half[0].options] * bool(of_half[0].options)])
+    for verb in ("run", "lm"):
+        if found := [row for row in rows if row.n < 2 and row.verb == verb]:
+            labels = dict.fromkeys(label for row in found for label in row.labels)
+            seeds = seed_list({seed for row in found for seed in row.seeds})
+            words = " ".join([*labels, "--seeds", seeds, *[found[0].options] * bool(found[0].options)])
             commands.setdefault(words, f"madbench {verb} {words}")
     return list(commands.values())
 
 
 def _record(row: Finding) -> dict[str, Any]:
-    claim = row.about
+    claim = row.claim
     numbers = {name: getattr(row, name) for name in ("line", "published", "ours", "low", "high", "p", "p_holm")}
-    numbers = {name: None if math.isnan(value) else round(value, 9) for name, value in numbers.items()}
     return {
-        "name": row.name,
-        "title": claim.title,
-        "group": claim.group,
-        "claim": row.claim,
-        "source": row.source,
+        **{name: getattr(claim, name) for name in ("name", "title", "group")},
+        "claim": claim.sentence,
+        "source": claim.source,
         "factors": " ".join(claim.factors),
         "quantity": row.quantity,
-        "unit": row.unit,
+        "unit": unit(row.quantity),
         "expects": claim.expects,
-        **numbers,
-        "published_agrees": row.published_agrees,
-        "n": row.n,
-        "verdict": row.verdict,
-        "reason": row.reason,
+        **known({name: round(value, 9) for name, value in numbers.items()}),
+        **{name: getattr(row, name) for name in ("published_agrees", "n", "verdict", "reason")},
         "pairs": ", ".join(f"{given} - {without}" for given, without in row.pairs),
         "command": row.command,
         "theory": claim.theory,

@@ -1,11 +1,12 @@
-"""What result tables measure, by name: headings and columns. Imports no pandas."""
+"""What result tables measure, by name: headings, columns, and differences as text. Imports no pandas."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from madbench.suites.base import Column
-from madbench.tasks import MAD_TASKS
+from madbench.tasks import MAD_TASKS, task_names
 from madbench.tasks import heading as task_heading
 from madbench.tasks import title as task_title
 
@@ -15,10 +16,12 @@ LOSS = "loss_l5"
 """L5 of the language model."""
 LOSSES = (LOSS, "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss")
 """The numbers that a diverged language model does not have."""
+ALL_TASKS = "all_tasks"
+"""The mean over all tasks of a comparison."""
 BUDGET_RATIO = Column("budget_ratio", "Budget", 3)
 SEEDS = Column("n", "n", 0)
 
-_HEADINGS = {MAD_AVERAGE: "MAD avg", LOSS: "L5 loss", "validation_loss": "Val loss"}
+_HEADINGS = {MAD_AVERAGE: "MAD avg", ALL_TASKS: "All tasks", LOSS: "L5 loss", "validation_loss": "Val loss"}
 _TITLES = {MAD_AVERAGE: "MAD average", LOSS: "L5 loss of the language model", "language_model": "language model"}
 
 
@@ -37,7 +40,37 @@ def mad_columns(tasks: Iterable[str]) -> list[Column]:
     names = list(tasks)
     if set(MAD_TASKS) <= set(names):
         names.insert(1 + max(map(names.index, MAD_TASKS)), MAD_AVERAGE)
-    return [Column(name, heading(name), 1, "higher", limits=(0.0, 100.0), missing="-") for name in names]
+    return [column(name) for name in names]
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of columns, each once: tasks with the MAD average after its six, then losses."""
+    found = set(names)
+    return [name for name in dict.fromkeys((*MAD_TASKS, MAD_AVERAGE, *task_names(), *LOSSES)) if name in found]
+
+
+def column(name: str) -> Column:
+    """The column of a task, an average or a loss."""
+    if name in LOSSES:
+        return loss_column(name, heading(name))
+    return Column(name, heading(name), 1, "higher", limits=(0.0, 100.0), missing="-")
+
+
+def unit(name: str) -> str:
+    """Unit of a difference in a column, for programs."""
+    return "nats_per_token" if name in LOSSES else "points"
+
+
+def signed(value: float, name: str) -> str:
+    """A difference in a column: ``+12.3``, and never ``-0.0``."""
+    digits = column(name).digits
+    return f"{round(value, digits) + 0.0:+.{digits}f}"
+
+
+def with_interval(mean: float, high: float, name: str) -> str:
+    """A difference and half of its interval, which ends at ``high``: ``+12.3 ±4.1``; in brackets where there is none."""
+    number = signed(mean, name)
+    return f"({number})" if math.isnan(high) else f"{number} ±{high - mean:.{column(name).digits}f}"
 
 
 def loss_column(name: str, heading: str) -> Column:

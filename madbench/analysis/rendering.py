@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -164,6 +165,11 @@ class TextTable(ABC):
         marks = self.marks()
         entries = [[_Entry(text, marks.get((line[0], i), "")) for i, text in enumerate(line)] for line in lines]
         return [_Entry(heading) for heading in headings], entries
+
+
+def known(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with None for NaN."""
+    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in record.items()}
 
 
 def html_page(table: TextTable) -> str:

@@ -1,22 +1,21 @@
-"""What repeated measurements allow to be said of a mean difference: interval, p-value, p-values of a family."""
+"""Inference for a mean difference: intervals, p-values, and p-values adjusted for a family of tests."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
 
 LEVEL = 0.05
-"""Adjusted p-value at which a claim is made; 1 - confidence of every interval."""
+"""Adjusted p-value up to which a difference is significant; 1 - confidence of every interval."""
 
 RESAMPLES = 9999
 
 ROUNDING = 1e-9
 """More than the standard deviation that equal values get, of percent or nats."""
-
-_BATCH_VALUES = 2_000_000  # resampled values in memory at a time
 
 
 def bootstrap_interval(
@@ -36,15 +35,8 @@ def bootstrap_interval(
     if n < 2:
         return math.nan, math.nan
     tail = stats.norm.sf(math.sqrt(n / (n - 1)) * stats.t.isf((1 - level) / 2, n - 1))
-    interval = stats.bootstrap(
-        (values,),
-        np.mean,
-        n_resamples=resamples,
-        batch=max(1, _BATCH_VALUES // n),
-        confidence_level=1 - 2 * tail,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
+    how = {"method": "percentile", "confidence_level": 1 - 2 * tail, "n_resamples": resamples}
+    interval = stats.bootstrap((values,), np.mean, **how, **_batches(n, seed)).confidence_interval
     return float(interval.low), float(interval.high)
 
 
@@ -60,15 +52,13 @@ def sign_flip_p(differences: np.ndarray, seed: int = 0) -> float:
     n = len(differences)
     if n < 2:
         return math.nan
-    result = stats.permutation_test(
-        (differences,),
-        np.mean,
-        permutation_type="samples",
-        n_resamples=RESAMPLES,
-        batch=max(1, _BATCH_VALUES // n),
-        rng=np.random.default_rng(seed),
-    )
-    return float(result.pvalue)
+    how = {"permutation_type": "samples", "n_resamples": RESAMPLES}
+    return float(stats.permutation_test((differences,), np.mean, **how, **_batches(n, seed)).pvalue)
+
+
+def _batches(n: int, seed: int) -> dict[str, Any]:
+    """At most 2 million resampled values in memory at a time."""
+    return {"batch": max(1, 2_000_000 // n), "rng": np.random.default_rng(seed)}
 
 
 def smallest_p(n: int) -> float:
@@ -96,18 +86,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def students_t(freedom: float) -> float:
-    """How many standard errors the 95% interval of Student's t reaches to either side.
-
-    >>> round(students_t(2), 3)
-    4.303
-    """
+    """How many standard errors the 95% interval of Student's t reaches to either side: 4.303 for 2."""
     return float(stdtrit(freedom, 1 - LEVEL / 2))
 
 
 def half_width(spread: float, n: int, freedom: float) -> float:
-    """Half of Student's 95% interval of a mean of ``n`` values: t s / sqrt(n). NaN where nothing is known of s.
+    """Half of Student's 95% interval of a mean of ``n`` values: t s / sqrt(n).
 
-    Nothing is known where the spread is 0 either: seeds that happen to agree do not make a mean infinitely sure.
+    NaN where nothing is known of s: without degrees of freedom, and with zero variance, as seeds that happen to agree
+    do not make a mean infinitely sure.
     """
     if freedom < 1 or n < 1 or not spread > ROUNDING:
         return math.nan

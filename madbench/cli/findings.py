@@ -1,53 +1,42 @@
 from __future__ import annotations
 
+import itertools
 import shlex
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from madbench.cli.options import (
-    RESULTS,
-    Counting,
-    CountingOption,
-    Fidelity,
-    FidelityOption,
-    JsonOption,
-    LanguageProtocolOption,
-    ProfileOption,
-    ResultsOption,
-    StoredTasksOption,
-    StoredWordsArgument,
-)
-from madbench.cli.selection import Selection
+from madbench.cli import options
+from madbench.cli.options import RESULTS, Budget, Fidelity
+from madbench.cli.selection import selection_of, warn
 from madbench.cli.tables import Format, FormatOption, print_format, print_text_table
 
 if TYPE_CHECKING:
     from madbench.analysis.findings import Finding
-    from madbench.store.runs import Run
+    from madbench.analysis.stored import Results, Selection
 
 
 def findings(
-    words: StoredWordsArgument = None,
+    words: options.StoredWordsArgument = None,
     explain: Annotated[
         str | None,
         typer.Option("--explain", metavar="NAME", help="All about one claim, such as lag; all for every claim."),
     ] = None,
-    profile: ProfileOption = "quick",
-    tasks: StoredTasksOption = None,
-    fidelity: FidelityOption = Fidelity.corrected,
-    budget: CountingOption = Counting.strict,
-    protocol: LanguageProtocolOption = None,
-    results: ResultsOption = RESULTS,
+    profile: options.ProfileOption = "quick",
+    tasks: options.StoredTasksOption = None,
+    fidelity: options.FidelityOption = Fidelity.corrected,
+    budget: options.BudgetOption = Budget.strict,
+    protocol: options.LanguageProtocolOption = None,
+    results: options.ResultsOption = RESULTS,
     format: FormatOption = Format.terminal,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Hold the claims of the HyperMLP paper against the stored runs: supported, contradicted, not enough data.
 
     Each claim has the pairs of labels that isolate it, the published number,
     ours with an interval over seeds, and a verdict. What is not stored comes with
-    the command that trains it. Protocols are never mixed, as in madbench table.
+    the command that trains it. Claims are about S/R/G labels and the six MAD
+    tasks. Protocols are never mixed, as in madbench table.
 
     [bold]Examples[/bold]
 
@@ -56,107 +45,89 @@ def findings(
       madbench findings --profile full --format markdown
       madbench findings -t language_model --format json
     """
-    from madbench.analysis.attribution_table import measured_values
+    from madbench.analysis.attribution import measured_values
     from madbench.analysis.findings import findings
     from madbench.analysis.findings_table import findings_table
-    from madbench.analysis.language_runs import LanguageProtocol
-    from madbench.analysis.loss_curves import run_losses
-    from madbench.analysis.quantities import LOSS, MAD_AVERAGE
-    from madbench.analysis.scores import scores
-    from madbench.errors import StoreError
-    from madbench.suites.profile import load_profile
-    from madbench.tasks.registry import TASK_NAMES, check_task
+    from madbench.analysis.quantities import LOSS, mad_columns
+    from madbench.errors import ConfigError, did_you_mean
 
     format = print_format(format, as_json)
-    selection = Selection.of(words, profile, tasks, fidelity, budget, protocol, results)
-    overrides = selection.overrides
-    for task in selection.mad_tasks or ():
-        check_task(task)
-    loaded = load_profile(profile, overrides)
+    selection = selection_of(words, profile, tasks, fidelity, budget, protocol, results)
     quantities = None
     if selection.tasks is not None:
-        averaged = [MAD_AVERAGE] * (set(TASK_NAMES) <= set(selection.tasks))
-        quantities = [*selection.mad_tasks, *averaged, *[LOSS] * selection.has_language]
-
-    is_empty = results == RESULTS and not results.exists()
-    cells = losses = None
-    runs: list[Run] = []
-    sentences = []
-    if selection.has_language and not (is_empty and protocol is None):
-        try:
-            runs, described = selection.language("no language models of these labels")
-            sentences += described
-        except StoreError:
-            if protocol is not None or not results.exists():
-                raise
-        losses = run_losses(runs, ()) if runs else None
-        if runs and not LanguageProtocol.of(runs[0].job).is_comparable_with_paper:
-            sentences.append("It is not comparable with the paper: verdicts on L5 are about this protocol.")
-    if selection.has_mad and not is_empty:
-        try:
-            collected, described = selection.mad_runs()
-            cells = scores(collected)
-            sentences += described
-            if not loaded.comparable_with_paper:
-                sentences.append("The profile is not comparable with the paper: verdicts are about this profile.")
-        except StoreError as error:
-            if not runs:
-                print(f"warning: {error}", file=sys.stderr)
-    rows = findings(
-        cells,
-        losses,
-        quantities,
-        mad_options=_mad_options(overrides, profile, fidelity, budget, results),
-        language_options=_language_options(runs, budget, results),
-    )
+        quantities = [column.name for column in mad_columns(selection.mad_tasks)] + [LOSS] * selection.has_language
+    found = _stored(selection)
+    scores, sentences, left_out = None, [], 0
+    if found:
+        scores, sentences = found.scores, _sentences(found)
+        left_out = measured_values(scores)[1]
+    rows = findings(scores, quantities, **_options(selection, found))
     if explain is not None:
-        rows = _explained(rows, explain)
+        names = [*dict.fromkeys(row.claim.name for row in rows), "all"]
+        if explain not in names:
+            raise ConfigError(f"--explain {explain}: no such claim here{did_you_mean(explain, names)}")
+        rows = [row for row in rows if explain in (row.claim.name, "all")]
         if format is Format.terminal:
             _print_explanations(rows, explain == "all")
             return
-    left_out = measured_values(cells, losses)[1] if cells is not None or losses is not None else 0
     print_text_table(findings_table(rows, sentences, left_out), format)
 
 
-def _mad_options(overrides: list[str], profile: str, fidelity: Fidelity, budget: Counting, results: Path) -> str:
-    """What ``madbench run`` is told of the protocol."""
-    given = {"--profile": profile, "--fidelity": fidelity.value}
-    usual = {"--profile": "quick", "--fidelity": "corrected"}
-    options = [word for option in given.items() if option not in usual.items() for word in option]
-    return shlex.join([*overrides, *options, *_shared_options(budget, results)])
+def _stored(selection: Selection) -> Results | None:
+    """What is stored of either suite; None where the default folder is not there yet."""
+    from madbench.errors import StoreError
+
+    is_there = selection.results.exists()
+    if selection.results == RESULTS and not is_there and selection.protocol is None:
+        return None
+    rows = []
+    try:
+        rows += selection.language("no language models of these labels") if selection.has_language else []
+    except StoreError:
+        if selection.protocol is not None or not is_there:
+            raise
+    try:
+        rows += selection.mad() if selection.has_mad else []
+    except StoreError as error:
+        if not rows:
+            warn(str(error))
+    return selection.results_of(rows)
 
 
-def _language_options(runs: list[Run], budget: Counting, results: Path) -> str:
-    """What ``madbench lm`` is told of the protocol of ``runs``."""
-    from madbench.analysis.language_runs import LanguageProtocol, corpus_of
+def _sentences(found: Results) -> list[str]:
+    from madbench.suites import SUITES
 
-    options = []
-    if runs:
-        preset, *changes = LanguageProtocol.of(runs[0].job).preset.split()
-        options += [*changes, *["--preset", preset] * (preset != "tiny")]
-        corpus = corpus_of(runs[0])
-        if not corpus["name"].startswith("stdlib-"):
-            options += ["--corpus", corpus.get("folder", corpus["name"])]
-    return shlex.join([*options, *_shared_options(budget, results)])
+    protocols = [rows[0].protocol for suite in SUITES.values() if (rows := found.rows(suite))]
+    return found.sentences() + [
+        f"The {protocol.profile.noun} is not comparable with the paper: verdicts are about this {protocol.profile.noun}."
+        for protocol in protocols
+        if not protocol.profile.comparable_with_paper
+    ]
 
 
-def _shared_options(budget: Counting, results: Path) -> list[str]:
-    options = ["--budget", budget.value] * (budget is not Counting.strict)
-    return options + ["--results", str(results)] * (results != RESULTS)
+def _options(selection: Selection, found: Results | None) -> dict[str, str]:
+    """What ``madbench run`` and ``madbench lm`` need to know of the protocols."""
+    from madbench.grid import suite_of_override
+    from madbench.suites import LANGUAGE, MAD
 
+    overrides = [word for word in selection.overrides if suite_of_override(word) == MAD.name]
+    MAD.Profile.load(selection.profile, overrides)  # which has to be one, with runs or without
+    given = {"--profile": selection.profile, "--fidelity": selection.fidelity}
+    shared = {"--budget": selection.budget, "--results": str(selection.results)}
+    usual = {"--profile": "quick", "--fidelity": "corrected", "--budget": "strict", "--results": str(RESULTS)}
+    of_mad, of_both = (
+        [word for name, value in some.items() if value != usual[name] for word in (name, value)]
+        for some in (given, shared)
+    )
+    of_language = of_both
+    if found and found.has(LANGUAGE):
+        from madbench.report.commands import protocol_words
 
-def _explained(rows: list[Finding], name: str) -> list[Finding]:
-    from madbench.errors import ConfigError, did_you_mean
-
-    names = list(dict.fromkeys(row.name for row in rows))
-    if name not in (*names, "all"):
-        raise ConfigError(f"--explain {name}: no such claim here{did_you_mean(name, [*names, 'all'])}")
-    return [row for row in rows if name in (row.name, "all")]
+        of_language = protocol_words(found.rows(LANGUAGE)[0], selection.results)
+    return {"mad_options": shlex.join([*overrides, *of_mad, *of_both]), "language_options": shlex.join(of_language)}
 
 
 def _print_explanations(rows: list[Finding], is_all: bool) -> None:
-    import itertools
-
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -165,15 +136,12 @@ def _print_explanations(rows: list[Finding], is_all: bool) -> None:
     from madbench.analysis.findings_table import explanation
 
     console = Console(highlight=False)
-    for i, (name, of_claim) in enumerate(itertools.groupby(rows, key=lambda row: row.name)):
-        found = list(of_claim)
-        if i:
-            console.print()
-        console.print(f"{name}: {found[0].about.title}", style="bold", markup=False)
+    for i, (claim, found) in enumerate(itertools.groupby(rows, key=lambda row: row.claim)):
+        console.print("\n" * bool(i) + f"{claim.name}: {claim.title}", style="bold", markup=False)
         table = Table.grid(padding=(0, 2))
         table.add_column(no_wrap=True, style="dim")
         table.add_column(overflow="fold")
-        for heading, text in explanation(found):
+        for heading, text in explanation(list(found)):
             table.add_row(Text(heading), Text(text))
         console.print(table)
     if is_all:

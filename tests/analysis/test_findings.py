@@ -8,37 +8,39 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from madbench.analysis.claim_tests import labels_of, margin, published_gains
+from madbench.analysis.claim_tests import margin, published_gains
 from madbench.analysis.claims import CLAIMS
 from madbench.analysis.findings import Finding, findings
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
-from madbench.tasks import TASK_NAMES
+from madbench.analysis.scores import mean_over
+from madbench.tasks import MAD_TASKS
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
-LABELS = list(
-    dict.fromkeys(label for claim in CLAIMS for i in range(len(claim.pairs)) for label in labels_of(claim, i))
-)
+LABELS = list(dict.fromkeys(label for claim in CLAIMS for label in claim.labels(range(len(claim.pairs)))))
+WHOLE = {"suite": "mad", "ceiling": 100.0, "done": 1, "expected": 1, "diverged": 0, "budget_ratio": 1.0}
 
 
-def scored(values: dict[str, list[float | None]], tasks=TASK_NAMES) -> pd.DataFrame:
-    """What ``scores`` gives for labels with these accuracies by seed, the same on all ``tasks``."""
-    whole = {"ceiling": 100.0, "done": 1, "expected": 1, "diverged": 0, "budget_ratio": 1.0}
-    return pd.DataFrame(
-        whole | {"label": label, "task": task, "seed": seed, "accuracy": accuracy}
+def scored(values: dict[str, list[float | None]], tasks=MAD_TASKS) -> pd.DataFrame:
+    """A frame of scores of labels with these accuracies by seed, the same on all ``tasks``, and their averages."""
+    scores = pd.DataFrame(
+        WHOLE | {"label": label, "column": task, "seed": seed, "value": accuracy}
         for label, accuracies in values.items()
         for task in tasks
         for seed, accuracy in enumerate(accuracies)
         if accuracy is not None
     )
+    return pd.concat([scores, mean_over(scores, MAD_TASKS, MAD_AVERAGE)], ignore_index=True)
 
 
 def lost(values: dict[str, list[float]]) -> pd.DataFrame:
     rows = [(label, seed, loss) for label, losses in values.items() for seed, loss in enumerate(losses)]
-    return pd.DataFrame(rows, columns=["label", "seed", "loss_l5"])
+    return pd.DataFrame(rows, columns=["label", "seed", "value"]).assign(
+        **WHOLE | {"suite": "language", "column": LOSS}
+    )
 
 
 def of(found: list[Finding], name: str, quantity: str = MAD_AVERAGE) -> Finding:
-    return next(one for one in found if (one.name, one.quantity) == (name, quantity))
+    return next(one for one in found if (one.claim.name, one.quantity) == (name, quantity))
 
 
 def test_one_claim_alone_is_students_test_and_interval():
@@ -55,10 +57,10 @@ def test_one_claim_alone_is_students_test_and_interval():
 
 def test_a_lower_loss_is_a_gain_and_a_collapse_the_other_way_contradicts():
     values = {"R-12o!": [3.0, 3.1, 3.2], "R-12!": [4.0, 4.2, 4.1]}
-    found = findings(losses=lost(values))
+    found = findings(lost(values))
     assert {one.quantity for one in found} == {LOSS}
     assert of(found, "lag", LOSS).ours == pytest.approx(1.0) and of(found, "lag", LOSS).verdict == "supported"
-    turned = findings(losses=lost({"R-12o!": values["R-12!"], "R-12!": values["R-12o!"]}))
+    turned = findings(lost({"R-12o!": values["R-12!"], "R-12!": values["R-12o!"]}))
     assert of(turned, "lag", LOSS).verdict == "contradicted" and "below 0" in of(turned, "lag", LOSS).reason
 
 
@@ -66,12 +68,12 @@ def test_one_seed_decides_nothing_and_says_what_would():
     lag = of(findings(scored({"R-12o!": [90.0], "R-12!": [10.0]}), mad_options="-p full"), "lag")
     assert (lag.ours, lag.n, lag.verdict) == (80.0, 1, "not enough data") and math.isnan(lag.low)
     assert lag.command == "madbench run R-12o! R-12! --seeds 0-2 -p full"
-    assert lag.reason == "A single seed claims nothing."
+    assert lag.reason == "Single seed; excluded from tests."
 
 
 def test_without_any_runs_every_claim_names_its_shortest_command():
     found = findings()
-    assert {one.name for one in found} == set(BY_NAME) and {one.verdict for one in found} == {"not enough data"}
+    assert {one.claim.name for one in found} == set(BY_NAME) and {one.verdict for one in found} == {"not enough data"}
     assert of(found, "lag").command == "madbench run R-12o! R-12! --seeds 0-2"
     assert of(found, "lag", LOSS).command == "madbench lm R-12o! R-12! --seeds 0-2"
     assert of(found, "fuzzy-recall", "fuzzy_in_context_recall").command.endswith("0-2 -t fuzzy_in_context_recall")
@@ -125,7 +127,7 @@ def test_a_difference_is_excluded_by_the_margin_and_not_by_a_large_p():
 def test_a_solved_task_has_nothing_to_gain():
     solved = {"R-cg-q-12o": [100.0, 100.0], "R-cg-q": [100.0, 100.0]}
     found = findings(scored(solved, tasks=("noisy_in_context_recall", "memorization")))
-    assert [one.name for one in found] == ["noisy-recall", "memorization"]
+    assert [one.claim.name for one in found] == ["noisy-recall", "memorization"]
     noisy, memorization = found
     assert (noisy.p, noisy.verdict, noisy.seeds) == (1.0, "not enough data", ()) and "R-cg-q solves" in noisy.reason
     assert "not even 20 seeds" in noisy.reason and memorization.verdict == "supported"
@@ -145,10 +147,10 @@ DOMINANT = {"R-cg-q-12o": 80.0, "R-cg-q": 60.0, "R-g-q-12o": 78.0, "R-pcg-q-12o"
 )
 def test_the_dominant_factor_is_held_against_the_next_largest_of_either_sign(label, mean, ours, rival, verdict):
     noise = np.random.default_rng(1).normal(size=(6, 4))
-    values = {name: [*(of_it + row)] for row, (name, of_it) in zip(noise, (DOMINANT | {label: mean}).items())}
+    values = {name: [*(level + row)] for row, (name, level) in zip(noise, (DOMINANT | {label: mean}).items())}
     dominant = of(findings(scored(values), claims=[BY_NAME["dominant"]]), "dominant")
     assert (dominant.rival, dominant.verdict) == (rival, verdict) and dominant.ours == pytest.approx(ours, abs=2)
-    without = {name: of_it for name, of_it in values.items() if name != "R-g-q-12o"}
+    without = {name: found for name, found in values.items() if name != "R-g-q-12o"}
     assert of(findings(scored(without)), "dominant").missing == ("R-g-q-12o",)
 
 
@@ -173,15 +175,15 @@ def test_the_command_asks_for_the_seeds_that_would_decide():
 def simulated(rng: np.random.Generator, seeds: int, spread: float, means):
     """A store of every label that a claim needs, with a noise of 3 points and 0.02 nats times exp(spread normal)."""
     factor = np.exp(spread * rng.normal(size=len(LABELS)))[:, None, None]
-    values = 50 + 3 * rng.normal(size=(1, len(TASK_NAMES), seeds))
-    values = values + 3 * factor * rng.normal(size=(len(LABELS), len(TASK_NAMES), seeds))
-    values += np.array([[means(label, task) for task in TASK_NAMES] for label in LABELS])[..., None]
-    keys = pd.MultiIndex.from_product([LABELS, TASK_NAMES, range(seeds)], names=["label", "task", "seed"])
-    whole = {"ceiling": 100.0, "done": 1, "expected": 1, "diverged": 0, "budget_ratio": 1.0}
-    cells = keys.to_frame(index=False).assign(accuracy=values.ravel(), **whole)
+    values = 50 + 3 * rng.normal(size=(1, len(MAD_TASKS), seeds))
+    values = values + 3 * factor * rng.normal(size=(len(LABELS), len(MAD_TASKS), seeds))
+    values += np.array([[means(label, task) for task in MAD_TASKS] for label in LABELS])[..., None]
+    keys = pd.MultiIndex.from_product([LABELS, MAD_TASKS, range(seeds)], names=["label", "column", "seed"])
+    cells = keys.to_frame(index=False).assign(value=values.ravel(), **WHOLE)
+    cells = pd.concat([cells, mean_over(cells, MAD_TASKS, MAD_AVERAGE)], ignore_index=True)
     losses = 3 - np.array([means(label, LOSS) for label in LABELS])[:, None]
     losses = losses + 0.02 * (rng.normal(size=(1, seeds)) + factor[:, 0] * rng.normal(size=(len(LABELS), seeds)))
-    return findings(cells, lost(dict(zip(LABELS, losses.tolist()))))
+    return findings(pd.concat([cells, lost(dict(zip(LABELS, losses.tolist())))], ignore_index=True))
 
 
 def no_differences(label: str, quantity: str) -> float:
@@ -209,7 +211,7 @@ def false_share(stores: int, seeds: int, spread: float, means) -> float:
     rng = np.random.default_rng(seeds)
     has_false = [
         any(
-            one.verdict != "not enough data" and (one.name, one.verdict) not in TRUE[means]
+            one.verdict != "not enough data" and (one.claim.name, one.verdict) not in TRUE[means]
             for one in simulated(rng, seeds, spread, means)
         )
         for _ in range(stores)

@@ -9,7 +9,9 @@ from rich.console import Console
 from madbench.analysis.claims import CLAIMS
 from madbench.analysis.findings import findings
 from madbench.analysis.findings_table import explanation, findings_table, open_commands
-from madbench.tasks import TASK_NAMES
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
+from madbench.analysis.scores import mean_over
+from madbench.tasks import MAD_TASKS
 
 VALUES = {
     "R-12o!": [57.0, 59.0, 55.0],
@@ -21,27 +23,31 @@ VALUES = {
 }
 
 
+WHOLE = {"suite": "mad", "ceiling": 100.0, "done": 1, "expected": 1, "diverged": 0, "budget_ratio": 1.0}
+
+
 def scored(values: dict[str, list[float]]) -> pd.DataFrame:
-    """What ``scores`` gives for labels with these accuracies by seed, the same on all tasks."""
-    whole = {"ceiling": 100.0, "done": 1, "expected": 1, "diverged": 0, "budget_ratio": 1.0}
-    return pd.DataFrame(
-        whole | {"label": label, "task": task, "seed": seed, "accuracy": accuracy}
+    """A frame of scores of labels with these accuracies by seed, the same on all tasks, and their averages."""
+    scores = pd.DataFrame(
+        WHOLE | {"label": label, "column": task, "seed": seed, "value": accuracy}
         for label, accuracies in values.items()
-        for task in TASK_NAMES
+        for task in MAD_TASKS
         for seed, accuracy in enumerate(accuracies)
     )
+    return pd.concat([scores, mean_over(scores, MAD_TASKS, MAD_AVERAGE)], ignore_index=True)
 
 
 def lost(values: dict[str, list[float]]) -> pd.DataFrame:
     return pd.DataFrame(
-        {"label": label, "seed": seed, "loss_l5": loss}
+        WHOLE | {"suite": "language", "label": label, "column": LOSS, "seed": seed, "value": loss}
         for label, losses in values.items()
         for seed, loss in enumerate(losses)
     )
 
 
 def table(values=VALUES, losses=None):
-    return findings_table(findings(values and scored(values), losses and lost(losses)), ["A protocol."])
+    frames = [make(found) for make, found in ((scored, values), (lost, losses)) if found]
+    return findings_table(findings(pd.concat(frames) if frames else None), ["A protocol."])
 
 
 def shown(found, width: int) -> list[str]:
@@ -63,7 +69,7 @@ def test_a_finding_is_a_row_below_the_heading_of_its_group():
     assert (
         (published, n, verdict) == ("+35.5", "3", "supported") and ours.startswith("+8.0 ±") and why.startswith("p 0.")
     )
-    assert found["Compress QK rather than VO"] == ["+0.2", "(+10.0)", "1", "not enough data", "one seed"]
+    assert found["Compress QK rather than VO"] == ["+0.2", "(+10.0)", "1", "not enough data", "single seed"]
     assert found["GLU adds value beyond ReLU"][3:] == ["not enough data", "needs G-cg-q-12o"]
     assert found["Mixing helps noisy recall"] == ["+0.0*", "+0.0 ±0.0", "3", "not enough data", "p 1.00, solved anyway"]
     assert found["Mixing hardly helps memorization"][:2] == ["+17.3*", "+0.0 ±0.0"]
@@ -95,7 +101,7 @@ def test_the_caption_says_how_a_verdict_comes_about():
     caption = table().caption
     assert caption.startswith("A protocol. Gain, more is better: accuracy in points.")
     assert "after Holm over 8 tests that" in caption and "minus 3.6 points, for 'hardly'" in caption
-    assert "In brackets: one seed, which claims nothing." in caption
+    assert "In brackets: single seed; excluded from tests." in caption
     assert all(claim.name in table(None).caption for claim in CLAIMS)
     assert findings_table(findings(), left_out=2).caption.count("2 results of a label") == 1
 
@@ -123,11 +129,11 @@ def test_every_format_has_every_row():
 
 def test_an_explanation_has_the_claim_its_pairs_its_numbers_and_its_note():
     found = table()
-    lag = explanation([row for row in found.rows if row.name == "lag"])
+    lag = explanation([row for row in found.rows if row.claim.name == "lag"])
     parts = {heading: text for heading, text in lag if heading}
     assert "Theorem 2.3" in parts["claim"] and "R-2!" in parts["note"] and "layout" in parts["test"]
     assert parts["MAD avg"].startswith("supported. The gain is above 0: p 0.")
     assert ("", "G-12o! - G-12!: published +32.3, ours not counted") in lag
-    dominant = explanation([row for row in found.rows if row.name == "dominant"])
+    dominant = explanation([row for row in found.rows if row.claim.name == "dominant"])
     assert ("rivals", "conv, RoPE, GLU; shown is the gain over the next largest of them") in dominant
     assert ("", "madbench run R-cg-q-12o R-cg-q R-g-q-12o R-pcg-q-12o G-cg-q-12o --seeds 0-2") in dominant

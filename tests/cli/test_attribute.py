@@ -7,6 +7,8 @@ import pytest
 from madbench.cli import attribute
 
 TWO = ("compression", "in_context_recall")
+OTHER = {"corpus": "c0ffee0123456789", "vocab_size": 64}
+"""Data of another protocol of language models."""
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def test_all_stored_labels_of_a_protocol_count_unless_some_are_named(fill, effec
     for label, accuracy in (("S", 0.1), ("S-c", 0.5), ("R", 0.2), ("R-c", 0.4)):
         fill(label, accuracy, (0, 1))
     fill("S-c", 0.9, fidelity="published")
-    fill("S-c", 0.9, counting="published")
+    fill("S-c", 0.9, budget="paper")
     assert effects("-t", "compression") == {
         ("base: R against S", "compression"): 0.0,
         ("conv: c against none", "compression"): 30.0,
@@ -42,13 +44,13 @@ def test_language_models_are_a_column_unless_tasks_are_named(fill, fill_language
         fill(label, accuracy)
         for seed in (0, 1):
             fill_language(label, [3.0, 3 - accuracy], seed=seed)
-    fill_language("S-c", [1.0], counting="published")
+    fill_language("S-c", [1.0], budget="paper")
     conv = "conv: c against none"
     assert effects()[conv, "loss_l5"] == pytest.approx(-0.2)  # L5 of two evaluations, of which one is equal
     assert (conv, "loss_l5") not in effects("-t", ",".join(TWO))
     assert list(effects("-t", "compression,language_model")) == [(conv, "compression"), (conv, "loss_l5")]
     shown = invoke(attribute, "--profile", tiny, columns=200)
-    assert "Language model: corpus shelf" in " ".join(shown.stdout.split())
+    assert "Corpus shelf (c0ffee01)" in " ".join(shown.stdout.split())
 
 
 def test_language_models_alone_need_no_runs_of_mad_tasks(fill_language, invoke):
@@ -62,7 +64,7 @@ def test_a_language_protocol_of_several_has_to_be_chosen(fill, fill_language, in
     for label, loss in (("S", 2.0), ("S-c", 1.5)):
         fill(label, 0.5)
         fill_language(label, [loss])
-        fill_language(label, [2 * loss], vocab_size=64)
+        fill_language(label, [2 * loss], setting=OTHER)
     shown = invoke(attribute, "--profile", tiny)
     first, *protocols = shown.stderr.splitlines()
     assert first == "warning: language models are left out; choose a protocol with --protocol ID:"

@@ -9,10 +9,11 @@ import pytest
 
 from madbench.cli import compare
 from madbench.jobs import Record
-from madbench.suites.plan import plan
-from madbench.suites.profile import load_profile
+from madbench.suites import MAD
 
 TWO = ("compression", "in_context_recall")
+OTHER = {"corpus": "c0ffee0123456789", "vocab_size": 64}
+"""Data of another protocol of language models."""
 
 
 @pytest.fixture
@@ -39,19 +40,19 @@ def test_the_first_label_is_compared_with_each_of_the_others(fill, shown):
     expected = {("R-c", name): -20.0 for name in quantities} | {("S", name): -10.0 for name in quantities}
     assert differences(cells) == expected
     assert {(cell["baseline"], cell["n"], cell["p"], cell["verdict"]) for cell in cells} == {
-        ("R", 3, 0.25, "not told apart")
+        ("R", 3, 0.25, "not significant")
     }
 
 
 def test_the_learning_rate_is_chosen_before_runs_are_paired(fill, store, tiny, shown):
     fill("S", 0.5)
-    for job in plan(["R"], load_profile(tiny, ["learning_rates=[1e-3,2e-3]"]), tasks=["compression"]):
+    for job in MAD.jobs(["R"], MAD.Profile.load(tiny, ["learning_rates=[1e-3,2e-3]"]), tasks=["compression"]):
         chosen = job.training.learning_rate == 2e-3
         store.finish(job, Record("finished", {"accuracy": 0.3 if chosen else 0.9, "selection_accuracy": float(chosen)}))
     assert differences(shown("S", "R", "-t", "compression")) == {("R", "compression"): 40.0}
     (one_missing,) = shown("S", "R", "learning_rates=[1e-3,2e-3]", "-t", "compression")
     assert (one_missing["n"], one_missing["begun"], one_missing["verdict"]) == (0, 1, "no pairs")
-    for job in plan(["S"], load_profile(tiny, ["learning_rates=[2e-3]"]), tasks=["compression"]):
+    for job in MAD.jobs(["S"], MAD.Profile.load(tiny, ["learning_rates=[2e-3]"]), tasks=["compression"]):
         store.finish(job, Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.1}))
     both = shown("S", "R", "learning_rates=[1e-3,2e-3]", "-t", "compression")
     assert differences(both) == {("R", "compression"): -20.0}
@@ -61,17 +62,17 @@ def test_protocols_are_never_mixed(fill, shown):
     for label, accuracy in (("S", 0.5), ("R", 0.6)):
         fill(label, accuracy)
         fill(label, 2 * accuracy - 0.5, fidelity="published")
-        fill(label, 3 * accuracy - 1.0, counting="published")
+        fill(label, 3 * accuracy - 1.0, budget="paper")
         fill(label, 4 * accuracy - 1.5, overrides=["training.epochs=3"])
     for points, *words in [
         [10.0],
         [20.0, "--fidelity", "published"],
-        [30.0, "--budget", "published"],
+        [30.0, "--budget", "paper"],
         [40.0, "training.epochs=3"],
     ]:
         cells = shown("S", "R", *words, "-t", "compression")
         assert differences(cells) == {("R", "compression"): points}
-        assert {cell["verdict"] for cell in cells} == {"one pair: no claim"}
+        assert {cell["verdict"] for cell in cells} == {"single seed; excluded from tests"}
 
 
 def test_language_models_of_the_labels_join_unless_tasks_are_named(fill, fill_language, shown):
@@ -79,8 +80,8 @@ def test_language_models_of_the_labels_join_unless_tasks_are_named(fill, fill_la
         fill(label, accuracy, (0, 1), tasks=["compression"])
         for seed in (0, 1):
             fill_language(label, [3.0, 3 - accuracy], seed=seed)
-    fill_language("R", [1.0], counting="published")
-    fill_language("R-c", [1.0], vocab_size=64)
+    fill_language("R", [1.0], budget="paper")
+    fill_language("R-c", [1.0], setting=OTHER)
     losses = {("R", "loss_l5"): -0.05, ("R", "validation_loss"): -0.1}  # L5 has two evaluations, of which one is 3.0
     assert differences(shown("S", "R")) == {("R", "compression"): 10.0} | losses
     assert differences(shown("S", "R", "-t", "compression")) == {("R", "compression"): 10.0}
@@ -92,10 +93,10 @@ def test_language_models_alone_need_no_runs_of_mad_tasks(fill_language, invoke, 
     fill_language("R", [3.0, 2.1])
     output = invoke(compare, "S", "R", "-t", "language_model", columns=160)
     rows = [line.split() for line in output.stdout.split("\n\n")[0].splitlines()[2:]]
-    verdict = ["one", "pair:", "no", "claim"]
+    verdict = "single seed; excluded from tests".split()
     assert rows == [["R", "L5", "loss", "1", "+0.050", *verdict], ["R", "Val", "loss", "1", "+0.100", *verdict]]
-    assert "Language model: corpus shelf" in output.stdout and "Profile" not in output.stdout
-    assert "no runs of MAD tasks yet" in refuse(compare, "S", "R")
+    assert "Corpus shelf (c0ffee01)" in output.stdout and "Profile" not in output.stdout
+    assert invoke(compare, "S", "R", columns=160).stdout == output.stdout
     assert "R shares no language-model protocol with G" in refuse(compare, "R", "G", "-t", "language_model")
 
 
@@ -103,7 +104,7 @@ def test_a_protocol_of_several_has_to_be_chosen(fill, fill_language, invoke, ref
     for label, loss in (("S", 2.0), ("R", 2.2)):
         fill(label, 0.5, tasks=["compression"])
         fill_language(label, [3.0, loss])
-        fill_language(label, [3.0, 2 * loss], vocab_size=64)
+        fill_language(label, [3.0, 2 * loss], setting=OTHER)
     output = invoke(compare, "S", "R", "--profile", tiny, "-f", "csv")
     assert output.exit_code == 0 and "loss_l5" not in output.stdout
     first, *protocols = output.stderr.splitlines()
@@ -132,7 +133,7 @@ def test_a_label_without_a_shared_run_is_left_out_and_named(fill, invoke, refuse
 def test_a_failed_run_is_no_result(fill, store, shown, tiny):
     fill("S", 0.5, (0, 1))
     fill("R", 0.6, (0,))
-    (job,) = plan(["R"], load_profile(tiny), tasks=["compression"])
+    (job,) = MAD.jobs(["R"], MAD.Profile.load(tiny), tasks=["compression"])
     store.finish(replace(job, seed=1), Record("failed", error="out of memory"))
     (cell,) = shown("S", "R", "-t", "compression")
     assert (cell["n"], cell["begun"]) == (1, 1)
@@ -183,4 +184,4 @@ def test_80_columns_cut_nothing(fill, fill_language, invoke, tiny):
             fill_language(label, [2 - accuracy], seed=seed)
     output = invoke(compare, "R-pcg-q", "G-pcg-12o!", "-p", tiny, columns=80).stdout
     assert max(map(len, output.splitlines())) <= 80 and "…" not in output
-    assert {"G-pcg-12o!", "+12.5", "0.250", "apart"} <= set(output.split())
+    assert {"G-pcg-12o!", "+12.5", "0.250", "significant"} <= set(output.split())

@@ -6,9 +6,11 @@ import pytest
 
 from madbench.analysis.quantities import MAD_AVERAGE
 from madbench.cli import findings
-from madbench.tasks import TASK_NAMES
+from madbench.tasks import MAD_TASKS
 
 TWO = ("compression", "in_context_recall")
+OTHER = {"corpus": "c0ffee0123456789", "vocab_size": 64}
+"""Data of another protocol of language models."""
 
 
 @pytest.fixture
@@ -39,28 +41,28 @@ def test_runs_of_tasks_alone_give_verdicts_on_these_tasks(fill, found, tiny):
     assert list(records) == [("compression", "compression")]
     record = records["compression", "compression"]
     assert (record["ours"], record["verdict"], record["n"]) == (pytest.approx(40.0), "supported", 3)
-    assert {quantity for _, quantity in found()} == {*TASK_NAMES, MAD_AVERAGE}
+    assert {quantity for _, quantity in found()} == {*MAD_TASKS, MAD_AVERAGE}
     assert found("S", "-t", "compression")["compression", "compression"]["n"] == 0
 
 
 def test_language_models_alone_and_beside_the_tasks(fill, fill_language, found, invoke):
     for label, losses in (("R-12o!", (3.0, 3.1, 3.2)), ("R-12!", (4.0, 4.2, 4.1))):
         for seed, loss in enumerate(losses):
-            fill_language(label, [loss], seed=seed)
+            fill_language(label, [loss], seed=seed, details={"corpus": {"name": "shelf", "folder": "books/shelf"}})
     alone = invoke(findings, columns=100)
     assert not alone.exception and alone.stderr == "" and "MAD avg" not in alone.stdout
-    assert "verdicts on L5 are about this protocol" in " ".join(alone.stdout.split())
+    assert "verdicts are about this preset" in " ".join(alone.stdout.split())
     fill("R-cg-q", 0.2, range(3))
     both = found()
     assert both["lag", "loss_l5"]["verdict"] == "supported" and both["lag", "mad_average"]["n"] == 0
     assert both["glu", "loss_l5"]["command"].startswith("madbench lm G-cg-q-12o R-cg-q-12o --seeds 0-2")
-    assert "--corpus shelf" in both["glu", "loss_l5"]["command"]
+    assert "--corpus books/shelf" in both["glu", "loss_l5"]["command"]
     assert "--profile" in both["glu", "mad_average"]["command"]
 
 
 def test_several_language_protocols_have_to_be_told_apart(fill_language, invoke, refuse):
     fill_language("R-12o!")
-    fill_language("R-12o!", vocab_size=64)
+    fill_language("R-12o!", setting=OTHER)
     shown = invoke(findings, columns=100)
     assert "choose a protocol with --protocol ID" in shown.stderr and not shown.exception
     assert "2 protocols" in refuse(findings, "-t", "language_model")
