@@ -8,8 +8,7 @@ import pytest
 
 from madbench.cli import table
 from madbench.jobs import Record
-from madbench.suites.plan import plan
-from madbench.suites.profile import load_profile
+from madbench.suites import MAD
 
 TASK = "compression"
 
@@ -42,7 +41,7 @@ def shown(invoke, tiny):
 BOTH = ("-t", f"{TASK},language_model")
 
 
-def test_both_halves_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_both, shown):
+def test_both_suites_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_both, shown):
     fill_both("S", [0.5, 0.501, 0.502], [2.0, 2.01])
     fill_both("R-c", [0.3, 0.301, 0.302], [1.0, 1.01])
     fill_both("G", [0.9], [])
@@ -60,8 +59,8 @@ def test_both_halves_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_
         "Trained on an abacus.",
         "Language model: Nats per token",
         "Trained on a slide rule.",
-        "Without runs of MAD tasks: G-cg-q-12o.",
-        "Without runs of the language model: G.",
+        "Without runs (MAD tasks): G-cg-q-12o.",
+        "Without runs (Language model): G.",
         "(Welch's t and Student's t with the pooled spread, one-sided",
         "In this plain text * stands for bold and ~ for underlined.",
     ):
@@ -76,16 +75,22 @@ def test_the_language_model_comes_along_unless_other_tasks_are_asked_for(fill_bo
     assert "Compr." not in alone.stdout and alone.stdout.split()[:2] == ["Label", "L5"]
 
 
+def test_a_store_of_language_models_alone_shows_those(fill_both, shown, refuse, tiny):
+    fill_both("S", [], [2.0])
+    assert shown(whole=True).stdout.split()[:2] == ["Label", "L5"]
+    assert "its language models are in madbench lm table" in refuse(table, "-t", TASK, "--profile", tiny)
+
+
 def test_a_store_without_language_models_shows_the_tasks(fill_both, shown, refuse, tiny):
     fill_both("S", [0.5])
     assert shown("-t", TASK, whole=True).stdout.split()[:4] == ["Label", "Compr.", "Budget", "n"]
     assert "L5" not in shown(whole=True).stdout
-    assert refuse(table, *BOTH, "--profile", tiny) == "results: no language-model run is as asked"
+    assert refuse(table, *BOTH, "--profile", tiny) == "results: no language-model runs yet; madbench lm G-cg-q-12o makes some"
 
 
 def test_language_models_of_several_protocols_are_never_mixed(fill_both, shown, refuse, tiny):
     fill_both("S", [0.5], [2.0])
-    fill_both("S", [], [3.0], vocab_size=384)
+    fill_both("S", [], [3.0], setting={"corpus": "c0ffee0123456789", "vocab_size": 384})
     result = shown(whole=True)
     assert "L5" not in result.stdout and "warning: language models are left out; choose a protocol" in result.stderr
     message = refuse(table, *BOTH, "--profile", tiny)
@@ -103,7 +108,7 @@ def test_language_models_of_several_protocols_are_never_mixed(fill_both, shown, 
         ("n", ["R-c", "S", "G"]),
     ],
 )
-def test_rows_are_sorted_by_a_column_of_either_half(fill_both, shown, key, order):
+def test_rows_are_sorted_by_a_column_of_either_suite(fill_both, shown, key, order):
     fill_both("S", [0.5], [2.0])
     fill_both("R-c", [0.6, 0.7], [3.0])
     fill_both("G", [], [1.0])
@@ -117,13 +122,13 @@ def test_an_unknown_column_is_an_error_that_names_the_nearest(fill_both, refuse,
     )
 
 
-def test_labels_choose_and_order_the_rows_of_both_halves(fill_both, shown):
+def test_labels_choose_and_order_the_rows_of_both_suites(fill_both, shown):
     for label in ("S", "R", "R-c"):
         fill_both(label, [0.5], [2.0])
     assert [row[0] for row in shown("R-c", "S", *BOTH)] == ["R-c", "published", "S", "published"]
 
 
-def test_every_format_holds_both_halves(fill_both, shown):
+def test_every_format_holds_both_suites(fill_both, shown):
     fill_both("S", [0.5, 0.6], [2.0, 2.1])
     names = ("markdown", "latex", "html", "csv", "json")
     outputs = {name: shown(*BOTH, "-f", name, whole=True).stdout for name in names}
@@ -147,7 +152,7 @@ def test_narrow_terminals_cut_nothing(fill_both, shown, columns):
     assert {"50.0", "50.1", "2.050"} & set(output.split()) and "0.990" in output
 
 
-def test_on_a_narrow_terminal_the_halves_are_below_each_other_both_sorted(fill_both, shown):
+def test_on_a_narrow_terminal_the_suites_are_below_each_other_both_sorted(fill_both, shown):
     fill_both("S", [0.5, 0.501], [2.0, 2.1])
     fill_both("R-c", [0.6, 0.601], [3.0, 3.1])
     output = shown("--sort", TASK, whole=True, columns=100).stdout
@@ -159,7 +164,7 @@ def test_on_a_narrow_terminal_the_halves_are_below_each_other_both_sorted(fill_b
 def test_a_diverged_language_model_and_a_failed_job_are_said(fill_both, fill_language, store, shown, tiny):
     fill_both("S", [0.5], [2.0])
     fill_language("S", [2.0], seed=1, status="diverged")
-    (planned,) = plan(["S"], load_profile(tiny), tasks=["in_context_recall"])
+    (planned,) = MAD.jobs(["S"], MAD.Profile.load(tiny), tasks=["in_context_recall"])
     store.finish(planned, Record("failed", {}, [], {}, "out of memory"))
     caption = " ".join(shown(whole=True).stdout.split())
     assert "1 of 2 runs diverged." in caption and "of 6 jobs have no result yet." in caption

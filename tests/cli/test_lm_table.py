@@ -9,9 +9,12 @@ import pytest
 
 from madbench.cli.lm import table
 from madbench.jobs import Record
-from madbench.suites.plan import plan
-from madbench.suites.preset import load_preset
-from madbench.suites.profile import load_profile
+from madbench.suites import LANGUAGE
+from sample_jobs import mad_job
+
+
+OTHER = {"corpus": "deadbeef01234567", "vocab_size": 320}
+"""Setting of a job on another corpus."""
 
 
 @pytest.fixture
@@ -19,8 +22,8 @@ def fill(fill_language):
     """Stores a run of the tiny preset, changed by ``overrides``; gives it back."""
 
     def call(label="S", train=(3.0, 2.5, 2.0), *, overrides=(), preset="tiny", precision="float32", **choices):
-        loaded = load_preset(preset, overrides)
-        sizes = {"model": loaded.model, "training": loaded.training_config(precision)}
+        loaded = LANGUAGE.Profile.load(preset, overrides)
+        sizes = {"model": loaded.model_config(), "training": loaded.training_config(precision)}
         return fill_language(label, train, **sizes | choices)
 
     return call
@@ -58,8 +61,8 @@ def test_labels_choose_and_order_the_rows_and_a_missing_one_is_a_warning(fill, i
 def test_several_protocols_are_listed_and_every_way_to_choose_one_works(fill, refuse, shown):
     fill("S", [2.0])
     fill("S", [2.1], overrides=["training.steps=600"])
-    fill("S", [2.2], corpus="deadbeef01234567", details={"corpus": {"name": "owt", "digest": "deadbeef01234567"}})
-    fill("S", [2.3], counting="published")
+    fill("S", [2.2], setting=OTHER, details={"corpus": {"name": "owt", "digest": "deadbeef01234567"}})
+    fill("S", [2.3], budget="paper")
     fill("S", [2.4], preset="mini")
     message = refuse(table)
     assert "5 protocols" in message and len(message.splitlines()) == 6
@@ -69,7 +72,7 @@ def test_several_protocols_are_listed_and_every_way_to_choose_one_works(fill, re
         (["--corpus", "owt"], "2.200"),
         (["--corpus", "results/corpora/owt"], "2.200"),
         (["--corpus", "deadbeef"], "2.200"),
-        (["--budget", "published"], "2.300"),
+        (["--budget", "paper"], "2.300"),
         (["--preset", "mini"], "2.400"),
         (["--preset", "tiny", "--corpus", "shelf", "--budget", "strict"], "2.000"),
         (["--protocol", ids["corpus shelf (c0ffee01), preset tiny, float32, budget strict"]], "2.000"),
@@ -95,7 +98,7 @@ def test_a_choice_that_fits_nothing_lists_what_there_is(fill, refuse):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--protocol", "c0ffee", "--preset", "tiny"], "--protocol c0ffee: the other choices have no effect beside it"),
+        (["--protocol", "c0ffee", "--preset", "tiny"], "--protocol c0ffee: other choices have no effect beside it"),
         (["--thresholds", "2.0,x"], "--thresholds '2.0,x': expected losses such as 2.0,1.9"),
         (["--thresholds", ""], "--thresholds '': expected losses such as 2.0,1.9"),
         (["--thresholds", "2,2.0"], "give each once"),
@@ -103,7 +106,7 @@ def test_a_choice_that_fits_nothing_lists_what_there_is(fill, refuse):
         (["--sort", "loss_l6"], "--sort 'loss_l6': no such column; did you mean 'loss_l5'?"),
         (["--json", "-f", "csv"], "--json has no effect with --format csv"),
         (["--preset", "tinny"], "preset 'tinny': no such preset or file; did you mean 'tiny'?"),
-        (["trainin.steps=1"], "override 'trainin.steps': unknown key; did you mean 'training.steps'?"),
+        (["trainin.steps=1"], "unknown key 'trainin'; did you mean 'training'?"),
         (["S-x"], "label 'S-x'"),
     ],
 )
@@ -113,8 +116,7 @@ def test_what_is_not_allowed_is_said(fill, refuse, words, message):
 
 
 def test_a_store_without_language_models_says_how_to_make_some(store, refuse):
-    (job,) = plan(["S"], load_profile("quick"), tasks=["compression"])
-    store.finish(job, Record("finished", {"accuracy": 0.5}))
+    store.finish(mad_job(), Record("finished", {"accuracy": 0.5}))
     assert refuse(table) == "results: no language-model runs yet; madbench lm G-cg-q-12o makes some"
     assert refuse(table, "--results", "nowhere") == "nowhere: there is no such results folder"
 
@@ -145,8 +147,8 @@ def test_every_format_says_the_same(fill, invoke):
     content = json.loads(outputs["json"])
     assert "Nats per token" in content["caption"]
     lines = list(csv.DictReader(io.StringIO(outputs["csv"])))
-    found = [(cell["label"], cell["quantity"], cell["mean"]) for cell in content["cells"]]
-    assert [(line["label"], line["quantity"], float(line["mean"])) for line in lines] == found
+    found = [(cell["label"], cell["task"], cell["mean"]) for cell in content["cells"]]
+    assert [(line["label"], line["task"], float(line["mean"])) for line in lines] == found
     assert ("S", "loss_l5", 2.0) in found
     assert invoke(table, "--json").stdout == outputs["json"]
 

@@ -45,12 +45,12 @@ def test_only_the_labels_asked_for_are_shown(main, fill, tiny):
 def test_protocols_are_never_mixed(main, fill, tiny):
     fill("S", 0.1)
     fill("S", 0.2, fidelity="published")
-    fill("S", 0.3, counting="published")
+    fill("S", 0.3, budget="paper")
     fill("S", 0.4, overrides=["training.epochs=3"])
     for number, *options in [
         ["10.0"],
         ["20.0", "--fidelity", "published"],
-        ["30.0", "--budget", "published"],
+        ["30.0", "--budget", "paper"],
         ["40.0", "training.epochs=3"],
     ]:
         shown = main("table", "--profile", tiny, "-t", ",".join(TWO), *options)
@@ -59,9 +59,9 @@ def test_protocols_are_never_mixed(main, fill, tiny):
 
 def test_a_label_of_another_protocol_that_does_not_fit_this_one_does_no_harm(main, fill, tiny):
     fill("S")
-    fill("G-q-12", counting="published", overrides=["model.d_model=8"])
+    fill("G-q-12", budget="paper", overrides=["model.d_model=8"])
     assert rows(main("table", "model.d_model=16", "--profile", tiny, "-t", "compression").stdout)[0][0] == "S"
-    shown = main("table", "model.d_model=8", "--budget", "published", "--profile", tiny, "-t", "compression")
+    shown = main("table", "model.d_model=8", "--budget", "paper", "--profile", tiny, "-t", "compression")
     assert [row[0] for row in rows(shown.stdout)] == ["G-q-12"]
 
 
@@ -85,7 +85,7 @@ def test_an_empty_store_and_one_without_matching_runs_are_errors(main, fill, tin
     empty = main("table")
     assert empty.code == 2 and empty.stderr == "results: no runs of MAD tasks yet; madbench run G-cg-q-12o makes some\n"
     fill("S")
-    for options in (["--profile", "quick"], ["R", "--profile", tiny], ["--profile", tiny, "--budget", "published"]):
+    for options in (["--profile", "quick"], ["R", "--profile", tiny], ["--profile", tiny, "--budget", "paper"]):
         refused = main("table", *options)
         assert (refused.code, refused.stdout) == (2, "")
         assert "none of its 2 runs belongs to profile" in refused.stderr and "Traceback" not in refused.stderr
