@@ -222,6 +222,21 @@ def prepare(
         return Experiment(grid, rows, device, results, [*notes, *planner.notes])
 
 
+def load_mad(name: str, overrides: Sequence[str], tasks: Iterable[str] | None) -> tuple[MadProfile, list[str]]:
+    """The changed profile ``name`` and the MAD tasks, the six by default, in the order of their table.
+
+    Raises ``ConfigError`` for an override that concerns none of the tasks.
+    """
+    profile = MadProfile.load(name, overrides)
+    chosen = set(MAD_TASKS if tasks is None else tasks)
+    ordered = [task for task in task_names() if task in chosen]
+    for override in overrides:
+        first, _, rest = override.partition(".")
+        if first == "tasks" and rest.partition(".")[0] not in ordered:
+            raise ConfigError(f"override {override!r} has no effect: the tasks are {', '.join(ordered)}")
+    return profile, ordered
+
+
 class _Planner:
     """From a grid to the rows of each suite: one protocol for all labels that share their changes."""
 
@@ -280,13 +295,7 @@ class _Planner:
             corpus = self._corpus(profile, preset)
             shared = (self._precision(profile), self.device, corpus)
             return Protocol(suite, profile, preset, own, [TASK], "corrected", grid.budget, *shared)
-        profile = suite.Profile.load(grid.profile, overrides)
-        chosen = MAD_TASKS if self.tasks is None else self.tasks
-        tasks = [task for task in task_names() if task in chosen]
-        for override in overrides:
-            first, _, rest = override.partition(".")
-            if first == "tasks" and rest.partition(".")[0] not in tasks:
-                raise ConfigError(f"override {override!r} has no effect: the tasks are {', '.join(tasks)}")
+        profile, tasks = load_mad(grid.profile, overrides, self.tasks)
         shared = (grid.fidelity, grid.budget, self._precision(profile), self.device)
         return Protocol(suite, profile, grid.profile, overrides, tasks, *shared)
 

@@ -82,6 +82,14 @@ def profile_changes(job: Job, profile: Profile) -> list[str]:
     return changes
 
 
+def trains(profile: Profile, job: Job) -> bool:
+    """Whether ``profile`` trains the job; ``auto`` precision is either."""
+    try:
+        return profile.precision in ("auto", job.training.precision) and not profile_changes(job, profile)
+    except ConfigError:  # a setting that the job's family does not have
+        return False
+
+
 def _changes(section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     return [f"{section}.{name}={value}" for name, value in ours.items() if theirs.get(name) != value]
 

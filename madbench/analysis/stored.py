@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING
 
+from madbench.analysis.protocols import (
+    by_protocol,
+    check_one_protocol,
+    language_protocol,
+    language_protocol_id,
+    mad_protocol_list,
+    protocol_list,
+    trains,
+)
 from madbench.config import key_of
 from madbench.errors import BudgetError, ConfigError, LabelError, StoreError
-from madbench.experiment import Experiment, PlannedRow, prepare
+from madbench.experiment import Experiment, PlannedRow, Protocol, load_mad
 from madbench.grid import LANGUAGE_MODEL, Grid, Row, suite_of_override
-from madbench.jobs import Budget, Fidelity, Job, Precision
+from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import all_labels, family_identity, family_of
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import LANGUAGE, MAD, Suite
 from madbench.suites.language import TASK
-from madbench.suites.mad import check_budget
-from madbench.tasks import MAD_TASKS, check_task
+from madbench.suites.profile import Profile
+from madbench.tasks import check_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -187,15 +196,6 @@ class Selection:
                     self.warn(f"{label} is left out; {str(error).splitlines()[-1].strip()}")
         return {job_id: job for job_id, job in found.items() if current.get(job.label) == job.family}
 
-    def results_of(self, rows: Sequence[PlannedRow]) -> Results:
-        """What the jobs of these rows gave."""
-        labels = tuple(dict.fromkeys(row.row for row in rows))
-        budget = self.budget or "strict"
-        grid = Grid(
-            labels, self.tasks and tuple(self.tasks), (), self.profile, self.fidelity, budget, tuple(self.overrides)
-        )
-        return Results(Experiment(grid, list(rows), "cpu", self.results), self.store)
-
     def select(
         self, nothing: str = "none of its language-model runs is as asked", is_enough: Callable[[set[str]], bool] = bool
     ) -> Results:
@@ -210,8 +210,14 @@ class Selection:
             raise StoreError(f"{self.results}: no language-model runs of one protocol; choose one with --protocol ID")
         return self.results_of(rows)
 
-    def _stored(self, suite: Suite) -> list[Job]:
-        return [job for job in self.jobs.values() if job.suite == suite.name]
+    def results_of(self, rows: Sequence[PlannedRow]) -> Results:
+        """What the jobs of these rows gave; labels are in the order given, or else in that of the grammar."""
+        found = {row.row.label for row in rows}
+        labels = [label for label in self.labels or in_grammar_order(found) if label in found]
+        seeds = tuple(sorted({job.seed for row in rows for job in row.jobs}))
+        asked = (self.profile, self.fidelity, self.budget or "strict", tuple(self.overrides))
+        grid = Grid(tuple(map(Row, labels)), self.tasks and tuple(self.tasks), seeds, *asked)
+        return Results(Experiment(grid, list(rows), "cpu", self.results), self.store)
 
     def mad(self) -> list[PlannedRow]:
         """The rows of the labels on MAD tasks, as far as they have begun, with the jobs that a run of them trains.
@@ -225,57 +231,51 @@ class Selection:
             raise StoreError(f"{self.results}: no runs of MAD tasks yet; madbench run G-cg-q-12o makes some{instead}")
         asked = (self.fidelity, self.budget or "strict")
         alike = [job for job in stored if (job.fidelity, job.budget) == asked]
-        labels = list(self.labels) or self._fitting(in_grammar_order({job.label for job in alike}))
-        own = tuple(word for word in self.overrides if suite_of_override(word) == MAD.name)
-        tasks = tuple(self.mad_tasks or MAD_TASKS)
-        seeds = tuple(sorted({job.seed for job in stored}))
-        grid = Grid(tuple(map(Row, labels)), tasks, seeds, self.profile, *asked, own)
-        precisions = {job.training.precision for job in alike} or set(get_args(Precision))
-        present = {}
-        for precision in get_args(Precision):
-            if labels and precision in precisions:
-                made = prepare(grid, device="cpu", results=self.results, precision=precision)
-                if any(job.id in self.jobs for job in made.jobs):
-                    present[made.protocol.precision] = made
-        if len(present) > 1:
+        overrides = tuple(word for word in self.overrides if suite_of_override(word) == MAD.name)
+        profile, tasks = load_mad(self.profile, overrides, self.mad_tasks)
+        trained = {job.training.precision for job in alike} or {"float32"}
+        precisions = trained if profile.precision == "auto" else {profile.precision}
+        labels = self.labels or in_grammar_order({job.label for job in alike})
+        seeds = sorted({job.seed for job in stored})
+        protocols = [
+            Protocol(MAD, profile, self.profile, overrides, tasks, *asked, precision, "cpu") for precision in precisions
+        ]
+        begun = [rows for protocol in protocols if (rows := self._begun(self._rows(protocol, labels, seeds)))]
+        if len(begun) > 1:
             raise ConfigError(
                 f"{self.results}: runs in float32 and in bfloat16; add precision=float32 or precision=bfloat16"
             )
-        if not present:
-            raise StoreError(self._no_mad_runs(stored))
-        return _begun(next(iter(present.values())).rows, self.jobs, all_labels=bool(self.labels))
+        if not begun:
+            changes = f" with {' '.join(overrides)}" if overrides else ""
+            raise StoreError(
+                f"{self.results}: none of its {len(stored)} runs belongs to profile {self.profile}{changes}, fidelity "
+                f"{asked[0]}, budget {asked[1]}; madbench table shows one of these:\n{mad_protocol_list(stored)}"
+            )
+        return begun[0]
 
-    def _fitting(self, labels: Sequence[str]) -> list[str]:
-        """The labels that have ranks on every task; one may be stored for one task, or for other sizes, alone."""
-        profile = MAD.Profile.load(
-            self.profile, [word for word in self.overrides if suite_of_override(word) == MAD.name]
-        )
-        model, fitting = profile.model_config(), []
-        lengths = {
-            setting["seq_len"]: task
-            for task in reversed(self.mad_tasks or MAD_TASKS)
-            for setting in reversed(profile.settings(task))
-        }
+    def _rows(self, protocol: Protocol, labels: Iterable[str], seeds: Sequence[int]) -> list[PlannedRow]:
+        """A row a label; one that was not named may not fit: it is stored for one task, or for other sizes, alone."""
+        rows = []
         for label in labels:
             try:
-                mixer = profile.mixer_settings(label)
-                for seq_len, task in lengths.items():
-                    check_budget(label, model, mixer, seq_len, self.budget or "strict", task)
-                fitting.append(label)
-            except BudgetError as error:
-                self.warn(f"{label} is left out; {error}")
-            except ConfigError:  # a setting that this family does not have, so no run of the label has it
-                continue
-        return fitting
+                rows.append(PlannedRow(Row(label), protocol, protocol.jobs([label], seeds)))
+            except (BudgetError, ConfigError) as error:
+                if self.labels:
+                    raise
+                if isinstance(error, BudgetError):  # else no run of the label can have these settings
+                    self.warn(f"{label} is left out; {error}")
+        return rows
 
-    def _no_mad_runs(self, stored: Sequence[Job]) -> str:
-        from madbench.analysis.protocols import mad_protocol_list
-
-        return (
-            f"{self.results}: none of its {len(stored)} runs belongs to profile {self.profile}"
-            f"{' with ' if self.overrides else ''}{' '.join(self.overrides)}, fidelity {self.fidelity}, budget "
-            f"{self.budget or 'strict'}; madbench table shows one of these:\n{mad_protocol_list(stored)}"
-        )
+    def _begun(self, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
+        """Only rows and seeds of which at least one job is stored, and labels that were named; none without any."""
+        pairs = {(row.name, job.seed) for row in rows for job in row.jobs if job.id in self.jobs}
+        names, seeds = ({pair[i] for pair in pairs} for i in range(2))
+        found = []
+        for row in rows:
+            is_whole = bool(self.labels) and row.name not in names
+            jobs = [job for job in row.jobs if (row.name, job.seed) in pairs or (is_whole and job.seed in seeds)]
+            found += [replace(row, jobs=jobs)] if jobs else []
+        return found
 
     def language(
         self, nothing: str = "none of its language-model runs is as asked", is_enough: Callable[[set[str]], bool] = bool
@@ -285,74 +285,50 @@ class Selection:
         None where there is no such protocol, or several, unless the language model was asked for: then that is a
         ``MadbenchError``, which says ``nothing`` where there is none, and lists the protocols that are stored.
         """
-        from madbench.analysis.protocols import by_protocol, check_one_protocol, language_protocol, protocol_list
-
-        found = self.store.runs(with_curves=False, suite=LANGUAGE.name)
-        stored = [run for run in found if run.record.status != "failed" and run.job.id in self.jobs]
-        matches = self._language_tests()
-        groups = by_protocol(run for run in stored if all(test(run) for test in matches))
-        groups = {name: runs for name, runs in groups.items() if is_enough({run.job.label for run in runs})}
-        chosen = [run for runs in groups.values() for run in runs]
-        is_asked = self.tasks is not None or self.protocol or self.corpus or self._of_preset
-        if is_asked and not stored:
-            raise StoreError(f"{self.results}: no language-model runs yet; madbench lm G-cg-q-12o makes some")
-        if is_asked and not chosen:
-            raise StoreError(f"{self.results}: {nothing}; it has:\n{protocol_list(stored)}")
-        if is_asked:
+        runs = self.store.runs(with_curves=False, suite=LANGUAGE.name)
+        stored = [run for run in runs if run.record.status != "failed" and run.job.id in self.jobs]
+        groups = by_protocol(run for run in stored if self._is_asked_for(run))
+        groups = {name: found for name, found in groups.items() if is_enough({run.job.label for run in found})}
+        chosen = [run for found in groups.values() for run in found]
+        if self.tasks is not None or self.protocol or self.corpus or self._of_preset:
+            if not stored:
+                raise StoreError(f"{self.results}: no language-model runs yet; madbench lm G-cg-q-12o makes some")
+            if not chosen:
+                raise StoreError(f"{self.results}: {nothing}; it has:\n{protocol_list(stored)}")
             check_one_protocol(chosen)
         elif len(groups) > 1:
             self.warn(f"language models are left out; choose a protocol with --protocol ID:\n{protocol_list(chosen)}")
         if len(groups) != 1:
             return []
         jobs: dict[str, list[Job]] = {}
-        for run in chosen:
+        for run in sorted(chosen, key=lambda run: run.job.seed):
             jobs.setdefault(run.job.label, []).append(run.job)
-        protocol = language_protocol(chosen[0])
-        labels = [label for label in self.labels if label in jobs] if self.labels else in_grammar_order(jobs)
         for label in self.labels if not self.has_mad else ():
             if label not in jobs:
                 self.warn(f"no run of {label} is as asked")
-        return [PlannedRow(Row(label), protocol, sorted(jobs[label], key=lambda job: job.seed)) for label in labels]
+        labels, protocol = self.labels or in_grammar_order(jobs), language_protocol(chosen[0])
+        return [PlannedRow(Row(label), protocol, jobs[label]) for label in labels if label in jobs]
 
-    def _language_tests(self) -> list[Callable[[Run], bool]]:
-        """What a language-model run has to meet."""
-        from madbench.analysis.protocols import language_protocol_id, profile_changes
+    def _is_asked_for(self, run: Run) -> bool:
+        """Whether a language-model run has the label, budget, protocol, corpus and preset that were asked for."""
+        job, digest = run.job, run.job.setting["corpus"]
+        corpus = run.record.details.get("corpus", {}).get("name", digest)
+        return (
+            (not self.labels or job.label in self.labels)
+            and self.budget in (None, job.budget)
+            and self.protocol in (None, language_protocol_id(job))
+            and (self.corpus is None or Path(self.corpus).name == corpus or digest.startswith(self.corpus))
+            and (self._preset is None or trains(self._preset, job))
+        )
 
-        tests: list[Callable[[Run], Any]] = []
-        if self.labels:
-            tests.append(lambda run: run.job.label in self.labels)
-        if self.budget is not None:
-            tests.append(lambda run: run.job.budget == self.budget)
-        if self.protocol is not None:
-            tests.append(lambda run: language_protocol_id(run.job) == self.protocol)
-        if self.corpus is not None:
-            name = Path(self.corpus).name
-            tests.append(
-                lambda run: (
-                    run.record.details.get("corpus", {}).get("name", run.job.setting["corpus"]) == name
-                    or run.job.setting["corpus"].startswith(self.corpus)
-                )
-            )
-        if self._of_preset:
-            preset = next((w.partition("=")[2] for w in self._of_preset if key_of(w) == "language_model"), "tiny")
-            own = [word.removeprefix(LANGUAGE_MODEL) for word in self._of_preset if word.startswith(LANGUAGE_MODEL)]
-            wanted = LANGUAGE.Profile.load(preset, own)
-            tests.append(
-                lambda run: (
-                    wanted.precision in ("auto", run.job.training.precision) and not profile_changes(run.job, wanted)
-                )
-            )
-        return tests
+    @functools.cached_property
+    def _preset(self) -> Profile | None:
+        """The preset that was asked for, with its changes."""
+        if not self._of_preset:
+            return None
+        name = next((word.partition("=")[2] for word in self._of_preset if key_of(word) == "language_model"), "tiny")
+        changes = [word.removeprefix(LANGUAGE_MODEL) for word in self._of_preset if word.startswith(LANGUAGE_MODEL)]
+        return LANGUAGE.Profile.load(name, changes)
 
-
-def _begun(rows: Sequence[PlannedRow], stored: Collection[str], all_labels: bool) -> list[PlannedRow]:
-    """Only rows and seeds of which at least one job is stored; with ``all_labels``, rows without any stay."""
-    pairs = {(row.name, job.seed) for row in rows for job in row.jobs if job.id in stored}
-    names, seeds = ({pair[i] for pair in pairs} for i in range(2))
-    found = []
-    for row in rows:
-        keep_all = all_labels and row.name not in names
-        jobs = [job for job in row.jobs if (row.name, job.seed) in pairs or (keep_all and job.seed in seeds)]
-        if jobs:
-            found.append(replace(row, jobs=jobs))
-    return found
+    def _stored(self, suite: Suite) -> list[Job]:
+        return [job for job in self.jobs.values() if job.suite == suite.name]
