@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import tempfile
 import time
 from pathlib import Path
@@ -14,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from madbench.errors import StoreError
 from madbench.files import remove
 from madbench.jobs import Record
 from madbench.store import index as run_index
@@ -69,12 +69,13 @@ def answers_of_files(store: Store, monkeypatch) -> tuple:
 
 
 def index_of(store: Store) -> Path:
-    return store.root / "index" / "runs.txt"
+    return store.root / "index" / "runs.sqlite"
 
 
 def indexed(store: Store) -> set[str]:
     """The names of the runs in the index."""
-    return {line.split("\t")[0] for line in index_of(store).read_text().splitlines()[2:]}
+    with sqlite3.connect(index_of(store)) as index:
+        return {name for (name,) in index.execute("SELECT name FROM runs")}
 
 
 def reads(monkeypatch) -> list[str]:
@@ -191,6 +192,12 @@ def test_the_index_answers_as_the_files_do_whatever_happens(actions):
             assert answers(Store(folder)) == answers_of_files(store, patch)
 
 
+def sqlite_error(code: int) -> sqlite3.Error:
+    error = sqlite3.OperationalError()
+    error.sqlite_errorcode = code
+    return error
+
+
 def refuse_with(error: Exception):
     def refuse(*_, **__):
         raise error
@@ -198,12 +205,21 @@ def refuse_with(error: Exception):
     return refuse
 
 
+def sqlite_file(path: Path, *statements: str) -> bytes:
+    with sqlite3.connect(path) as index:
+        for statement in statements:
+            index.execute(statement)
+    return path.read_bytes()
+
+
 GARBAGE = {
     "empty": lambda path: b"",
     "text": lambda path: b"[]\n" * 5000,
     "half": lambda path: path.read_bytes()[: path.stat().st_size // 2],
-    "of another digest": lambda path: path.read_bytes().replace(b"0.5", b"0.7"),
-    "without a digest": lambda path: path.read_bytes().partition(b"\n")[2],
+    "another's": lambda path: sqlite_file(path.with_name("x"), "CREATE TABLE other (x)"),
+    "of other columns": lambda path: sqlite_file(
+        path.with_name("x"), "CREATE TABLE runs (x)", "CREATE TABLE texts (y)"
+    ),
 }
 
 
@@ -226,6 +242,14 @@ def test_no_flipped_bit_of_the_index_is_read_as_another_result(store, monkeypatc
         assert answers(store) == expected
 
 
+def test_an_altered_value_of_a_row_is_not_believed(store):
+    expected = answers(store)
+    with sqlite3.connect(index_of(store)) as index:
+        index.execute("UPDATE runs SET content = replace(content, '0.5', '0.9')")
+        index.execute("UPDATE runs SET shared = replace(shared, '32', '64')")
+    assert answers(store) == expected
+
+
 def test_rows_of_another_version_are_not_used(store, monkeypatch):
     answers(store)
     monkeypatch.setattr(run_index, "VERSION", "99")
@@ -237,25 +261,38 @@ def test_rows_of_another_version_are_not_used(store, monkeypatch):
     assert names == []
 
 
-@pytest.mark.parametrize("obstacle", ["a file", "a folder in its place", "no probe", "full"])
+@pytest.mark.parametrize("obstacle", ["a file", "a folder in its place", "locked", "no locks", "no probe"])
 def test_where_the_index_cannot_be_written_the_files_are_read(store, monkeypatch, obstacle):
     expected = answers_of_files(store, monkeypatch)
     folder = store.root / "index"
+    monkeypatch.setattr(run_index, "TIMEOUT", 0.01)
     if obstacle == "a file":
         folder.write_text("x")
     elif obstacle == "a folder in its place":
         index_of(store).mkdir(parents=True)
-    elif obstacle == "no probe":
-        monkeypatch.setattr(run_index.tempfile, "TemporaryFile", refuse_with(PermissionError()))
+    elif obstacle == "locked":
+        folder.mkdir()
+        with sqlite3.connect(index_of(store)) as index:
+            index.execute("BEGIN EXCLUSIVE")
+            assert answers(store) == expected
+    elif obstacle == "no locks":
+        monkeypatch.setattr(sqlite3, "connect", refuse_with(sqlite_error(sqlite3.SQLITE_PROTOCOL)))
     else:
-        monkeypatch.setattr(run_index, "write_atomically", refuse_with(StoreError("no space left")))
+        monkeypatch.setattr(run_index.tempfile, "TemporaryFile", refuse_with(PermissionError()))
     assert answers(store) == expected
-    assert not index_of(store).is_file()
+    assert obstacle == "locked" or not index_of(store).is_file()
 
 
 def test_a_reader_without_the_right_to_write_uses_the_index(store, monkeypatch):
     expected = answers(store)
-    monkeypatch.setattr(run_index, "write_atomically", refuse_with(PermissionError()))
+    connect = sqlite3.connect
+
+    def read_only(address, *words, **more):
+        if "immutable" not in address:
+            raise sqlite_error(sqlite3.SQLITE_CANTOPEN)
+        return connect(address, *words, **more)
+
+    monkeypatch.setattr(sqlite3, "connect", read_only)
     names = reads(monkeypatch)
     assert answers(store) == expected and names == []
 
