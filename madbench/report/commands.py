@@ -1,93 +1,90 @@
-"""The commands that make stored results again, as words of a shell."""
+"""The commands that train what a report shows, as words of a shell."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
-from madbench.analysis.language_runs import LanguageProtocol, corpus_of
-from madbench.config import seed_list
-from madbench.experiment import Experiment
+from madbench.analysis.protocols import OWN, profile_changes
+from madbench.config import key_of, seed_list
+from madbench.experiment import PlannedRow, Protocol
 from madbench.jobs import Job
-from madbench.language_jobs import LanguageJob
-from madbench.store.runs import Run
-from madbench.suites.preset import Preset, load_preset, preset_names
-from madbench.tasks.protocol import load_task
+from madbench.suites import LANGUAGE
+from madbench.tasks import load_task
 
-RESULTS = "results"  # the folder that a command needs no option for
+_USUAL = {
+    "--profile": "quick",
+    "--preset": "tiny",
+    "--fidelity": "corrected",
+    "--budget": "strict",
+    "--results": "results",
+}
+"""Values that a command needs no option for."""
 
 
-def run_command(
-    experiment: Experiment, labels: Sequence[str], seeds: Collection[int], tasks: Sequence[str] | None = None
+def train_words(
+    row: PlannedRow, results: Path, labels: Sequence[str], seeds: Collection[int], tasks: Sequence[str] | None = None
 ) -> list[str]:
-    """``madbench run`` of these labels and seeds on the MAD tasks of ``experiment``, or on ``tasks``, as it trains them."""
-    words = ["madbench", "run", *labels, "--seeds", seed_list(seeds), "-t", ",".join(tasks or experiment.tasks)]
-    return [*words, *protocol_words(experiment)]
+    """The command that trains labels and seeds under the protocol of ``row``, on all its tasks or on some."""
+    protocol = row.protocol
+    verb = ["lm", *labels] if protocol.suite is LANGUAGE else ["run", *labels, "-t", ",".join(tasks or protocol.tasks)]
+    return ["madbench", *verb, "--seeds", seed_list(seeds), *protocol_words(row, results)]
 
 
-def protocol_words(experiment: Experiment) -> list[str]:
-    """What ``madbench run`` is told of the protocol of ``experiment``."""
-    return [*experiment.overrides, *_precision(experiment), *_options(experiment)]
+def protocol_words(row: PlannedRow, results: Path) -> list[str]:
+    """What ``madbench run`` or ``madbench lm`` needs to know of the protocol of ``row``."""
+    name, overrides = _profile(row)
+    return [*overrides, *_precision(row.protocol, overrides), *_options(row.protocol, name, results)]
 
 
-def job_words(experiment: Experiment, job: Job) -> list[str]:
-    """What ``madbench run LABEL`` needs beyond the seed to train this very job and no other, whatever the label."""
-    profile, training, of_task = experiment.profile, job.training, f"tasks.{job.task}."
-    instead = []
+def job_words(row: PlannedRow, job: Job, results: Path) -> list[str]:
+    """Verb and options that train ``job`` of ``row`` alone, but for its label and seed."""
+    protocol = row.protocol
+    if protocol.suite is LANGUAGE:
+        return ["lm", *protocol_words(row, results)]
+    profile, training, of_task = protocol.profile, job.training, f"tasks.{job.task}."
+    alone: list[str] = []
     if profile.difficulty == "all":
         baseline = dataclasses.asdict(load_task(job.task).baseline)
         changes = [f"{of_task}setting.{name}={value}" for name, value in job.setting.items() if value != baseline[name]]
-        instead += ["difficulty=baseline", *changes]
-    if profile.rates(job.task) != (training.learning_rate,):
-        instead.append(f"learning_rates=[{training.learning_rate}]")
-    if profile.weight_decays != (training.weight_decay,):
-        instead.append(f"weight_decays=[{training.weight_decay}]")
-    replaced = {override.partition("=")[0] for override in instead}
+        alone += ["difficulty=baseline", *changes]
+    trainings = profile.trainings(job.task, training.precision)
+    for name, key in (("learning_rate", "learning_rates"), ("weight_decay", "weight_decays")):
+        if len({getattr(one, name) for one in trainings}) > 1:
+            alone.append(f"{key}=[{getattr(training, name)}]")
+    replaced = {key_of(word) for word in alone}
     if "learning_rates" in replaced:
         replaced.add(f"{of_task}learning_rates")
-    kept = [
-        override
-        for override in experiment.overrides
-        if override.partition("=")[0] not in replaced and override.startswith(of_task) >= override.startswith("tasks.")
+    others = [
+        word
+        for word in protocol.overrides
+        if key_of(word) not in replaced and (word.startswith(of_task) or not word.startswith("tasks."))
     ]
-    return ["-t", job.task, *kept, *instead, *_precision(experiment), *_options(experiment)]
+    words = [*others, *alone, *_precision(protocol, others)]
+    return ["run", "-t", job.task, *words, *_options(protocol, protocol.profile_name, results)]
 
 
-def language_words(run: Run, results: str) -> list[str]:
-    """What ``madbench lm LABEL`` needs beyond the seed to train the job of ``run``, whatever the label."""
-    job = run.job
-    preset, *overrides = LanguageProtocol.of(job).preset.split()
-    if preset not in preset_names():
-        preset, overrides = "tiny", _changes(job, load_preset("tiny"))
-    words = [*overrides, f"precision={job.training.precision}", "--preset", preset]
-    folder = corpus_of(run).get("folder")
-    words += ["--corpus", folder] if folder else []
-    words += ["--budget", job.counting] if job.counting != "strict" else []
-    return [*words, *(["--results", results] if results != RESULTS else [])]
+def _profile(row: PlannedRow) -> tuple[str, Sequence[str]]:
+    """A profile or preset that a command can name, and its changes."""
+    protocol = row.protocol
+    if protocol.profile_name != OWN:
+        return protocol.profile_name, protocol.overrides
+    return _USUAL["--preset"], profile_changes(row.jobs[0], protocol.suite.Profile.load(_USUAL["--preset"]))
 
 
-def _changes(job: LanguageJob, preset: Preset) -> list[str]:
-    parts = {
-        "model": (job.model, preset.model),
-        "training": (job.training, preset.training_config(job.training.precision)),
-    }
-    return [
-        f"{part}.{name}={value}"
-        for part, (ours, theirs) in parts.items()
-        for name, value in vars(ours).items()
-        if value != getattr(theirs, name)
-    ]
+def _precision(protocol: Protocol, overrides: Sequence[str]) -> list[str]:
+    return [] if "precision" in map(key_of, overrides) else [f"precision={protocol.precision}"]
 
 
-def _precision(experiment: Experiment) -> list[str]:
-    return [f"precision={experiment.precision}"] if experiment.profile.precision == "auto" else []
-
-
-def _options(experiment: Experiment) -> list[str]:
+def _options(protocol: Protocol, name: str, results: Path) -> list[str]:
+    corpus = protocol.corpus
+    is_named = corpus is not None and corpus.folder and not corpus.name.startswith("stdlib-")
     given = {
-        "--profile": (experiment.profile_name, "quick"),
-        "--fidelity": (experiment.fidelity, "corrected"),
-        "--budget": (experiment.counting, "strict"),
-        "--results": (str(experiment.results), RESULTS),
+        f"--{protocol.profile.noun}": name,
+        "--fidelity": protocol.fidelity,
+        "--budget": protocol.budget,
+        "--corpus": str(corpus.folder) if is_named else None,
+        "--results": str(results),
     }
-    return [word for name, (value, usual) in given.items() if value != usual for word in (name, value)]
+    return [word for option, value in given.items() if value != _USUAL.get(option) for word in (option, value)]

@@ -1,17 +1,26 @@
-"""The figures of the page, those for which there is something to draw."""
+"""The figures of the page, those for which there is something to draw.
+
+Drawing takes longer than all the rest, so ``<results>/index/figures`` holds the SVGs of stores and selections that were
+drawn last, a file each by the digest of what decides them. It can be deleted at any time.
+"""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import hashlib
+import json
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 
 from markupsafe import Markup
 
-from madbench.analysis.figures.data import FigureData, figure_frame
-from madbench.analysis.figures.files import svg
-from madbench.analysis.figures.registry import FIGURES
+import madbench
 from madbench.analysis.frames import NothingToDrawError
+from madbench.analysis.stored import Results
+from madbench.config import PUBLISHED
+from madbench.errors import StoreError
+from madbench.files import explain_os_errors, write_atomically
 
 CAPTIONS = {
     "mad": "Accuracy on each task, by label",
@@ -21,6 +30,10 @@ CAPTIONS = {
     "budget": "Accuracy and L5 loss against the budget",
     "difficulty": "Accuracy against difficulty",
 }
+"""By name of the figure, in the order of the page."""
+
+MOST_FILES = 16
+"""That are stored; the oldest go."""
 
 
 @dataclass(frozen=True)
@@ -28,25 +41,67 @@ class PageFigure:
     """A figure of the page."""
 
     name: str
-    caption: str
     svg: Markup
-    """An ``<svg>`` element with a title and a description."""
+    """An ``<svg>`` element with a title and a description; empty where there is nothing to draw."""
+    reason: str = ""
+    """Why there is nothing to draw."""
+
+    @property
+    def caption(self) -> str:
+        return CAPTIONS[self.name]
 
 
-def drawing_tasks(data: FigureData) -> dict[str, Callable[[], tuple[str, str]]]:
-    """What draws each kind, by name, the slowest first: it gives the SVG, or nothing and why."""
-    return {name: functools.partial(_draw, name, data) for name in reversed(CAPTIONS)}
+def page_figures(results: Results) -> list[PageFigure]:
+    """A figure of every name; drawn, or as they were drawn of the same runs before."""
+    path = results.store.root / "index" / "figures" / f"{_digest(results)}.json"
+    with suppress(OSError, ValueError, TypeError):
+        return [PageFigure(name, Markup(svg), reason) for name, svg, reason in _checked(path.read_text("utf-8"))]
+    figures = [_draw(name, results) for name in CAPTIONS]
+    content = json.dumps([(figure.name, str(figure.svg), figure.reason) for figure in figures])
+    with suppress(StoreError), explain_os_errors(path.parent):  # a store that is read-only or full has none
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, f"{_sha256(content)}\n{content}".encode())
+        for old in sorted(path.parent.glob("*.json"), key=lambda file: file.stat().st_mtime)[:-MOST_FILES]:
+            old.unlink(missing_ok=True)
+    return figures
 
 
-def page_figures(result: Callable[[str], tuple[str, str]]) -> tuple[list[PageFigure], dict[str, str]]:
-    """The figures, and why each other kind is left out, by caption; ``result`` gives what a task gave."""
-    drawn = {name: result(name) for name in CAPTIONS}
-    figures = [PageFigure(name, CAPTIONS[name], Markup(text)) for name, (text, _) in drawn.items() if text]
-    return figures, {CAPTIONS[name]: reason for name, (text, reason) in drawn.items() if not text}
+def _draw(name: str, results: Results) -> PageFigure:
+    from madbench.analysis.figures.data import FigureData, figure_frame
+    from madbench.analysis.figures.files import svg
+    from madbench.analysis.figures.registry import FIGURES
 
-
-def _draw(name: str, data: FigureData) -> tuple[str, str]:
+    data = FigureData(results)
     try:
-        return svg(FIGURES[name].draw(figure_frame(name, data), styles=data.styles), f"figure-{name}"), ""
+        figure = FIGURES[name].draw(figure_frame(name, data), styles=data.styles)
     except NothingToDrawError as error:
-        return "", str(error)
+        return PageFigure(name, Markup(), str(error))
+    return PageFigure(name, Markup(svg(figure, f"figure-{name}")))
+
+
+def _digest(results: Results) -> str:
+    """What decides the figures: the jobs that are shown, every result of the store, and the code that draws."""
+    store = results.store
+    records = store.records(store.jobs())
+    given = [(run_id, one.status, one.metrics, one.details.get("seconds")) for run_id, one in records.items()]
+    rows = results.experiment.rows
+    protocols = [
+        (row.name, row.protocol.profile_name, row.protocol.overrides, repr(row.protocol.profile)) for row in rows
+    ]
+    parts = [list(CAPTIONS), version("matplotlib"), protocols, [job.id for row in rows for job in row.jobs], given]
+    digest = hashlib.sha256(json.dumps(parts).encode())
+    for file in sorted([*Path(madbench.__file__).parent.rglob("*.py"), *PUBLISHED.iterdir()]):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _checked(text: str) -> list[list[str]]:
+    """The figures in a stored file; ``ValueError`` where it is damaged."""
+    digest, _, content = text.partition("\n")
+    if digest != _sha256(content):
+        raise ValueError("damaged")
+    return json.loads(content)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

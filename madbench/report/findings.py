@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from madbench.analysis.claims import Claim
 from madbench.analysis.findings import Finding
 from madbench.analysis.findings_table import FindingsTable
-from madbench.analysis.quantities import LOSS
-from madbench.language_jobs import TASK as LANGUAGE_MODEL
+from madbench.analysis.quantities import signed, title
 from madbench.report.tables import Cell, runs_link
 
 
@@ -17,7 +17,7 @@ class PageVerdict:
     """A claim on one quantity."""
 
     title: str
-    texts: list[str]
+    numbers: list[str]
     """Published, ours, n."""
     verdict: str
     why: str
@@ -31,51 +31,42 @@ class PageVerdict:
 
 @dataclass(frozen=True)
 class PageClaim:
-    """A claim and its verdicts; ``group`` is given where a new group begins."""
+    """A claim and its verdicts."""
 
-    finding: Finding
+    claim: Claim
     group: str
+    """Heading of the group of claims that begins with this one, else empty."""
     verdicts: list[PageVerdict] = field(default_factory=list)
 
 
-def page_claims(table: FindingsTable, titles: dict[str, str]) -> list[PageClaim]:
-    """The claims of ``table``; ``titles`` are the names of quantities."""
+def page_claims(table: FindingsTable) -> list[PageClaim]:
+    """The claims of ``table``."""
     _, lines = table.text_rows()
     rows = iter(table.rows)
     claims: list[PageClaim] = []
     group = ""
-    for title, published, ours, n, verdict, why in lines:
+    for heading, *numbers, verdict, why in lines:
         if not verdict:
-            group = title
+            group = heading
             continue
         row = next(rows)
-        if not claims or claims[-1].finding.name != row.name or group:
-            claims.append(PageClaim(row, group))
+        if group or not claims or claims[-1].claim is not row.claim:
+            claims.append(PageClaim(row.claim, group))
             group = ""
-        command = row.command
-        verdicts = claims[-1].verdicts
-        pairs = _pairs(row)
-        quantity = titles[row.quantity]
-        verdicts.append(
-            PageVerdict(title.strip(), [published, ours, n], verdict, why, quantity, row.reason, pairs, command)
-        )
+        about = (title(row.quantity), row.reason, _pairs(row), row.command)
+        claims[-1].verdicts.append(PageVerdict(heading.strip(), numbers, verdict, why, *about))
     return claims
 
 
 def _pairs(row: Finding) -> list[tuple[Cell, Cell, str]]:
-    column = LANGUAGE_MODEL if row.quantity == LOSS else row.quantity
-    digits = 3 if row.quantity == LOSS else 1
-    return [
-        (
-            Cell(given, link=runs_link(given, column)),
-            Cell(without, link=runs_link(without, column)),
-            f"{gain:+.{digits}f}",
-        )
-        for (given, without), gain in row.pairs.items()
-    ]
+    found = []
+    for pair, gain in row.pairs.items():
+        given, without = (Cell(label, link=runs_link(label, row.quantity)) for label in pair)
+        found.append((given, without, signed(gain, row.quantity)))
+    return found
 
 
-def counts(claims: Sequence[PageClaim]) -> dict[str, int]:
-    """How many verdicts are of each kind, the decided ones first."""
+def verdict_counts(claims: Sequence[PageClaim]) -> dict[str, int]:
+    """How many verdicts there are of each, the decided ones first."""
     found = [verdict.verdict for claim in claims for verdict in claim.verdicts]
     return {verdict: found.count(verdict) for verdict in ("supported", "contradicted", "not enough data")}

@@ -92,17 +92,10 @@ let data = null;
 function readData() {
   if (data === null) {
     data = JSON.parse(document.getElementById("data").textContent);
-    data.runs.chosen = data.chosen;
-    for (const column of Object.values(data.runs)) {
-      if ("lengths" in column) {
-        column.index = column.lengths.flatMap(([index, length]) => Array(length).fill(index));
-      }
-    }
-    for (const names of [data.titles, data.effects, data.explanations]) {
+    for (const names of [data.titles, data.tasks, data.effects, data.explanations]) {
       Object.setPrototypeOf(names, null); // a label may be called like a property of objects
     }
-    const ids = Array.from({ length: data.count }, (_, i) => field("id", i));
-    data.byId = new Map(ids.map((id, i) => [id, i]));
+    data.byId = new Map(Array.from({ length: data.count }, (_, i) => [field("id", i), i]));
   }
 }
 
@@ -112,42 +105,24 @@ function field(name, i) {
   if (column === undefined) {
     return null;
   }
-  if ("all" in column) {
-    return column.all;
-  }
-  return "each" in column ? column.each[i] : column.values[column.index[i]];
+  return Array.isArray(column) ? column[i] : column.values[column.index ? column.index[i] : 0];
 }
 
 /** Fields whose names begin with ``prefix.``, as an object without what the run does not have. */
 function fields(prefix, i) {
-  const found = {};
-  for (const name of Object.keys(data.runs)) {
-    const value = name.startsWith(prefix + ".") ? field(name, i) : null;
-    if (value !== null) {
-      found[name.slice(prefix.length + 1)] = value;
-    }
-  }
-  return found;
+  const names = Object.keys(data.runs).filter((name) => name.startsWith(prefix + ".") && field(name, i) !== null);
+  return Object.fromEntries(names.map((name) => [name.slice(prefix.length + 1), field(name, i)]));
 }
 
 function select(test) {
   return Array.from({ length: data.count }, (_, i) => i).filter(test);
 }
 
-const taskTitle = (task) => data.titles[task] || task;
-const runHash = (i) => "#run-" + field("id", i);
-const isLanguage = (i) => field("task", i) === "language_model";
+const titleOf = (column) => data.titles[column] || column;
+const runsHash = (label, column) => `runs/${encodeURIComponent(label)}/${encodeURIComponent(column)}`;
 
-function percent(value) {
-  return typeof value === "number" ? (100 * value).toFixed(1) + "%" : value === null ? "" : String(value);
-}
-
-function result(i) {
-  if (isLanguage(i)) {
-    const loss = field("metrics.loss_l5", i);
-    return typeof loss === "number" ? loss.toFixed(3) : loss;
-  }
-  return percent(field("metrics.accuracy", i));
+function heading(text) {
+  return make("h3", {}, text);
 }
 
 function table(headings, rows, caption) {
@@ -156,66 +131,41 @@ function table(headings, rows, caption) {
   return make("div", region, make("table", {}, make("caption", { class: "unseen" }, caption), head, make("tbody", {}, ...rows)));
 }
 
-function shown(value) {
+function text(value) {
   if (Array.isArray(value)) {
-    return value.map(shown).join(", ");
+    return value.map(text).join(", ");
   }
   if (value !== null && typeof value === "object") {
-    return Object.entries(value).map(([name, inner]) => `${name} ${shown(inner)}`).join(", ");
+    return Object.entries(value).map(([name, inner]) => `${name} ${text(inner)}`).join(", ");
   }
   return String(value);
 }
 
-function facts(pairs) {
+function properties(pairs) {
   const entries = Array.isArray(pairs) ? pairs : Object.entries(pairs);
   const rows = entries.map(([name, value]) =>
-    make("div", {}, make("dt", {}, name.replaceAll("_", " ")), make("dd", {}, value instanceof Node ? value : shown(value))),
+    make("div", {}, make("dt", {}, name.replaceAll("_", " ")), make("dd", {}, value instanceof Node ? value : text(value))),
   );
-  return make("dl", { class: "facts" }, ...rows);
+  return make("dl", { class: "properties" }, ...rows);
 }
 
-function settingText(i) {
-  return isLanguage(i) ? "" : data.settings[data.settingOf[i]];
-}
-
-function runRows(indices, withTask) {
-  return indices.map((i) => {
-    const training = field("training", i);
-    const cells = [
-      withTask ? taskTitle(field("task", i)) : null,
-      settingText(i),
-      String(field("seed", i)),
-      String(training.learning_rate),
-      String(training.weight_decay),
-      field("status", i),
-      result(i),
-      field("chosen", i) ? "yes" : "",
-    ].filter((text) => text !== null);
-    const link = make("a", { href: runHash(i) }, field("id", i));
-    const row = make("tr", field("chosen", i) ? { class: "chosen" } : {}, make("th", { scope: "row", class: "mono" }, link));
-    row.append(...cells.map((text) => make("td", {}, text ?? "")));
+function runTable(indices, caption) {
+  const rows = indices.map((i) => {
+    const { learning_rate, weight_decay } = field("training", i);
+    const counts = field("counts", i);
+    const values = [titleOf(field("task", i)), field("change", i), field("seed", i), learning_rate, weight_decay];
+    const cells = [...values, field("status", i), field("result", i), counts ? "yes" : ""];
+    const link = make("a", { href: "#run-" + field("id", i) }, field("id", i));
+    const row = make("tr", counts ? { class: "counting" } : {}, make("th", { scope: "row", class: "mono" }, link));
+    row.append(...cells.map((value) => make("td", {}, String(value))));
     return row;
   });
+  const headings = ["Run", "Task", "Setting", "Seed", "Learning rate", "Weight decay", "Status", "Result", "Counts"];
+  return table(headings, rows, caption);
 }
 
-const runHeadings = (withTask) => [
-  "Run",
-  ...(withTask ? ["Task"] : []),
-  "Setting",
-  "Seed",
-  "Learning rate",
-  "Weight decay",
-  "Status",
-  "Result",
-  "Counts",
-];
-
 function explanation(label) {
-  const letters = data.explanations[label] || [];
-  if (!letters.length) {
-    return make("p", {}, "A label of another family: its letters are that family's.");
-  }
-  const rows = letters.map(([letter, name, what, equation, source]) =>
+  const rows = data.explanations[label].map(([letter, name, what, equation, source]) =>
     make(
       "div",
       {},
@@ -223,35 +173,30 @@ function explanation(label) {
       make("dd", {}, what, make("code", {}, equation), make("span", { class: "source" }, source)),
     ),
   );
-  return make("dl", { class: "letters" }, ...rows);
+  return [heading("The label, letter by letter"), make("dl", { class: "letters" }, ...rows)];
 }
 
-function heading(text) {
-  return make("h3", {}, text);
-}
-
-// What the view shows
+// What the view shows: a title and elements
 
 function showRuns(label, column) {
-  const all = column === "" || column === "mad_average";
-  const indices = select(
-    (i) => field("label", i) === label && (all ? column === "" || !isLanguage(i) : field("task", i) === column),
-  );
+  const tasks = data.tasks[column] || [column];
+  const indices = select((i) => field("label", i) === label && (column === "" || tasks.includes(field("task", i))));
   if (!indices.length) {
-    return [`${label}: ${taskTitle(column)}`, [make("p", {}, "This report holds no such runs.")]];
+    return [`${label}: ${titleOf(column)}`, [make("p", {}, "This report holds no such runs.")]];
   }
-  const done = indices.filter((i) => ["finished", "diverged"].includes(field("status", i))).length;
-  const cell = document.querySelector(`td[data-link="${CSS.escape(`runs/${encodeURIComponent(label)}/${encodeURIComponent(column)}`)}"]`);
-  const rule = column === "language_model" ? "" : " Of each setting and seed the run counts whose learning rate and weight decay were chosen.";
+  const done = indices.filter((i) => ["finished", "diverged"].includes(field("status", i)));
+  const cell = document.querySelector(`td[data-link="${CSS.escape(runsHash(label, column))}"]`);
+  const rule = done.every((i) => field("counts", i))
+    ? ""
+    : " Of each setting and seed the run counts whose learning rate and weight decay were chosen.";
   const parts = [
-    column !== "" && cell ? make("p", { class: "result" }, cell.textContent) : null,
-    make("p", {}, `${done} of ${indices.length} jobs have a result.${rule}`),
+    column !== "" && cell ? make("p", { class: "result" }, cell.textContent) : "",
+    make("p", {}, `${done.length} of ${indices.length} jobs have a result.${rule}`),
     heading("Runs"),
-    table(runHeadings(all), runRows(indices, all), "Runs behind the number"),
-    heading("The label, letter by letter"),
-    explanation(label),
-  ].filter((part) => part !== null);
-  return [`${label}: ${column === "" ? "all runs" : taskTitle(column)}`, parts];
+    runTable(indices, "Runs behind the number"),
+    ...explanation(label),
+  ];
+  return [`${label}: ${column === "" ? "all runs" : titleOf(column)}`, parts];
 }
 
 function showEffect(name, quantity) {
@@ -259,13 +204,11 @@ function showEffect(name, quantity) {
   if (!effect) {
     return null;
   }
-  const column = quantity === "loss_l5" ? "language_model" : quantity;
-  const link = (label) => make("a", { href: `#runs/${encodeURIComponent(label)}/${encodeURIComponent(column)}` }, label);
-  const rows = effect.rows.map(([labels, text]) =>
-    make("tr", {}, ...labels.map((label) => make("td", { class: "mono" }, link(label))), make("td", {}, text)),
+  const link = (label) => make("a", { href: "#" + runsHash(label, quantity) }, label);
+  const rows = effect.rows.map(([labels, difference]) =>
+    make("tr", {}, ...labels.map((label) => make("td", { class: "mono" }, link(label))), make("td", {}, difference)),
   );
-  const parts = [make("p", {}, effect.text), table(effect.headings, rows, "Labels behind the effect")];
-  return [`${name}: ${taskTitle(quantity)}`, parts];
+  return [`${name}: ${titleOf(quantity)}`, [make("p", {}, effect.text), table(effect.headings, rows, "Labels behind the effect")]];
 }
 
 function showRun(id) {
@@ -273,50 +216,43 @@ function showRun(id) {
   if (i === undefined) {
     return [`Run ${id}`, [make("p", {}, "This report holds no run of this id.")]];
   }
-  const label = field("label", i);
-  const task = field("task", i);
-  const back = `#runs/${encodeURIComponent(label)}/${encodeURIComponent(task)}`;
-  const status = field("status", i);
+  const [label, task, seed, status] = ["label", "task", "seed", "status"].map((name) => field(name, i));
   const parts = [
-    make("p", {}, make("a", { href: back }, `All runs of ${label} on ${taskTitle(task)}`)),
-    facts([
-      ["Status", status + (field("chosen", i) ? ", counts in the table" : "")],
-      ["Result", result(i) || "none"],
-      ...(isLanguage(i) ? [] : [["Setting", settingText(i)]]),
+    make("p", {}, make("a", { href: "#" + runsHash(label, task) }, `All runs of ${label} on ${titleOf(task)}`)),
+    properties([
+      ["Status", status + (field("counts", i) ? ", counts in the table" : "")],
+      ["Result", field("result", i) || "none"],
+      ...(field("change", i) ? [["Setting", field("change", i)]] : []),
       ["Folder", status === "missing" ? "none yet" : make("code", {}, `${data.folder}/${id}`)],
     ]),
   ];
-  const error = field("error", i);
-  if (error) {
-    parts.push(make("p", { class: "error" }, error));
+  if (field("error", i)) {
+    parts.push(make("p", { class: "error" }, field("error", i)));
   }
-  parts.push(heading("Make it again"), make("code", { class: "command" }, command(i)));
+  parts.push(heading("Train it again"), make("code", { class: "command" }, command(i)));
   const curve = data.curves[i];
   if (curve) {
     const names = Object.keys(curve).filter((name) => name !== "step");
     parts.push(heading("Curve"), make("div", { class: "curves" }, ...names.map((name) => plot(curve.step, curve[name], name))));
   }
-  const metrics = fields("metrics", i);
-  if (Object.keys(metrics).length) {
-    parts.push(heading("Metrics"), facts(metrics));
+  const add = (title, values) => values && Object.keys(values).length && parts.push(heading(title), properties(values));
+  add("Metrics", fields("metrics", i));
+  for (const { name, settings, values, details } of data.measurements[i] || []) {
+    const under = text(settings);
+    add(`Measured since: ${name}${under ? `, ${under}` : ""}`, { ...values, ...details });
   }
-  const tried = select(
-    (j) => field("label", j) === label && field("task", j) === task && field("seed", j) === field("seed", i) && settingText(j) === settingText(i),
-  );
-  if (tried.length > 1) {
-    parts.push(heading("Learning rates and weight decays tried"), table(runHeadings(false), runRows(tried, false), "Runs that differ in these alone"));
+  const alike = select((j) => ["label", "task", "seed", "change"].every((name) => field(name, j) === field(name, i)));
+  if (alike.length > 1) {
+    parts.push(heading("Learning rates and weight decays tried"), runTable(alike, "Runs that differ in these alone"));
   }
-  parts.push(heading("The label, letter by letter"), explanation(label));
-  for (const name of ["setting", "model", "training"]) {
-    const values = field(name, i);
-    if (values) {
-      parts.push(heading({ setting: "Task setting", model: "Model", training: "Training" }[name]), facts(values));
-    }
+  parts.push(...explanation(label));
+  for (const name of ["setting", "model", "mixer", "training"]) {
+    add(name[0].toUpperCase() + name.slice(1), field(name, i));
   }
-  const job = { seed: field("seed", i), fidelity: field("fidelity", i), budget_counting: field("counting", i), corpus: field("corpus", i) };
-  const given = Object.fromEntries(Object.entries(job).filter(([, value]) => value !== null));
-  parts.push(heading("Where it ran"), facts({ ...given, ...fields("details", i) }));
-  return [`${label}, ${taskTitle(task)}, seed ${field("seed", i)}`, parts];
+  const job = Object.fromEntries(["seed", "fidelity", "budget", "family"].map((name) => [name, field(name, i)]));
+  add("Job", job);
+  add("Where it ran", fields("details", i));
+  return [`${label}, ${titleOf(task)}, seed ${seed}`, parts];
 }
 
 function quoted(word) {
@@ -324,9 +260,9 @@ function quoted(word) {
 }
 
 function command(i) {
-  const verb = isLanguage(i) ? ["madbench", "lm"] : ["madbench", "run"];
-  const again = field("status", i) === "missing" || field("status", i) === "failed" ? [] : ["--force"];
-  const words = [...verb, field("label", i), ...(field("words", i) || []), "--seeds", String(field("seed", i)), ...again];
+  const again = ["missing", "failed"].includes(field("status", i)) ? [] : ["--force"];
+  const [verb, ...options] = field("words", i);
+  const words = ["madbench", verb, field("label", i), ...options, "--seeds", String(field("seed", i)), ...again];
   return words.map(quoted).join(" ");
 }
 
@@ -353,17 +289,17 @@ function plot(steps, values, name) {
   const [low, high] = name.endsWith("accuracy") ? [0, 1] : [lowest, highest];
   const x = (step) => left + ((width - left - 8) * step) / (Math.max(...xs) || 1);
   const y = (value) => height - bottom - ((height - bottom - top) * (value - low)) / (high - low || 1);
-  const text = (value) => Number(value.toPrecision(3)).toString();
+  const short = (value) => Number(value.toPrecision(3)).toString();
   const last = points[points.length - 1];
-  const description = `${title} from ${text(ys[0])} at step ${xs[0]} to ${text(last[1])} at step ${last[0]}; lowest ${text(lowest)}, highest ${text(highest)}`;
+  const description = `${title} from ${short(ys[0])} at step ${xs[0]} to ${short(last[1])} at step ${last[0]}; lowest ${short(lowest)}, highest ${short(highest)}`;
   const line = points.map(([step, value]) => `${x(step).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
   return svg(
     "svg",
     { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": description },
     svg("text", { x: 0, y: 12 }, title),
     svg("path", { class: "axis", d: `M${left} ${top}V${height - bottom}H${width - 8}`, fill: "none" }),
-    svg("text", { x: left - 4, y: top + 8, "text-anchor": "end" }, text(high)),
-    svg("text", { x: left - 4, y: height - bottom, "text-anchor": "end" }, text(low)),
+    svg("text", { x: left - 4, y: top + 8, "text-anchor": "end" }, short(high)),
+    svg("text", { x: left - 4, y: height - bottom, "text-anchor": "end" }, short(low)),
     svg("text", { x: left, y: height - 8 }, "step 0"),
     svg("text", { x: width - 8, y: height - 8, "text-anchor": "end" }, last[0].toLocaleString("en")),
     svg("polyline", { class: "line", points: line }),

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from madbench.analysis.attribution_table import AttributionTable
-from madbench.analysis.language_table import LanguageTable
-from madbench.analysis.quantities import LOSS
-from madbench.analysis.rendering import PUBLISHED, TextTable
-from madbench.analysis.tables import AblationTable
-from madbench.language_jobs import TASK as LANGUAGE_MODEL
-from madbench.report.runs import Allocation
+from madbench.analysis.quantities import MAD_AVERAGE, column
+from madbench.analysis.tables import ResultTable
+from madbench.jobs import Job
+from madbench.mixers import solve
+from madbench.suites import Suite
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,8 @@ class Cell:
     @property
     def parts(self) -> tuple[str, str]:
         """The number and what follows it: its interval, how complete it is."""
-        cut = min(
-            (self.text.index(start) for start in (" ±", " (", " n=") if start in self.text), default=len(self.text)
-        )
+        starts = [self.text.index(start) for start in (" ±", " (", " n=") if start in self.text]
+        cut = min(starts, default=len(self.text))
         return self.text[:cut], self.text[cut:]
 
     @property
@@ -42,18 +40,11 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A heading and its cells."""
-
-    heading: Cell
-    cells: list[Cell]
-
-
-@dataclass(frozen=True)
 class Group:
     """Rows that stay together when the table is sorted, by the cells of the first one."""
 
-    rows: list[Row]
+    rows: list[list[Cell]]
+    """The first cell of a row is its heading."""
     label: str = ""
     """What a filter looks at; empty where the group is of no label."""
 
@@ -74,13 +65,13 @@ class PageTable:
     caption: str
     """Short; what the table is."""
     note: str
-    """Everything a reader must know to trust it."""
+    """How to read it and what it is of."""
     headings: list[Heading]
     groups: list[Group] = field(default_factory=list)
 
 
 def runs_link(label: str, column: str = "") -> str:
-    """The hash that opens the runs of ``label`` on a task, or all its runs."""
+    """The hash that opens the runs of ``label`` behind a column, or all its runs."""
     return f"runs/{quote(label, safe='')}/{quote(column, safe='')}"
 
 
@@ -89,93 +80,79 @@ def effect_link(name: str, quantity: str) -> str:
     return f"effect/{quote(name, safe='')}/{quote(quantity, safe='')}"
 
 
-def mad_page_table(table: AblationTable) -> PageTable:
-    names = [*table.tasks, "budget_ratio", "n"]
-    links = {name: name if name in table.tasks else "" for name in names}
-    return _label_table(table, "mad", "MAD: accuracy by task, percent", names, links)
-
-
-def language_page_table(table: LanguageTable) -> PageTable:
-    names = [*(column.name for column in table.columns), "n"]
-    links = dict.fromkeys(names, LANGUAGE_MODEL)
-    return _label_table(table, "language", "Language model: losses and steps", names, links)
-
-
-def _label_table(
-    table: AblationTable | LanguageTable, id: str, caption: str, names: Sequence[str], links: Mapping[str, str]
-) -> PageTable:
-    """``names`` are the columns after the first one; their cells open what ``links`` says of the label's runs."""
+def result_page_table(table: ResultTable) -> PageTable:
+    """The table of one suite."""
+    (suite,) = table.suites
     keys, marks = table.sort_keys(), table.marks()
+    groups = []
+    for name in table.rows:
+        cells = [Cell(name, len(groups), runs_link(name))]
+        for i, (one, text) in enumerate(zip(table.columns, table.texts(name)), 1):
+            link = runs_link(name, _opens(suite, one.name)) if text.strip("-") else ""
+            cells.append(Cell(text, keys[one.name][0].get(name), link, marks.get((name, i), "")))
+        published = [Cell(text) for text in table.published_texts(name)]
+        is_published = any(cell.text for cell in published)
+        groups.append(Group([cells, *[[Cell("published"), *published]] * is_published], name))
+    headings = [Heading(column.heading, not keys[column.name][1]) for column in table.columns]
+    return PageTable(suite.name, table.title, table.caption, [Heading("Label", True), *headings], groups)
 
-    def cell(label: str, i: int, text: str) -> Cell:
-        name = names[i]
-        link = runs_link(label, links[name]) if text.strip("-") else ""
-        return Cell(text, keys[name][0].get(label), link, marks.get((label, i + 1), ""))
 
-    return _from_text(table, id, caption, cell, [not keys[name][1] for name in names])
+def _opens(suite: Suite, column: str) -> str:
+    """Whose runs a cell of ``column`` opens: those of a task or an average; of any other column all of the suite's."""
+    tasks = suite.tasks()
+    return column if column in (*tasks, MAD_AVERAGE) else tasks[0] if len(tasks) == 1 else ""
 
 
-def attribution_page_table(table: AttributionTable) -> PageTable:
+def factor_page_table(table: AttributionTable) -> PageTable:
     """A row a factor and an interaction; the cells open the labels that they rest on."""
-    values = {(effect.contrast.name, effect.task): effect.estimate.mean for effect in table.effects}
-    values |= {(one.name, one.task): one.estimate.mean for one in table.interactions}
-
-    def cell(name: str, column: int, text: str) -> Cell:
-        if column >= len(table.tasks):
-            return Cell(text, _number(text))
-        task = table.tasks[column]
-        return Cell(text, values.get((name, task)) if text else None, effect_link(name, task) if text else "")
-
-    caption = "What each factor is worth, and the interactions beyond the noise"
-    ascending = [task == LOSS for task in table.tasks]
-    return _from_text(table, "factors", caption, cell, [*ascending, False, False], of_labels=False)
-
-
-def _from_text(
-    table: TextTable,
-    name: str,
-    caption: str,
-    cell: Callable[[str, int, str], Cell],
-    ascending: Sequence[bool],
-    of_labels: bool = True,
-) -> PageTable:
-    """``table`` with ``cell(heading of the row, column, text)`` for its cells; published rows are of the row above."""
+    values = {(effect.contrast.name, effect.quantity): effect.estimate.difference for effect in table.effects}
+    values |= {(one.name, one.quantity): one.estimate.difference for one in table.interactions}
     (corner, *headings), lines = table.text_rows()
-    groups: list[Group] = []
-    for first, *texts in lines:
-        if first == PUBLISHED:
-            groups[-1].rows.append(Row(Cell("published"), [Cell(text) for text in texts]))
-            continue
-        link = runs_link(first) if of_labels else ""
-        heading = Row(Cell(first, len(groups), link), [cell(first, i, text) for i, text in enumerate(texts)])
-        groups.append(Group([heading], first if of_labels else ""))
+    groups = []
+    for name, *texts in lines:
+        cells = [
+            Cell(text, values.get((name, quantity)), effect_link(name, quantity)) if text else Cell("")
+            for quantity, text in zip(table.quantities, texts)
+        ]
+        cells += [Cell(text, _first_number(text)) for text in texts[len(table.quantities) :]]
+        groups.append(Group([[Cell(name, len(groups)), *cells]]))
+    ascending = [column(quantity).better == "lower" for quantity in table.quantities] + [False, False]
     columns = [Heading(corner, True), *map(Heading, headings, ascending)]
-    return PageTable(name, caption, table.caption, columns, groups)
+    return PageTable(
+        "factors", "What each factor is worth, and the significant interactions", table.caption, columns, groups
+    )
 
 
-def _number(text: str) -> float | None:
-    """The first number of ``3``, ``2-3`` or ``1,200``."""
-    digits = text.split("-")[0].replace(",", "")
+def _first_number(text: str) -> float | None:
+    """That of ``3`` or ``2-3``."""
+    digits = text.split("-")[0]
     return float(digits) if digits.isdigit() else None
 
 
-def budget_page_table(allocations: Iterable[Allocation]) -> PageTable:
-    """A row a label and size."""
-    titles = ["Where", "r_qk", "r_vo", "r", "Parameters", "Budget B", "Ratio", "Ratio, published counting"]
+def budget_page_table(jobs: Iterable[Job]) -> PageTable:
+    """A row a label and size of its mixer."""
+    mixers: dict[tuple, Job] = {}
+    for job in jobs:
+        mixers.setdefault((job.label, job.model.d_model, job.model.n_head, _length(job)), job)
     groups = []
-    for one in allocations:
-        numbers = [one.ranks["qk"], one.ranks["vo"], one.ranks["mix"], one.parameters, one.budget]
-        cells = [Cell(one.where, one.length), *(Cell(f"{number:,}", number) for number in numbers)]
-        cells += [
-            Cell(f"{count / one.budget:.3f}", count / one.budget)
-            for count in (one.parameters, one.published_parameters)
-        ]
-        heading = Cell(one.label, len(groups), runs_link(one.label, LANGUAGE_MODEL if one.is_language else ""))
-        groups.append(Group([Row(heading, cells)], one.label))
+    for (label, d_model, n_head, length), job in mixers.items():
+        allocation = solve(label, d_model, n_head, length, job.budget, **job.mixer)
+        paper_total = getattr(allocation, "paper_total", allocation.total)
+        ranks = ", ".join(f"{name} {rank:,}" for name, rank in allocation.ranks.items())
+        cells = [Cell(label, len(groups), runs_link(label)), Cell(f"d_model {d_model}, length {length:,}", length)]
+        cells += [Cell(ranks), *(Cell(f"{number:,}", number) for number in (allocation.total, allocation.target))]
+        cells += [Cell(f"{ratio:.3f}", ratio) for ratio in (allocation.ratio, paper_total / allocation.target)]
+        groups.append(Group([cells], label))
     note = (
-        "Parameters of one mixer as it was built; B is softmax attention's, 4 d² with the conv taps of the label. r_qk and"
-        " r_vo are summed over heads, r is the rank of R(1) and R(2). Published counting leaves out the tables of R(1) and"
-        " R(2)."
+        "Parameters of one mixer; the budget is softmax attention's, 4 d² with the convolution taps of the label. Ranks"
+        " qk and vo are summed over heads, mix is the rank of R(1) and R(2). Paper ratio: as the HyperMLP paper counts,"
+        " without the tables of R(1) and R(2)."
     )
-    headings = [Heading("Label", True), *(Heading(title, title == "Where") for title in titles)]
+    titles = ["Size", "Ranks", "Parameters", "Budget", "Ratio", "Paper ratio"]
+    headings = [Heading("Label", True), *(Heading(title, title == "Size") for title in titles)]
     return PageTable("budget", "The budget of each label", note, headings, groups)
+
+
+def _length(job: Job) -> int:
+    """The longest sequence that the job's mixer takes."""
+    return getattr(job.model, "seq_len", None) or job.setting["seq_len"]

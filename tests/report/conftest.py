@@ -9,16 +9,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from madbench.cli.options import Counting, Fidelity
-from madbench.cli.report import stored_of
-from madbench.cli.selection import Selection
+from madbench.analysis.stored import Results, Selection
 from madbench.jobs import Record
-from madbench.report.build import Page
-from madbench.report.facts import Stored
-from madbench.report.page import page_of
-from madbench.store.runs import Store
-from madbench.suites.plan import plan
-from madbench.suites.profile import load_profile
+from madbench.report.contents import report_page
+from madbench.report.page import Page
+from madbench.store.runs import Snapshot, Store
+from madbench.suites import MAD
 
 SIZES = "seq_len: 16, num_train_examples: 64, num_validation_examples: 32, num_test_examples: 32"
 PROFILE = f"""\
@@ -45,7 +41,6 @@ DETAILS = {
     "git": {"commit": "c0ffee", "dirty": True},
     "ranks": {"qk": 16, "vo": 16, "mix": 0},
     "mixer_parameters": 1000,
-    "mixer_parameters_published": 990,
     "budget": 1024,
     "budget_ratio": 1000 / 1024,
 }
@@ -93,7 +88,6 @@ class Parsed(HTMLParser):
     def handle_data(self, text):
         if self._in_data:
             self.data = json.loads(text)
-            self.data["runs"]["chosen"] = self.data["chosen"]
         elif not self._in_script:
             self.text += text
             if self._rows and self._rows[-1] and text.strip():
@@ -108,13 +102,14 @@ class Parsed(HTMLParser):
 
     def field(self, name: str, i: int) -> Any:
         """Of the ``i``-th run."""
-        column = self.data["runs"].get(name, {"all": None})
-        if "all" in column:
-            return column["all"]
-        if "each" in column:
-            return column["each"][i]
-        index = column.get("index") or [place for place, length in column["lengths"] for _ in range(length)]
-        return column["values"][index[i]]
+        return value_at(self.data["runs"].get(name, {"values": [None]}), i)
+
+
+def value_at(column: Any, i: int) -> Any:
+    """The ``i``-th value of a column of :mod:`madbench.report.runs`."""
+    if isinstance(column, list):
+        return column[i]
+    return column["values"][column["index"][i] if "index" in column else 0]
 
 
 @pytest.fixture(scope="session")
@@ -134,7 +129,7 @@ def fill(profile):
     """``fill(store)``: runs of three labels on two tasks; of R-c one failed, one diverged and one is missing."""
 
     def call(store: Store, labels=LABELS, seeds=(0, 1)) -> None:
-        for job in plan(labels, load_profile(profile), tasks=TASKS, seeds=seeds):
+        for job in MAD.jobs(labels, MAD.Profile.load(profile), tasks=TASKS, seeds=seeds):
             accuracy = accuracy_of(job)
             metrics = {"accuracy": accuracy, "selection_accuracy": accuracy, "ceiling": 1.0}
             columns = ("validation_loss", "validation_token_accuracy")
@@ -166,12 +161,12 @@ def fill_language(language_run):
 
 
 @pytest.fixture(scope="session")
-def gather(profile):
-    """``gather(store, *labels)``: what a report of the store is made of."""
+def selected(profile):
+    """``selected(store, *labels)``: the results that a report is made of."""
 
-    def call(store: Store, *labels: str, tasks=(*TASKS, "language_model")) -> Stored:
-        choices = ([*tasks], Fidelity.corrected, Counting.strict, None, store.root)
-        return stored_of(Selection.of([*labels], profile if set(tasks) & set(TASKS) else "quick", *choices))
+    def call(store: Store, *labels: str, tasks=(*TASKS, "language_model")) -> Results:
+        name = profile if set(tasks) & set(TASKS) else "quick"
+        return Selection([*labels], profile=name, tasks=[*tasks], results=store.root, opened=Snapshot.open).select()
 
     return call
 
@@ -185,19 +180,19 @@ def store(tmp_path_factory, fill, fill_language) -> Store:
 
 
 @pytest.fixture(scope="session")
-def page_file(store, gather) -> Path:
+def page_file(store, selected) -> Path:
     """The whole page, with its figures, which take some seconds."""
     path = store.root / "report.html"
-    path.write_bytes(page_of(gather(store)).render("madbench report", "today"))
+    path.write_bytes(report_page(selected(store)).render("madbench report", "today"))
     return path
 
 
 @pytest.fixture(scope="session")
-def page(store, gather) -> Page:
+def page(store, selected) -> Page:
     """The page without its figures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FIGURES, {})
-        return page_of(gather(store))
+        return report_page(selected(store))
 
 
 @pytest.fixture(scope="session")
@@ -206,11 +201,12 @@ def parsed(page) -> Parsed:
 
 
 @pytest.fixture
-def read_page(gather, monkeypatch):
+def read_page(selected, monkeypatch):
     """``read_page(store, *labels)``: the page parsed, without its figures."""
     monkeypatch.setattr(FIGURES, {})
 
     def call(store: Store, *labels: str, **choices) -> Parsed:
-        return Parsed(page_of(gather(store, *labels, **choices)).render("madbench report", "today"))
+        page = report_page(selected(store, *labels, **choices), labels)
+        return Parsed(page.render("madbench report", "today"))
 
     return call

@@ -9,6 +9,7 @@ import pytest
 
 from madbench.cli.options import labels_and_overrides
 from madbench.experiment import prepare
+from madbench.grid import Grid, Row
 from madbench.store.runs import Store
 
 pytestmark = pytest.mark.slow  # one browser for all, but the figures and Chromium take about ten seconds
@@ -126,7 +127,7 @@ def test_a_number_opens_its_runs_and_escape_gives_the_focus_back(show):
     view = page.locator("#view")
     view.wait_for()
     assert page.locator("#view-title").inner_text() == "S-c: compression"
-    assert view.locator("tbody tr").count() == 4 and view.locator("tr.chosen").count() == 2
+    assert view.locator("tbody tr").count() == 4 and view.locator("tr.counting").count() == 2
     assert "Depthwise causal convolutions" in view.inner_text()
     assert page.evaluate("document.activeElement.id") == "view-title"
     page.keyboard.press("Escape")
@@ -152,13 +153,8 @@ def test_a_hash_opens_its_run_with_everything_about_it(show, store, profile):
     assert verb == "run" and words[-1] == "--force"
     options = {words[i]: words[i + 1] for i in range(len(words) - 1) if words[i].startswith("-")}
     labels, overrides = labels_and_overrides([words[0], *(word for word in words if "=" in word)])
-    made = prepare(
-        labels,
-        profile=options["--profile"],
-        overrides=overrides,
-        tasks=[options["-t"]],
-        seeds=[int(options["--seeds"])],
-    )
+    choices = (tuple(map(Row, labels)), (options["-t"],), (int(options["--seeds"]),), options["--profile"])
+    made = prepare(Grid(*choices, overrides=tuple(overrides)), device="cpu")
     assert [job.id for job in made.jobs] == [run.job.id] and options["--profile"] == profile
     page.keyboard.press("Escape")
     assert not page.locator("#view").is_visible()
@@ -171,7 +167,7 @@ def test_runs_that_failed_or_are_missing_or_unknown_say_so(show, store: Store):
     assert page.title().startswith("madbench report")
     assert page.locator("#view code.command").inner_text().endswith("--seeds 1")
     page.goto(page.url.split("#")[0] + "#runs/R-c/in_context_recall")
-    page.locator("#view-title", has_text="R-c: in context recall").wait_for()
+    page.locator("#view-title", has_text="R-c: in-context recall").wait_for()
     assert "0 of 2 jobs have a result" in page.locator("#view").inner_text()
     assert "missing" in page.locator("#view table").inner_text()
     page.goto(page.url.split("#")[0] + "#run-nothing")
@@ -186,7 +182,7 @@ def test_effects_open_their_pairs_and_language_models_their_curves(show):
     page = show("#effect/conv%3A%20c%20against%20none/loss_l5")
     assert "S-c" in page.locator("#view tbody").inner_text()
     page.locator("#view tbody a", has_text="S-c").click()
-    page.locator("#view-title", has_text="S-c: language model").wait_for()
+    page.locator("#view-title", has_text="S-c: L5 loss of the language model").wait_for()
     page.locator("#view tbody a").first.click()
     page.locator("#view .curves svg").first.wait_for()
     names = [one.get_attribute("aria-label") for one in page.locator("#view .curves svg").all()]

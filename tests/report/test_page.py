@@ -8,8 +8,9 @@ import json
 
 import pytest
 
-from madbench.report.embedding import embedded_json
-from madbench.report.tables import Cell, Group, Heading, PageTable, Row
+from madbench.jobs import Record
+from madbench.report.page import embedded_json
+from madbench.report.tables import Cell, Group, Heading, PageTable
 from madbench.store.runs import Store
 
 MAD = ("compression", "in_context_recall")
@@ -22,7 +23,8 @@ def test_the_tables_have_the_numbers_of_the_store(parsed):
     assert parsed.cell("mad", "S", "Budget").text == "0.977"
     assert parsed.cell("language", "S-c", "L5").text.startswith("2.475 ±")
     assert parsed.cell("factors", "conv: c against none", "Compr.").text == "(+10.0)"  # of seeds that agree
-    assert parsed.cell("budget", "S", "Parameters").text == "1,000"
+    assert parsed.cell("budget", "S", "Parameters").text == "1,024"
+    assert parsed.cell("budget", "S", "Ratio").text == "1.000"
 
 
 def test_every_number_names_the_runs_behind_it(parsed):
@@ -33,6 +35,7 @@ def test_every_number_names_the_runs_behind_it(parsed):
     effect = parsed.cell("factors", "conv: c against none", "Compr.").attributes["data-link"]
     assert effect == "effect/conv%3A%20c%20against%20none/compression"
     assert parsed.data["effects"]["conv: c against none/compression"]["rows"] == [[["S-c", "S"], "(+10.0)"]]
+    assert parsed.data["tasks"]["loss_l5"] == ["language_model"]
 
 
 def test_the_embedded_runs_are_those_of_the_store(parsed, store):
@@ -58,9 +61,9 @@ def test_of_every_seed_the_chosen_run_is_marked_and_has_a_thinned_curve(parsed):
     of_s = [
         i for i in range(parsed.data["count"]) if parsed.field("label", i) == "S" and parsed.field("task", i) == MAD[0]
     ]
-    rates = {parsed.field("training", i)["learning_rate"]: parsed.field("chosen", i) for i in of_s}
+    rates = {parsed.field("training", i)["learning_rate"]: parsed.field("counts", i) for i in of_s}
     assert len(of_s) == 4 and rates == {1e-3: True, 2e-3: False}
-    curves = {parsed.field("chosen", i): parsed.data["curves"].get(str(i)) for i in of_s}
+    curves = {parsed.field("counts", i): parsed.data["curves"].get(str(i)) for i in of_s}
     assert curves[False] is None
     assert len(curves[True]["step"]) == 24
     assert (curves[True]["step"][0], curves[True]["step"][-1]) == (4, 240)
@@ -82,10 +85,10 @@ def test_what_was_asked_and_what_it_ran_on_is_said(parsed):
 
 
 def test_what_is_missing_is_said_with_the_command_that_gives_it(parsed):
-    assert "2 of 18 jobs on the MAD tasks have no result, 1 of them failed: R-c." in parsed.text
-    assert "madbench run R-c --seeds 0-1 -t in_context_recall --profile" in parsed.text
-    assert "No language model: R-c." in parsed.text
-    assert "madbench lm R-c model.d_model=16" in parsed.text
+    assert "2 of 18 jobs (MAD tasks) have no result, 1 of them failed: R-c." in parsed.text
+    assert "madbench run R-c -t in_context_recall --seeds 0-1" in parsed.text
+    assert "No runs (Language model): R-c." in parsed.text
+    assert "madbench lm R-c --seeds 0-1 model.d_model=16" in parsed.text
 
 
 def test_text_of_a_run_cannot_become_markup(parsed):
@@ -95,7 +98,7 @@ def test_text_of_a_run_cannot_become_markup(parsed):
 
 def test_a_label_with_markup_is_text_everywhere(page):
     label = "num:<img src=x onerror=alert(1)>\"'&"
-    group = Group([Row(Cell(label, 0, f"runs/{label}/"), [Cell("1.0 ±<b>", 1.0)])], label)
+    group = Group([[Cell(label, 0, f"runs/{label}/"), Cell("1.0 ±<b>", 1.0)]], label)
     table = PageTable("mad", "a <caption>", "a <note>", [Heading("Label", True), Heading("<th>")], [group])
     html = dataclasses.replace(page, tables=[table], lead="<lead>").render("<i>", "<b>")
     assert b"<img" not in html and b"<lead>" not in html and b"<i>" not in html and b"<note>" not in html
@@ -138,14 +141,14 @@ def test_the_mad_half_alone_is_a_report(empty_store, fill, read_page):
     fill(empty_store)
     parsed = read_page(empty_store, tasks=MAD)
     assert "mad-table" in parsed.tables and "language-table" not in parsed.tables
-    assert "No language models" in parsed.text
+    assert "No runs: Language model." in parsed.text
 
 
 def test_the_language_half_alone_is_a_report(empty_store, fill_language, read_page):
     fill_language(empty_store)
     parsed = read_page(empty_store, tasks=["language_model"])
     assert "language-table" in parsed.tables and "mad-table" not in parsed.tables
-    assert "No runs on the MAD tasks." in parsed.text
+    assert "No runs: MAD tasks." in parsed.text
     assert parsed.cell("factors", "conv: c against none", "L5 loss").text == "(-0.250)"
 
 
@@ -157,8 +160,31 @@ def test_labels_that_are_named_and_not_stored_and_single_seeds_are_missing(empty
         "R-c",
         "G",
     ]
-    assert "One seed, which has no interval and claims nothing" in parsed.text
+    assert "Single seed; excluded from tests (MAD tasks): S, R-c" in parsed.text
     assert "stored runs are of other labels or protocols" in parsed.text
+
+
+def test_language_models_that_failed_are_listed_and_missing(empty_store, fill_language, read_page, language_run):
+    fill_language(empty_store)
+    run = language_run("S", seed=2)
+    empty_store.finish(run.job, Record("failed", error="out of memory"))
+    parsed = read_page(empty_store, tasks=["language_model"])
+    assert "1 of 5 jobs (Language model) have no result, 1 of them failed: S." in parsed.text
+    assert "--seeds 2" in parsed.text and "out of memory" in parsed.text
+
+
+def test_measurements_stand_with_their_run(empty_store, fill_language, read_page):
+    fill_language(empty_store)
+    run_id = sorted(empty_store.jobs())[1]
+    empty_store.measure(run_id, "evaluation", {"loss": 2.25}, {"device": "an abacus"}, {"seq_len": 64})
+    data = read_page(empty_store, tasks=["language_model"]).data
+    ((place, (measured,)),) = data["measurements"].items()
+    assert data["runs"]["id"][int(place)] == run_id
+    assert (measured["name"], measured["values"], measured["settings"]) == (
+        "evaluation",
+        {"loss": 2.25},
+        {"seq_len": 64},
+    )
 
 
 def test_a_store_with_a_damaged_folder_says_which(empty_store, fill, read_page):
