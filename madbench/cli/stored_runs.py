@@ -56,20 +56,38 @@ def run_row(run: Run) -> dict[str, Any]:
     }
 
 
-def setting_change(job: Job) -> str:
-    """The named setting nearest to the job's and what it changes; of a language model its preset."""
-    from madbench.analysis.protocols import nearest_profile
-    from madbench.suites import LANGUAGE
+_SETTING_CHANGES: dict[str, str] = {}
 
-    if job.suite == LANGUAGE.name:
-        name, changed = nearest_profile(job)
-        return " ".join([name, *changed])
-    changes = {
+
+def setting_change(job: Job) -> str:
+    """The named setting nearest to the job's, what it changes, and what else the job changes of a shipped profile.
+
+    Of a language model the nearest preset and its changes.
+    """
+    key = repr((job.task, job.family, job.setting, job.model, job.mixer, job.training))
+    if key not in _SETTING_CHANGES:
+        _SETTING_CHANGES[key] = _setting_change(job)
+    return _SETTING_CHANGES[key]
+
+
+def _setting_change(job: Job) -> str:
+    from madbench.analysis.protocols import profile_changes, shipped_profiles
+    from madbench.suites import LANGUAGE, suite_of
+
+    profiles = shipped_profiles(suite_of(job))
+    changes = {name: profile_changes(job, profile) for name, profile in profiles.items()}
+    nearest = min(changes, key=lambda name: len(changes[name]))
+    if suite_of(job) is LANGUAGE:
+        return " ".join([nearest, *changes[nearest]])
+    settings = {
         name: [f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value]
         for name, setting in _named_settings(job.task).items()
     }
-    nearest = min(changes, key=lambda name: len(changes[name]))
-    return " ".join([nearest, *changes[nearest]]).strip()
+    setting = min(settings, key=lambda name: len(settings[name]))
+    others = [
+        change for change in changes[nearest] if not change.startswith(("tasks.", "learning_rates", "weight_decays"))
+    ]
+    return " ".join([setting, *settings[setting], *others]).strip()
 
 
 @functools.cache

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -100,6 +101,18 @@ def test_runs_are_sorted_and_say_what_they_are(listed, results):
     assert sorted(row["setting_change"] for row in rows[1:3]) == ["baseline", "quick"]
     assert rows[3]["metrics"] == {"accuracy": 0.25} and rows[3]["details"]["steps_per_second"] == 12.34
     assert all((results / "runs" / row["folder"].rpartition("/")[2] / "job.json").is_file() for row in rows)
+
+
+def test_runs_of_one_setting_say_in_which_other_settings_they_differ(listed, tmp_path):
+    store = Store.open(tmp_path / "store")
+    quick = MAD.Profile.load("quick")
+    setting, training = quick.settings("compression")[0], quick.trainings("compression", "float32")[0]
+    how = {"setting": setting, "model": quick.model_config(), "mixer": {"mix_rank": 8}}
+    for epochs in (training.epochs, 77):
+        job = mad_job("R-12!", training=replace(training, epochs=epochs), **how)
+        store.finish(job, Record("finished", {"accuracy": 0.5}))
+    rows = listed("runs", "--results", store.root)
+    assert sorted(row["setting_change"] for row in rows) == ["quick", "quick training.epochs=77"]
 
 
 @pytest.mark.parametrize("columns", [80, 400])
