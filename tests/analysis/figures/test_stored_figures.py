@@ -1,0 +1,109 @@
+"""From stored runs to figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from madbench.analysis.figures.data import FigureData, figure_frame
+from madbench.analysis.figures.registry import FIGURES
+from madbench.analysis.frames import NothingToDrawError, write_frame
+from madbench.analysis.stored import Selection
+from madbench.jobs import Record
+from madbench.labels import expand
+from madbench.store.runs import Store
+from madbench.suites import MAD
+
+TASKS = ("compression", "in_context_recall")
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store.open(tmp_path / "results")
+
+
+@pytest.fixture
+def fill(store):
+    """Stores runs of two tasks of the quick profile, without training them; ``setting`` changes theirs."""
+
+    def call(labels, accuracy=0.5, seeds=(0,), setting=(), tasks=TASKS, **choices):
+        metrics = {"accuracy": accuracy, "selection_accuracy": 0.5, "ceiling": 1.0}
+        curve = [{"epoch": 1, "step": 4, "train_loss": 1.0, "validation_loss": 1.0}]
+        curve[0]["validation_token_accuracy"] = accuracy
+        details = {"budget_ratio": 0.99, "mixer_parameters": 1000, "device": "an abacus"}
+        profile = MAD.Profile.load("quick")
+        for job in MAD.jobs(labels, profile, tasks=tasks, seeds=seeds, precision="float32", **choices):
+            job = replace(job, setting=job.setting | dict(setting))
+            store.finish(job, Record("finished", metrics, curve, details))
+
+    return call
+
+
+@pytest.fixture
+def data(store):
+    """``data(...)``: what figures draw of a selection."""
+    return lambda **choices: FigureData(Selection(results=store.root, **choices).select())
+
+
+def drawn(data):
+    """The frames of the figures that can be drawn, and why the others cannot."""
+    frames, reasons = {}, {}
+    for name in FIGURES:
+        try:
+            frames[name] = figure_frame(name, data)
+            FIGURES[name].draw(frames[name], styles=data.styles)
+        except NothingToDrawError as error:
+            reasons[name] = str(error)
+    return frames, reasons
+
+
+def test_every_figure_of_a_store_of_both_suites_is_drawn_and_comes_back_from_its_csv(
+    store, fill, language_run, data, tmp_path
+):
+    for label, accuracy in (("S", 0.1), ("S-c", 0.5)):
+        fill([label], accuracy, (0, 1))
+        fill([label], accuracy / 2, (0, 1), {"seq_len": 48})
+        run = language_run(label)
+        store.finish(run.job, run.record)
+    frames, reasons = drawn(data(tasks=[*TASKS, "language_model"], budget=None))
+    assert not reasons and list(frames) == list(FIGURES)
+    for name, frame in frames.items():
+        write_frame(frame, tmp_path / "some.csv")
+        assert FIGURES[name].read(tmp_path / "some.csv").equals(frame), name
+    of_task = frames["budget"][frames["budget"].quantity == "compression"]
+    assert dict(zip(of_task.label, of_task.mixer_parameters)) == {"S": 1000, "S-c": 1000}
+    assert set(frames["budget"].quantity) == {*TASKS, "loss_l5"}
+
+
+def test_what_a_store_lacks_is_said(fill, store, language_run, data):
+    run = language_run("S", [], status="diverged")
+    store.finish(run.job, run.record)
+    _, reasons = drawn(data(tasks=["language_model"], budget=None))
+    assert list(reasons) == list(FIGURES)
+    assert reasons["mad"] == "there are no runs of MAD tasks" and "evaluated" in reasons["loss"]
+    fill(["S"])
+    frames, reasons = drawn(data(tasks=TASKS))
+    assert list(frames) == ["mad", "learning", "budget"]
+    assert "--profile full" in reasons["difficulty"] and "language-model runs" in reasons["loss"]
+
+
+def test_settings_of_stored_runs_are_difficulties_of_the_same_protocol(fill, data):
+    for label in ("S", "R"):
+        fill([label], 0.5)
+        fill([label], 0.3, setting={"seq_len": 48})
+    fill(["S"], 0.9, setting={"seq_len": 128}, fidelity="published")
+    frame = figure_frame("difficulty", data(tasks=TASKS))
+    assert set(zip(frame.task, frame.variable)) == {(task, "seq_len") for task in TASKS}
+    of_task = frame[frame.task == "compression"]
+    assert list(zip(of_task.label, of_task.value, of_task.accuracy)) == [
+        ("S", 16, 50.0), ("S", 48, 30.0), ("R", 16, 50.0), ("R", 48, 30.0),
+    ]  # fmt: skip
+
+
+def test_the_best_of_many_labels_have_the_first_styles(fill, data):
+    labels = expand(["@table1"])[:12]
+    for i, label in enumerate(labels):
+        fill([label], i / 20, tasks=("compression",))
+    styles = data(tasks=["compression"]).styles
+    assert list(styles) == labels[::-1] and len({styles[label].color for label in labels[-8:]}) == 8
