@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
+
+from madbench.analysis.statistics import students_t
 
 
 @dataclass(frozen=True)
@@ -32,25 +33,15 @@ def paired_differences(scores: pd.DataFrame, baseline: str) -> dict[tuple[str, s
 
     A seed counts once all its jobs are done. None where a seed of either side has no number, because it diverged.
     """
-    found = {}
-    whole = scores[scores.done == scores.expected]
-    for column, rows in whole.groupby("column", sort=False):
-        by_seed = {label: of_label.set_index("seed").value for label, of_label in rows.groupby("label", sort=False)}
-        if baseline not in by_seed:
-            continue
-        for label, ours in by_seed.items():
-            paired = pd.concat([ours, by_seed[baseline]], axis=1, join="inner")
-            if label != baseline and len(paired) and not paired.isna().any(axis=None):
-                found[label, column] = _difference((paired.iloc[:, 0] - paired.iloc[:, 1]).tolist())
-    return found
+    whole = scores.loc[scores.done == scores.expected, ["label", "column", "seed", "value"]]
+    pairs = whole[whole.label != baseline].merge(whole[whole.label == baseline], on=["column", "seed"])
+    differences = (pairs.value_x - pairs.value_y).groupby([pairs.label_x, pairs.column], sort=False)
+    return {key: _difference(values) for key, values in differences if not values.isna().any()}
 
 
-def _difference(values: Sequence[float]) -> Difference:
-    from scipy import stats
-
-    n = len(values)
-    mean = math.fsum(values) / n
+def _difference(values: pd.Series) -> Difference:
+    n, mean = len(values), math.fsum(values) / len(values)
     if n < 2:
         return Difference(mean, math.nan, math.nan, n)
-    half = stats.t.ppf(0.975, n - 1) * math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
+    half = students_t(n - 1) * values.std() / math.sqrt(n)
     return Difference(mean, mean - half, mean + half, n)

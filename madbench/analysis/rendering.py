@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import io
 import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pandas as pd
@@ -76,7 +76,7 @@ class TextTable(ABC):
         from rich.table import Table
         from rich.text import Text
 
-        headings, lines = self._shown(has_styles)
+        headings, lines = self._entries(has_styles)
         is_wide = _width(headings, lines, gap=2) <= width
         if not is_wide:
             stacked = _stacked(headings, lines)
@@ -91,13 +91,7 @@ class TextTable(ABC):
 
     def keeps_columns(self, width: int, has_styles: bool = True) -> bool:
         """Whether :meth:`to_rich` has a column a column."""
-        return _width(*_stacked(*self._shown(has_styles))) <= width + 1  # no gap after the last
-
-    def _shown(self, has_styles: bool) -> tuple[list[_Entry], list[list[_Entry]]]:
-        headings, lines = self._entries()
-        if not has_styles:
-            lines = [[_Entry(entry.text + SIGNS[entry.mark]) for entry in line] for line in lines]
-        return headings, lines
+        return _width(*_stacked(*self._entries(has_styles))) <= width + 1  # no gap after the last
 
     def to_markdown(self) -> str:
         headings, lines = self._entries()
@@ -134,25 +128,19 @@ class TextTable(ABC):
         caption = rf"\caption{{{_latex(self.caption)}}}"
         return "\n".join([*head, caption, *size, r"\sbox0{%", *tabular, "}%", fit, rf"\end{{{environment}}}", ""])
 
-    def to_html(self) -> str:
-        """A ``table`` element.
+    def to_html(self, is_page: bool = False) -> str:
+        """A ``table`` element, or a whole page with it, which needs nothing else.
 
         Classes: ``results`` of the table, ``published`` of rows, ``best`` and ``within-noise`` of cells.
         """
+        import jinja2
+
+        source = Path(__file__).with_name("table.html.j2").read_text(encoding="utf-8")
+        template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(source)
         headings, lines = self._entries()
-        around = {BEST: "<strong>{}</strong>", WITHIN_NOISE: "<u>{}</u>", "": "{}"}
-        head = "".join(f'<th scope="col">{html.escape(entry.text)}</th>' for entry in headings)
-        rows = []
-        for first, *rest in lines:
-            is_published = first.text == PUBLISHED
-            row = f'<th scope="row">{html.escape(first.text.strip() if is_published else first.text)}</th>'
-            for entry in rest:
-                name = f' class="{entry.mark.replace("_", "-")}"' if entry.mark else ""
-                row += f"<td{name}>{around[entry.mark].format(html.escape(entry.text))}</td>"
-            rows.append(f'<tr class="published">{row}</tr>' if is_published else f"<tr>{row}</tr>")
-        parts = ['<table class="results">', f"<caption>{html.escape(self.caption)}</caption>"]
-        parts += [f"<thead>\n<tr>{head}</tr>\n</thead>", "<tbody>", *rows, "</tbody>", "</table>", ""]
-        return "\n".join(parts)
+        return template.render(
+            headings=headings, lines=lines, caption=self.caption, is_page=is_page, published=PUBLISHED
+        )
 
     def to_csv(self) -> str:
         """Long form, a line a cell, for other programs."""
@@ -160,43 +148,18 @@ class TextTable(ABC):
         pd.DataFrame(self.records()).to_csv(buffer, index=False)
         return buffer.getvalue()
 
-    def _entries(self) -> tuple[list[_Entry], list[list[_Entry]]]:
+    def _entries(self, has_styles: bool = True) -> tuple[list[_Entry], list[list[_Entry]]]:
         headings, lines = self.text_rows()
         marks = self.marks()
         entries = [[_Entry(text, marks.get((line[0], i), "")) for i, text in enumerate(line)] for line in lines]
+        if not has_styles:
+            entries = [[_Entry(entry.text + SIGNS[entry.mark]) for entry in line] for line in entries]
         return [_Entry(heading) for heading in headings], entries
 
 
 def known(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record with None for NaN."""
     return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in record.items()}
-
-
-def html_page(table: TextTable) -> str:
-    """A whole page with the table, which needs nothing else."""
-    return f"""\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>madbench</title>
-<style>
-body {{ font: 16px/1.4 system-ui, sans-serif; margin: 1rem; }}
-table {{ border-collapse: collapse; border-block: 2px solid; font-variant-numeric: tabular-nums; }}
-caption {{ caption-side: bottom; text-align: left; padding-top: .75rem; max-width: min(60rem, 100vw - 2rem); }}
-th, td {{ padding: .2rem .6rem; text-align: right; white-space: nowrap; }}
-th:first-child {{ text-align: left; position: sticky; left: 0; background: Canvas; }}
-thead th {{ border-bottom: 1px solid; }}
-tbody th {{ font-weight: normal; }}
-.published {{ color: #595959; }}
-.published th {{ padding-left: 1.6rem; }}
-</style>
-</head>
-<body>
-{table.to_html()}</body>
-</html>
-"""
 
 
 def _width(headings: list[_Entry], lines: list[list[_Entry]], gap: int = 1) -> int:

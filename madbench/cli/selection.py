@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from madbench.cli.options import Budget, Fidelity, labels_and_overrides, split_list
 from madbench.cli.stored_runs import opened
@@ -23,24 +23,18 @@ def selection_of(
     results: Path,
 ) -> Selection:
     """What the options of a verb mean; raises ``LabelError`` and ``ConfigError``, for options without effect too."""
+    labels, overrides = labels_and_overrides(words or [])
+    asked: dict[str, Any] = {"profile": profile, "fidelity": fidelity.value, "budget": budget.value}
+    return selected(labels, results, overrides=overrides, tasks=split_list(tasks), protocol=protocol, **asked)
+
+
+def selected(labels: list[str], results: Path, **asked: Any) -> Selection:
+    """The selection of sets of labels in ``results``, with warnings on stderr."""
     from madbench.analysis.stored import Selection
     from madbench.labels import expand
 
-    named, overrides = labels_and_overrides(words or [])
-    return Selection(
-        labels=expand(named),
-        overrides=overrides,
-        profile=profile,
-        tasks=split_list(tasks),
-        fidelity=fidelity.value,
-        budget=budget.value,
-        protocol=protocol,
-        results=results,
-        opened=opened,
-        warn=warn,
-    )
+    return Selection(labels=expand(labels), results=results, opened=opened, warn=_warn, **asked)
 
 
-def warn(message: str) -> None:
-    """Prints a warning."""
+def _warn(message: str) -> None:
     print(f"warning: {message}", file=sys.stderr)

@@ -61,10 +61,8 @@ def print_text_table(table: TextTable, format: Format = Format.terminal) -> None
     elif format is Format.json:
         print(json.dumps({"caption": table.caption, "cells": table.records()}, indent=2))
     else:
-        from madbench.analysis.rendering import html_page
-
         write = {"markdown": table.to_markdown, "latex": table.to_latex, "csv": table.to_csv}
-        write["html"] = functools.partial(html_page, table)
+        write["html"] = functools.partial(table.to_html, is_page=True)
         print(write[format.value](), end="")
 
 

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from madbench.analysis.rendering import BEST, PUBLISHED, WITHIN_NOISE, TextTable, html_page
+from madbench.analysis.rendering import BEST, PUBLISHED, WITHIN_NOISE, TextTable
 
 
 class Marked(TextTable):
@@ -103,7 +103,7 @@ def test_html_is_well_formed_escaped_and_says_what_heads_what():
 
 
 def test_a_page_is_whole_and_needs_nothing_else():
-    text = html_page(Marked())
+    text = Marked().to_html(is_page=True)
     assert Read(text).open == [] and text.startswith("<!DOCTYPE html>") and Marked().to_html() in text
     assert "http" not in text and "src=" not in text
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from madbench.cli.options import LABELS_HELP, Budget, labels_and_overrides, parse_budget
-from madbench.cli.selection import warn
-from madbench.cli.stored_runs import opened
+from madbench.cli.selection import selected
 
 if TYPE_CHECKING:
     from madbench.analysis.stored import Selection
@@ -47,24 +46,13 @@ def language_selection(
     budget: Budget | None,
 ) -> Selection:
     """What the options mean; raises ``LabelError`` and ``ConfigError``, for options without effect too."""
-    from madbench.analysis.stored import Selection
     from madbench.errors import ConfigError
     from madbench.grid import LANGUAGE_MODEL
-    from madbench.labels import expand
     from madbench.suites.language import TASK
 
-    named, overrides = labels_and_overrides(words or [])
+    labels, overrides = labels_and_overrides(words or [])
     if protocol is not None and (corpus or preset or overrides or budget):
         raise ConfigError(f"--protocol {protocol}: other choices have no effect beside it; give one or the other")
     changes = [f"language_model={preset or 'tiny'}", *(LANGUAGE_MODEL + change for change in overrides)]
-    return Selection(
-        labels=expand(named),
-        overrides=changes if preset or overrides else (),
-        tasks=[TASK],
-        budget=budget and budget.value,
-        protocol=protocol,
-        corpus=corpus,
-        results=results,
-        opened=opened,
-        warn=warn,
-    )
+    asked = {"overrides": changes if preset or overrides else (), "budget": budget and budget.value}
+    return selected(labels, results, tasks=[TASK], protocol=protocol, corpus=corpus, **asked)
