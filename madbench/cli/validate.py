@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import json
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -193,48 +195,44 @@ def _find_problems(load: Load, mapping: Mapping[str, Any], sound: Mapping[str, A
 
     ``sound`` has a value for every required key. A part is the cause of an error if without it the error is gone.
     """
+
+    def error_of(content: Mapping[str, Any]) -> str:
+        try:
+            load(content)
+        except MadbenchError as error:
+            return str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
+        return ""
+
     problems: list[str] = []
-    message = _error(load, mapping, path)
+    message = error_of(mapping)
     while message and message not in problems:
         problems.append(message)
-        for changed, missing in _mended(mapping, sound, message.removeprefix(str(path))):
-            following = _error(load, changed, path)
-            if following != message:
-                mapping, message = changed, "" if following.endswith(missing) else following
-                break
+        changes = _mended(mapping, sound, message.removeprefix(str(path)))
+        mapping = next((changed for changed in changes if error_of(changed) != message), mapping)
+        message = error_of(mapping)
     return problems
 
 
-def _error(load: Load, mapping: Mapping[str, Any], path: Path) -> str:
-    try:
-        load(mapping)
-    except MadbenchError as error:
-        return str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
-    return ""
-
-
-def _mended(mapping: Mapping[str, Any], sound: Mapping[str, Any], message: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """``mapping`` without each part that ``message`` names, the smallest first; and how the message of its lack ends.
+def _mended(mapping: Mapping[str, Any], sound: Mapping[str, Any], message: str) -> Iterator[dict[str, Any]]:
+    """``mapping`` without each part that ``message`` names, the smallest first.
 
     What ``sound`` has is put in the part's place, or where it is missing.
     """
     for *outer, key in sorted({**_places(mapping), **_places(sound)}, key=len, reverse=True):
         changed = copy.deepcopy(dict(mapping))
         parent = _at(changed, outer)
+        there = _at(sound, (*outer, 0 if isinstance(parent, list) else key))
         if isinstance(parent, list):
-            there = _at(sound, (*outer, 0))
             is_named = f"[{key}]" in message or ("[" not in message and outer[-1] in message)
             can_change = key < len(parent) and (there is not None or len(parent) > 1)  # an empty list is an error too
         else:
-            there = _at(sound, (*outer, key))
             is_named, can_change = str(key) in message, parent is not None
-        if not is_named or not can_change or there == _at(parent, (key,)):
-            continue
-        if there is None:
-            del parent[key]
-        else:
-            parent[key] = copy.deepcopy(there)
-        yield changed, f"key {key!r} is missing"
+        if is_named and can_change and there != _at(parent, (key,)):
+            if there is None:
+                del parent[key]
+            else:
+                parent[key] = copy.deepcopy(there)
+            yield changed
 
 
 def _places(node: Any, outer: tuple = ()) -> dict[tuple, None]:
@@ -246,11 +244,9 @@ def _places(node: Any, outer: tuple = ()) -> dict[tuple, None]:
     return places
 
 
-def _at(node: Any, place: tuple) -> Any:
+def _at(node: Any, place: Sequence) -> Any:
     """The part of ``node`` at ``place``; None where it has none."""
-    for key in place:
-        try:
-            node = node[key]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return node
+    try:
+        return functools.reduce(operator.getitem, place, node)
+    except (KeyError, IndexError, TypeError):
+        return None

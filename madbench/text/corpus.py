@@ -239,17 +239,17 @@ def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None) -> Man
         info, token_bytes = TokenizerInfo.of(tokenizer), tokenizer.token_bytes()
     stamps = {split: [path.stat().st_size, path.stat().st_mtime_ns] for split, path in paths.items()}
     key = json.dumps([str(folder.resolve()), info.digest, stamps])
-    remembered = cache and cache / f"{folder.resolve().name}-{hashlib.sha256(key.encode()).hexdigest()}.json"
+    name = f"{folder.resolve().name}-{hashlib.sha256(key.encode()).hexdigest()}.json"
     with suppress(StoreError):
-        if remembered and (manifest := load(Manifest, remembered)):
+        if cache and (manifest := load(Manifest, cache / name)):
             return manifest
     with explain_os_errors(folder):
         splits = {split: _read_split(path, info.vocab_size, token_bytes) for split, path in paths.items()}
     manifest = Manifest(None, info, "uint16", "as the files came", splits)
-    if remembered:
+    if cache:
         with suppress(OSError, StoreError):  # what is not remembered is read again
-            remembered.parent.mkdir(parents=True, exist_ok=True)
-            save(manifest, remembered)
+            cache.mkdir(parents=True, exist_ok=True)
+            save(manifest, cache / name)
     return manifest
 
 

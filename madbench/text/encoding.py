@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -19,6 +19,7 @@ IN_FLIGHT = 3  # batches a thread, so that none waits for the next
 
 Encoded = dict[Split, tuple[np.ndarray, SplitInfo]]
 """The ids of a batch in the tokenizer's dtype, and what they add to the split's counts, by split."""
+Encoder = Callable[[list[str]], Encoded]
 
 
 @dataclass(frozen=True)
@@ -55,22 +56,16 @@ class Batch:
     is_last: bool  # whether the source ends here
 
 
-@dataclass(frozen=True)
-class Encoder:
-    """Splits and tokenizes documents; end of text follows each."""
-
-    tokenizer: Tokenizer
-    rule: SplitRule
-
-    def __call__(self, texts: list[str]) -> Encoded:
-        end = np.array([self.tokenizer.end_of_text], self.tokenizer.dtype)
-        parts = [part for text in texts for part in self.rule.parts(text)]
-        encoded = {}
-        for split in SPLITS:
-            own = [text for name, text in parts if name == split]
-            ids = np.concatenate([end[:0], *(array for text in own for array in (self.tokenizer.encode(text), end))])
-            encoded[split] = ids, SplitInfo(len(ids), sum(len(text.encode()) for text in own), len(own))
-        return encoded
+def encode(texts: list[str], tokenizer: Tokenizer, rule: SplitRule) -> Encoded:
+    """The ids of documents by split; end of text follows each."""
+    end = np.array([tokenizer.end_of_text], tokenizer.dtype)
+    parts = [part for text in texts for part in rule.parts(text)]
+    encoded = {}
+    for split in SPLITS:
+        own = [text for name, text in parts if name == split]
+        ids = np.concatenate([end[:0], *(array for text in own for array in (tokenizer.encode(text), end))])
+        encoded[split] = ids, SplitInfo(len(ids), sum(len(text.encode()) for text in own), len(own))
+    return encoded
 
 
 def encode_all(batches: Iterable[Batch], encoder: Encoder, workers: int) -> Iterator[tuple[Batch, Encoded]]:

@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, remove
 from madbench.text.batches import SPLITS
 from madbench.text.corpus import MANIFEST, PARTIAL, Corpus, Manifest, Recipe, SourceInfo, load, open_corpus
-from madbench.text.encoding import Batch, Encoder, SplitRule, encode_all
+from madbench.text.encoding import Batch, Encoder, SplitRule, encode, encode_all
 from madbench.text.partial import PROGRESS, State, append, begin, complete, install, save_state
 from madbench.text.sources import Source, find_sources
 from madbench.text.tokenizers import load_tokenizer, train_bpe, trained_size
@@ -63,12 +64,9 @@ def prepare(
 
     Args:
         words: files, folders, ``hf:NAME`` or ``stdlib``, as :func:`madbench.text.sources.find_sources` takes them.
-        folder: made where it is missing.
         tokenizer: ``bytes``, ``gpt2``, ``bpe:N`` to train one of N ids on this text, or a ``tokenizer.json``.
         name: of the corpus; the folder's by default.
-        validation: share of the text that is for validation: whole documents, chosen by their hash; where fewer than
-            ten would be, the end of every document.
-        text_key: key or column of the text.
+        validation: share of the text for validation: whole documents by hash, or of few documents the end of each.
         workers: threads; one a core by default, a single one where bytes are the tokens.
         force: replace another corpus in ``folder``, once the new one is complete.
         on_progress: called after every batch.
@@ -112,7 +110,7 @@ def prepare(
                 raise ConfigError(f"{folder}: begun with another tokenizer {tokenizer}; --force starts afresh")
         save_state(folder, state)
         workers = workers or (1 if chosen.spec == "bytes" else len(os.sched_getaffinity(0)))
-        state = _pass_over(sources, folder, state, Encoder(chosen, rule), workers, on_progress)
+        state = _pass_over(sources, folder, state, partial(encode, tokenizer=chosen, rule=rule), workers, on_progress)
         complete(folder, state.manifest)
     return open_corpus(folder)
 

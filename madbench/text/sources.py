@@ -72,8 +72,8 @@ class Source(ABC):
 
     def _check_key(self, keys: Iterable[str], where: str, kind: str = "column") -> None:
         if self.key not in keys:
-            hint = f"(choose it with --text-key){did_you_mean(self.key, keys)}"
-            raise ConfigError(f"{where}: no {kind} {self.key!r} {hint}")
+            near = did_you_mean(self.key, keys)
+            raise ConfigError(f"{where}: no {kind} {self.key!r} (choose it with --text-key){near}")
 
 
 class File(Source):

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from madbench.execute.base import Event
     from madbench.jobs import Job, Record
 
-FLUSH_SECONDS = 60.0
-"""How long the end of a sweep waits for its trackers."""
+FLUSH_SECONDS = 60.0  # that the end of a sweep waits for its trackers
 _LONGEST_QUEUE = 10_000  # events; beyond, progress is dropped
 
 
@@ -127,11 +126,6 @@ SERVICES = {"tensorboard": TensorboardTracker, "wandb": WandbTracker, "trackio":
 NAMES = tuple(SERVICES)
 
 
-def open_trackers(names: Iterable[str], results: Path) -> dict[str, Tracker]:
-    """The trackers by name. Raises ``ConfigError`` for an unknown one, ``MissingExtraError`` for one not installed."""
-    return {name: SERVICES[name](results) for name in check_names(names)}
-
-
 def check_names(names: Iterable[str]) -> list[str]:
     """The names, each known and given once, or a ``ConfigError``."""
     names = list(names)
@@ -141,6 +135,11 @@ def check_names(names: Iterable[str]) -> list[str]:
         if names.count(name) > 1:
             raise ConfigError(f"tracker {name!r} is given twice; once is enough")
     return names
+
+
+def open_trackers(names: Iterable[str], results: Path) -> dict[str, Tracker]:
+    """The trackers by name. Raises ``ConfigError`` for an unknown one, ``MissingExtraError`` for one not installed."""
+    return {name: SERVICES[name](results) for name in check_names(names)}
 
 
 class Tracking:
@@ -185,9 +184,7 @@ class Tracking:
         if kind == "skipped":
             return
         if job.id not in self._runs:
-            self._runs[job.id] = job, {}
-            for name in list(self.trackers):
-                self._runs[job.id][1][name] = self._call(name, "begin", job)
+            self._runs[job.id] = job, {name: self._call(name, "begin", job) for name in list(self.trackers)}
         if kind == "progress":
             values = _numbers(event["progress"], "progress/", but=("step", "total_steps"))
             if values and values != self._last.get(job.id):  # reported several times between two evaluations
@@ -239,5 +236,5 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{prefix}{name}.")
         else:
-            flat[prefix + name] = value if isinstance(value, (bool, int, float, str)) else str(value)
+            flat[prefix + name] = value if isinstance(value, (int, float, str)) else str(value)
     return flat
