@@ -15,7 +15,7 @@ from madbench.analysis.statistics import LEVEL, bootstrap_interval, holm, sign_f
 from madbench.suites import MAD
 
 if TYPE_CHECKING:
-    from madbench.analysis.stored import Results
+    from madbench.analysis.results import Results
 
 LANGUAGE_COLUMNS = (LOSS, "validation_loss")
 

@@ -89,7 +89,7 @@ def train_and_show(
     **how: Any,
 ) -> None:
     """Trains what is missing, prints the tables and lists the failures; exits with code 1 where there are any."""
-    from madbench.analysis.stored import Results
+    from madbench.analysis.results import Results
     from madbench.analysis.tables import result_tables
     from madbench.store.runs import Snapshot
     from madbench.suites import LANGUAGE

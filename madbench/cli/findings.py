@@ -13,7 +13,8 @@ from madbench.cli.tables import Format, FormatOption, print_format, print_text_t
 
 if TYPE_CHECKING:
     from madbench.analysis.findings import Finding
-    from madbench.analysis.stored import Results, Selection
+    from madbench.analysis.results import Results
+    from madbench.analysis.stored import Selection
 
 
 def findings(

@@ -13,8 +13,8 @@ from madbench.analysis.findings import findings
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.protocols import language_protocol_id
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE, title
+from madbench.analysis.results import Results
 from madbench.analysis.scores import chosen_runs
-from madbench.analysis.stored import Results
 from madbench.analysis.tables import result_table
 from madbench.experiment import PlannedRow
 from madbench.jobs import Record

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 import madbench
 from madbench.analysis.frames import NothingToDrawError
-from madbench.analysis.stored import Results
+from madbench.analysis.results import Results
 from madbench.config import PUBLISHED
 from madbench.errors import StoreError
 from madbench.files import explain_os_errors, write_atomically

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from madbench.analysis.attribution_table import AttributionTable
 from madbench.analysis.quantities import MAD_AVERAGE, column
-from madbench.analysis.tables import ResultTable
+from madbench.analysis.result_table import ResultTable
 from madbench.jobs import Job
 from madbench.mixers import solve
 from madbench.suites import Suite

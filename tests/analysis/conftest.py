@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from madbench.analysis.stored import Results, Selection
+from madbench.analysis.results import Results
+from madbench.analysis.stored import Selection
 from madbench.experiment import prepare
 from madbench.grid import load_grid
 from madbench.jobs import Record

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from madbench.analysis.stored import Results, Selection
+from madbench.analysis.results import Results
+from madbench.analysis.stored import Selection
 from madbench.jobs import Record
 from madbench.report.contents import report_page
 from madbench.report.page import Page

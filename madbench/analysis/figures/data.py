@@ -21,9 +21,9 @@ from madbench.analysis.frames import NothingToDrawError
 from madbench.analysis.loss_curves import loss_curves
 from madbench.analysis.noise import Sample, pooled_spread
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
+from madbench.analysis.results import Results
 from madbench.analysis.scores import chosen_runs, collect, published_scores, setting_scores
 from madbench.analysis.statistics import half_width, mean_interval
-from madbench.analysis.stored import Results
 from madbench.jobs import Job, Record
 from madbench.suites import LANGUAGE, MAD
 from madbench.tasks import MAD_TASKS, make_setting

@@ -1,0 +1,181 @@
+"""A result table: a label, or a row of a grid, a row; a task or a loss a column; published numbers below ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from madbench.analysis.cells import Cell, legend, row_texts, sorted_names
+from madbench.analysis.differences import Difference
+from madbench.analysis.quantities import BUDGET_RATIO, SEEDS
+from madbench.analysis.rendering import PUBLISHED, TextTable
+from madbench.grid import Row
+from madbench.suites import LANGUAGE, Column, Suite
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+VS_BASELINE = "vs baseline"
+
+
+@dataclass(frozen=True)
+class ResultTable(TextTable):
+    """Rows of cells and published numbers; :func:`result_table` makes one."""
+
+    suites: tuple[Suite, ...]
+    columns: list[Column]
+    """Those of the suites, each followed by its budget ratio and its number of seeds."""
+    rows: dict[str, Row]
+    """By name, in their order."""
+    cells: dict[str, dict[str, Cell]]
+    """By name of the row and of the column."""
+    published: Mapping[str, Mapping[str, float]]
+    """The paper's numbers by name of the row and of the column."""
+    about: str
+    """The part of the caption that says what the numbers are of."""
+    has_over_budget: bool = False
+    """Whether rows do not compete."""
+    baseline: str = ""
+    """Name of the row that the others are compared with; empty for none."""
+    compared: Column | None = None
+    """The column whose differences from the baseline are shown; it need not be one of ``columns``."""
+    differences: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
+    """By names of the row and of the column."""
+    parts: tuple[ResultTable, ...] = ()
+    """The tables of single suites that stand side by side in this one."""
+
+    @property
+    def title(self) -> str:
+        return " and ".join("Language model" if suite is LANGUAGE else "MAD tasks" for suite in self.suites)
+
+    @property
+    def headings(self) -> list[str]:
+        """Those of the columns after the first one."""
+        return [*(column.heading for column in self.columns), *[VS_BASELINE] * bool(self.compared)]
+
+    @property
+    def caption(self) -> str:
+        return " ".join([self.about, *legend(self.columns, self.cells, self.has_over_budget)])
+
+    def texts(self, name: str) -> list[str]:
+        """The row ``name`` as text."""
+        return [*row_texts(self.columns, self.cells.get(name, {})), *self._difference(name)]
+
+    def _difference(self, name: str) -> list[str]:
+        if self.compared is None:
+            return []
+        difference = self.differences.get((name, self.compared.name))
+        text = difference.text(self.compared.digits) if difference else "-"
+        return ["baseline" if name == self.baseline else text]
+
+    def published_texts(self, name: str) -> list[str]:
+        """The published numbers below the row as text; nothing but empty texts where there are none."""
+        numbers = self.published.get(name, {})
+        texts = [
+            f"{value:.{column.digits}f}" if isinstance(value, float) else str(value)
+            for column in self.columns
+            for value in [numbers.get(column.name, "")]
+        ]
+        return texts + [""] * bool(self.compared)
+
+    def text_rows(self) -> tuple[list[str], list[list[str]]]:
+        lines = []
+        for name in self.rows:
+            lines.append([name, *self.texts(name)])
+            if any(theirs := self.published_texts(name)):
+                lines.append([PUBLISHED, *theirs])
+        return ["Label", *self.headings], lines
+
+    def marks(self) -> dict[tuple[str, int], str]:
+        return {
+            (name, i): row[column.name].mark
+            for name, row in self.cells.items()
+            for i, column in enumerate(self.columns, 1)
+            if column.name in row
+        }
+
+    def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
+        """As any table, but where it is narrow the suites are below each other."""
+        from rich.console import Group
+
+        if not self.parts or self.keeps_columns(width, has_styles):
+            return super().to_rich(width, has_styles)
+        first, *others = (part.to_rich(width, has_styles) for part in self.parts)
+        return Group(first, *(item for other in others for item in ("", other)))
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every result, suite by suite; ``task`` is the column."""
+        if self.parts:
+            return [record for part in self.parts for record in part.records()]
+        shown = [column for column in self.columns if column.name not in (BUDGET_RATIO.name, SEEDS.name)]
+        return [
+            self._record(row, column)
+            for row in self.rows.values()
+            for column in shown
+            if column.name in self.cells[row.name]
+        ]
+
+    def _record(self, row: Row, column: Column) -> dict[str, Any]:
+        cells = self.cells[row.name]
+        cell = cells[column.name]
+        record = {"label": row.name, "task": column.name} | cell.numbers(column)
+        record |= {name: getattr(cell, name) for name in ("done", "expected", "diverged")}
+        record["budget_ratio"] = cells[BUDGET_RATIO.name].mean if BUDGET_RATIO.name in cells else None
+        record["published"] = self.published.get(row.name, {}).get(column.name)
+        if not self.baseline:
+            return record
+        difference = self.differences.get((row.name, column.name))
+        record = {"row": row.name} | record | {"label": row.label, "changes": " ".join(row.changes)}
+        for key, name in (("difference", "mean"), ("difference_low", "low"), ("difference_high", "high")):
+            value = getattr(difference, name, math.nan)
+            record[key] = None if math.isnan(value) else value
+        return record | {"difference_n": difference.n if difference else 0}
+
+    def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
+        """What rows may be sorted by: numbers by name, and whether the highest comes first."""
+        return {
+            column.name: (
+                {name: row[column.name].mean for name, row in self.cells.items() if column.name in row},
+                column.better != "lower" and not column.name.endswith(BUDGET_RATIO.name),
+            )
+            for column in self.columns
+        }
+
+    def sorted_by(self, key: str) -> ResultTable:
+        """With the best row of column ``key`` first; ``ConfigError`` where there is no such column."""
+        return self._in_order(sorted_names(self.sort_keys(), key, self.rows))
+
+    def _in_order(self, names: Sequence[str]) -> ResultTable:
+        rows = {name: self.rows[name] for name in names if name in self.rows}
+        return replace(self, rows=rows, parts=tuple(part._in_order(names) for part in self.parts))
+
+
+def side_by_side(mad: ResultTable, language: ResultTable, names: Sequence[str]) -> ResultTable:
+    """One table of both suites, with the rows ``names``."""
+    again = {column.name: replace(column, name=f"lm_{column.name}") for column in (BUDGET_RATIO, SEEDS)}
+    again = {name: replace(column, heading=f"LM {column.heading.lower()}") for name, column in again.items()}
+    columns = [*mad.columns, *(again.get(column.name, column) for column in language.columns)]
+    cells: dict[str, dict[str, Cell]] = {}
+    for name in names:
+        of_language = language.cells.get(name, {})
+        renamed = {again[key].name if key in again else key: cell for key, cell in of_language.items()}
+        cells[name] = mad.cells.get(name, {}) | renamed
+    parts = (mad, language)
+    sentences = [f"{part.title}: {part.about}" for part in parts]
+    for part in parts:
+        if lacking := [name for name in names if name not in part.rows]:
+            sentences.append(f"Without runs ({part.title}): {', '.join(lacking)}.")
+    found = mad.rows | language.rows
+    return replace(
+        mad,
+        suites=(*mad.suites, *language.suites),
+        columns=columns,
+        rows={name: found[name] for name in names},
+        cells=cells,
+        published={name: {**mad.published.get(name, {}), **language.published.get(name, {})} for name in names},
+        about=" ".join(sentences),
+        has_over_budget=mad.has_over_budget or language.has_over_budget,
+        parts=parts,
+    )
