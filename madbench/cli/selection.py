@@ -33,8 +33,9 @@ def selected(labels: list[str], results: Path, **asked: Any) -> Selection:
     from madbench.analysis.stored import Selection
     from madbench.labels import expand
 
-    return Selection(labels=expand(labels), results=results, opened=opened, warn=_warn, **asked)
+    return Selection(labels=expand(labels), results=results, opened=opened, warn=warn, **asked)
 
 
-def _warn(message: str) -> None:
+def warn(message: str) -> None:
+    """Prints a warning on stderr."""
     print(f"warning: {message}", file=sys.stderr)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from madbench.cli.lm.selection import (
+    BudgetFilterOption,
     CorpusNameOption,
-    CountingFilterOption,
     PresetFilterOption,
     ProtocolOption,
     WordsArgument,
-    select_runs,
+    language_selection,
 )
 from madbench.cli.options import RESULTS
 from madbench.errors import ConfigError
@@ -36,7 +36,7 @@ def plot(
     protocol: ProtocolOption = None,
     corpus: CorpusNameOption = None,
     preset: PresetFilterOption = None,
-    budget: CountingFilterOption = None,
+    budget: BudgetFilterOption = None,
     results: Annotated[
         Path | None, typer.Option("--results", help="Folder of the run store; results by default.")
     ] = None,
@@ -65,10 +65,12 @@ def plot(
 
     stem = _stem(out or (results or RESULTS) / "plots" / "loss_curves")
     if source is None:
-        runs, labels = select_runs(results or RESULTS, words, protocol, corpus, preset, budget)
-        _check(runs, x)
+        selection = language_selection(results or RESULTS, words, protocol, corpus, preset, budget)
+        runs = selection.select().language_runs
+        if x is XAxis.seconds:
+            _check_times(runs)
         source = stem.with_name(f"{stem.name}.csv")
-        write_curves(loss_curves(sorted(runs, key=lambda run: (labels.index(run.job.label), run.job.seed))), source)
+        write_curves(loss_curves(runs), source)
         print(source)
         curves = read_curves(source)
     else:
@@ -85,14 +87,11 @@ def _stem(out: Path) -> Path:
     return out.with_suffix("") if out.suffix in (".png", ".pdf", ".csv") else out
 
 
-def _check(runs: list[Run], x: XAxis) -> None:
-    """Raises ``ConfigError`` where the runs may not share the axes."""
-    from madbench.analysis.language_caption import timing_differences
-    from madbench.analysis.language_runs import only_protocol
+def _check_times(runs: list[Run]) -> None:
+    """Raises ``ConfigError`` where the runs' times cannot be compared."""
+    from madbench.analysis.loss_curves import timing_differences
 
-    only_protocol(runs)
-    differing = timing_differences(runs)
-    if x is XAxis.seconds and differing:
+    if differing := timing_differences(runs):
         names = ", ".join(differing).replace("_", " ")
         raise ConfigError(f"--x seconds: the runs differ in {names}, so their times cannot be compared; use --x tokens")
 
