@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from madbench.errors import StoreError
 from madbench.execute.base import Execution, Groups, OnEvent, Policy, Summary, Train, ignore_event
@@ -60,28 +60,34 @@ back in the queue. ``progress`` comes with a job's id and the reported dict, ``d
 with why the worker ended without one, and ``lost`` with what became of its machine; these three end the task."""
 
 
-class Backend(Protocol):
+class Backend:
     """What starts workers. A task is submitted again, at most ``ATTEMPTS`` times, when it is lost."""
 
-    shares_folder: bool
+    shares_folder = True
     """Whether workers see the results folder where the driver sees it."""
-    outlives_driver: bool
+    outlives_driver = True
     """Whether a worker may still write into a work folder that a later driver claims."""
+    slots = 1
 
     def capacity(self) -> int:
         """Tasks that it takes at a time, now: those that can run, and some to wait for them."""
+        return self.slots
 
     def submit(self, tasks: Sequence[Task]) -> None:
         """Starts tasks, or queues them."""
+        raise NotImplementedError
 
     def poll(self, seconds: float) -> Iterator[Message]:
         """What has happened, as soon as anything has, or nothing after ``seconds``."""
+        raise NotImplementedError
 
     def last_messages(self) -> Iterator[Message]:
         """What has happened, when the sweep is about to end early; workers may be given time to save their state."""
+        return self.poll(0)
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         """Ends tasks, of which no message comes any more."""
+        raise NotImplementedError
 
 
 def drive(
@@ -103,73 +109,77 @@ def drive(
     the error is raised. Raises ``StoreError`` where results cannot be written, and where a worker reports that it cannot
     train at all: another version of madbench, no corpus, no GPU, a full disk.
     """
-    driver = _Driver(store, policy, on_event, train)
-    driver.todo = driver.missing(groups)
-    if driver.todo:
+    execution = Execution(store, policy, on_event)
+    if todo := execution.missing(groups):
         with connect(store) as backend:
-            driver.run(backend)
-    return driver.summary
+            _Driver(execution, train, backend, todo).run()
+    return execution.summary
 
 
-class _Driver(Execution):
+class _Driver:
     """The state of one call of ``drive``."""
 
-    def __init__(self, store: Store, policy: Policy, on_event: OnEvent, train: Train):
-        super().__init__(store, policy, on_event)
-        self.train = train
-        self.todo: deque[list[Job]] = deque()
+    def __init__(self, execution: Execution, train: Train, backend: Backend, todo: deque[list[Job]]):
+        self.execution, self.train, self.backend, self.todo = execution, train, backend, todo
+        self.policy, self.summary = execution.policy, execution.summary
         self.tasks: list[Task] = []
 
-    def run(self, backend: Backend) -> None:
+    def run(self) -> None:
         try:
-            self.hand_over(backend)
+            self.hand_over()
             while self.tasks:
-                for task, kind, value in backend.poll(POLL_SECONDS):
-                    self.handle(backend, task, kind, value)
-                self.stop_overdue(backend)
-                self.hand_over(backend)
+                for message in self.backend.poll(POLL_SECONDS):
+                    self.handle(*message)
+                for task in [task for task in self.tasks if task.due <= time.monotonic()]:
+                    self.backend.cancel([task])
+                    self.end(task, Outcome.failure(task.jobs, self.policy.overtime))
+                self.hand_over()
         except BaseException:
-            for task, kind, value in backend.last_messages():
+            for task, kind, value in self.backend.last_messages():
                 if task in self.tasks and kind == "done" and not value.broken:
                     with suppress(StoreError):
                         self.save(task, value)
             raise
         finally:
             try:
-                backend.cancel(self.tasks)
+                self.backend.cancel(self.tasks)
             finally:
                 for task in self.tasks:
                     task.claims.close()
 
-    def hand_over(self, backend: Backend) -> None:
+    def hand_over(self) -> None:
         """Claims and submits as many groups as the backend takes, or none more after too many failures."""
         if self.policy.max_failures is not None and self.summary.failed >= self.policy.max_failures:
             waiting = [task for task in self.tasks if task.slot is None]
-            backend.cancel(waiting)
+            self.backend.cancel(waiting)
             for task in waiting:
                 self.release(task)
             self.summary.left += sum(map(len, [*(task.jobs for task in waiting), *self.todo]))
             self.todo.clear()
-        room = backend.capacity() - len(self.tasks) if self.todo else 0
+        room = self.backend.capacity() - len(self.tasks) if self.todo else 0
         claimed: list[Task] = []
         while self.todo and len(claimed) < room:
             with ExitStack() as claims:
-                jobs, works = self.claim(self.todo.popleft(), claims, is_shared=backend.outlives_driver)
+                jobs, works = self.execution.claim(self.todo.popleft(), claims, self.backend.outlives_driver)
                 if jobs:
                     works = [work.absolute() for work in works]
-                    assignment = Assignment(jobs, self.train, self.policy, works if backend.shares_folder else None)
-                    claimed.append(Task(assignment, works, claims.pop_all()))
+                    folders = works if self.backend.shares_folder else None
+                    claimed.append(Task(Assignment(jobs, self.train, self.policy, folders), works, claims.pop_all()))
                     self.tasks.append(claimed[-1])
         if claimed:
-            backend.submit(claimed)
+            self.backend.submit(claimed)
 
-    def handle(self, backend: Backend, task: Task, kind: Kind, value: Any) -> None:
+    def handle(self, task: Task, kind: Kind, value: Any) -> None:
         if kind == "lost" and task.attempt < ATTEMPTS:
-            task.attempt += 1
-            task.due = math.inf
-            backend.submit([task])
+            task.attempt, task.due = task.attempt + 1, math.inf
+            self.backend.submit([task])
             return
-        self.start(task, value if kind == "started" else None)
+        if task.slot is None:
+            taken = {other.slot for other in self.tasks}
+            free = next(slot for slot in range(len(taken) + 1) if slot not in taken)
+            task.slot = free if kind != "started" or value is None else value
+            for job in task.jobs:
+                self.execution.tell("started", job, slot=task.slot)
         if kind == "started" and self.policy.time_limit is not None:
             task.due = time.monotonic() + self.policy.time_limit + GRACE
         elif kind == "waiting":
@@ -177,7 +187,7 @@ class _Driver(Execution):
         elif kind == "progress":
             job_id, progress = value
             job = next(job for job in task.jobs if job.id == job_id)
-            self.tell("progress", job, slot=task.slot, progress=progress)
+            self.execution.tell("progress", job, slot=task.slot, progress=progress)
         elif kind in ("failed", "lost"):
             error = value if kind == "failed" else f"lost {ATTEMPTS} times, at last: {value}"
             self.end(task, Outcome.failure(task.jobs, error))
@@ -186,23 +196,10 @@ class _Driver(Execution):
                 raise StoreError(value.broken)
             self.end(task, value)
 
-    def start(self, task: Task, slot: int | None = None) -> None:
-        """Reports the task's jobs as started, in the lowest free slot unless the backend names one."""
-        if task.slot is None:
-            taken = {other.slot for other in self.tasks}
-            task.slot = next(n for n in range(len(taken) + 1) if n not in taken) if slot is None else slot
-            for job in task.jobs:
-                self.tell("started", job, slot=task.slot)
-
-    def stop_overdue(self, backend: Backend) -> None:
-        for task in [task for task in self.tasks if task.due <= time.monotonic()]:
-            backend.cancel([task])
-            self.end(task, Outcome.failure(task.jobs, self.policy.overtime))
-
     def end(self, task: Task, outcome: Outcome) -> None:
         self.save(task, outcome)
         for job, record in zip(task.jobs, outcome.records, strict=True):
-            self.finish(job, record, task.slot)
+            self.execution.finish(job, record, task.slot)
 
     def save(self, task: Task, outcome: Outcome) -> None:
         """Stores the records of a task, with the files of their runs, and frees its jobs."""
@@ -213,7 +210,7 @@ class _Driver(Execution):
                     path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, content)
         for job, record in zip(task.jobs, outcome.records, strict=True):
-            self.store.finish(job, record, replace=self.policy.redo)
+            self.execution.store.finish(job, record, replace=self.policy.redo)
         self.release(task)
 
     def release(self, task: Task) -> None:

@@ -21,20 +21,15 @@ from madbench.execute.base import (
     Train,
     check_counts,
     ignore_event,
-    minutes_or_seconds,
     worker_environment,
 )
-from madbench.execute.driver import Message, Task, drive
+from madbench.execute.driver import ATTEMPTS, Backend, Message, Task, drive
 from madbench.execute.worker import Outcome, work
 from madbench.jobs import StopTraining
 from madbench.store.runs import Store
 
 GRACE = 5.0
 """Seconds in which runs may stop and save their state when a sweep ends early."""
-START_LIMIT = 600.0
-"""Seconds in which a group must begin to train; imports from a network disk are slow."""
-
-_START_ATTEMPTS = 3
 
 
 def run_jobs(
@@ -71,24 +66,20 @@ def run_jobs(
     return drive(groups, store, train, on_event, policy, connect=connect)
 
 
-class LocalBackend:
-    """Tasks in processes of this machine (:class:`madbench.execute.driver.Backend`)."""
+class LocalBackend(Backend):
+    """Tasks in processes of this machine."""
 
-    shares_folder = True
     outlives_driver = False
 
     def __init__(self, slots: int, threads: int, devices: Sequence[str]):
         self.slots, self.threads, self.devices = slots, threads, devices
         self.workers: list[WorkerProcess] = []
-        self.failed_starts = 0
-
-    def capacity(self) -> int:
-        return self.slots
 
     def submit(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
-            worker = next((worker for worker in self.workers if worker.task is None), None)
-            (worker or self.start()).give(task)
+            worker = next((worker for worker in self.workers if worker.task is None), None) or self.start()
+            worker.task, worker.has_started = task, False
+            worker.send(task.assignment)
 
     def start(self) -> WorkerProcess:
         slot = min(set(range(self.slots)) - {worker.slot for worker in self.workers})
@@ -99,66 +90,46 @@ class LocalBackend:
         return self.workers[-1]
 
     def poll(self, seconds: float) -> Iterator[Message]:
-        self.end([worker for worker in self.workers if worker.task is None])  # there is nothing more to do for them
-        dues = [worker.start_due - time.monotonic() for worker in self.workers if not worker.has_started]
-        readable = connection.wait([worker.pipe for worker in self.workers], max(0.0, min([seconds, *dues])))
-        for worker in list(self.workers):
-            if worker.pipe in readable:
-                yield from self.read(worker)
-            elif not worker.has_started and worker.start_due <= time.monotonic():
-                worker.end()
-                self.restart(worker, f"nothing began within {minutes_or_seconds(START_LIMIT)}")
-
-    def read(self, worker: WorkerProcess) -> Iterator[Message]:
-        """The next message of a worker; one that has ended is replaced."""
-        task, (kind, value) = worker.task, worker.receive()
-        if kind == "ended" and not worker.has_started:
-            self.restart(worker, worker.end(GRACE))
-        elif kind == "ended":
-            self.workers.remove(worker)
-            yield task, "failed", worker.end(GRACE)
-        elif kind == "started":
-            worker.has_started, self.failed_starts = True, 0
-            yield task, kind, worker.slot
-        elif kind == "done":
-            worker.outcome = value
+        self.end(worker for worker in self.workers if worker.task is None)  # there is nothing more to do for them
+        readable = connection.wait([worker.pipe for worker in self.workers], seconds)
+        for worker in [worker for worker in self.workers if worker.pipe in readable]:
+            task, (kind, value) = worker.task, worker.receive()
+            if kind == "ended":
+                self.workers.remove(worker)
+                kind, value = "failed" if worker.has_started else "lost", worker.end(GRACE)
+                if kind == "lost" and task.attempt == ATTEMPTS:
+                    hint = "in a script, start jobs under if __name__ == '__main__':"
+                    raise TrainingError(f"a worker process did not start: {value}; {hint}")
+            elif kind == "started":
+                worker.has_started, value = True, worker.slot
+            elif kind == "done":
+                worker.outcome = value
             yield task, kind, value
-            worker.outcome = worker.task = None  # not before the result is stored
-            if value.has_failed:
-                self.end([worker])
-        else:
-            yield task, kind, value
-
-    def restart(self, worker: WorkerProcess, problem: str) -> None:
-        """Gives the task of a worker that ended before it began to another one."""
-        self.workers.remove(worker)
-        self.failed_starts += 1
-        if self.failed_starts == _START_ATTEMPTS:
-            hint = "in a script, start jobs under if __name__ == '__main__':"
-            raise TrainingError(f"a worker process did not start: {problem}; {hint}")
-        self.start().give(worker.task)
+            if kind == "done":
+                worker.outcome = worker.task = None  # not before the result is stored
+                if value.has_failed:
+                    self.end([worker])
 
     def last_messages(self) -> Iterator[Message]:
         """Stops all workers, which have ``GRACE`` seconds for it."""
         deadline = time.monotonic() + GRACE
         for worker in self.workers:
-            worker.give(None)
+            worker.send(None)
         for worker in self.workers:
             if worker.outcome:
                 yield worker.task, "done", worker.outcome
         waiting = {worker.pipe: worker for worker in self.workers}
         while waiting and (remaining := deadline - time.monotonic()) > 0:
             for pipe in connection.wait(list(waiting), remaining):
-                worker = waiting[pipe]
-                kind, value = worker.receive()  # progress too: a worker that cannot write cannot stop
+                kind, value = waiting[pipe].receive()  # progress too: a worker that cannot write cannot stop
                 if kind == "ended":
                     del waiting[pipe]
                 else:
-                    yield worker.task, kind, value
+                    yield waiting[pipe].task, kind, value
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         cancelled = set(tasks)
-        self.end([worker for worker in self.workers if worker.task in cancelled])
+        self.end(worker for worker in self.workers if worker.task in cancelled)
 
     def end(self, workers: Iterable[WorkerProcess]) -> None:
         for worker in list(workers):
@@ -176,24 +147,17 @@ class WorkerProcess:
         self.task: Task | None = None
         self.has_started = False
         """Whether it has begun to train the task."""
-        self.start_due = 0.0
-        """When it must have begun, on the monotonic clock."""
         self.outcome: Outcome | None = None
         """The result that the driver is storing."""
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), name=f"madbench-slot-{slot}")
-        try:
-            with _starting(environment):
-                self.process.start()
-        finally:
-            theirs.close()
+        with theirs, _starting(environment):
+            self.process.start()
 
-    def give(self, task: Task | None) -> None:
-        """Hands a task over; None tells the process to stop."""
-        if task:
-            self.task, self.has_started, self.start_due = task, False, time.monotonic() + START_LIMIT
+    def send(self, assignment: Any) -> None:
+        """Hands over what to train; None tells the process to stop."""
         with suppress(OSError):  # a dead process shows at the next read
-            self.pipe.send(task and task.assignment)
+            self.pipe.send(assignment)
 
     def receive(self) -> tuple[str, Any]:
         """The next message, or ``ended`` once the process is gone and everything was read."""
@@ -246,7 +210,7 @@ def _end_with_parent() -> None:
 @contextmanager
 def _starting(environment: Mapping[str, str]) -> Iterator[None]:
     """A process started inside gets the environment and never receives Ctrl-C, which arrives here afterwards."""
-    replaced = {name: os.environ[name] for name in environment if name in os.environ}
+    before = dict(os.environ)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     os.environ.update(environment)
     try:
@@ -254,5 +218,5 @@ def _starting(environment: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name in environment:
             del os.environ[name]
-        os.environ.update(replaced)
+        os.environ.update({name: before[name] for name in environment if name in before})
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
