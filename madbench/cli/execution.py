@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from madbench.cli.observation import observed
 from madbench.cli.options import RESULTS
 from madbench.cli.plan import make_plan, print_plan
+from madbench.cli.progress import observed
 from madbench.cli.tables import PLAIN, Format, print_text_table
 from madbench.cli.text import count_of_jobs
 from madbench.errors import ConfigError

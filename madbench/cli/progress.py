@@ -1,31 +1,32 @@
-"""Progress of a sweep that this process runs: a line a slot on a terminal, a line a job elsewhere."""
+"""Progress of a sweep that this process runs: a line a slot on a terminal, a line a job elsewhere; and who else observes."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from madbench.cli.sweep_view import view
+from madbench.cli.sweep_view import job_name, view
 from madbench.cli.tables import PLAIN
 from madbench.cli.text import count_of_jobs, duration
 from madbench.execute.tally import Tally, flatten, weights
 from madbench.jobs import Job
 
 if TYPE_CHECKING:
-    from madbench.execute.base import Event
+    from madbench.execute.base import Event, OnEvent
 
 _SKIPPED = {
     "stored": "already in the store",
     "failed": "stored as failed; not retried",
     "busy": "left to another process that is training them",
 }
-_REFRESHES_PER_SECOND = 4
 
 
 class RunScreen:
@@ -34,17 +35,12 @@ class RunScreen:
     def __init__(self, jobs: Sequence[Job], title: str, console: Console):
         self.jobs = {job.id: job for job in jobs}
         self.title, self.console = title, console
-        self.tally = Tally(weights(jobs))
+        self.tally = Tally(weights(jobs), jobs)
         self._skipped: Counter[str] = Counter()
         self._began = time.monotonic()
         self._lock = threading.Lock()  # the live screen is drawn by a thread of its own
-        self._live = Live(
-            get_renderable=self.render,
-            console=console,
-            refresh_per_second=_REFRESHES_PER_SECOND,
-            transient=True,
-            redirect_stdout=False,
-        )
+        how = {"refresh_per_second": 4, "transient": True, "redirect_stdout": False}
+        self._live = Live(get_renderable=self.render, console=console, **how)
 
     def __enter__(self) -> RunScreen:
         self._print(f"{count_of_jobs(len(self.jobs))}, {self.title}")
@@ -74,14 +70,13 @@ class RunScreen:
         self._print_skipped()
         if event["event"] in ("finished", "failed"):
             outcome = _outcome(line, now - running.since if running else None)
-            self._print(f"[{self.tally.done}/{self.tally.total}] {name(event['job'])}: {outcome}")
+            self._print(f"[{self.tally.done}/{len(self.jobs)}] {job_name(vars(event['job']))}: {outcome}")
 
     def render(self) -> RenderableType:
         """The live part of the screen, never higher than the terminal."""
         with self._lock:
             self.tally.tick(time.monotonic() - self._began)
-            size = self.console.size
-            return view(self.tally, lambda job_id: name(self.jobs[job_id]), size.width, size.height - 2)
+            return view(self.tally.content(), self.console.width, self.console.height - 2)
 
     def _print_skipped(self) -> None:
         for reason, text in _SKIPPED.items():
@@ -92,10 +87,6 @@ class RunScreen:
         self.console.print(text, **PLAIN)
 
 
-def name(job: Job) -> str:
-    return f"{job.label} {job.task} seed {job.seed}"
-
-
 def _outcome(line: dict[str, Any], seconds: float | None) -> str:
     if line["status"] != "finished":
         return f"{line['status']}: {line['error']}"
@@ -103,3 +94,38 @@ def _outcome(line: dict[str, Any], seconds: float | None) -> str:
     values = [f"{word} {line[key]:.3f}" for key, word in shown.items() if key in line]
     outcome = values[0] if values else "finished"
     return outcome if seconds is None else f"{outcome} in {duration(seconds)}"
+
+
+@contextmanager
+def observed(
+    jobs: Sequence[Job], title: str, results: Path, console: Console, track: Sequence[str] = ()
+) -> Iterator[tuple[OnEvent, RunScreen]]:
+    """Gives an ``on_event`` for any executor, which feeds screen, journal and trackers, and the screen.
+
+    Under torchrun only the first process keeps a journal and tracks. Raises ``MissingExtraError`` and ``ConfigError``
+    for a tracker that cannot be used.
+    """
+    from madbench.execute.journal import Journal, command_line
+    from madbench.training.distributed import is_first
+
+    def warn(text: str) -> None:
+        console.print(f"warning: {text}", **PLAIN)
+
+    observers: list[Callable[[Event], None]] = []
+    with ExitStack() as stack:
+        if is_first():
+            if track:
+                from madbench.trackers import Tracking, open_trackers
+
+                tracking = Tracking(open_trackers(track, results), warn)
+                observers.append(stack.enter_context(tracking).on_event)
+            journal = Journal(results, jobs, title, command_line(), warn)
+            observers.append(stack.enter_context(journal).on_event)
+        screen = stack.enter_context(RunScreen(jobs, title, console))
+        observers.append(screen.on_event)
+
+        def on_event(event: Event) -> None:
+            for observe in observers:
+                observe(event)
+
+        yield on_event, screen

@@ -55,9 +55,9 @@ class Task:
 
 Kind = Literal["started", "waiting", "progress", "done", "failed", "lost"]
 Message = tuple[Task, Kind, Any]
-"""``started`` comes before the others, with a slot or None; it comes again after ``waiting``, which says that the task is
-back in the queue. ``progress`` comes with a job's id and the reported dict, ``done`` with an :class:`Outcome`, ``failed``
-with why the worker ended without one, and ``lost`` with what became of its machine; these three end the task."""
+"""``started`` comes with a slot or None, ``progress`` with a job's id and the reported dict, and ``waiting`` when the task is
+back in the queue. ``done`` comes with an :class:`Outcome`, ``failed`` with why the worker ended without one, and ``lost``
+with what became of its machine; these three end the task."""
 
 
 class Backend:
@@ -180,11 +180,11 @@ class _Driver:
             task.slot = free if kind != "started" or value is None else value
             for job in task.jobs:
                 self.execution.tell("started", job, slot=task.slot)
-        if kind == "started" and self.policy.time_limit is not None:
-            task.due = time.monotonic() + self.policy.time_limit + GRACE
-        elif kind == "waiting":
+        if kind == "waiting":
             task.due = math.inf
-        elif kind == "progress":
+        elif kind in ("started", "progress") and task.due == math.inf and self.policy.time_limit is not None:
+            task.due = time.monotonic() + self.policy.time_limit + GRACE
+        if kind == "progress":
             job_id, progress = value
             job = next(job for job in task.jobs if job.id == job_id)
             self.execution.tell("progress", job, slot=task.slot, progress=progress)

@@ -1,11 +1,8 @@
-"""The journals of a results folder, ``<results>/sweeps/<UTC start>-<8 hex>.jsonl``: what a sweep was to do and did.
+"""The journals of a results folder, ``<results>/sweeps/<UTC start>-<8 hex>.json``: what a sweep was to do and did so far.
 
-The first line of a journal is the plan, with the command and the jobs; then follows a line an event, of progress about
-one a second and job; the last is ``ended``. A journal is a log for people and for ``madbench status``: results are never
-read from it, and where it cannot be written the sweep continues. Its writer holds a lock on it, which the kernel frees
+A journal is for people and for ``madbench status``: results are never read from it, and where it cannot be written the
+sweep continues. It is replaced as a whole, at most once a second. Its writer holds a lock on it, which the kernel frees
 when the process dies.
-
-Lines have ``seconds`` since the sweep began, by a clock that cannot jump; ``time`` is the wall clock's, and only shown.
 """
 
 from __future__ import annotations
@@ -16,8 +13,8 @@ import os
 import platform
 import shlex
 import sys
+import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -31,8 +28,8 @@ from madbench.execute.tally import Tally, flatten, weights
 from madbench.jobs import Job
 
 FOLDER = "sweeps"
-PROGRESS_SECONDS = 1.0
-"""Between two lines of progress of a job, at first; after hours up to ten times that, lest the file grow large."""
+WRITE_SECONDS = 1.0
+"""Between two times that a journal is written."""
 
 
 def command_line() -> str:
@@ -46,185 +43,127 @@ def command_line() -> str:
 class Journal:
     """Writes the journal of one sweep while the context is open; ``on_event`` takes an executor's events.
 
-    ``warn`` is called once, with a sentence, where something cannot be written. A sweep that trained nothing leaves no
-    journal.
+    ``warn`` is called once, with a sentence, where it cannot be written. A sweep that trained nothing leaves no journal.
     """
 
     def __init__(self, results: Path, jobs: Sequence[Job], title: str, command: str, warn: Callable[[str], None]):
-        self.results, self.jobs, self.title, self.command, self.warn = Path(results), jobs, title, command, warn
-        self.path: Path | None = None
-        self._problem: OSError | None = None
-        self._is_warned = self._has_trained = self._is_torn = False
-        self._file = -1
-        self._next: dict[str, float] = defaultdict(float)
-        """When the next progress of a job is written."""
-        self._began = time.monotonic()
-
-    def __enter__(self) -> Self:
         start = datetime.now(UTC)
-        path = self.results / FOLDER / f"{start:%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}.jsonl"
-        hidden = path.with_name(f".{path.name}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-            self._append(self._plan(start))
-            hidden.rename(path)  # locked before anyone sees it: it never looks dead
-            self.path = path
-        except OSError as error:
-            self._problem = error  # reported at the first event: a store that cannot be opened speaks for itself
-            with suppress(OSError):
-                os.close(self._file)
-                hidden.unlink()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if self.path is None:
-            return
-        if kind is None:
-            self._write({"event": "ended", "how": "finished"})
-        elif issubclass(kind, KeyboardInterrupt):
-            self._write({"event": "ended", "how": "interrupted"})
-        else:
-            self._write({"event": "ended", "how": "error", "error": f"{error}"})
-        if not self._has_trained:
-            with suppress(OSError):
-                self.path.unlink()
-                self.path.parent.rmdir()
-        os.close(self._file)
-
-    def on_event(self, event: Event) -> None:
-        """Appends the event."""
-        if self._problem:
-            self._warn(self._problem)
-        if self.path is None:
-            return
-        self._has_trained |= event["event"] != "skipped"
-        if event["event"] == "progress":
-            elapsed = time.monotonic() - self._began
-            if elapsed < self._next[event["job"].id]:
-                return
-            self._next[event["job"].id] = elapsed + PROGRESS_SECONDS * min(10, max(1, elapsed / 1000))
-        self._write(flatten(event))
-
-    def _plan(self, start: datetime) -> dict[str, Any]:
-        tokens = weights(self.jobs)
-        names = ("id", "label", "task", "seed")
-        return {
-            "event": "plan",
-            "command": self.command,
-            "title": self.title,
+        self.path = Path(results, FOLDER, f"{start:%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}.json")
+        self.warn = warn
+        self.plan = {
+            "command": command,
+            "title": title,
             "started": f"{start:%Y-%m-%dT%H:%M:%SZ}",
             "folder": os.getcwd(),
             "host": platform.node(),
             "pid": os.getpid(),
             "versions": {"madbench": __version__, "python": platform.python_version(), "torch": version("torch")},
-            "jobs": [{name: getattr(job, name) for name in names} | {"weight": tokens[job.id]} for job in self.jobs],
         }
+        self.tally = Tally(weights(jobs), jobs)
+        self._began = self._written = time.monotonic()
+        self._has_trained = self._is_warned = self._is_stale = False
+        self._problem: OSError | None = None
+        self._file = -1
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._write_when_stale, daemon=True)
 
-    def _write(self, line: dict[str, Any]) -> None:
-        try:
-            self._append(line)
-        except OSError as error:
-            self._warn(error)
+    def __enter__(self) -> Self:
+        self._write()
+        self._thread.start()
+        return self
 
-    def _append(self, line: dict[str, Any]) -> None:
-        now = {"seconds": round(time.monotonic() - self._began, 3), "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
-        content = b"\n" * self._is_torn + f"{json.dumps(line | now, default=str)}\n".encode()
-        self._is_torn = os.write(self._file, content) < len(content)  # whole or not at all, but on a full disk
-        if self._is_torn:
-            raise OSError("no space left")
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        how = "finished" if kind is None else "interrupted" if issubclass(kind, KeyboardInterrupt) else "error"
+        if self._has_trained:
+            self._write(ended=how, error=str(error) if how == "error" else None)
+            self._warn()
+        else:
+            with suppress(OSError):
+                self.path.unlink()
+                self.path.parent.rmdir()
+        if self._file >= 0:
+            os.close(self._file)
 
-    def _warn(self, error: OSError) -> None:
-        if not self._is_warned:
+    def on_event(self, event: Event) -> None:
+        """Takes the event to the journal."""
+        with self._lock:
+            self._has_trained |= event["event"] != "skipped"
+            self.tally.apply(flatten(event), time.monotonic() - self._began)
+            self._is_stale = True
+        if time.monotonic() - self._written >= WRITE_SECONDS:
+            self._write()
+        self._warn()
+
+    def _write_when_stale(self) -> None:
+        while not self._ended.wait(WRITE_SECONDS):
+            if self._is_stale:
+                self._write()
+
+    def _write(self, **ending: str | None) -> None:
+        """Replaces the journal by one that is locked before anyone sees it: it never looks dead."""
+        hidden = self.path.with_name(f".{self.path.name}")
+        with self._lock:
+            self._is_stale, self._written = False, time.monotonic()
+            content = {**self.plan, **self.tally.content(), "open": sorted(self.tally.open), **ending}
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                file = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+                fcntl.flock(file, fcntl.LOCK_EX)
+                with open(file, "w", closefd=False) as text:
+                    json.dump(content, text)
+                hidden.rename(self.path)
+                previous, self._file = self._file, file
+                if previous >= 0:
+                    os.close(previous)
+            except OSError as error:
+                self._problem = error
+
+    def _warn(self) -> None:
+        """Says at an event why nothing is written: a store that cannot be opened speaks for itself before."""
+        if self._problem and not self._is_warned:
             self._is_warned = True
-            reason = (error.strerror or str(error)).lower()
-            self.warn(
-                f"{self.results / FOLDER}: {reason}; madbench status will miss part of this sweep, which continues"
-            )
+            reason = (self._problem.strerror or str(self._problem)).lower()
+            problem = f"{self.path.parent}: {reason}"
+            self.warn(f"{problem}; madbench status will miss part of this sweep, which continues")
 
 
-class RecordedSweep:
-    """One journal, read so far."""
+def read_sweeps(results: Path, ended: int) -> list[dict[str, Any]]:
+    """The journals of the sweeps that are alive and the last ``ended`` of the others, in the order of their beginning.
 
-    def __init__(self, path: Path):
-        self.path = path
-        self.plan: dict[str, Any] = {}
-        """The first line, without the jobs."""
-        self.jobs: dict[str, dict[str, Any]] = {}
-        """Label, task, seed and weight by job id."""
-        self.tally = Tally({})
-        self.is_alive = False
-        self.problem = ""
-        """Why it cannot be read; empty where it can."""
-        self.ended: dict[str, Any] | None = None
-        """The last line, where the sweep had time to write it: how it ended."""
-        self.silent_seconds = 0.0
-        """Since the last line, by the wall clock."""
-        self._offset = 0
-
-    @property
-    def state(self) -> str:
-        """``running``, ``finished``, ``interrupted``, ``error``, ``damaged``, or ``died`` where nothing else is known."""
-        if self.problem:
-            return "damaged"
-        return "running" if self.is_alive else self.ended["how"] if self.ended else "died"
-
-    def read(self) -> None:
-        """Takes the lines that have come since the last time."""
-        self.is_alive = _is_locked(self.path)
-        try:
-            with open(self.path, "rb") as file:
-                file.seek(self._offset)
-                for line in file:
-                    if line.endswith(b"\n"):
-                        self._offset += len(line)
-                        self._apply(line)
-                self.silent_seconds = max(0.0, time.time() - os.fstat(file.fileno()).st_mtime)
-            self.problem = "" if self.plan else f"{self.path}: damaged: its first line is not the plan of a sweep"
-        except OSError as error:
-            self.problem = f"{self.path}: {(error.strerror or str(error)).lower()}"
-        if not self.is_alive:
-            self.tally.running.clear()
-
-    def _apply(self, text: bytes) -> None:
-        with suppress(ValueError, KeyError, TypeError):  # a killed process and a full disk leave halves of lines
-            line = json.loads(text)
-            if line["event"] == "plan":
-                self.jobs = {job["id"]: job for job in line["jobs"]}
-                self.tally = Tally({key: float(job["weight"]) for key, job in self.jobs.items()})
-                names = ("command", "title", "started", "folder", "host", "pid", "versions")
-                self.plan = {name: line[name] for name in names}
-            elif line["event"] == "ended":
-                self.ended = {"how": str(line["how"])} | line
-            else:
-                self.tally.apply(line, float(line["seconds"]))
+    With its ``name`` and ``state`` each: ``running``, ``finished``, ``interrupted``, ``error``, ``died``, or ``damaged``,
+    with the problem as ``error`` and nothing else.
+    """
+    sweeps = [_read(path) for path in sorted((results / FOLDER).glob("[!.]*.json"))]
+    others = [sweep for sweep in sweeps if sweep["state"] != "running"]
+    hidden = {sweep["name"] for sweep in others[: max(0, len(others) - ended)]}
+    return [sweep for sweep in sweeps if sweep["name"] not in hidden]
 
 
-class RecordedSweeps:
-    """The sweeps of a results folder; each look reads only what is new."""
-
-    def __init__(self, results: Path):
-        self.root = results / FOLDER
-        self._known: dict[Path, RecordedSweep] = {}
-
-    def read(self, ended: int) -> list[RecordedSweep]:
-        """The sweeps that are alive and the last ``ended`` of the others, in the order of their beginning."""
-        paths = sorted(self.root.glob("[!.]*.jsonl"))
-        alive = {path for path in paths if _is_locked(path)}
-        others = [path for path in paths if path not in alive]
-        shown = sorted({*alive, *others[max(0, len(others) - ended) :]})
-        self._known = {path: self._known.get(path) or RecordedSweep(path) for path in shown}
-        for sweep in self._known.values():
-            sweep.read()
-        return list(self._known.values())
-
-
-def _is_locked(path: Path) -> bool:
-    """Whether the sweep's process is alive: asked with a shared lock, for a moment."""
-    with suppress(FileNotFoundError), open(path, "rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            is_alive = False
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                is_alive = True
+            if not is_alive and not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                return _read(path)  # it was replaced at this moment
+            sweep = json.load(file)
+            silent = max(0.0, time.time() - os.fstat(file.fileno()).st_mtime)
+        missing = {"command", "folder", "host", "pid", "started", "title", "open", "counts", "slots"} - sweep.keys()
+        if missing:
+            raise ValueError(f"it has no {', '.join(sorted(missing))}")
+    except OSError as error:
+        return {"name": path.stem, "state": "damaged", "error": f"{path}: {(error.strerror or str(error)).lower()}"}
+    except (AttributeError, ValueError) as error:
+        return {"name": path.stem, "state": "damaged", "error": f"{path}: not the journal of a sweep: {error}"}
+    if not is_alive:
+        counts = sweep["counts"]
+        if left := counts.pop("running", 0) + counts.pop("waiting", 0):
+            counts["not done"] = left
+        sweep |= {"slots": [], "seconds_left": None}
+    state = "running" if is_alive else sweep.pop("ended", "died")
+    return {"name": path.stem, "state": state, "silent_seconds": silent, **sweep}

@@ -7,7 +7,6 @@ that the driver runs from.
 from __future__ import annotations
 
 import functools
-import itertools
 import logging
 import os
 import socket
@@ -17,7 +16,7 @@ from typing import Any
 
 from madbench.errors import ConfigError, MissingExtraError
 from madbench.execute.base import Executor, check_counts, worker_environment
-from madbench.execute.driver import Message, Task, drive
+from madbench.execute.driver import Backend, Message, Task, drive
 from madbench.execute.worker import Outcome, Packed, batched, source_checkout, work_remotely
 from madbench.store.runs import Store
 
@@ -92,8 +91,8 @@ def _connect(store: Store, *, address: str | None, **reserved: Any) -> Iterator[
         ray.shutdown()
 
 
-class RayBackend:
-    """Tasks of the cluster that this process is connected to (:class:`madbench.execute.driver.Backend`).
+class RayBackend(Backend):
+    """Tasks of the cluster that this process is connected to.
 
     Raises ``ConfigError`` where no machine of it has what a task reserves.
     """
@@ -101,7 +100,7 @@ class RayBackend:
     def __init__(self, cpus: int, gpus: float, slots: int | None, shared: bool):
         import ray
 
-        self.cpus, self.gpus, self.slots = cpus, gpus, slots
+        self.cpus, self.gpus, self.most = cpus, gpus, slots
         self.shares_folder = self.outlives_driver = shared
         if not self._places():
             need = f"{cpus} CPUs" + f" and {gpus:g} GPUs" * (gpus > 0)
@@ -116,84 +115,71 @@ class RayBackend:
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
         )
-        board = ray.remote(_Board).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here, **process)
-        self.board = board.remote()
-        self.numbers = itertools.count()
-        self.tasks: dict[int, Task] = {}
-        self.references: dict[Any, int] = {}
+        self.board = (
+            ray.remote(_Board).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here, **process).remote()
+        )
+        self.tasks: dict[Any, Task] = {}
+        """By Ray's references."""
 
     def capacity(self) -> int:
         places = self._places()
-        capacity = places + max(2, places // 4)  # some wait, so that no machine does
-        return capacity if self.slots is None else min(self.slots, capacity)
+        return min(self.most or places * 5 // 4 + 2, places * 5 // 4 + 2)  # some wait, so that no machine does
 
     def _places(self) -> int:
         """Tasks that run at a time."""
-        return sum(
-            int(min(node.get("CPU", 0) // self.cpus, node.get("GPU", 0) // self.gpus if self.gpus else float("inf")))
-            for node in _machines()
-        )
+        needs = {"CPU": self.cpus, "GPU": self.gpus}
+        return sum(min(int(node.get(name, 0) // n) for name, n in needs.items() if n) for node in _machines())
 
     def submit(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
-            number = next(self.numbers)
-            reference = self.train.remote(task.assignment.pack(), self.board, number, self.gpus > 0)
-            self.tasks[number], self.references[reference] = task, number
+            packed = task.assignment.pack()
+            self.tasks[self.train.remote(packed, self.board, task.jobs[0].id, self.gpus > 0)] = task
 
     def poll(self, seconds: float) -> Iterator[Message]:
         import ray
 
-        if not self.references:
+        if not self.tasks:
             return
-        done, _ = ray.wait(list(self.references), timeout=seconds, fetch_local=False)
-        if done:
-            done, _ = ray.wait(list(self.references), num_returns=len(self.references), timeout=0, fetch_local=False)
+        for timeout in (seconds, 0):  # until the first has ended, and then all that have
+            done, _ = ray.wait(list(self.tasks), num_returns=1 if timeout else len(self.tasks), timeout=timeout)
         for reference in done:
-            number = self.references[reference]
-            yield self.tasks[number], *_result(reference)
-            del self.references[reference], self.tasks[number]  # not before the result is stored
+            yield self.tasks[reference], *_result(reference)
+            del self.tasks[reference]  # not before the result is stored
         try:
             news = ray.get(self.board.take.remote(), timeout=5)
         except ray.exceptions.RayError:  # without its board a sweep only shows less
             return
-        for number, progress in news.items():
-            if task := self.tasks.get(number):
-                if progress.pop("", None) is not None:
-                    yield task, "started", None
-                for item in progress.items():
-                    yield task, "progress", item
-
-    def last_messages(self) -> Iterator[Message]:
-        return self.poll(0)
+        tasks = {job.id: task for task in self.tasks.values() for job in task.jobs}
+        for job_id, progress in news.items():
+            if job_id in tasks:
+                yield tasks[job_id], *(("progress", (job_id, progress)) if progress else ("started", None))
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         import ray
 
         cancelled = set(tasks)
-        for reference, number in list(self.references.items()):
-            if self.tasks[number] in cancelled:
-                del self.references[reference], self.tasks[number]
-                ray.cancel(reference, force=True)
+        for reference in [reference for reference, task in self.tasks.items() if task in cancelled]:
+            del self.tasks[reference]
+            ray.cancel(reference, force=True)
 
 
 class _Board:
-    """An actor that keeps the last progress of each task's jobs until the driver asks for it."""
+    """An actor that keeps the last progress of each job until the driver asks for it; an empty one has started."""
 
     def __init__(self):
-        self.news: dict[int, dict[str, dict[str, Any]]] = {}
+        self.news: dict[str, dict[str, Any]] = {}
 
-    def tell(self, number: int, progress: dict[str, dict[str, Any]]) -> None:
-        self.news.setdefault(number, {}).update(progress)
+    def tell(self, news: dict[str, dict[str, Any]]) -> None:
+        self.news.update(news)
 
-    def take(self) -> dict[int, dict[str, dict[str, Any]]]:
+    def take(self) -> dict[str, dict[str, Any]]:
         news, self.news = self.news, {}
         return news
 
 
-def _train(packed: Packed, board: Any, number: int, needs_gpu: bool) -> Outcome:
-    tell = functools.partial(board.tell.remote, number)
-    tell({"": {}})  # it has started
-    return work_remotely(packed, batched(REPORT_SECONDS, tell), needs_gpu)
+def _train(packed: Packed, board: Any, first: str, needs_gpu: bool) -> Outcome:
+    board.tell.remote({first: {}})
+    return work_remotely(packed, batched(REPORT_SECONDS, board.tell.remote), needs_gpu)
 
 
 def _machines() -> list[dict[str, float]]:

@@ -20,10 +20,9 @@ from typing import Any, Literal
 
 from madbench.errors import ConfigError, MissingExtraError, TrainingError
 from madbench.execute.base import Executor, check_counts, worker_environment
-from madbench.execute.driver import Message, Task, drive
+from madbench.execute.driver import Backend, Message, Task, drive
 from madbench.execute.submitit_job import NEWS, NOTE, SlurmCall, read_note, write_note
 from madbench.execute.worker import Outcome, source_checkout
-from madbench.files import remove
 from madbench.store.runs import Store
 
 MOST_TIMEOUTS = 10
@@ -93,10 +92,8 @@ def _connect(store: Store, **how: Any) -> AbstractContextManager[SlurmBackend]:
     return nullcontext(SlurmBackend(store.root.absolute() / "slurm", **how))
 
 
-class SlurmBackend:
-    """Tasks as submitit's jobs (:class:`madbench.execute.driver.Backend`)."""
-
-    shares_folder = outlives_driver = True
+class SlurmBackend(Backend):
+    """Tasks as submitit's jobs."""
 
     def __init__(self, folder: Path, parameters: dict[str, Any], slots: int, cluster: str):
         import submitit
@@ -111,9 +108,6 @@ class SlurmBackend:
         self.news: dict[Task, dict[str, Any]] = {}
         self.last_force = time.monotonic()
 
-    def capacity(self) -> int:
-        return self.slots
-
     def submit(self, tasks: Sequence[Task]) -> None:
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
@@ -123,7 +117,7 @@ class SlurmBackend:
             _remove(task.works[0] / NEWS)
             self.news.pop(task, None)
             calls.append(SlurmCall(task.assignment.pack(), task.works, os.urandom(8).hex(), self.needs_gpu))
-            _note(task, calls[-1])
+            _note(task, ticket=calls[-1].ticket)
         try:
             jobs = self.executor.submit_array(calls) if calls else []
         except (FailedJobError, FailedSubmissionError, OSError) as error:
@@ -132,41 +126,37 @@ class SlurmBackend:
             raise TrainingError(f"sbatch does not take the jobs: {' '.join(str(error).split())}") from error
         for task, call, job in zip(tasks, calls, jobs, strict=True):
             self.jobs[task] = job
-            _note(task, call, slurm_job=job.job_id)
+            _note(task, ticket=call.ticket, slurm_job=job.job_id)
 
     def _take_over(self, task: Task) -> bool:
         """Whether a Slurm job of an earlier driver trains the same group, or has trained it."""
         import submitit
 
-        notes = [read_note(work / NOTE) for work in task.works]
-        ticket = notes[0].get("ticket")
-        if any(note.get("ticket") != ticket or note.get("jobs") != _ids(task) for note in notes):
-            return False
+        first, *others = [read_note(work / NOTE) for work in task.works]
         news = read_note(task.works[0] / NEWS)  # a driver may be killed before it has noted which Slurm job it is
-        known = [note["slurm_job"] for note in (*notes, news) if note.get("ticket") == ticket and "slurm_job" in note]
-        if ticket is None or not known or self.executor.cluster != "slurm":
+        if "slurm_job" not in first and news.get("ticket") == first.get("ticket"):
+            first |= {"slurm_job": news.get("slurm_job")}
+        is_same = first.get("jobs") == _ids(task) and all(note.get("ticket") == first.get("ticket") for note in others)
+        if not is_same or not first.get("slurm_job") or self.executor.cluster != "slurm":
             return False
-        self.jobs[task] = submitit.SlurmJob(self.executor.folder, known[0])
+        self.jobs[task] = submitit.SlurmJob(self.executor.folder, first["slurm_job"])
         return True
 
     def poll(self, seconds: float) -> Iterator[Message]:
         is_quiet = True
         force = time.monotonic() - self.last_force > FORCE_SECONDS
+        if force:
+            self.last_force = time.monotonic()
         for task, job in list(self.jobs.items()):
-            for kind, value in self._read_news(task):
+            for message in self._read_news(task):
                 is_quiet = False
-                yield task, kind, value
-            if force:
-                self.last_force = time.monotonic()
-            is_done, force = job.done(force_check=force), False
+                yield message
+            is_done, force = job.done(force_check=force), False  # asking of one asks of all
             if is_done:
                 is_quiet = False
                 yield from self._end(task, job)
         if is_quiet:
             time.sleep(min(seconds, self.poll_interval))
-
-    def last_messages(self) -> Iterator[Message]:
-        return self.poll(0)
 
     def _end(self, task: Task, job: Any) -> Iterator[Message]:
         kind, value = _result(job)
@@ -178,17 +168,15 @@ class SlurmBackend:
             self.jobs.pop(task, None)
         _tidy(job, keeps_logs=kind != "done")
 
-    def _read_news(self, task: Task) -> Iterator[tuple[Any, Any]]:
+    def _read_news(self, task: Task) -> Iterator[Message]:
         """What the worker has written since the last time."""
-        news = read_note(task.works[0] / NEWS)
-        if not news:
-            return
-        before = self.news.get(task, {})
-        self.news[task] = news
-        if news.get("start") != before.get("start"):
-            yield ("started" if news.get("start") else "waiting"), None
-        for item in news.get("progress", {}).items() if news != before else ():
-            yield "progress", item
+        before, news = self.news.get(task, {}), read_note(task.works[0] / NEWS)
+        if news and news != before:
+            self.news[task] = news
+            if news.get("start") != before.get("start"):
+                yield task, "started" if news.get("start") else "waiting", None
+            for item in news.get("progress", {}).items():
+                yield task, "progress", item
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
@@ -221,9 +209,9 @@ def _ids(task: Task) -> list[str]:
     return [job.id for job in task.jobs]
 
 
-def _note(task: Task, call: SlurmCall, **more: Any) -> None:
+def _note(task: Task, **note: Any) -> None:
     for work in task.works:
-        write_note(work / NOTE, ticket=call.ticket, jobs=_ids(task), **more)
+        write_note(work / NOTE, jobs=_ids(task), **note)
 
 
 def _remove_notes(task: Task) -> None:
@@ -232,12 +220,11 @@ def _remove_notes(task: Task) -> None:
 
 def _tidy(job: Any, keeps_logs: bool) -> None:
     paths = job.paths
-    _remove(paths.submitted_pickle, paths.result_pickle, paths.submission_file)
-    if not keeps_logs:
-        _remove(paths.stdout, paths.stderr)
+    logs = () if keeps_logs else (paths.stdout, paths.stderr)
+    _remove(paths.submitted_pickle, paths.result_pickle, paths.submission_file, *logs)
 
 
 def _remove(*paths: Path) -> None:
     for path in paths:
         with suppress(OSError):
-            remove(path)
+            path.unlink()

@@ -36,10 +36,10 @@ class SlurmCall:
 
     def __call__(self) -> Outcome:
         deadline = time.monotonic() + TICKET_SECONDS
-        while not (is_mine := self.noted_tickets() == {self.ticket}) and time.monotonic() < deadline:
+        while self.noted_tickets() != {self.ticket}:
+            if time.monotonic() >= deadline:
+                return Outcome(broken=self.replaced)
             time.sleep(1)
-        if not is_mine:
-            return Outcome(broken=self.replaced)
         start = f"{os.environ.get('SLURM_JOB_ID', '')}-{os.getpid()}-{time.time()}"
 
         def tell(progress: dict[str, dict[str, Any]]) -> None:

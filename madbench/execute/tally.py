@@ -1,6 +1,6 @@
 """Sweep progress, from its executor's events as flat lines: counts, failures, running jobs, rate and time left.
 
-The live screen feeds a :class:`Tally` as events come, ``madbench status`` from the lines of a journal.
+The live screen and the journal, which ``madbench status`` reads, each feed a :class:`Tally` as events come.
 """
 
 from __future__ import annotations
@@ -81,8 +81,10 @@ class Running:
 class Tally:
     """The state of a sweep after the lines it was given. ``weights`` has a number for every job, by id."""
 
-    def __init__(self, weights: Mapping[str, float]):
+    def __init__(self, weights: Mapping[str, float], jobs: Iterable[Job] = ()):
         self.weights = weights
+        self.jobs = {job.id: {name: getattr(job, name) for name in ("id", "label", "task", "seed")} for job in jobs}
+        """Which job an id is."""
         self.open = set(weights)
         """Jobs that have not ended."""
         self.counts: Counter[str] = Counter()
@@ -96,13 +98,31 @@ class Tally:
         self._done_here = 0.0
 
     @property
-    def total(self) -> int:
-        return len(self.weights)
-
-    @property
     def done(self) -> int:
         """Jobs that have ended, in whatever way."""
-        return self.total - len(self.open)
+        return len(self.weights) - len(self.open)
+
+    def content(self) -> dict[str, Any]:
+        """All that is shown of it, as JSON has it."""
+        at_work = len(self.open.intersection(self.running))
+        rest = {"running": at_work, "waiting": len(self.open) - at_work}
+        running = sorted(self.running.values(), key=lambda running: (running.slot is None, running.slot))
+        return {
+            "total": len(self.weights),
+            "done": self.done,
+            "fraction": self.fraction,
+            "counts": {what: count for what, count in (self.counts | rest).items() if count},
+            "jobs_per_minute": self.jobs_per_minute(),
+            "seconds_left": self.seconds_left(),
+            "seconds": self.seconds,
+            "slots": [
+                {key: value for key, value in one.line.items() if key not in ("event", "job")}
+                | self.jobs.get(one.job, {})
+                | {"slot": one.slot, "fraction": one.fraction, "seconds": self.seconds - one.since}
+                for one in running
+            ],
+            "failures": [self.jobs.get(job, {}) | {"reason": reason} for job, reason in self.failures],
+        }
 
     def apply(self, line: Mapping[str, Any], seconds: float) -> None:
         """Takes one line of :func:`flatten`, of this second of the sweep's clock."""

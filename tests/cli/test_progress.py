@@ -6,8 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from madbench.cli.observation import observed
-from madbench.cli.progress import RunScreen
+from madbench.cli.progress import RunScreen, observed
 from madbench.cli.sweep_view import view
 from madbench.execute.tally import Tally
 from madbench.jobs import Record
@@ -108,7 +107,7 @@ def test_the_whole_sweep_fits_one_line():
     tally.apply({"event": "progress", "job": "b", "slot": 0, "step": 0, "total_steps": 3}, 6.0)
     tally.apply({"event": "progress", "job": "b", "slot": 0, "step": 1, "total_steps": 3}, 60.0)
     out = console()
-    out.print(view(tally, str, 80, 1))
+    out.print(view(tally.content(), 80, 1))
     assert out.file.getvalue().splitlines()[0].strip("━╸ ") == "1/2 done  1 failed  1.0 jobs/min  2.0 min left"
 
 

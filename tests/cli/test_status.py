@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from madbench.cli import status
+from madbench.execute import journal as journal_module
 from madbench.execute.journal import Journal
 from madbench.jobs import Record
 from madbench.store.runs import Store
@@ -17,7 +18,8 @@ DONE = Record("finished", {"accuracy": 0.5})
 
 
 @pytest.fixture
-def begin(tmp_path):
+def begin(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal_module, "WRITE_SECONDS", 0.0)
     return lambda: Journal(tmp_path, JOBS, "a title", "madbench run R-cg-q-12o --seeds 0-39", pytest.fail)
 
 
@@ -57,7 +59,9 @@ def test_a_sweep_that_died_is_shown_with_the_command_that_resumes_it(begin, invo
     store = Store.open(tmp_path)
     with begin() as journal:
         train(journal, JOBS[0])
-    journal.path.write_bytes(b"".join(journal.path.read_bytes().splitlines(keepends=True)[:-1]))
+    content = json.loads(journal.path.read_text())
+    del content["ended"]
+    journal.path.write_text(json.dumps(content))
     output = invoke(status, "--results", tmp_path).output
     assert output.startswith("died ") and "1 finished, 39 not done" in output
     assert "it died, 39 jobs left: the same command resumes" in output
