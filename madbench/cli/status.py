@@ -19,9 +19,15 @@ SILENT = 60.0
 """Seconds without an event after which a sweep is shown as silent."""
 
 _COUNTS = {
+    "finished": "finished",
+    "diverged": "diverged",
+    "failed": "failed",
     "stored": "already in the store",
     "failed before": "failed before and not retried",
     "busy": "left to another process",
+    "running": "running",
+    "waiting": "waiting",
+    "not done": "not done",
 }
 _ENDINGS = {"died": "it died", "error": "not all was done", "interrupted": "it was interrupted"}
 
@@ -110,7 +116,8 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
         parts.append(view(sweep, width, room or len(sweep["slots"]) + 1))
         if sweep["silent_seconds"] > SILENT:
             parts.append(f"no event for {duration(sweep['silent_seconds'])}")
-    parts.append(", ".join(f"{count} {_COUNTS.get(what, what)}" for what, count in sweep["counts"].items()))
+    counts = sweep["counts"]
+    parts.append(", ".join(f"{counts[what]} {words}" for what, words in _COUNTS.items() if what in counts))
     if state == "error":
         parts.append(f"it ended with an error: {sweep['error']}")
     if state in _ENDINGS:

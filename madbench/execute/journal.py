@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -63,7 +63,8 @@ class Journal:
         self._began = self._written = time.monotonic()
         self._has_trained = self._is_warned = self._is_stale = False
         self._problem: OSError | None = None
-        self._file = -1
+        self._held = ExitStack()
+        """The open file with the lock."""
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._write_when_stale, daemon=True)
 
@@ -83,8 +84,7 @@ class Journal:
             with suppress(OSError):
                 self.path.unlink()
                 self.path.parent.rmdir()
-        if self._file >= 0:
-            os.close(self._file)
+        self._held.close()
 
     def on_event(self, event: Event) -> None:
         """Takes the event to the journal."""
@@ -109,16 +109,18 @@ class Journal:
             content = {**self.plan, **self.tally.content(), "open": sorted(self.tally.open), **ending}
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                file = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-                fcntl.flock(file, fcntl.LOCK_EX)
-                with open(file, "w", closefd=False) as text:
-                    json.dump(content, text)
-                hidden.rename(self.path)
-                previous, self._file = self._file, file
-                if previous >= 0:
-                    os.close(previous)
+                with ExitStack() as stack:
+                    file = stack.enter_context(open(hidden, "w"))
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                    json.dump(content, file)
+                    file.flush()
+                    hidden.rename(self.path)
+                    previous, self._held = self._held, stack.pop_all()
+                previous.close()
             except OSError as error:
                 self._problem = error
+                with suppress(OSError):
+                    hidden.unlink()
 
     def _warn(self) -> None:
         """Says at an event why nothing is written: a store that cannot be opened speaks for itself before."""

@@ -7,18 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from madbench.execute import journal as journal_module
-from madbench.execute.journal import Journal, RecordedSweeps, command_line
+from madbench.execute.journal import Journal, command_line, read_sweeps
 from madbench.jobs import Record
 from madbench.suites import MAD
-
-
-def read_sweeps(results, ended=3):
-    return RecordedSweeps(results).read(ended)
-
 
 JOBS = MAD.jobs(["S"], MAD.Profile.load("quick"), tasks=["compression"], seeds=range(3), precision="float32")
 DONE = Record("finished", {"accuracy": 0.5})
@@ -30,7 +26,9 @@ def warnings() -> list[str]:
 
 
 @pytest.fixture
-def begin(tmp_path, warnings):
+def begin(tmp_path, warnings, monkeypatch):
+    monkeypatch.setattr(journal_module, "WRITE_SECONDS", 0.0)
+
     def begin(jobs=JOBS, results=tmp_path, command="madbench run S") -> Journal:
         return Journal(results, jobs, "a title", command, warnings.append)
 
@@ -46,33 +44,24 @@ def train(journal, job, slot=0, record=DONE, steps=()):
     journal.on_event({"event": event, "job": job, "slot": slot, "record": record})
 
 
-def lines(journal) -> list[dict]:
-    """Those after the plan."""
-    return [json.loads(line) for line in journal.path.read_text().splitlines() if line][1:]
-
-
 def test_what_is_written_is_read_while_the_sweep_is_alive_and_after(begin, tmp_path, warnings):
     with begin() as journal:
         journal.on_event({"event": "skipped", "job": JOBS[0], "reason": "stored"})
         journal.on_event({"event": "started", "job": JOBS[1], "slot": 4})
         progress = {"step": 25, "total_steps": 100, "accuracy": 0.25}
         journal.on_event({"event": "progress", "job": JOBS[1], "slot": 4, "progress": progress})
-        (sweep,) = read_sweeps(tmp_path)
-        assert (sweep.state, sweep.plan["command"], sweep.plan["title"]) == ("running", "madbench run S", "a title")
-        assert sweep.plan["pid"] == os.getpid() and sweep.plan["versions"].keys() == {"madbench", "python", "torch"}
-        assert sweep.jobs[JOBS[1].id] == {
-            "id": JOBS[1].id,
-            "label": "S",
-            "task": "compression",
-            "seed": 1,
-            "weight": 3 * 4000 * 16,
-        }
-        assert sweep.tally.counts == {"stored": 1} and sweep.tally.running[JOBS[1].id].slot == 4
-        assert sweep.tally.running[JOBS[1].id].line["accuracy"] == 0.25
+        (sweep,) = read_sweeps(tmp_path, 3)
+        assert (sweep["state"], sweep["command"], sweep["title"]) == ("running", "madbench run S", "a title")
+        assert sweep["pid"] == os.getpid() and sweep["versions"].keys() == {"madbench", "python", "torch"}
+        assert sweep["counts"] == {"stored": 1, "running": 1, "waiting": 1}
+        assert sweep["open"] == sorted(job.id for job in JOBS[1:])
+        (slot,) = sweep["slots"]
+        named = {"id": JOBS[1].id, "label": "S", "task": "compression", "seed": 1}
+        assert slot.items() >= (named | {"slot": 4, "accuracy": 0.25, "step": 25, "fraction": 0.25}).items()
         train(journal, JOBS[2], record=Record("failed", error="Traceback\nMemoryError"))
-    (sweep,) = read_sweeps(tmp_path)
-    assert sweep.state == "finished" and sweep.tally.running == {}
-    assert sweep.tally.failures == [(JOBS[2].id, "MemoryError")]
+    (sweep,) = read_sweeps(tmp_path, 3)
+    assert sweep["state"] == "finished" and sweep["slots"] == [] and sweep["counts"]["not done"] == 1
+    assert [(failure["id"], failure["reason"]) for failure in sweep["failures"]] == [(JOBS[2].id, "MemoryError")]
     assert warnings == []
 
 
@@ -80,7 +69,7 @@ def test_a_sweep_that_trained_nothing_leaves_no_journal(begin, tmp_path):
     with begin() as journal:
         for job in JOBS:
             journal.on_event({"event": "skipped", "job": job, "reason": "stored"})
-        assert len(read_sweeps(tmp_path)) == 1
+        assert len(read_sweeps(tmp_path, 3)) == 1
     assert os.listdir(tmp_path) == []
 
 
@@ -91,61 +80,43 @@ def test_how_a_sweep_ended_is_kept(begin, tmp_path, error, state):
     with pytest.raises(type(error)), begin() as journal:
         train(journal, JOBS[0])
         raise error
-    (sweep,) = read_sweeps(tmp_path)
-    assert sweep.state == state and sweep.ended.get("error") == (str(error) or None)
+    (sweep,) = read_sweeps(tmp_path, 3)
+    assert sweep["state"] == state and sweep["error"] == (str(error) or None)
 
 
-def test_progress_is_thinned_to_a_line_a_second_and_job(begin, monkeypatch):
-    clock = iter(range(10**9))
-    monkeypatch.setattr(journal_module.time, "monotonic", lambda: next(clock) / 100)
+def test_it_is_written_at_most_once_a_second_and_soon_after_the_last_event(begin, tmp_path, monkeypatch):
+    monkeypatch.setattr(journal_module, "WRITE_SECONDS", 0.3)
     with begin() as journal:
-        for slot in (0, 1):
-            train(journal, JOBS[slot], slot, steps=range(1000))
-        shown = [(line["slot"], line["seconds"]) for line in lines(journal) if line["event"] == "progress"]
-    for slot in (0, 1):
-        seconds = [at for of, at in shown if of == slot]
-        assert 9 <= len(seconds) <= 21
-        assert all(later - earlier > 0.97 for earlier, later in zip(seconds, seconds[1:], strict=False))
+        began, written = time.monotonic(), set()
+        while time.monotonic() - began < 1.0:
+            train(journal, JOBS[0], steps=range(100))
+            written.add(journal.path.stat().st_mtime_ns)
+        train(journal, JOBS[1])
+        time.sleep(0.7)
+        (sweep,) = read_sweeps(tmp_path, 3)
+        assert sweep["counts"] == {"finished": 2, "waiting": 1}
+    assert 2 <= len(written) <= 8
 
 
 def test_the_wall_clock_may_jump(begin, tmp_path, monkeypatch):
     with begin() as journal:
         train(journal, JOBS[0])
-        train(journal, JOBS[1])
-    written = lines(journal)
-    plan = journal.path.read_bytes().split(b"\n")[0]
-    for line, stamp in zip(written, ("1999-01-01T00:00:00Z", "2099-01-01T00:00:00Z"), strict=False):
-        line["time"] = stamp
-    journal.path.write_bytes(plan + b"\n" + b"".join(json.dumps(line).encode() + b"\n" for line in written))
     monkeypatch.setattr(journal_module.time, "time", lambda: 0.0)
-    (sweep,) = read_sweeps(tmp_path)
-    assert sweep.tally.counts == {"finished": 2} and sweep.silent_seconds == 0.0
-    assert [line["seconds"] for line in written] == sorted(line["seconds"] for line in written)
+    (sweep,) = read_sweeps(tmp_path, 3)
+    assert sweep["silent_seconds"] == 0.0
 
 
-def test_halves_of_lines_and_nonsense_are_passed_over(begin, tmp_path):
-    with begin() as journal:
-        train(journal, JOBS[0])
-    content = journal.path.read_bytes()
-    nonsense = (
-        b'\n[]\n{}\n"x"\n\xff\xfe\n{"event": "started", "job": [1], "slot": 0, "seconds": 1}\n{"event": "progress"\n'
-    )
-    journal.path.write_bytes(nonsense + content[:-30])
-    (sweep,) = read_sweeps(tmp_path)
-    assert sweep.tally.counts == {"finished": 1} and sweep.state == "died"
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]\n", "{}\n", '{"event": "plan", "jobs": [{"id": 1}]}\n'])
-def test_a_damaged_plan_is_named_and_the_other_sweeps_are_read(begin, tmp_path, content):
+@pytest.mark.parametrize("content", ["", "{", "[]\n", "{}\n", '{"command": "madbench run"}'])
+def test_a_damaged_journal_is_named_and_the_other_sweeps_are_read(begin, tmp_path, content):
     journals = []
     for _ in range(2):
         with begin() as journal:
             train(journal, JOBS[0])
         journals.append(journal.path)
     journals[0].write_text(content)
-    sweeps = read_sweeps(tmp_path)
-    assert sorted(sweep.state for sweep in sweeps) == ["damaged", "finished"]
-    assert [sweep.problem.startswith(f"{journals[0]}: ") for sweep in sweeps if sweep.problem] == [True]
+    sweeps = read_sweeps(tmp_path, 3)
+    assert sorted(sweep["state"] for sweep in sweeps) == ["damaged", "finished"]
+    assert [sweep["error"].startswith(f"{journals[0]}: ") for sweep in sweeps if sweep["error"]] == [True]
 
 
 def test_all_that_are_alive_are_read_and_of_the_others_the_last(begin, tmp_path):
@@ -153,8 +124,8 @@ def test_all_that_are_alive_are_read_and_of_the_others_the_last(begin, tmp_path)
         for number in range(4):
             with begin(command=f"{number}") as journal:
                 train(journal, JOBS[0])
-            journal.path.rename(journal.path.with_name(f"20990101T00000{number}Z-00000000.jsonl"))
-        commands = [sweep.plan["command"] for sweep in read_sweeps(tmp_path, 2)]
+            journal.path.rename(journal.path.with_name(f"20990101T00000{number}Z-00000000.json"))
+        commands = [sweep["command"] for sweep in read_sweeps(tmp_path, 2)]
     assert sorted(commands) == ["2", "3", "alive", "alive too"]
 
 
@@ -172,11 +143,12 @@ def test_a_killed_sweep_is_seen_as_dead(tmp_path):
     command = [sys.executable, "-c", program, tmp_path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout.readline() == b"started\n"
-        (sweep,) = read_sweeps(tmp_path)
-        assert sweep.state == "running"
+        (sweep,) = read_sweeps(tmp_path, 3)
+        assert sweep["state"] == "running"
         process.send_signal(signal.SIGKILL)
-    (sweep,) = read_sweeps(tmp_path)
-    assert sweep.state == "died" and sweep.tally.running == {} and len(sweep.tally.open) == 1
+    (sweep,) = read_sweeps(tmp_path, 3)
+    assert sweep["state"] == "died" and sweep["slots"] == [] and sweep["counts"] == {"not done": 1}
+    assert len(sweep["open"]) == 1
 
 
 @pytest.mark.parametrize("place", ["a file", "/proc"])
@@ -190,24 +162,25 @@ def test_a_folder_that_cannot_be_written_is_said_once_and_the_sweep_goes_on(begi
 
 
 def test_a_full_disk_is_said_once_and_what_comes_after_it_is_read(begin, tmp_path, warnings, monkeypatch):
-    write, attempts = os.write, []
+    dump, attempts = json.dump, []
 
-    def full(descriptor, content):
+    def full(content, file):
         attempts.append(content)
-        if len(attempts) == 2:
+        if len(attempts) in (2, 3):
+            file.write("{")
             raise OSError(errno.ENOSPC, "No space left on device")
-        return write(descriptor, content[:20]) if len(attempts) == 3 else write(descriptor, content)
+        dump(content, file)
 
     with begin() as journal:
-        monkeypatch.setattr(journal_module.os, "write", full)
+        monkeypatch.setattr(journal_module.json, "dump", full)
         for job in JOBS:
             train(journal, job)
-        monkeypatch.undo()
     assert warnings == [
         f"{tmp_path}/sweeps: no space left on device; madbench status will miss part of this sweep, which continues"
     ]
-    (sweep,) = read_sweeps(tmp_path)
-    assert sweep.state == "finished" and sweep.tally.counts == {"finished": 2}
+    (sweep,) = read_sweeps(tmp_path, 3)
+    assert sweep["state"] == "finished" and sweep["counts"] == {"finished": 3}
+    assert len(attempts) > 3 and os.listdir(tmp_path / "sweeps") == [journal.path.name]
 
 
 def test_a_journal_deleted_under_a_sweep_does_not_end_it(begin, warnings):
@@ -225,34 +198,21 @@ def test_a_command_is_what_a_user_types_again(monkeypatch):
     assert command_line().startswith("torchrun --nproc-per-node 8 -m madbench run ")
 
 
-def test_a_second_look_reads_only_what_is_new(begin, tmp_path):
-    sweeps = RecordedSweeps(tmp_path)
+def test_a_journal_that_is_replaced_while_it_is_read_never_looks_dead(begin, tmp_path):
     with begin() as journal:
-        for count, job in enumerate(JOBS, 1):
-            train(journal, job)
-            (sweep,) = sweeps.read(3)
-            assert sweep.tally.counts == {"finished": count} and sweep.state == "running"
-        with open(journal.path, "ab") as file:
-            file.write(b'{"event": "ended", "how": "fini')
-        (sweep,) = sweeps.read(3)
-        assert sweep.ended is None
-        with open(journal.path, "ab") as file:
-            file.write(b'shed"}\n')
-    assert [found.state for found in sweeps.read(3)] == ["finished"]
+        states = set()
+        for _ in range(300):
+            journal.on_event({"event": "started", "job": JOBS[0], "slot": 0})
+            states |= {sweep["state"] for sweep in read_sweeps(tmp_path, 3)}
+    assert states == {"running"}
 
 
-def test_twenty_thousand_jobs_are_read_in_no_time(begin, tmp_path):
-    with begin() as journal:
-        train(journal, JOBS[0])
-    plan = json.loads(journal.path.read_text().splitlines()[0])
-    plan["jobs"] = [plan["jobs"][0] | {"id": f"{number:016x}"} for number in range(20_000)]
-    with open(journal.path, "w") as file:
-        file.write(json.dumps(plan) + "\n")
-        for number, job in enumerate(plan["jobs"]):
-            end = f', "job": "{job["id"]}", "step": 1, "total_steps": 2, "status": "finished", "seconds": {number}}}\n'
-            for kind in ("started", *["progress"] * 5, "finished"):
-                file.write(f'{{"event": "{kind}", "slot": {number % 64}{end}')
-    began = time.process_time()
-    (sweep,) = read_sweeps(tmp_path)
-    assert time.process_time() - began < 3.0  # 0.7 s on an idle machine
-    assert sweep.tally.counts == {"finished": 20_000}
+def test_twenty_thousand_jobs_are_written_and_read_in_no_time(begin, tmp_path):
+    jobs = [replace(JOBS[0], seed=seed) for seed in range(20_000)]
+    with begin(jobs) as journal:
+        train(journal, jobs[0])
+        began = time.process_time()
+        journal._write()
+        (sweep,) = read_sweeps(tmp_path, 3)
+        assert time.process_time() - began < 1.0  # 0.03 s on an idle machine
+    assert sweep["total"] == 20_000 and len(sweep["open"]) == 19_999
