@@ -5,8 +5,8 @@ import json
 import pytest
 
 from madbench.cli import explain
-from madbench.labels import parse
 from madbench.labels import explain as explanations
+from madbench.labels import parse
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])

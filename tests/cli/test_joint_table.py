@@ -85,7 +85,10 @@ def test_a_store_without_language_models_shows_the_tasks(fill_both, shown, refus
     fill_both("S", [0.5])
     assert shown("-t", TASK, whole=True).stdout.split()[:4] == ["Label", "Compr.", "Budget", "n"]
     assert "L5" not in shown(whole=True).stdout
-    assert refuse(table, *BOTH, "--profile", tiny) == "results: no language-model runs yet; madbench lm G-cg-q-12o makes some"
+    assert (
+        refuse(table, *BOTH, "--profile", tiny)
+        == "results: no language-model runs yet; madbench lm G-cg-q-12o makes some"
+    )
 
 
 def test_language_models_of_several_protocols_are_never_mixed(fill_both, shown, refuse, tiny):

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import madbench
 from madbench.store.runs import Store
 from madbench.text.prepare import prepare
 from madbench.training import cost
@@ -47,7 +51,7 @@ def here(main, tmp_path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_run_trains_both_halves_and_the_model_can_be_used(start, finish, main, here):
+def test_a_run_trains_both_suites_and_the_model_can_be_used(start, finish, main, here):
     words = ("run", "R-12o!", "--profile", "profile.yaml", "-t", "compression,language_model", "--corpus", "hens")
     ended = finish(start(here, *words, "--device", "cpu", "--slots", "1"))
     assert ended.code == 0, ended.stderr
@@ -59,8 +63,13 @@ def test_a_run_trains_both_halves_and_the_model_can_be_used(start, finish, main,
     assert f"{record.metrics['loss_l5']:.3f}†" == language.split()[1]
     assert f"{100 * jobs['compression'].record.metrics['accuracy']:.1f}†" == mad.split()[1]
 
-    command = re.search(r"again as a table: madbench (lm table .*)$", ended.stderr, re.MULTILINE)[1]
-    assert re.findall(r"^R-12o! .*$", main(*shlex.split(command)).stdout, re.MULTILINE) == [language]
+    command = re.search(r"again as a table: madbench (table .*)$", ended.stderr, re.MULTILINE)[1]
+    (both,) = re.findall(r"^R-12o! .*$", main(*shlex.split(command)).stdout, re.MULTILINE)
+    assert mad.split()[1] in both.split() and language.split()[1] in both.split()
+    again = main("lm", "R-12o!", "--preset", "preset.yaml", "--corpus", "hens", "--device", "cpu")
+    command = re.search(r"again as a table: madbench (lm table .*)$", again.stderr, re.MULTILINE)[1]
+    for shown in (again, main(*shlex.split(command))):
+        assert re.findall(r"^R-12o! .*$", shown.stdout, re.MULTILINE) == [language]
 
     evaluated = json.loads(main("lm", "evaluate", "R-12o!", "--json", "--device", "cpu").stdout)
     assert evaluated["validation_loss"] == pytest.approx(record.metrics["validation_loss"], rel=1e-6)
@@ -90,8 +99,22 @@ def test_a_run_trains_both_halves_and_the_model_can_be_used(start, finish, main,
     assert "language_model" in main("ls", "runs").stdout
     skipped = main(*words, "--json")
     content = json.loads(skipped.stdout)
-    assert skipped.stderr.count("1 of 1 job already in the store") == 2
+    assert "2 of 2 jobs already in the store" in skipped.stderr
     assert content["cells"] and content["language_model"]["cells"]
+
+
+@pytest.mark.slow
+def test_torchrun_trains_both_suites_and_prints_once(here):
+    run = ["run", "S", "--profile", "profile.yaml", "-t", "compression,language_model", "--corpus", "hens"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "madbench"]
+    environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    how = {"cwd": here, "env": environment, "capture_output": True, "text": True, "timeout": 240}
+    ended = subprocess.run([*torchrun, *run, "--device", "cpu"], check=False, **how)
+    assert ended.returncode == 0, ended.stderr
+    assert len(re.findall(r"^S ", ended.stdout, re.MULTILINE)) == 2
+    runs = list(Store.open(here / "results", create=False).runs())
+    assert {run.job.task for run in runs} == {"compression", "language_model"}
+    assert {run.record.details["world_size"] for run in runs} == {2}
 
 
 def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkeypatch):

@@ -12,7 +12,6 @@ from madbench.jobs import Record
 from madbench.suites import LANGUAGE
 from sample_jobs import mad_job
 
-
 OTHER = {"corpus": "deadbeef01234567", "vocab_size": 320}
 """Setting of a job on another corpus."""
 

@@ -205,8 +205,7 @@ def workers(pid: int) -> set[int]:
 
 
 def has_progress(journal: Path) -> bool:
-    events = journal / "events.jsonl"
-    return events.exists() and '"progress"' in events.read_text()
+    return '"progress"' in journal.read_text()
 
 
 def is_running(pid: int) -> bool:
