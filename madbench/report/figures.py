@@ -55,12 +55,14 @@ def page_figures(results: Results) -> list[PageFigure]:
     """A figure of every name; drawn, or as they were drawn of the same runs before."""
     path = results.store.root / "index" / "figures" / f"{_digest(results)}.json"
     with suppress(OSError, ValueError, TypeError):
-        return [PageFigure(name, Markup(svg), reason) for name, svg, reason in _checked(path.read_text("utf-8"))]
+        found, content = path.read_bytes(), path.read_text("utf-8").partition("\n")[2]
+        if found == _sealed(content):
+            return [PageFigure(name, Markup(svg), reason) for name, svg, reason in json.loads(content)]
     figures = [_draw(name, results) for name in CAPTIONS]
     content = json.dumps([(figure.name, str(figure.svg), figure.reason) for figure in figures])
     with suppress(StoreError), explain_os_errors(path.parent):  # a store that is read-only or full has none
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, f"{_sha256(content)}\n{content}".encode())
+        write_atomically(path, _sealed(content))
         for old in sorted(path.parent.glob("*.json"), key=lambda file: file.stat().st_mtime)[:-MOST_FILES]:
             old.unlink(missing_ok=True)
     return figures
@@ -83,7 +85,8 @@ def _digest(results: Results) -> str:
     """What decides the figures: the jobs that are shown, every result of the store, and the code that draws."""
     store = results.store
     records = store.records(store.jobs())
-    given = [(run_id, one.status, one.metrics, one.details.get("seconds")) for run_id, one in records.items()]
+    names = ("device", "seconds", "budget_ratio", "mixer_parameters")
+    given = [(id, one.status, one.metrics, [one.details.get(name) for name in names]) for id, one in records.items()]
     rows = results.experiment.rows
     protocols = [
         (row.name, row.protocol.profile_name, row.protocol.overrides, repr(row.protocol.profile)) for row in rows
@@ -95,13 +98,6 @@ def _digest(results: Results) -> str:
     return digest.hexdigest()
 
 
-def _checked(text: str) -> list[list[str]]:
-    """The figures in a stored file; ``ValueError`` where it is damaged."""
-    digest, _, content = text.partition("\n")
-    if digest != _sha256(content):
-        raise ValueError("damaged")
-    return json.loads(content)
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _sealed(content: str) -> bytes:
+    """``content`` below its digest."""
+    return f"{hashlib.sha256(content.encode()).hexdigest()}\n{content}".encode()

@@ -16,17 +16,15 @@ from madbench.report.tables import Cell, runs_link
 class PageVerdict:
     """A claim on one quantity."""
 
+    finding: Finding
     title: str
     numbers: list[str]
     """Published, ours, n."""
-    verdict: str
     why: str
     quantity: str
     """In words."""
-    reason: str
     pairs: list[tuple[Cell, Cell, str]]
     """Two labels, each with a link to its runs, and the gain."""
-    command: str
 
 
 @dataclass(frozen=True)
@@ -53,8 +51,7 @@ def page_claims(table: FindingsTable) -> list[PageClaim]:
         if group or not claims or claims[-1].claim is not row.claim:
             claims.append(PageClaim(row.claim, group))
             group = ""
-        about = (title(row.quantity), row.reason, _pairs(row), row.command)
-        claims[-1].verdicts.append(PageVerdict(heading.strip(), numbers, verdict, why, *about))
+        claims[-1].verdicts.append(PageVerdict(row, heading.strip(), numbers, why, title(row.quantity), _pairs(row)))
     return claims
 
 
@@ -68,5 +65,5 @@ def _pairs(row: Finding) -> list[tuple[Cell, Cell, str]]:
 
 def verdict_counts(claims: Sequence[PageClaim]) -> dict[str, int]:
     """How many verdicts there are of each, the decided ones first."""
-    found = [verdict.verdict for claim in claims for verdict in claim.verdicts]
+    found = [one.finding.verdict for claim in claims for one in claim.verdicts]
     return {verdict: found.count(verdict) for verdict in ("supported", "contradicted", "not enough data")}

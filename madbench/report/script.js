@@ -150,17 +150,20 @@ function properties(pairs) {
 }
 
 function runTable(indices, caption) {
+  const hasTasks = new Set(indices.map((i) => field("task", i))).size > 1;
   const rows = indices.map((i) => {
     const { learning_rate, weight_decay } = field("training", i);
     const counts = field("counts", i);
-    const values = [titleOf(field("task", i)), field("change", i), field("seed", i), learning_rate, weight_decay];
-    const cells = [...values, field("status", i), field("result", i), counts ? "yes" : ""];
+    const task = hasTasks ? [titleOf(field("task", i))] : [];
+    const chosen = [field("change", i), field("seed", i), learning_rate, weight_decay];
+    const cells = [...task, ...chosen, field("status", i), field("result", i), counts ? "yes" : ""];
     const link = make("a", { href: "#run-" + field("id", i) }, field("id", i));
     const row = make("tr", counts ? { class: "counting" } : {}, make("th", { scope: "row", class: "mono" }, link));
     row.append(...cells.map((value) => make("td", {}, String(value))));
     return row;
   });
-  const headings = ["Run", "Task", "Setting", "Seed", "Learning rate", "Weight decay", "Status", "Result", "Counts"];
+  const chosen = ["Setting", "Seed", "Learning rate", "Weight decay"];
+  const headings = ["Run", ...(hasTasks ? ["Task"] : []), ...chosen, "Status", "Result", "Counts"];
   return table(headings, rows, caption);
 }
 

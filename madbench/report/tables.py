@@ -51,10 +51,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Heading:
-    """Title of a column and the direction of a first click on it."""
+    """Title of a column."""
 
     text: str
     is_ascending: bool = False
+    """Direction in which the first click on it sorts."""
 
 
 @dataclass(frozen=True)
@@ -130,18 +131,20 @@ def _first_number(text: str) -> float | None:
 
 
 def budget_page_table(jobs: Iterable[Job]) -> PageTable:
-    """A row a label and size of its mixer."""
-    mixers: dict[tuple, Job] = {}
-    for job in jobs:
-        mixers.setdefault((job.label, job.model.d_model, job.model.n_head, _length(job)), job)
-    groups = []
-    for (label, d_model, n_head, length), job in mixers.items():
+    """A row a label and size of its mixer; lengths at which it is the same share one."""
+    lengths: dict[tuple, list[int]] = {}
+    for job in {(*_size(job), str(job.mixer)): job for job in jobs}.values():
+        label, d_model, n_head, length = _size(job)
         allocation = solve(label, d_model, n_head, length, job.budget, **job.mixer)
-        paper_total = getattr(allocation, "paper_total", allocation.total)
         ranks = ", ".join(f"{name} {rank:,}" for name, rank in allocation.ranks.items())
-        cells = [Cell(label, len(groups), runs_link(label)), Cell(f"d_model {d_model}, length {length:,}", length)]
-        cells += [Cell(ranks), *(Cell(f"{number:,}", number) for number in (allocation.total, allocation.target))]
-        cells += [Cell(f"{ratio:.3f}", ratio) for ratio in (allocation.ratio, paper_total / allocation.target)]
+        counts = (allocation.total, allocation.target, getattr(allocation, "paper_total", allocation.total))
+        lengths.setdefault((label, d_model, ranks, *counts), []).append(length)
+    groups = []
+    for (label, d_model, ranks, total, target, paper_total), found in lengths.items():
+        size = f"d_model {d_model}, length {', '.join(f'{length:,}' for length in sorted(found))}"
+        cells = [Cell(label, len(groups), runs_link(label)), Cell(size, min(found)), Cell(ranks)]
+        cells += [Cell(f"{number:,}", number) for number in (total, target)]
+        cells += [Cell(f"{ratio:.3f}", ratio) for ratio in (total / target, paper_total / target)]
         groups.append(Group([cells], label))
     note = (
         "Parameters of one mixer; the budget is softmax attention's, 4 d² with the convolution taps of the label. Ranks"
@@ -153,6 +156,7 @@ def budget_page_table(jobs: Iterable[Job]) -> PageTable:
     return PageTable("budget", "The budget of each label", note, headings, groups)
 
 
-def _length(job: Job) -> int:
-    """The longest sequence that the job's mixer takes."""
-    return getattr(job.model, "seq_len", None) or job.setting["seq_len"]
+def _size(job: Job) -> tuple[str, int, int, int]:
+    """Label, d_model, n_head and longest sequence of the job's mixer."""
+    length = getattr(job.model, "seq_len", None) or job.setting["seq_len"]
+    return job.label, job.model.d_model, job.model.n_head, length
