@@ -84,14 +84,12 @@ def levels(label: Label) -> Mapping[str, str]:
 
 
 def family_identity(family: Family) -> str:
-    """What a job says of the family that computes it: an edited operator has another identity.
+    """What a job says of the family that computes it: its version.
 
-    The version of a built-in one; of an installed one the version, that of its distribution, and a hash of its package's
-    files.
+    Of an installed one also that of its distribution and a hash of its package's files: an edited operator is another.
     """
-    return (
-        family.version if family.name in BUILT_IN else f"{family.version}+{source_identity(_installed()[family.name])}"
-    )
+    installed = "" if family.name in BUILT_IN else f"+{source_identity(_installed()[family.name])}"
+    return f"{family.version}{installed}"
 
 
 @functools.cache

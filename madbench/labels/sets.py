@@ -72,9 +72,8 @@ def _labels_of(spec: str, folder: Path, files: tuple[Path, ...]) -> list[str]:
 
 def _find(name: str, folder: Path) -> Path:
     if name.endswith((".yaml", ".yml")):
-        path = folder / name
-        if "\0" not in name and path.is_file():
-            return path
+        if "\0" not in name and (folder / name).is_file():
+            return folder / name
         raise LabelError(f"'@{_shorten(name)}': no such file{f' in {folder}' if folder != Path() else ''}")
     sets = available_sets()
     if name not in sets:

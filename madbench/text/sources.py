@@ -292,4 +292,8 @@ def _first_line(error: Exception) -> str:
 
 def valid_unicode(text: str) -> str:
     """``text`` with U+FFFD for every lone surrogate, which JSON escapes can produce and UTF-8 forbids."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

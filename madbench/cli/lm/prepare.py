@@ -96,18 +96,18 @@ def default_name(sources: list[str], tokenizer: str) -> str:
     """A name from the source's, or the folder that holds all of several, and the tokenizer's."""
     import platform
 
-    path = Path(sources[0])
-    if len(sources) > 1:
-        folders = {Path(word).resolve().parent for word in sources}
-        if len(folders) > 1 or any(word == "stdlib" or word.startswith("hf:") for word in sources):
-            raise ConfigError("several sources have no name in common; give the corpus one with --name")
-        stem = folders.pop().name
-    elif sources[0] == "stdlib":
+    path, folders = Path(sources[0]).resolve(), {Path(word).resolve().parent for word in sources}
+    is_file = not any(word == "stdlib" or word.startswith("hf:") for word in sources)
+    if len(sources) > 1 and (len(folders) > 1 or not is_file):
+        raise ConfigError("several sources have no name in common; give the corpus one with --name")
+    if sources[0] == "stdlib":
         stem = f"stdlib-{platform.python_version()}"
     elif sources[0].startswith("hf:"):
-        stem = sources[0].removeprefix("hf:").rpartition("/")[2].replace(":", "-")
+        stem = sources[0].rpartition("/")[2].removeprefix("hf:").replace(":", "-")
+    elif len(sources) > 1:
+        stem = path.parent.name
     else:
-        stem = path.resolve().name if path.is_dir() else path.resolve().name.partition(".")[0]
+        stem = path.name if path.is_dir() else path.name.partition(".")[0]
     suffix = Path(tokenizer).stem if tokenizer.endswith(".json") else tokenizer.replace(":", "")
     return f"{stem or 'corpus'}-{suffix}"
 

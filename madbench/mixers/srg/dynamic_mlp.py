@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.srg.allocation import CONV_TAPS, Allocation
-from madbench.mixers.srg.parts import ROPE_STYLES, ShortConv, activate, rotate
+from madbench.mixers.srg.parts import ShortConv, activate, rotate
 from madbench.mixers.srg.reference import reference
 from madbench.mixers.srg.slots import SequenceMixing, lag_readout, lag_scores, newest_first
 
@@ -69,8 +69,6 @@ class DynamicMLP(nn.Module):
         super().__init__()
         if path not in PATHS:
             raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")
-        if rope not in ROPE_STYLES:
-            raise TrainingError(f"rope {rope!r} is not known{did_you_mean(rope, ROPE_STYLES)}")
         self.allocation, self.variant, self.max_len = allocation, allocation.label, allocation.size.max_len
         self.n_head, self.query_heads = allocation.size.n_head, allocation.query_heads
         self.rope, self.chunk, self.by_lag = rope, chunk, allocation.label.layout == "lag"

@@ -10,7 +10,6 @@ from madbench.mixers.srg.allocation import CONV_TAPS
 
 EPS = 1e-12
 ROPE_BASE = 10000.0
-ROPE_STYLES = ("rotation", "mispaired")
 
 
 def activate(base: str, h: Tensor, first_row: int) -> tuple[Tensor, Tensor | None]:
