@@ -47,7 +47,3 @@ def attribute(
             "madbench run '~G-cg-q-12o' trains such"
         )
     print_text_table(table, format)
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(attribute)

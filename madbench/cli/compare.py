@@ -60,7 +60,3 @@ def compare(
         if label not in compared:
             warn(f"{label} is left out: it shares no task and seed with {baseline}")
     print_text_table(table, format)
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(compare)

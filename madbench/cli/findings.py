@@ -147,7 +147,3 @@ def _print_explanations(rows: list[Finding], is_all: bool) -> None:
         console.print(table)
     if is_all:
         console.print(f"\nNot listed, as no two labels isolate them: {NOT_ISOLATED}.", markup=False)
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(findings)

@@ -110,7 +110,3 @@ def _of_labels(curves: pd.DataFrame, words: list[str] | None, source: Path) -> p
         if label not in set(curves.label):
             raise ConfigError(f"{source}: holds no curve of {label!r}{did_you_mean(label, curves.label.unique())}")
     return curves[curves.label.isin(labels)] if labels else curves
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(plot)
