@@ -48,16 +48,12 @@ _SIGNS = np.array([1, -1, -1, 1])  # of a square's labels in its interaction
 class Estimate:
     """A mean difference, in the units of its quantity: percentage points, or nats per token."""
 
-    seeds: int
-    """Seeds it rests on, each of some pair or square."""
+    seeds: int  # it rests on, each of some pair or square
     difference: float
-    low: float
-    """Lower end of the 95% interval; NaN where there is none."""
+    low: float  # ends of the 95% interval; NaN where there is none
     high: float
-    p: float
-    """Two-sided p-value of "it is zero"; NaN where there is no test."""
-    p_holm: float = math.nan
-    """``p`` after Holm over all contrasts, or all interactions, of the quantity."""
+    p: float  # two-sided, of "it is zero"; NaN where there is no test
+    p_holm: float = math.nan  # adjusted for all contrasts, or all interactions, of the quantity
 
     @property
     def is_significant(self) -> bool:
@@ -70,11 +66,9 @@ class Effect:
     """What a contrast is worth on a quantity."""
 
     contrast: Contrast
-    quantity: str
-    """A task, ``mad_average`` or ``loss_l5``."""
+    quantity: str  # a task, mad_average or loss_l5
     estimate: Estimate
-    pairs: dict[Pair, Estimate]
-    """Each pair by itself, with an interval over its seeds."""
+    pairs: dict[Pair, Estimate]  # each by itself, with an interval over its seeds
 
 
 @dataclass(frozen=True)
@@ -100,8 +94,7 @@ _Rows = Mapping[str, np.ndarray]  # values of a label by seed (N,), NaN where th
 def measured_values(scores: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """The values that effects and claims rest on, and how many results have none: unfinished, or diverged.
 
-    ``scores`` are those of one protocol (:mod:`madbench.analysis.scores`). A task, average or L5 counts for a label
-    and seed once all its jobs are done.
+    ``scores`` are those of one protocol (:mod:`madbench.analysis.scores`); a seed counts once all its jobs are done.
     """
     begun = scores[(scores.done > 0) & ((scores.suite == MAD.name) | (scores.column == LOSS))]
     values = begun[begun.done == begun.expected].dropna(subset="value")
@@ -111,8 +104,7 @@ def measured_values(scores: pd.DataFrame) -> tuple[pd.DataFrame, int]:
 def attribute(values: pd.DataFrame) -> tuple[list[Effect], list[Interaction]]:
     """Every effect and every interaction that ``values`` have labels for, by quantity and contrast.
 
-    Args:
-        values: one row a label, quantity and seed. Columns: label, column, seed, value, which is not NaN.
+    ``values`` has a row a label, quantity and seed; columns: label, column, seed, value, which is not NaN.
     """
     pairs = find_pairs(values.label.unique())
     squares = find_squares(pairs)
@@ -153,8 +145,8 @@ def _effects(quantity: str, pairs: Mapping[Contrast, Sequence[Pair]], rows: _Row
 def _over_pairs(means: np.ndarray, all_squares: float, all_freedom: int, seeds: int) -> Estimate:
     """The estimate from the ``means`` of a contrast's pairs, its variance moderated by those of the other contrasts.
 
-    ``all_squares`` is the sum over all contrasts, this one too, of the squares about the mean over pairs, and
-    ``all_freedom`` that of their degrees of freedom.
+    ``all_squares`` and ``all_freedom`` are sums over all contrasts, this one too, of the squares about the mean over
+    pairs and of their degrees of freedom.
     """
     squares, freedom = _squares(means), len(means) - 1
     of_others, freedom_of_others = max(0.0, all_squares - squares), all_freedom - freedom

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pandas as pd
 
 from madbench.analysis.attribution import Effect, Estimate, Interaction, attribute, measured_values
+from madbench.analysis.contrasts import Contrast
 from madbench.analysis.quantities import column, heading, in_order, unit, with_interval
 from madbench.analysis.rendering import TextTable, known
 from madbench.analysis.statistics import LEVEL
@@ -36,37 +37,32 @@ class AttributionTable(TextTable):
             effects = {one.quantity: one for one in self.effects if one.contrast == contrast}
             estimates = {quantity: effect.estimate for quantity, effect in effects.items()}
             lines.append(self._line(contrast.name, estimates, [len(effect.pairs) for effect in effects.values()]))
-            pairs = dict.fromkeys(pair for one in effects.values() for pair in one.pairs if self.shows_pairs)
-            for pair in pairs:
+            for pair in dict.fromkeys(pair for one in effects.values() for pair in one.pairs if self.shows_pairs):
                 of_pair = {quantity: one.pairs[pair] for quantity, one in effects.items() if pair in one.pairs}
                 lines.append(self._line(f"  {pair[0]} - {pair[1]}", of_pair, []))
-        larger: dict[tuple, dict[str, Interaction]] = {}
-        for one in self.interactions:
-            if one.estimate.is_significant:
-                larger.setdefault((one.first, one.second), {})[one.quantity] = one
-        for _, found in sorted(larger.items()):
+        larger = [one for one in self.interactions if one.estimate.is_significant]
+        for both in sorted({(one.first, one.second) for one in larger}):
+            found = {one.quantity: one for one in larger if (one.first, one.second) == both}
             estimates = {quantity: one.estimate for quantity, one in found.items()}
             name = next(one.name for one in found.values())
             lines.append(self._line(name, estimates, [len(one.squares) for one in found.values()]))
         return ["Factor", *map(heading, self.quantities), "Pairs", "n"], lines
 
     def _line(self, name: str, estimates: dict[str, Estimate], counts: Sequence[int]) -> list[str]:
-        cells = [estimate_text(estimates[name], name) if name in estimates else "" for name in self.quantities]
+        cells = [estimate_text(estimates[column], column) if column in estimates else "" for column in self.quantities]
         return [name, *cells, _range(counts), _range([estimate.seeds for estimate in estimates.values()])]
 
     def records(self) -> list[dict[str, Any]]:
         """Kinds: ``effect``, ``pair`` of the effect before it, ``interaction``, whatever its p-value."""
-        nothing = {"second": None, "given": None, "without": None}
         records = []
         for one in self.effects:
-            shared = {"contrast": one.contrast.name, **nothing}
-            records.append({"kind": "effect", **shared, "pairs": len(one.pairs)} | _numbers(one.estimate, one.quantity))
+            records.append(_record("effect", one.contrast, one.estimate, one.quantity, pairs=len(one.pairs)))
             for (given, without), estimate in one.pairs.items():
                 pair = {"given": given, "without": without, "pairs": 1}
-                records.append({"kind": "pair", **shared, **pair} | _numbers(estimate, one.quantity))
+                records.append(_record("pair", one.contrast, estimate, one.quantity, **pair))
         for one in self.interactions:
-            shared = {"contrast": one.first.name, **nothing, "second": one.second.name, "pairs": len(one.squares)}
-            records.append({"kind": "interaction", **shared} | _numbers(one.estimate, one.quantity))
+            squares = {"second": one.second.name, "pairs": len(one.squares)}
+            records.append(_record("interaction", one.first, one.estimate, one.quantity, **squares))
         return records
 
 
@@ -96,43 +92,35 @@ def _sentences(
     effects: Sequence[Effect], interactions: Sequence[Interaction], left_out: int, shows_pairs: bool
 ) -> list[str]:
     """How the rows are to be read: effect, interval, significance, interactions, and what is left out."""
-    has_losses = any(column(effect.quantity).better == "lower" for effect in effects)
-    less = "; of L5 in nats per token, where less is better" if has_losses else ""
-    sentences = [
-        "Effect: the first label's number less the second's, paired by seed, mean over all stored pairs of labels that"
-        f" differ in this factor alone; in percentage points{less}."
-    ]
-    if any(len(effect.pairs) > 1 for effect in effects):
-        sentences.append(
-            "±: half of the 95% interval, Student's t over pairs with the variance moderated by the other factors' (as"
-            " four more pairs); of one pair the wider of this and the interval over its seeds."
-        )
-    if any(math.isnan(effect.estimate.p) and not math.isnan(effect.estimate.low) for effect in effects):
-        sentences.append(
-            "Where no factor has two pairs, ± is half of the 95% interval over the seeds of one pair: of that pair"
-            " alone, and excluded from tests."
-        )
-    if shows_pairs:
-        sentences.append("Of a pair, ± is over its seeds.")
-    shown = [effect.estimate for effect in effects]
-    shown += [estimate for effect in effects for estimate in effect.pairs.values() if shows_pairs]
-    if any(math.isnan(estimate.low) for estimate in shown):
-        sentences.append("In brackets: one pair of a single seed, or zero variance; no interval, excluded from tests.")
-    sentences.append(f"*: p of at most {LEVEL} after Holm over the factors of the column.")
-    return [*sentences, _of_interactions(interactions), *left_out_sentences(left_out)]
-
-
-def _of_interactions(interactions: Sequence[Interaction]) -> str:
-    if not interactions:
-        return "No interactions: of no two factors are all four combinations stored with two seeds."
+    estimates = [effect.estimate for effect in effects]
+    shown = estimates + [estimate for effect in effects for estimate in effect.pairs.values() if shows_pairs]
     tested = len({(interaction.first, interaction.second) for interaction in interactions})
-    if not any(interaction.estimate.is_significant for interaction in interactions):
-        return f"Interactions of two factors tested: {tested}; none is significant."
-    return (
+    has_larger = any(interaction.estimate.is_significant for interaction in interactions)
+    sentences = {
+        "Effect: the first label's number less the second's, paired by seed, mean over all stored pairs of labels that"
+        " differ in this factor alone.": True,
+        "Of tasks in percentage points.": any(column(effect.quantity).better == "higher" for effect in effects),
+        "Of L5 in nats per token, where less is better.": any(
+            column(one.quantity).better == "lower" for one in effects
+        ),
+        "±: half of the 95% interval, Student's t over pairs with the variance moderated by the other factors' (as four"
+        " more pairs); of one pair the wider of this and the interval over its seeds.": any(
+            len(effect.pairs) > 1 for effect in effects
+        ),
+        "Where no factor has two pairs, ± is half of the 95% interval over the seeds of one pair: of that pair alone,"
+        " and excluded from tests.": any(math.isnan(one.p) and not math.isnan(one.low) for one in estimates),
+        "Of a pair, ± is over its seeds.": shows_pairs,
+        "In brackets: one pair of a single seed, or zero variance; no interval, excluded from tests.": any(
+            math.isnan(estimate.low) for estimate in shown
+        ),
+        f"*: p of at most {LEVEL} after Holm over the factors of the column.": True,
+        "No interactions: of no two factors are all four combinations stored with two seeds.": not tested,
+        f"Interactions of two factors tested: {tested}; none is significant.": tested and not has_larger,
         "a x b: by how much more a is worth where b is given, mean over the stored sets of four labels, which Pairs"
         f" counts. Interactions tested: {tested}; shown are the significant ones (Welch's t over seeds, Holm over the"
-        " column)."
-    )
+        " column).": has_larger,
+    }
+    return [text for text, is_shown in sentences.items() if is_shown] + left_out_sentences(left_out)
 
 
 def estimate_text(estimate: Estimate, quantity: str) -> str:
@@ -140,10 +128,11 @@ def estimate_text(estimate: Estimate, quantity: str) -> str:
     return with_interval(estimate.difference, estimate.high, quantity) + "*" * estimate.is_significant
 
 
-def _range(counts: Iterable[int]) -> str:
+def _range(counts: Sequence[int]) -> str:
     """``3``, or ``3-4`` where the columns differ."""
     return "-".join(map(str, sorted({min(counts), max(counts)}))) if counts else ""
 
 
-def _numbers(estimate: Estimate, quantity: str) -> dict[str, Any]:
-    return {"quantity": quantity, "unit": unit(quantity)} | known(asdict(estimate))
+def _record(kind: str, contrast: Contrast, estimate: Estimate, quantity: str, **about: Any) -> dict[str, Any]:
+    record = {"kind": kind, "contrast": contrast.name, "second": None, "given": None, "without": None, **about}
+    return record | {"quantity": quantity, "unit": unit(quantity)} | known(asdict(estimate))

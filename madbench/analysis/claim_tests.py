@@ -47,22 +47,14 @@ MOST_SEEDS = 20
 class Measured:
     """What is stored of a claim on a quantity: contrasts k (one, or two a rival), oriented so that the claim is > 0."""
 
-    cases: tuple[int, ...]
-    """Indices of the pairs that count."""
+    cases: tuple[int, ...]  # indices of the pairs that count
     seeds: tuple[int, ...]
-    gains: np.ndarray
-    """(K, N), over the line."""
-    weight: float
-    """Sum of the squared weights of the labels in the first contrast: its variance over that of one label."""
+    gains: np.ndarray  # (K, N), over the line
+    weight: float  # sum of the squared weights of the labels in the first contrast: its variance over that of one label
 
     @property
     def freedom(self) -> int:
         return len(self.seeds) - 1
-
-    @property
-    def variances(self) -> np.ndarray:
-        """(K,), between seeds."""
-        return self.gains.var(axis=1, ddof=1)
 
 
 def as_gain(value: float, quantity: str) -> float:
@@ -112,23 +104,21 @@ def measure(claim: Claim, quantity: str, stored: pd.DataFrame) -> Measured | Non
 
     ``stored`` are gains by label (index) and seed (columns), NaN where a seed is missing.
     """
-    by_case: dict[int, np.ndarray] = {}
+    by_case, has = {}, {}
     for case in range(len(claim.pairs)):
         if set(claim.labels([case])) <= set(stored.index):
             values = [sum(w * stored.loc[x].to_numpy() for x, w in one.items()) for one in contrasts(claim, case)]
-            if not np.isnan(values).any(axis=0).all():
-                by_case[case] = np.array(values)
+            if not (lacks := np.isnan(values).any(axis=0)).all():
+                by_case[case], has[case] = np.array(values), ~lacks
     if not by_case:
         return None
-    has = {case: ~np.isnan(values).any(axis=0) for case, values in by_case.items()}
     enough = min(2, max(map(np.sum, has.values())))
-    while np.logical_and.reduce([*has.values()]).sum() < enough:
+    while (common := np.logical_and.reduce([*has.values()])).sum() < enough:
         del has[min(reversed(has), key=lambda case: has[case].sum())]
-    common = np.logical_and.reduce([*has.values()])
     gains = np.mean([by_case[case][:, common] for case in has], axis=0)
+    gains = np.round(oriented(claim, quantity, gains), 9)  # so that equal numbers differ by nothing
     weights = _sum(contrasts(claim, case)[0] for case in has)
     weight = sum(w**2 for w in weights.values()) / len(has) ** 2
-    gains = np.round(oriented(claim, quantity, gains), 9)  # so that equal numbers differ by nothing
     return Measured(tuple(has), tuple(map(int, stored.columns[common])), gains, weight)
 
 
@@ -136,19 +126,13 @@ def measure(claim: Claim, quantity: str, stored: pd.DataFrame) -> Measured | Non
 class ClaimTest:
     """Student's t test of a claim; the defaults are those of a claim that cannot be tested."""
 
-    k: int = 0
-    """The contrast with the smallest gain."""
-    mean: float = math.nan
-    """This gain, over the line and oriented so that the claim is > 0."""
-    error: float = math.nan
-    """Standard error of the mean over seeds."""
+    k: int = 0  # the contrast with the smallest gain
+    mean: float = math.nan  # this gain, over the line and oriented so that the claim is > 0
+    error: float = math.nan  # standard error of the mean over seeds
     freedom: int = 0
-    prior: int = 0
-    """Degrees of freedom among ``freedom`` that the other claims lend."""
-    p: float = math.nan
-    """Two-sided p of "the gain is on the line"."""
-    is_for: bool = False
-    """Whether the gain is on the claim's side."""
+    prior: int = 0  # degrees of freedom among these that the other claims lend
+    p: float = math.nan  # two-sided, of "the gain is on the line"
+    is_for: bool = False  # whether the gain is on the claim's side
 
     @property
     def half_width(self) -> float:
@@ -166,9 +150,9 @@ def judge(own: Measured | None, others: Sequence[Measured]) -> ClaimTest:
         return ClaimTest(k, float(means[k]))
     lent = sum(other.freedom for other in others)
     prior = min(PRIOR_FREEDOM, lent)
-    of_others = sum(other.freedom * other.variances[0] / other.weight for other in others) / max(1, lent)
+    of_others = sum(other.freedom * other.gains[0].var(ddof=1) / other.weight for other in others) / max(1, lent)
     freedom = own.freedom + prior
-    variances = (prior * of_others * own.weight + own.freedom * own.variances) / freedom
+    variances = (prior * of_others * own.weight + own.freedom * own.gains.var(axis=1, ddof=1)) / freedom
     errors = np.sqrt(variances / len(own.seeds))
     p_above = np.array([_p_above(mean, error, freedom) for mean, error in zip(means, errors)])
     p_for, p_against = p_above.max(), min(1.0, len(means) * (1 - p_above).min())
@@ -185,11 +169,8 @@ def _p_above(mean: float, error: float, freedom: int) -> float:
 
 def published_gain(claim: Claim, quantity: str, cases: Sequence[int]) -> float:
     """The gain of these pairs in the paper's table, over the next largest factor where the claim has rivals."""
-    table = published_gains()
-    gains = [
-        [sum(w * table[label][quantity] for label, w in one.items()) for one in contrasts(claim, case)]
-        for case in cases
-    ]
+    found = [contrasts(claim, case) for case in cases]
+    gains = [[sum(w * published_gains()[x][quantity] for x, w in one.items()) for one in of_case] for of_case in found]
     return round(float(np.mean(gains, axis=0).min()), 9)
 
 

@@ -23,26 +23,19 @@ class Claim:
     """A sentence of the paper that pairs of labels can support or contradict."""
 
     name: str
-    title: str
-    """In at most 32 characters."""
-    sentence: str
-    """What the paper says."""
+    title: str  # in at most 32 characters
+    sentence: str  # what the paper says
     source: str
-    theory: str
-    """Why it should hold."""
-    group: str
-    """Heading of the claims around it."""
-    factors: tuple[str, ...]
-    """In which the labels of a pair differ: of :data:`madbench.labels.FACTORS`."""
-    pairs: tuple[Pair, ...]
-    """The paper's own pair first."""
+    theory: str  # why it should hold
+    group: str  # heading of the claims around it
+    factors: tuple[str, ...]  # in which the labels of a pair differ, of madbench.labels.FACTORS
+    pairs: tuple[Pair, ...]  # the paper's own pair first
     expects: Literal["gain", "no loss", "no gain"] = "gain"
     """The first label of a pair is better; not worse by the margin; not better by the margin."""
     rivals: dict[str, tuple[Pair, ...]] = field(default_factory=dict)
     """Pairs of every factor that ``factors`` should outdo, as many as ``pairs`` and in the same surroundings."""
     quantities: tuple[str, ...] = (MAD_AVERAGE, LOSS)
-    note: str = ""
-    """Where the paper's text and its table disagree, and what the pairs leave out."""
+    note: str = ""  # where the paper's text and its table disagree, and what the pairs leave out
 
     @property
     def sign(self) -> int:

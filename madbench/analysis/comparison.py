@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -13,9 +13,6 @@ from madbench.analysis.quantities import ALL_TASKS, LOSS, column, heading, signe
 from madbench.analysis.rendering import TextTable, known
 from madbench.analysis.statistics import LEVEL, bootstrap_interval, holm, sign_flip_p, smallest_p
 from madbench.suites import MAD
-
-if TYPE_CHECKING:
-    from madbench.analysis.results import Results
 
 LANGUAGE_COLUMNS = (LOSS, "validation_loss")
 
@@ -26,37 +23,25 @@ class Comparison:
 
     label: str
     baseline: str
-    quantity: str
-    """A task, ``all_tasks``, ``loss_l5`` or ``validation_loss``."""
+    quantity: str  # a task, all_tasks, loss_l5 or validation_loss
     unit: str
-    n: int
-    """Pairs: settings and seeds of a task, seeds of anything else."""
-    seeds: int
-    """Seeds among the pairs."""
-    begun: int
-    """Pairs of which both sides are begun; those beyond ``n`` lack a job or an undiverged run."""
-    difference: float
-    """Mean over pairs; NaN without any, as everything below with fewer than two."""
+    n: int  # pairs: settings and seeds of a task, seeds of anything else
+    seeds: int  # among the pairs
+    begun: int  # pairs of which both sides are begun; those beyond n lack a job or an undiverged run
+    difference: float  # mean over pairs; NaN without any, as everything below with fewer than two
     low: float
     high: float
     p: float
-    p_holm: float = math.nan
-    """``p`` adjusted for the family, which is all rows of a table."""
+    p_holm: float = math.nan  # adjusted for the family, which is all rows of a table
 
     @property
     def verdict(self) -> str:
         """Whether the label's quantity differs from the baseline's, and in which direction."""
+        if self.n < 2:
+            return "single seed; excluded from tests" if self.n else "no pairs"
         if self.seeds < 2:
-            return (
-                "single seed; excluded from tests"
-                if self.n == 1
-                else "single seed; no verdict"
-                if self.n
-                else "no pairs"
-            )
-        if self.p_holm > LEVEL:
-            return "not significant"
-        return "higher" if self.difference > 0 else "lower"
+            return "single seed; no verdict"
+        return "not significant" if self.p_holm > LEVEL else "higher" if self.difference > 0 else "lower"
 
 
 @dataclass(frozen=True)
@@ -74,13 +59,6 @@ class ComparisonTable(TextTable):
         return [known(asdict(row)) | {"verdict": row.verdict} for row in self.rows]
 
 
-def scores_by_setting(results: Results) -> pd.DataFrame:
-    """The scores of every setting of tasks, and of language models, as comparisons take them."""
-    scores = results.scores
-    language = scores[(scores.suite != MAD.name) & scores.column.isin(LANGUAGE_COLUMNS)].assign(setting="")
-    return pd.concat([found for found in (results.setting_scores, language) if len(found)], ignore_index=True)
-
-
 def comparison_table(
     baseline: str, labels: Sequence[str], scores: pd.DataFrame, protocol: Sequence[str] = ()
 ) -> ComparisonTable:
@@ -89,9 +67,10 @@ def comparison_table(
     Args:
         baseline: the label whose numbers are subtracted.
         labels: the other labels, in the order of the rows.
-        scores: :func:`scores_by_setting` of one protocol of every suite.
+        scores: those of every setting (:attr:`madbench.analysis.results.Results.setting_scores`), of one protocol.
         protocol: sentences about the protocols, which begin the caption.
     """
+    scores = scores[(scores.suite == MAD.name) | scores.column.isin(LANGUAGE_COLUMNS)]
     rows = [row for label in labels for row in _comparisons(scores, baseline, label)]
     rows = [replace(row, p_holm=p) for row, p in zip(rows, holm([row.p for row in rows]))]
     return ComparisonTable(rows, " ".join([*protocol, *_sentences(baseline, rows)]))
@@ -131,34 +110,32 @@ def _comparison(label: str, baseline: str, quantity: str, differences: pd.Series
 def _sentences(baseline: str, rows: Sequence[Comparison]) -> list[str]:
     """How the rows are to be read: pairing, interval, test, family, and what so few pairs cannot show."""
     directions = {column(row.quantity).better for row in rows}
-    sentences = [f"Difference: the label's mean minus that of {baseline}."]
-    if "higher" in directions:
-        sentences.append(
-            "Of tasks in percentage points, paired by setting and seed after the choice of learning rate and weight"
-            " decay; All tasks: the mean over tasks, so that each counts the same, paired by seed."
-        )
-    if "lower" in directions:
-        sentences.append("Of the language model in nats per token, paired by seed; of its losses lower is better.")
-    if any(row.n < row.begun for row in rows):
-        sentences.append("Pairs n/m: of m begun, those with a job missing or nothing but diverged runs are left out.")
     tested = [row.n for row in rows if row.n > 1]
+    sentences = {
+        f"Difference: the label's mean minus that of {baseline}.": True,
+        "Of tasks in percentage points, paired by setting and seed after the choice of learning rate and weight decay;"
+        " All tasks: the mean over tasks, so that each counts the same, paired by seed.": "higher" in directions,
+        "Of language models in nats per token, paired by seed; lower is better.": "lower" in directions,
+        "Pairs n/m: of m begun, n are whole; a job is missing or every run diverged.": any(r.n < r.begun for r in rows),
+        "No row has two pairs, so nothing is tested.": not tested,
+    }
+    shown = [sentence for sentence, is_shown in sentences.items() if is_shown]
     if not tested:
-        return [*sentences, "No row has two pairs, so nothing is tested."]
-    fewest = min(tested)
-    coverage = 1 - smallest_p(fewest)
-    smallest = ", ".join(f"{smallest_p(n):.2g} for {n} pairs" for n in sorted(set(tested)))
-    limit = f"; it stays within their range and so covers at most {coverage:.0%} for {fewest} pairs"
-    sentences += [
+        return shown
+    coverage = 1 - smallest_p(min(tested))
+    limit = f"; it stays within their range and so covers at most {coverage:.0%} for {min(tested)} pairs"
+    shown += [
         f"Interval: expanded percentile bootstrap over pairs, of one row alone{limit if coverage < 1 - LEVEL else ''}.",
-        f"p: two-sided sign-flip test over pairs, taken as independent; the smallest possible is {smallest}.",
-        f"Holm p: adjusted for the family, the {len(tested)} p shown; significant where it is at most {LEVEL} and there"
-        " are two seeds or more.",
+        "p: two-sided sign-flip test over pairs, taken as independent; the smallest possible is "
+        + ", ".join(f"{smallest_p(n):.2g} for {n} pairs" for n in sorted(set(tested)))
+        + ".",
+        f"Holm p: adjusted for the {len(tested)} p shown; significant at {LEVEL} or less, of two seeds or more.",
     ]
-    if len(tested) * smallest_p(max(tested)) > LEVEL:  # Holm's first step
-        needed = next((n for n in range(2, 20) if len(tested) * smallest_p(n) <= LEVEL), None)
-        remedy = f"in this family a row needs {needed} pairs" if needed else "compare fewer labels"
-        sentences.append(f"With so few pairs no difference is significant, however large: {remedy}.")
-    return sentences
+    enough = [n for n in range(2, 20) if len(tested) * smallest_p(n) <= LEVEL]  # for Holm's first step
+    if max(tested) < min(enough, default=math.inf):
+        remedy = f"in this family a row needs {enough[0]} pairs" if enough else "compare fewer labels"
+        shown.append(f"With so few pairs no difference is significant, however large: {remedy}.")
+    return shown
 
 
 def _text(row: Comparison) -> list[str]:

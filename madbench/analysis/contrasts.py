@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,41 +17,32 @@ Pair = tuple[str, str]
 Square = tuple[str, str, str, str]
 """Labels with both of two contrasts, with the second alone, with the first alone, with neither."""
 
-_NAMES = {"mix1": "R(1)", "mix2": "R(2)"}
-
 
 @dataclass(frozen=True, order=True)
 class Contrast:
     """What the labels of a pair differ in. The effect of a contrast is a number with ``given`` less one without.
 
     Of S/R/G, sequence mixing in lag order and in forward order are contrasts of their own, and so is ``!`` against
-    either of the ranks that it restores. So no label is in two pairs of one contrast. The first mixing of a label
-    brings its layout. Contrasts sort by family, by factor, and then by level in the order of the grammar.
+    either of the ranks that it restores; the first mixing of a label brings its layout. So no label is in two pairs of
+    one contrast. Contrasts sort by family, factor, and levels in the order of the grammar.
     """
 
-    family: str
-    """Empty for S/R/G."""
-    position: tuple[int, int, int]
-    """What sorts it within its family."""
+    family: str  # empty for S/R/G
+    position: tuple[int, int, int]  # what sorts it within its family
     factor: str
-    given: str
-    """Level of the first label (:func:`madbench.labels.levels`)."""
-    against: str
-    """Level of the second one; empty where it has none."""
+    given: str  # level of the first label (madbench.labels.levels)
+    against: str  # level of the second one; empty where it has none
 
     @property
     def name(self) -> str:
         """``conv: c against none``."""
-        return f"{self._prefix}{_NAMES.get(self.factor, self.factor)}: {self.given} against {self.against or 'none'}"
+        factor = {"mix1": "R(1)", "mix2": "R(2)"}.get(self.factor, self.factor)
+        return f"{self.family}{':' * bool(self.family)}{factor}: {self.given} against {self.against or 'none'}"
 
     @property
     def short_name(self) -> str:
         """``c``, ``G/R``."""
-        return self._prefix + (f"{self.given}/{self.against}" if self.against else self.given)
-
-    @property
-    def _prefix(self) -> str:
-        return self.family and f"{self.family}:"
+        return f"{self.family}{':' * bool(self.family)}{self.given}{'/' * bool(self.against)}{self.against}"
 
 
 def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
@@ -58,21 +50,19 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
 
     Contrasts are sorted, pairs in the order of ``labels``. Labels of two families make no pair.
     """
-    families: dict[str, list[str]] = {}
-    for label in labels:
-        families.setdefault(family_of(label).name, []).append(label)
+    families: dict[str, list[Any]] = {}
+    for variant in map(parse, labels):
+        families.setdefault(family_of(variant).name, []).append(variant)
     pairs: dict[Contrast, list[Pair]] = {}
-    for family, members in families.items():
-        variants = [parse(label) for label in members]
+    for family, variants in families.items():
         found = [levels(variant) for variant in variants]
-        names = list(dict.fromkeys(name for one in found for name in one))
-        order = {name: i for i, name in enumerate(FACTORS if set(names) <= set(FACTORS) else names)}
+        order = list(dict.fromkeys([*FACTORS, *(name for one in found for name in one)]))
         for i, j, factor in _one_difference([factors(variant) for variant in variants]):
-            given, without = sorted((i, j), key=lambda k: _place(found[k][factor]), reverse=True)
-            gives, lacks = found[given][factor], found[without][factor]
-            position = order[factor], _place(lacks)[0], _place(gives)[0]
+            without, given = sorted((i, j), key=lambda k: _place(found[k][factor]))
+            lacks, gives = found[without][factor], found[given][factor]
+            position = order.index(factor), _place(lacks)[0], _place(gives)[0]
             contrast = Contrast(family, position, factor, gives, lacks)
-            pairs.setdefault(contrast, []).append((members[given], members[without]))
+            pairs.setdefault(contrast, []).append((str(variants[given]), str(variants[without])))
     return {contrast: pairs[contrast] for contrast in sorted(pairs)}
 
 

@@ -20,19 +20,9 @@ from typing import Literal
 
 import pandas as pd
 
+from madbench.analysis import claim_tests
 from madbench.analysis.attribution import measured_values
-from madbench.analysis.claim_tests import (
-    MOST_SEEDS,
-    ClaimTest,
-    Measured,
-    as_gain,
-    judge,
-    line_of,
-    measure,
-    oriented,
-    published_gain,
-    seeds_needed,
-)
+from madbench.analysis.claim_tests import MOST_SEEDS, ClaimTest, Measured
 from madbench.analysis.claims import CLAIMS, Claim
 from madbench.analysis.contrasts import Pair
 from madbench.analysis.quantities import LOSS, mad_columns, signed
@@ -56,45 +46,29 @@ class Finding:
     """A claim on one quantity: what the paper's table says, what the store says, and the verdict."""
 
     claim: Claim
-    quantity: str
-    """A MAD task, ``mad_average`` or ``loss_l5``."""
-    options: str
-    """Of ``command``: the protocol."""
-    line: float
-    """What the gain has to be above, or below for a claim of "no gain"."""
-    published: float
-    """Gain in the paper's table, of the same pairs as ``ours`` or, without any, of all: one seed, no interval."""
-    ours: float
-    """Gain; NaN without a pair. Of a claim with rivals: over the next largest factor."""
-    low: float
-    """Lower end of the 95% interval of this gain alone; NaN for fewer than two seeds."""
+    quantity: str  # a MAD task, mad_average or loss_l5
+    options: str  # of the command: the protocol
+    line: float  # what the gain has to be above, or below for a claim of "no gain"
+    published: float  # gain in the paper's table, of the same pairs or, without any, of all: one seed, no interval
+    ours: float  # gain; NaN without a pair. Of a claim with rivals: over the next largest factor
+    low: float  # ends of the 95% interval of this gain alone; NaN for fewer than two seeds
     high: float
-    n: int
-    """Seeds."""
-    p: float
-    """Two-sided; NaN for fewer than two seeds."""
-    p_holm: float
-    """``p`` adjusted for all findings that are tested."""
-    tested: int
-    """Findings that are tested together with this one."""
+    n: int  # seeds
+    p: float  # two-sided; NaN for fewer than two seeds
+    p_holm: float  # adjusted for all findings that are tested
+    tested: int  # findings that are tested together with this one
     verdict: Verdict
-    labels: tuple[str, ...]
-    """Of the pairs that count, or else of the pair that lacks the fewest."""
-    missing: tuple[str, ...]
-    """Those without finished runs; none where a pair is stored."""
-    pairs: dict[Pair, float]
-    """The pairs that count and the mean gain of each."""
-    solved: tuple[str, ...]
-    """Second labels of these pairs that have next to all of the task's accuracy already."""
-    rival: str
-    """The next largest factor, of a claim with rivals."""
-    seeds: tuple[int, ...]
-    """That ``command`` asks for; none where nothing is left to decide or more than ``MOST_SEEDS`` are needed."""
+    labels: tuple[str, ...]  # of the pairs that count, or else of the pair that lacks the fewest
+    missing: tuple[str, ...]  # those without finished runs; none where a pair is stored
+    pairs: dict[Pair, float]  # those that count and the mean gain of each
+    solved: tuple[str, ...]  # second labels of these pairs that have next to all of the task's accuracy already
+    rival: str  # the next largest factor, of a claim with rivals
+    seeds: tuple[int, ...]  # for the command; none where nothing is left to decide or more than MOST_SEEDS are needed
 
     @property
     def published_agrees(self) -> bool:
         """Whether the published gain is on the claim's side of the line."""
-        return bool(oriented(self.claim, self.quantity, self.published) > 0)
+        return bool(claim_tests.oriented(self.claim, self.quantity, self.published) > 0)
 
     @property
     def verb(self) -> str:
@@ -125,7 +99,7 @@ class Finding:
             is_above = (self.verdict == "supported") == (self.claim.sign > 0)
             sentences = [f"{gain} is {'above' if is_above else 'below'} {line}: {p}."]
         if len(self.pairs) > 1 and not self.rival:
-            agree = sum(oriented(self.claim, self.quantity, gain) > 0 for gain in self.pairs.values())
+            agree = sum(claim_tests.oriented(self.claim, self.quantity, gain) > 0 for gain in self.pairs.values())
             sentences.append(f"{agree} of {len(self.pairs)} pairs are on the claim's side of it.")
         if self.solved:
             sentences.append(f"{' and '.join(self.solved)} solves the task already.")
@@ -165,10 +139,10 @@ def findings(
         for quantity in claim.quantities
         if quantities is None or quantity in quantities
     ]
-    measured = [measure(claim, quantity, tables.get(quantity, _NOTHING)) for claim, quantity in asked]
+    measured = [claim_tests.measure(claim, quantity, tables.get(quantity, _NOTHING)) for claim, quantity in asked]
     lenders = {i: own for i, own in enumerate(measured) if own and own.freedom and not asked[i][0].rivals}
     tests = [
-        judge(own, [other for j, other in lenders.items() if j != i and asked[j][1] == asked[i][1]])
+        claim_tests.judge(own, [other for j, other in lenders.items() if j != i and asked[j][1] == asked[i][1]])
         for i, own in enumerate(measured)
     ]
     adjusted = holm([test.p for test in tests])
@@ -191,7 +165,7 @@ def _finding(
     options: str,
 ) -> Finding:
     cases, counted = (own.cases, own.seeds) if own else (range(len(claim.pairs)), ())
-    line, published = line_of(claim, quantity), published_gain(claim, quantity, cases)
+    line, published = claim_tests.line_of(claim, quantity), claim_tests.published_gain(claim, quantity, cases)
     gain, half = line + test.mean * claim.sign, test.half_width
     verdict: Verdict = "not enough data"
     if p_holm <= LEVEL:
@@ -206,7 +180,7 @@ def _finding(
     seeds: tuple[int, ...] = ()
     if len(counted) < 2:
         seeds = _seeds(stored.columns, SEEDS)
-    elif not p_holm <= LEVEL and (needed := seeds_needed(own, test, tested)):
+    elif not p_holm <= LEVEL and (needed := claim_tests.seeds_needed(own, test, tested)):
         seeds = _seeds(counted, needed)
     about = (claim, quantity, options, line, published)
     numbers = (round(gain, 9), gain - half, gain + half, len(counted), test.p, p_holm, tested)
@@ -216,7 +190,9 @@ def _finding(
 def _gains(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """By quantity the gains by label (index) and seed (columns), NaN where a seed is missing."""
     return {
-        quantity: as_gain(found.pivot(index="label", columns="seed", values="value").astype(float), quantity)
+        quantity: claim_tests.as_gain(
+            found.pivot(index="label", columns="seed", values="value").astype(float), quantity
+        )
         for quantity, found in values.groupby("column", sort=False)
     }
 

@@ -68,12 +68,7 @@ class FindingsTable(TextTable):
 
 
 def findings_table(rows: list[Finding], protocol: Sequence[str] = (), left_out: int = 0) -> FindingsTable:
-    """The table of ``rows``.
-
-    Args:
-        protocol: sentences about the protocols, which begin the caption.
-        left_out: results of a label, task and seed that are unfinished or diverged.
-    """
+    """The table of ``rows``; sentences about the protocols begin its caption, and it says how many results are left out."""
     return FindingsTable(rows, " ".join([*protocol, *_sentences(rows, left_out)]))
 
 
@@ -131,25 +126,22 @@ def _interval(row: Finding) -> str:
 
 def _sentences(rows: Sequence[Finding], left_out: int) -> list[str]:
     """How the rows are to be read, and what would give more of them a verdict."""
-    on_tasks, on_losses = any(row.quantity != LOSS for row in rows), any(row.quantity == LOSS for row in rows)
-    units = ["accuracy in points"] * on_tasks + ["L5 saved in nats per token"] * on_losses
-    margins = [f"{margin(MAD_AVERAGE):.1f} points"] * on_tasks + [f"{margin(LOSS):.3f} nats"] * on_losses
-    tested = max((row.tested for row in rows), default=0)
-    sentences = [
-        f"Gain, more is better: {', '.join(units)}. Published: Table 1, one seed; *: against the claim. Ours: mean over"
-        " seeds and the pairs of labels that isolate the claim; ±: half of the 95% interval over seeds (Student's t), of"
-        " this row and these labels alone."
-    ]
-    if any(math.isnan(row.low) and row.n for row in rows):
-        sentences.append("In brackets: single seed; excluded from tests.")
-    sentences += [
-        f"Verdict: p of at most {LEVEL} after Holm over {tested} tests that the gain is on this side of 0; for"
-        f" 'not essential' of minus {' or '.join(margins)}, for 'hardly' of plus as much: {MARGIN_SHARE:.0%} of what"
-        " mixing gains from R-cg-q to R-cg-q-12o in Table 1.",
+    names = [(MAD_AVERAGE, "accuracy in points", ".1f", "points")] * any(row.quantity != LOSS for row in rows)
+    names += [(LOSS, "L5 saved in nats per token", ".3f", "nats")] * any(row.quantity == LOSS for row in rows)
+    margins = " or ".join(f"{margin(quantity):{digits}} {unit}" for quantity, _, digits, unit in names)
+    has_brackets = any(math.isnan(row.low) and row.n for row in rows)
+    return [
+        f"Gain, more is better: {', '.join(what for _, what, *_ in names)}. Published: Table 1, one seed; *: against the"
+        " claim. Ours: mean over seeds and the pairs of labels that isolate the claim; ±: half of the 95% interval over"
+        " seeds (Student's t), of this row and these labels alone.",
+        *["In brackets: single seed; excluded from tests."] * has_brackets,
+        f"Verdict: p of at most {LEVEL} after Holm over {max((row.tested for row in rows), default=0)} tests that the"
+        f" gain is on this side of 0; for 'not essential' of minus {margins}, for 'hardly' of plus as much:"
+        f" {MARGIN_SHARE:.0%} of what mixing gains from R-cg-q to R-cg-q-12o in Table 1.",
         *left_out_sentences(left_out),
         f"--explain NAME: {', '.join(dict.fromkeys(row.claim.name for row in rows))}.",
+        *(f"What is not stored: {command}" for command in open_commands(rows)),
     ]
-    return sentences + [f"What is not stored: {command}" for command in open_commands(rows)]
 
 
 def open_commands(rows: Sequence[Finding]) -> list[str]:
@@ -166,19 +158,11 @@ def open_commands(rows: Sequence[Finding]) -> list[str]:
 
 def _record(row: Finding) -> dict[str, Any]:
     claim = row.claim
+    about = {"name": claim.name, "title": claim.title, "group": claim.group, "claim": claim.sentence}
+    about |= {"source": claim.source, "factors": " ".join(claim.factors), "quantity": row.quantity}
+    about |= {"unit": unit(row.quantity), "expects": claim.expects}
     numbers = {name: getattr(row, name) for name in ("line", "published", "ours", "low", "high", "p", "p_holm")}
-    return {
-        **{name: getattr(claim, name) for name in ("name", "title", "group")},
-        "claim": claim.sentence,
-        "source": claim.source,
-        "factors": " ".join(claim.factors),
-        "quantity": row.quantity,
-        "unit": unit(row.quantity),
-        "expects": claim.expects,
-        **known({name: round(value, 9) for name, value in numbers.items()}),
-        **{name: getattr(row, name) for name in ("published_agrees", "n", "verdict", "reason")},
-        "pairs": ", ".join(f"{given} - {without}" for given, without in row.pairs),
-        "command": row.command,
-        "theory": claim.theory,
-        "note": claim.note,
-    }
+    verdict = {name: getattr(row, name) for name in ("published_agrees", "n", "verdict", "reason")}
+    verdict["pairs"] = ", ".join(f"{given} - {without}" for given, without in row.pairs)
+    rest = {"command": row.command, "theory": claim.theory, "note": claim.note}
+    return about | known({name: round(value, 9) for name, value in numbers.items()}) | verdict | rest

@@ -48,10 +48,14 @@ class Results:
 
     @functools.cached_property
     def setting_scores(self) -> pd.DataFrame:
-        """Scores of every setting of the MAD tasks (:func:`madbench.analysis.scores.setting_scores`)."""
-        from madbench.analysis.scores import no_scores, setting_scores
+        """Scores of every setting of the MAD tasks, and those of language models; ``setting`` is empty there."""
+        import pandas as pd
 
-        return setting_scores(self.collected) if self.rows(MAD) else no_scores().assign(setting="")
+        from madbench.analysis.scores import setting_scores
+
+        language = self.scores[self.scores.suite == LANGUAGE.name].assign(setting="")
+        parts = [setting_scores(self.collected) if self.rows(MAD) else language[:0], language]
+        return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
 
     @functools.cached_property
     def scores(self) -> pd.DataFrame:

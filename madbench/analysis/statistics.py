@@ -93,8 +93,7 @@ def students_t(freedom: float) -> float:
 def half_width(spread: float, n: int, freedom: float) -> float:
     """Half of Student's 95% interval of a mean of ``n`` values: t s / sqrt(n).
 
-    NaN where nothing is known of s: without degrees of freedom, and with zero variance, as seeds that happen to agree
-    do not make a mean infinitely sure.
+    NaN without degrees of freedom, and with zero variance: seeds that happen to agree do not make a mean infinitely sure.
     """
     if freedom < 1 or n < 1 or not spread > ROUNDING:
         return math.nan
@@ -107,7 +106,6 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     >>> [round(number, 3) for number in mean_interval([1.0, 2.0, 3.0])]
     [2.0, -0.484, 4.484]
     """
-    n = len(values)
-    mean = float(np.mean(values)) if n else math.nan
-    half = half_width(float(np.std(values, ddof=1)), n, n - 1) if n > 1 else math.nan
+    mean = float(np.mean(values)) if len(values) else math.nan
+    half = half_width(float(np.std(values, ddof=1)), len(values), len(values) - 1) if len(values) > 1 else math.nan
     return mean, mean - half, mean + half

@@ -41,7 +41,7 @@ def compare(
       madbench compare R-cg-q-12o '~R-cg-q-12o' --profile full -f latex > factors.tex
       madbench compare S-p G-cg-q-12o -t language_model
     """
-    from madbench.analysis.comparison import comparison_table, scores_by_setting
+    from madbench.analysis.comparison import comparison_table
     from madbench.errors import ConfigError, StoreError
 
     format = print_format(format, as_json)
@@ -52,7 +52,7 @@ def compare(
     baseline, *others = selection.labels
     among = f"{baseline} shares no {{}} with {' or '.join(others)}"
     found = selection.select(among.format("language-model protocol"), lambda labels: labels > {baseline})
-    table = comparison_table(baseline, others, scores_by_setting(found), found.sentences())
+    table = comparison_table(baseline, others, found.setting_scores, found.sentences())
     compared = {row.label for row in table.rows}
     if not compared:
         raise StoreError(f"{results}: {among.format('task and seed')}")

@@ -58,10 +58,7 @@ def findings(
     if selection.tasks is not None:
         quantities = [column.name for column in mad_columns(selection.mad_tasks)] + [LOSS] * selection.has_language
     found = _stored(selection)
-    scores, sentences, left_out = None, [], 0
-    if found:
-        scores, sentences = found.scores, _sentences(found)
-        left_out = measured_values(scores)[1]
+    scores, sentences = (found.scores, _sentences(found)) if found else (None, [])
     rows = findings(scores, quantities, **_options(selection, found))
     if explain is not None:
         names = [*dict.fromkeys(row.claim.name for row in rows), "all"]
@@ -71,6 +68,7 @@ def findings(
         if format is Format.terminal:
             _print_explanations(rows, explain == "all")
             return
+    left_out = 0 if scores is None else measured_values(scores)[1]
     print_text_table(findings_table(rows, sentences, left_out), format)
 
 
@@ -96,13 +94,11 @@ def _stored(selection: Selection) -> Results | None:
 
 
 def _sentences(found: Results) -> list[str]:
-    from madbench.suites import SUITES
-
-    protocols = [rows[0].protocol for suite in SUITES.values() if (rows := found.rows(suite))]
+    profiles = {row.protocol.profile.noun: row.protocol.profile for row in found.experiment.rows}
     return found.sentences() + [
-        f"The {protocol.profile.noun} is not comparable with the paper: verdicts are about this {protocol.profile.noun}."
-        for protocol in protocols
-        if not protocol.profile.comparable_with_paper
+        f"The {noun} is not comparable with the paper: verdicts are about this {noun}."
+        for noun, profile in profiles.items()
+        if not profile.comparable_with_paper
     ]
 
 
@@ -113,19 +109,16 @@ def _options(selection: Selection, found: Results | None) -> dict[str, str]:
 
     overrides = [word for word in selection.overrides if suite_of_override(word) == MAD.name]
     MAD.Profile.load(selection.profile, overrides)  # which has to be one, with runs or without
-    given = {"--profile": selection.profile, "--fidelity": selection.fidelity}
-    shared = {"--budget": selection.budget, "--results": str(selection.results)}
-    usual = {"--profile": "quick", "--fidelity": "corrected", "--budget": "strict", "--results": str(RESULTS)}
-    of_mad, of_both = (
-        [word for name, value in some.items() if value != usual[name] for word in (name, value)]
-        for some in (given, shared)
-    )
+    of_both = ["--budget", selection.budget] * (selection.budget != "strict")
+    of_both += ["--results", str(selection.results)] * (selection.results != RESULTS)
+    of_mad = [*overrides, *["--profile", selection.profile] * (selection.profile != "quick")]
+    of_mad += ["--fidelity", selection.fidelity] * (selection.fidelity != "corrected")
     of_language = of_both
     if found and found.has(LANGUAGE):
         from madbench.report.commands import protocol_words
 
         of_language = protocol_words(found.rows(LANGUAGE)[0], selection.results)
-    return {"mad_options": shlex.join([*overrides, *of_mad, *of_both]), "language_options": shlex.join(of_language)}
+    return {"mad_options": shlex.join(of_mad + of_both), "language_options": shlex.join(of_language)}
 
 
 def _print_explanations(rows: list[Finding], is_all: bool) -> None:

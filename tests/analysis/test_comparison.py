@@ -11,7 +11,7 @@ from madbench.analysis.statistics import holm
 
 CELL = {"suite": "mad", "label": "S", "column": "compression", "setting": "a", "seed": 0, "value": 50.0}
 CELL |= {"done": 1, "expected": 1}
-"""One row as ``scores_by_setting`` gives it."""
+"""A row of the scores of every setting."""
 
 
 def frame(*changes: dict) -> pd.DataFrame:
