@@ -6,7 +6,7 @@ import typer
 
 from madbench.cli import options
 from madbench.cli.options import LABELS_HELP, RESULTS, Budget, Fidelity
-from madbench.cli.selection import selection_of, warn
+from madbench.cli.selection import selection_of
 from madbench.cli.tables import Format, FormatOption, print_format, print_text_table
 
 
@@ -58,5 +58,5 @@ def compare(
         raise StoreError(f"{results}: {among.format('task and seed')}")
     for label in others:
         if label not in compared:
-            warn(f"{label} is left out: it shares no task and seed with {baseline}")
+            selection.warn(f"{label} is left out: it shares no task and seed with {baseline}")
     print_text_table(table, format)

@@ -8,7 +8,7 @@ import typer
 
 from madbench.cli import options
 from madbench.cli.options import RESULTS, Budget, Fidelity
-from madbench.cli.selection import selection_of, warn
+from madbench.cli.selection import selection_of
 from madbench.cli.tables import Format, FormatOption, print_format, print_text_table
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _stored(selection: Selection) -> Results | None:
         rows += selection.mad() if selection.has_mad else []
     except StoreError as error:
         if not rows:
-            warn(str(error))
+            selection.warn(str(error))
     return selection.results_of(rows)
 
 
