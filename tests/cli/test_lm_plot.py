@@ -20,14 +20,14 @@ def drawn(invoke):
 @pytest.fixture
 def no_drawing(monkeypatch):
     """The figures that were asked for, as the labels of their curves and the axis; none is drawn."""
-    from madbench.analysis.figures import files, loss_curves
+    from madbench.analysis.figures import files, loss
 
     asked = []
 
     def figure(curves, x, log_x):
         asked.append((curves.label.unique().tolist(), x, log_x))
 
-    monkeypatch.setattr(loss_curves, "loss_curve_figure", figure)
+    monkeypatch.setattr(loss, "loss_figure", figure)
     monkeypatch.setattr(files, "save_figure", lambda figure, stem: [stem.with_name(f"{stem.name}.png")])
     return asked
 
@@ -59,10 +59,10 @@ def test_labels_and_axis_are_those_asked_for(fill_language, drawn, no_drawing, t
 
 def test_protocols_are_never_drawn_together(fill_language, drawn, refuse, no_drawing, tmp_path):
     fill_language("S")
-    fill_language("R", counting="published")
+    fill_language("R", budget="paper")
     assert "2 protocols" in refuse(plot)
     assert not (tmp_path / "results" / "plots").exists()
-    drawn("--budget", "published")
+    drawn("--budget", "paper")
     assert no_drawing == [(["R"], "tokens", False)]
 
 

@@ -1,0 +1,56 @@
+"""Labels and tasks of installed packages in scores, selections and tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from madbench.analysis.stored import Selection
+from madbench.analysis.tables import result_table
+from madbench.jobs import Record
+from madbench.store.runs import Store
+from madbench.suites import MAD
+from madbench.suites.language import TASK
+from madbench.tasks import MAD_TASKS
+from sample_jobs import language_job
+
+TASKS = (*MAD_TASKS, "prefix_sum")
+
+
+@pytest.fixture
+def store(tmp_path, install_example, language_run) -> Store:
+    """Runs of S, of the example's labels and of its task, and language models."""
+    install_example("plugin")
+    install_example("task")
+    store = Store.open(tmp_path / "results")
+    for job in MAD.jobs(["lin:relu-g", "lin:elu", "S"], MAD.Profile.load("quick"), seeds=(0, 1), tasks=TASKS):
+        value = 1.0 if job.task == "prefix_sum" else 0.5 + job.seed / 10
+        metrics = {"accuracy": value, "selection_accuracy": value, "ceiling": 1.0}
+        store.finish(job, Record("finished", metrics, [], {"budget_ratio": 1.0}))
+    for label in ("lin:elu", "S"):
+        store.finish(language_job(label), language_run(label).record)
+    return store
+
+
+def test_labels_of_other_families_are_rows_after_those_of_the_grammar(store):
+    results = Selection(tasks=["compression", TASK], results=store.root).select()
+    assert results.labels == ["S", "lin:elu", "lin:relu-g"] and list(results.runs) == ["S", "lin:elu"]
+    rows = result_table(results, is_brief=True).text_rows()[1]
+    assert [row[0] for row in rows if row[0] != "  published"] == results.labels
+    assert all(row[1] == "55.0 ±63.5" for row in rows if row[0] != "  published")
+
+
+def test_tasks_of_packages_have_columns_and_are_not_in_the_average(store):
+    headings, rows = result_table(Selection(tasks=TASKS, results=store.root).select()).text_rows()
+    assert headings[7] == "MAD avg" and len(headings) == 1 + 7 + 1 + 2
+    assert rows[0][7:9] == ["55.0 ±63.5", "100.0"]
+    usual, _ = result_table(Selection(tasks=MAD_TASKS, results=store.root).select()).text_rows()
+    assert usual[1:8] == headings[1:8]
+
+
+def test_a_setting_of_one_family_leaves_out_labels_of_others(store):
+    overrides = ["model.mix_rank=4"]
+    (job,) = MAD.jobs(["S"], MAD.Profile.load("quick", overrides), tasks=["compression"])
+    store.finish(job, Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}))
+    warnings: list[str] = []
+    selection = Selection(overrides=overrides, tasks=["compression"], results=store.root, warn=warnings.append)
+    assert selection.select().labels == ["S"] and warnings == []
