@@ -194,11 +194,11 @@ from madbench.suites.mad import MadProfile, jobs
 jobs = jobs(expand(["@table1"]), MadProfile.load("full"))[:10000]
 print(len(Store.open(sys.argv[1], create=False).missing(jobs)), "of", len(jobs), "missing")
 """
-MAKE_ANEW = """
-import sys
+DRAW_ANEW = """
+import shutil, sys
 from pathlib import Path
 from madbench.cli import main
-Path(sys.argv[sys.argv.index("--results") + 1], "index", "report").unlink(missing_ok=True)
+shutil.rmtree(Path(sys.argv[sys.argv.index("--results") + 1], "index", "figures"), ignore_errors=True)
 main()
 """
 
@@ -212,8 +212,8 @@ def commands(folder: Path, empty: Path) -> dict[str, list[str]]:
         "table": [*madbench, "table", "--profile", "full", *stored],
         "attribute": [*madbench, "attribute", "--profile", "full", *stored],
         "ls runs": [*madbench, "ls", "runs", *stored],
-        "report again": [*madbench, *report],
-        "report, made anew": [sys.executable, "-c", MAKE_ANEW, *report],
+        "report": [*madbench, *report],
+        "report, figures drawn anew": [sys.executable, "-c", DRAW_ANEW, *report],
         "missing of 10,000": [sys.executable, "-c", FIND_MISSING, str(folder)],
         "run --dry-run, 13,068 jobs": [
             *madbench, "run", *LABELS, "--profile", "full", "--device", "cpu", "--dry-run", "--results", str(empty)
