@@ -77,12 +77,18 @@ class Source(ABC):
 
 
 class File(Source):
-    """A file on disk."""
-
-    _unit = "line"
+    """A file on disk, streamed by its name: JSON lines (also gzip and zstd), parquet, or one document in UTF-8."""
 
     def __init__(self, path: Path, key: str | None = None, name: str | None = None):
-        self.path, self.key, self.name = path, key, name or str(path)
+        lower = path.name.lower()
+        self.path, self.name = path, name or str(path)
+        self._read = self._text
+        if lower.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
+            self._read = self._json_lines
+        elif lower.endswith(".parquet"):
+            self._read = self._parquet
+        self.key = None if self._read == self._text else key
+        self._number = 0  # lines or rows read
         try:
             status = path.stat()
         except OSError as error:
@@ -91,26 +97,19 @@ class File(Source):
 
     def _documents(self) -> Iterator[str]:
         self._number = 0
-        yield from self._texts()
+        yield from self._read()
         with open(self.path, "rb") as file:
             self.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         self.position = self.size
-
-    @abstractmethod
-    def _texts(self) -> Iterator[str]:
-        """The documents, empty ones included; counts the lines or rows in ``_number``."""
 
     def _explained(self, error: Exception) -> ConfigError:
         if getattr(error, "errno", None):  # the disk, not the compression
             return ConfigError(f"{self.name}: cannot be read: {(error.strerror or str(error)).lower()}")
         reason = f"{_first_line(error)}; fetch the file again or leave it out"
-        return ConfigError(f"{self.name}: damaged after {self._unit} {self._number}: {reason}")
+        unit = "row" if self._read == self._parquet else "line"
+        return ConfigError(f"{self.name}: damaged after {unit} {self._number}: {reason}")
 
-
-class TextFile(File):
-    """A file that is one document, in UTF-8, byte for byte."""
-
-    def _texts(self) -> Iterator[str]:
+    def _text(self) -> Iterator[str]:
         try:
             yield self.path.read_bytes().decode()
         except UnicodeDecodeError as error:
@@ -118,11 +117,8 @@ class TextFile(File):
             hint = "convert it, or name the files to use instead of their folder"
             raise ConfigError(f"{self.name}: not UTF-8: {place}; {hint}") from None
 
-
-class JsonLinesFile(File):
-    """A JSON object a line with the text under ``key``; blank lines are skipped. gzip and zstd by the file's name."""
-
-    def _texts(self) -> Iterator[str]:
+    def _json_lines(self) -> Iterator[str]:
+        """A JSON object a line with the text under ``key``; blank lines are skipped."""
         with open(self.path, "rb", _CHUNK) as file, self._decompressed(file) as lines:
             for self._number, line in enumerate(lines, 1):
                 self.position, where = file.tell(), f"{self.name}:{self._number}"
@@ -150,13 +146,7 @@ class JsonLinesFile(File):
             raise ConfigError(f'{where}: expected an object such as {{"{self.key}": "..."}}')
         return row
 
-
-class ParquetFile(File):
-    """A parquet file with a document a row, in the column ``key``."""
-
-    _unit = "row"
-
-    def _texts(self) -> Iterator[str]:
+    def _parquet(self) -> Iterator[str]:
         parquet = require("pyarrow.parquet", f"{self.name}: parquet", "text")
         reading = {"buffer_size": _CHUNK, "pre_buffer": False, "page_checksum_verification": True}
         with parquet.ParquetFile(self.path, **reading) as table:
@@ -234,7 +224,7 @@ def _sources_of(word: str, text_key: str) -> list[Source]:
     if word.startswith(HUB):
         return [HuggingFaceSplit(word, text_key)]
     if os.path.isfile(word):
-        return [_file(Path(word), text_key)]
+        return [File(Path(word), text_key)]
     if not os.path.isdir(word):
         siblings = []
         with suppress(OSError):
@@ -242,17 +232,10 @@ def _sources_of(word: str, text_key: str) -> list[Source]:
         near = difflib.get_close_matches(word, [*siblings, STDLIB], n=1)
         forms = near or ["a file", "a folder", f"{HUB}NAME", STDLIB]
         raise ConfigError(f"source {word!r}: no such file or folder{did_you_mean(word, forms)}")
-    sources = [_file(path, text_key) for path in _files_below(Path(word))]
+    sources = [File(path, text_key) for path in _files_below(Path(word))]
     if not sources:
         raise ConfigError(f"source {word!r}: the folder holds no file")
     return sources
-
-
-def _file(path: Path, key: str) -> File:
-    name = path.name.lower()
-    if name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
-        return JsonLinesFile(path, key)
-    return ParquetFile(path, key) if name.endswith(".parquet") else TextFile(path)
 
 
 def _files_below(folder: Path, without: Container[str] = ()) -> list[Path]:
@@ -275,7 +258,7 @@ def _standard_library() -> list[Source]:
     paths = [path for path in found if path.suffix == ".py" and _is_utf8(path)]
     if not paths:
         raise ConfigError(f"source {STDLIB!r}: this Python has no source files in {root}; name files of text instead")
-    return [TextFile(path, name=f"{STDLIB}/{path.relative_to(root).as_posix()}") for path in paths]
+    return [File(path, name=f"{STDLIB}/{path.relative_to(root).as_posix()}") for path in paths]
 
 
 def _is_utf8(path: Path) -> bool:
