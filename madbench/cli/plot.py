@@ -4,15 +4,15 @@ import enum
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from madbench.cli.options import (
     LABELS_HELP,
     RESULTS,
-    Counting,
-    CountingOption,
+    Budget,
+    BudgetOption,
     Fidelity,
     FidelityOption,
     LanguageProtocolOption,
@@ -21,13 +21,16 @@ from madbench.cli.options import (
     StoredTasksOption,
     split_list,
 )
-from madbench.cli.selection import Selection
+from madbench.cli.selection import selection_of
 from madbench.errors import ConfigError, StoreError, did_you_mean
 
 if TYPE_CHECKING:
-    from madbench.analysis.figures.data import FigureData
+    import pandas as pd
 
-_KINDS = ("mad", "learning", "loss", "effects", "budget", "difficulty")
+    from madbench.analysis.figures.data import FigureData
+    from madbench.analysis.stored import Selection
+
+_FIGURES = ("mad", "learning", "loss", "effects", "budget", "difficulty")
 
 
 class LearningQuantity(str, enum.Enum):
@@ -44,10 +47,8 @@ def plot(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="KIND|LABEL|KEY=VALUE",
-            help="Kinds of figures: mad, learning, loss, effects, budget, difficulty; all by default. "
-            + LABELS_HELP
-            + " All labels in the store by default.",
+            metavar="FIGURE|LABEL|KEY=VALUE",
+            help=f"Figures: {', '.join(_FIGURES)}; all by default. {LABELS_HELP} All labels in the store by default.",
         ),
     ] = None,
     y: Annotated[
@@ -59,14 +60,14 @@ def plot(
     profile: ProfileOption = "quick",
     tasks: StoredTasksOption = None,
     fidelity: FidelityOption = Fidelity.corrected,
-    budget: CountingOption = Counting.strict,
+    budget: BudgetOption = Budget.strict,
     protocol: LanguageProtocolOption = None,
     results: ResultsOption = RESULTS,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of the files.", show_default="RESULTS/plots")
     ] = None,
 ) -> None:
-    """Draw what the store holds under one protocol: a PNG, a PDF and the CSV of exactly what is drawn, a kind each.
+    """Draw what the store holds under one protocol: every figure as PNG and PDF, with the CSV of exactly what it shows.
 
     mad         accuracy per task by label, with intervals and every seed
     learning    accuracy or loss of the MAD runs against the step
@@ -87,95 +88,92 @@ def plot(
     from rich.console import Console
 
     from madbench.analysis.figures.data import figure_frame
-    from madbench.analysis.figures.files import save_figure
     from madbench.analysis.figures.registry import FIGURES
-    from madbench.analysis.frames import NothingToDrawError, write_frame
+    from madbench.analysis.frames import NothingToDrawError
 
-    asked, rest = _split(words or [])
-    kinds = asked or list(FIGURES)
+    asked, others = _split(words or [])
+    names = asked or _FIGURES
     choices: dict[str, dict[str, str]] = {}
-    for option, name, value, kind in (("--y", "y", y, "learning"), ("--cost", "x", cost, "budget")):
-        if value is not None and kind not in kinds:
-            raise ConfigError(f"{option} {value.value}: has no effect on {', '.join(kinds)}; it is for {kind}")
-        if value is not None:
-            choices[kind] = {name: value.value}
-    suites = {half for kind in kinds for half in FIGURES[kind].suites}
-    tasks = _tasks(kinds, suites, tasks, protocol)
-    console = Console(stderr=True)
-    data = _data(suites, Selection.of(rest, profile, tasks, fidelity, budget, protocol, results))
-    styles = data.styles
+    for option, argument, value, name in (("--y", "y", y, "learning"), ("--cost", "x", cost, "budget")):
+        if value is not None and name not in names:
+            raise ConfigError(f"{option} {value.value}: has no effect on {', '.join(names)}; it is for {name}")
+        choices[name] = {argument: value.value} if value is not None else {}
+    suites = {suite for name in names for suite in FIGURES[name].suites}
+    tasks = _tasks(names, suites, split_list(tasks), protocol)
+    data = _data(selection_of(others, profile, tasks, fidelity, budget, protocol, results), suites)
     reasons = {}
-    for kind in kinds:
-        stem = (output or results / "plots") / FIGURES[kind].file
-        path = stem.with_name(f"{stem.name}.csv")
+    for name in names:
         try:
-            with console.status(f"drawing {kind}"):  # nothing may be printed within: it would go to stderr
-                frame = figure_frame(kind, data)
-                figure = FIGURES[kind].draw(frame, styles=styles, **choices.get(kind, {}))
-                write_frame(frame, path)
-                written = [path, *save_figure(figure, stem)]
+            with Console(stderr=True).status(f"drawing {name}"):  # nothing may be printed within: it would go to stderr
+                stem = (output or results / "plots") / FIGURES[name].file
+                written = write_figure(
+                    name, figure_frame(name, data), stem, styles=data.styles, **choices.get(name, {})
+                )
         except NothingToDrawError as error:
             if asked:
-                raise StoreError(f"{results}: {kind}: {error}") from error
-            reasons[kind] = str(error)
+                raise StoreError(f"{results}: {name}: {error}") from error
+            reasons[name] = str(error)
         else:
             print(*written, sep="\n")
-    for kind, reason in reasons.items():
-        print(f"left out: {kind}: {reason}", file=sys.stderr)
-    if len(reasons) == len(kinds):
+    for name, reason in reasons.items():
+        print(f"left out: {name}: {reason}", file=sys.stderr)
+    if len(reasons) == len(names):
         raise StoreError(f"{results}: there is nothing to draw; madbench run G-cg-q-12o makes runs")
 
 
+def write_figure(name: str, frame: pd.DataFrame, stem: Path, with_csv: bool = True, **choices: Any) -> list[Path]:
+    """Draws a figure of the registry and writes it, and ``frame`` first as CSV; gives the paths."""
+    from madbench.analysis.figures.files import save_figure
+    from madbench.analysis.figures.registry import FIGURES
+    from madbench.analysis.frames import write_frame
+
+    figure = FIGURES[name].draw(frame, **choices)
+    csv = [stem.with_name(f"{stem.name}.csv")] if with_csv else []
+    for path in csv:
+        write_frame(frame, path)
+    return [*csv, *save_figure(figure, stem)]
+
+
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """The kinds among ``words``, each once, and the other words. Raises ``ConfigError`` for a kind that is none."""
+    """The figures among ``words``, each once, and the other words. Raises ``ConfigError`` for what is neither."""
     from madbench.labels import ALIASES
 
-    kinds = [word for word in words if word in _KINDS]
-    others = [word for word in words if word not in _KINDS]
+    others = [word for word in words if word not in _FIGURES]
     known = {name.lower() for name in ALIASES}
     for word in others:
         if re.fullmatch("[a-z]{2,}", word) and word not in known:
-            raise ConfigError(f"{word!r} is neither a kind of figure nor a label{did_you_mean(word, _KINDS)}")
-    return [kind for kind in _KINDS if kind in kinds], others
+            raise ConfigError(f"{word!r} is neither a figure nor a label{did_you_mean(word, _FIGURES)}")
+    return [name for name in _FIGURES if name in words], others
 
 
-def _tasks(kinds: list[str], suites: set[str], tasks: list[str] | None, protocol: str | None) -> list[str] | None:
-    """What ``tasks`` mean to ``kinds``. Raises ``ConfigError`` where they, or ``protocol``, have no effect on these."""
-    from madbench.language_jobs import TASK
+def _tasks(names: list[str], suites: set[str], tasks: list[str] | None, protocol: str | None) -> list[str] | None:
+    """The tasks of the figures. Raises ``ConfigError`` where ``tasks`` or ``protocol`` have no effect on them."""
+    from madbench.suites.language import TASK
 
-    names = ", ".join(kinds)
-    asked = split_list(tasks)
+    drawn = ", ".join(names)
     if protocol and "language" not in suites:
-        raise ConfigError(f"--protocol {protocol}: has no effect on {names}, which are of MAD tasks")
-    if suites == {"language"}:
-        if asked and asked != [TASK]:
-            raise ConfigError(f"--tasks {','.join(asked)}: has no effect on {names}, which is of {TASK}")
-        return [TASK]
-    if asked == [TASK] and "language" not in suites:
+        raise ConfigError(f"--protocol {protocol}: has no effect on {drawn}, which are of MAD tasks")
+    if suites == {"language"} and tasks and tasks != [TASK]:
+        raise ConfigError(f"--tasks {','.join(tasks)}: has no effect on {drawn}, which is of {TASK}")
+    if suites == {"mad"} and tasks == [TASK]:
         raise ConfigError(
-            f"--tasks {TASK}: has no effect on {names}, of MAD tasks; madbench plot loss draws language models"
+            f"--tasks {TASK}: has no effect on {drawn}, of MAD tasks; madbench plot loss draws language models"
         )
-    return tasks
+    return [TASK] if suites == {"language"} else tasks
 
 
-def _data(suites: set[str], selection: Selection) -> FigureData:
-    """The runs of the chosen protocols; a half without runs is left out where the other one has some."""
+def _data(selection: Selection, suites: set[str]) -> FigureData:
+    """The runs of the chosen protocols; a suite without runs is left out where the other one has some."""
     from madbench.analysis.figures.data import FigureData
 
-    store = selection.store
-    runs, sentences = [], []
+    rows, missing = [], {}
     if "language" in suites and selection.has_language:
-        runs, sentences = selection.language("there are no language-model runs as asked")
-    if "mad" not in suites or not selection.has_mad:
-        return FigureData(store, None, runs, sentences)
-    try:
-        made = selection.experiment()
-    except StoreError as error:
-        if not runs:
-            raise
-        return FigureData(store, None, runs, sentences, str(error).removeprefix(f"{selection.results}: "))
-    return FigureData(store, made, runs, sentences)
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(plot)
+        rows = selection.language("there are no language-model runs as asked")
+    if "mad" in suites and selection.has_mad:
+        try:
+            rows = [*selection.mad(), *rows]
+        except StoreError as error:
+            if not rows:
+                raise
+            missing = {"missing": str(error).removeprefix(f"{selection.results}: ")}
+    return FigureData(selection.results_of(rows), **missing)

@@ -40,6 +40,8 @@ class FigureData:
     """Stored runs of which figures are drawn (:func:`figure_frame`)."""
 
     results: Results
+    missing: str = "there are no runs of MAD tasks"
+    """Why there are none of the MAD suite, where that is so."""
 
     @functools.cached_property
     def styles(self) -> dict[str, LabelStyle]:
@@ -113,7 +115,7 @@ class FigureData:
 
     def _with_mad(self) -> Results:
         if not self.results.has(MAD):
-            raise NothingToDrawError("there are no runs of MAD tasks")
+            raise NothingToDrawError(self.missing)
         return self.results
 
     @property

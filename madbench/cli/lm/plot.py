@@ -14,13 +14,14 @@ from madbench.cli.lm.selection import (
     WordsArgument,
     language_selection,
 )
-from madbench.cli.options import RESULTS
-from madbench.errors import ConfigError
+from madbench.cli.options import RESULTS, labels_and_overrides
+from madbench.cli.plot import write_figure
+from madbench.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from madbench.store.runs import Run
+    from madbench.analysis.stored import Selection
 
 
 class XAxis(str, enum.Enum):
@@ -59,52 +60,42 @@ def plot(
       madbench lm plot S-p R-cg-q-12o G-cg-q-12o --x seconds
       madbench lm plot --from results/plots/loss_curves.csv --x step --out slide
     """
-    from madbench.analysis.figures.files import save_figure
-    from madbench.analysis.figures.loss import loss_figure
-    from madbench.analysis.loss_curves import loss_curves, read_curves, write_curves
-
-    stem = _stem(out or (results or RESULTS) / "plots" / "loss_curves")
+    out = out or (results or RESULTS) / "plots" / "loss_curves"
+    stem = out.with_suffix("") if out.suffix in (".png", ".pdf", ".csv") else out
     if source is None:
-        selection = language_selection(results or RESULTS, words, protocol, corpus, preset, budget)
-        runs = selection.select().language_runs
-        if x is XAxis.seconds:
-            _check_times(runs)
-        source = stem.with_name(f"{stem.name}.csv")
-        write_curves(loss_curves(runs), source)
-        print(source)
-        curves = read_curves(source)
+        frame = _stored(language_selection(results or RESULTS, words, protocol, corpus, preset, budget), x)
     else:
         given = {"--protocol": protocol, "--corpus": corpus, "--preset": preset, "--budget": budget}
         for option, value in (given | {"--results": results}).items():
             if value is not None:
                 raise ConfigError(f"{option} has no effect with --from: the CSV holds what is drawn")
-        curves = _of_labels(read_curves(source), words, source)
-    for path in save_figure(loss_figure(curves, x.value, log_x), stem):
-        print(path)
+        frame = _read(source, words or [])
+    print(*write_figure("loss", frame, stem, with_csv=source is None, x=x.value, log_x=log_x), sep="\n")
 
 
-def _stem(out: Path) -> Path:
-    return out.with_suffix("") if out.suffix in (".png", ".pdf", ".csv") else out
-
-
-def _check_times(runs: list[Run]) -> None:
-    """Raises ``ConfigError`` where the runs' times cannot be compared."""
+def _stored(selection: Selection, x: XAxis) -> pd.DataFrame:
+    """The curves of the stored runs. Raises ``ConfigError`` where these cannot be compared along ``x``."""
+    from madbench.analysis.figures.data import FigureData, figure_frame
     from madbench.analysis.loss_curves import timing_differences
 
-    if differing := timing_differences(runs):
-        names = ", ".join(differing).replace("_", " ")
-        raise ConfigError(f"--x seconds: the runs differ in {names}, so their times cannot be compared; use --x tokens")
+    found = selection.select()
+    differing = ", ".join(timing_differences(found.language_runs)).replace("_", " ")
+    if x is XAxis.seconds and differing:
+        raise ConfigError(
+            f"--x seconds: the runs differ in {differing}, so their times cannot be compared; use --x tokens"
+        )
+    return figure_frame("loss", FigureData(found))
 
 
-def _of_labels(curves: pd.DataFrame, words: list[str] | None, source: Path) -> pd.DataFrame:
-    """The rows of the labels among ``words``, all of them by default."""
-    from madbench.cli.options import labels_and_overrides
-    from madbench.errors import did_you_mean
+def _read(source: Path, words: list[str]) -> pd.DataFrame:
+    """The curves in a CSV file; of the labels among ``words``, where there are any."""
+    from madbench.analysis.figures.registry import FIGURES
     from madbench.labels import expand
 
-    named, overrides = labels_and_overrides(words or [])
+    named, overrides = labels_and_overrides(words)
     if overrides:
         raise ConfigError(f"{overrides[0]!r} has no effect with --from: the CSV holds what is drawn")
+    curves = FIGURES["loss"].read(source)
     labels = expand(named)
     for label in labels:
         if label not in set(curves.label):
