@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from madbench.analysis.figures import files, kinds
-from madbench.analysis.figures.difficulty import TYPES
+from madbench.analysis.figures import files, registry
+from madbench.analysis.figures.difficulty import COLUMNS
 from madbench.analysis.frames import read_frame
 from madbench.cli import plot
 
@@ -14,7 +14,7 @@ TWO = ("compression", "in_context_recall")
 
 @pytest.fixture
 def drawn(invoke, tiny, monkeypatch, tmp_path):
-    """``drawn(*words)``: the frames of the figures that the verb draws, by kind; no picture is written."""
+    """``drawn(*words)``: the frames of the figures that the verb draws, by name; no picture is written."""
 
     def call(*words):
         found = {}
@@ -32,7 +32,7 @@ def drawn(invoke, tiny, monkeypatch, tmp_path):
     return call
 
 
-def test_every_kind_with_data_is_drawn_and_the_others_say_why(fill, drawn):
+def test_every_figure_with_data_is_drawn_and_the_others_say_why(fill, drawn):
     for label, accuracy in (("S", 0.1), ("S-c", 0.5)):
         fill(label, accuracy, (0, 1))
     found = drawn()
@@ -55,10 +55,10 @@ def test_the_files_are_what_is_said_and_the_same_again(fill, invoke, tiny, tmp_p
     frame = read_frame(tmp_path / "slides" / "mad.csv", {"mark": str, "accuracy": float, "protocol": str}, "accuracies")
     assert frame[frame.mark == "mean"].accuracy.tolist() == [10.0]
     protocol = frame.protocol[0]
-    assert all(part in protocol for part in ("Fidelity corrected", "counting strict", "Trained on an abacus"))
+    assert all(part in protocol for part in ("Fidelity corrected", "budget strict", "Trained on an abacus"))
 
 
-def test_a_kind_that_is_asked_for_must_have_data(fill, refuse, tiny):
+def test_a_figure_that_is_asked_for_must_have_data(fill, refuse, tiny):
     fill("S", 0.1)
     asked = ("-p", tiny)
     assert "results: effects: no two labels" in refuse(plot, "effects", *asked)
@@ -74,7 +74,7 @@ def test_settings_of_a_sweep_are_difficulties(fill, drawn, tmp_path):
     fill("S", 0.9, setting={"seq_len": 64}, fidelity="published")
     fill("S-p", 0.9, setting={"seq_len": 64})
     assert list(drawn("difficulty")) == ["difficulty"]
-    frame = read_frame(tmp_path / "results" / "plots" / "difficulty.csv", TYPES, "difficulties")
+    frame = read_frame(tmp_path / "results" / "plots" / "difficulty.csv", COLUMNS, "difficulties")
     assert set(zip(frame.task, frame.variable)) == {(task, "seq_len") for task in TWO}
     of_task = frame[frame.task == "compression"]
     assert list(zip(of_task.value, of_task.label, of_task.accuracy)) == [
@@ -88,9 +88,9 @@ def test_a_label_has_one_style_in_all_figures(fill, fill_language, drawn, monkey
     for label in ("S-c", "R"):
         fill_language(label)
     given = []
-    for name, kind in kinds.KINDS.items():
-        draw = lambda frame, styles, kind=kind: given.append(styles) or kind.draw(frame, styles=styles)
-        monkeypatch.setitem(kinds.KINDS, name, replace(kind, draw=draw))
+    for name, drawing in registry.FIGURES.items():
+        draw = lambda frame, styles, drawing=drawing: given.append(styles) or drawing.draw(frame, styles=styles)
+        monkeypatch.setitem(registry.FIGURES, name, replace(drawing, draw=draw))
     drawn("learning", "loss")
     assert len(given) == 2 and given[0] == given[1] and list(given[0]) == ["S", "S-c", "R"]
 
@@ -99,8 +99,8 @@ def test_choices_reach_their_figure(fill, drawn, monkeypatch):
     fill("S", 0.5)
     asked = {}
     for name in ("learning", "budget"):
-        draw = lambda frame, styles, name=name, **choices: asked.update({name: choices}) or kinds.Figure()
-        monkeypatch.setitem(kinds.KINDS, name, replace(kinds.KINDS[name], draw=draw))
+        draw = lambda frame, styles, name=name, **choices: asked.update({name: choices}) or registry.Figure()
+        monkeypatch.setitem(registry.FIGURES, name, replace(registry.FIGURES[name], draw=draw))
     drawn("learning", "budget", "--y", "loss", "--cost", "mixer_parameters")
     assert asked == {"learning": {"y": "loss"}, "budget": {"x": "mixer_parameters"}}
 
@@ -108,7 +108,7 @@ def test_choices_reach_their_figure(fill, drawn, monkeypatch):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["efects"], "'efects' is neither a kind of figure nor a label; did you mean 'effects'?"),
+        (["efects"], "'efects' is neither a figure nor a label; did you mean 'effects'?"),
         (["S-x"], "label 'S-x'"),
         (["mad", "--y", "loss"], "--y loss: has no effect on mad; it is for learning"),
         (["mad", "--cost", "mixer_parameters"], "--cost mixer_parameters: has no effect on mad; it is for budget"),
