@@ -80,7 +80,7 @@ def budget(
         console.print(
             f"d_model {d_model}, n_head {n_head}, max_len {max_len}, ranks by the {budget.value} budget. r_qk, r_vo: ranks "
             "over all heads; d_qk, d_vo: width of one head; r_mix: rank r of R(1), R(2). state: bytes a token adds to a "
-            "bfloat16 decoding cache; kFLOP: thousand forward FLOPs per token at max_len. B: budget in parameters; "
+            "bfloat16 decoding cache; FLOP: of a forward pass, per token at max_len. B: budget in parameters; "
             "left: B - strict.",
             style="dim",
         )
@@ -112,43 +112,31 @@ def _counts(allocation: Allocation) -> dict[str, Any]:
 
 
 def _print_summary(console: Console, found: Mapping[str, dict[str, Any]]) -> None:
-    """One table where the terminal is wide enough for it, else ranks and parameters one below the other."""
-    from madbench.cli.tables import fits, plain_table, print_whole
+    """Ranks and costs, and below them parameters; a label without ranks does not fit."""
+    from madbench.cli.tables import plain_table, print_whole
 
-    names = [
-        (kind, letter, name)
+    names = {
+        name if len(name) == 1 else f"{letter}_{name}": (kind, name)
         for kind, letter in (("ranks", "r"), ("widths", "d"))
-        for name in dict.fromkeys(name for row in found.values() for name in row.get(kind, ()))
-    ]
+        for row in found.values()
+        for name in row.get(kind, ())
+    }
+    costs = {"state": "state_bytes_per_token", "FLOP": "flops_per_token"}
+    counts = {"B": "target", "strict": "total", "left": "slack", "paper": "paper_total"}
+    ratios = {"strict/B": "ratio", "paper/B": "paper_ratio"}
 
-    def ranks(row: dict[str, Any]) -> dict[str, str]:
-        shown = {
-            name if len(name) == 1 else f"{letter}_{name}": str(row[kind].get(name, "-"))
-            for kind, letter, name in names
-        }
-        costs = {"state": row["state_bytes_per_token"], "kFLOP": row["flops_per_token"] / 1000}
-        return shown | {name: f"{cost:,.0f}" for name, cost in costs.items()}
+    def line(label: str, row: dict[str, Any], of_ranks: bool) -> dict[str, Any]:
+        if not row:
+            headings = [*names, *costs] if of_ranks else [*counts, *ratios]
+            return {"label": f"{label} (no fit)"} | dict.fromkeys(headings)
+        shown = {heading: row[kind].get(name) for heading, (kind, name) in names.items()} if of_ranks else {}
+        shown |= {name: f"{row[key]:,.0f}" for name, key in (costs if of_ranks else counts).items()}
+        return {"label": label} | shown | {name: f"{row[key]:.3f}" for name, key in ratios.items() if not of_ranks}
 
-    def parameters(row: dict[str, Any]) -> dict[str, str]:
-        strict = {"B": f"{row['target']:,}", "strict": f"{row['total']:,}", "strict/B": f"{row['ratio']:.3f}"}
-        paper = {"paper": f"{row['paper_total']:,}", "paper/B": f"{row['paper_ratio']:.3f}"}
-        return strict | {"left": f"{row['slack']:,}"} | paper
-
-    def table(*columns: Any) -> Any:
-        def cells(row: dict[str, Any]) -> dict[str, str]:
-            return {name: value for column in columns for name, value in column(row).items()}
-
-        headings = tuple(cells(next(filter(None, found.values()))))
-        nothing = dict.fromkeys(headings, "-") | {headings[0]: "no fit"}
-        rows = [{"label": label} | (cells(row) if row else nothing) for label, row in found.items()]
-        return plain_table(rows, right=headings)
-
-    if fits(console, table(ranks, parameters)):
-        console.print(table(ranks, parameters))
-        return
-    print_whole(console, table(ranks))
-    console.print()
-    print_whole(console, table(parameters))
+    ranks, parameters = ([line(label, row, of_ranks) for label, row in found.items()] for of_ranks in (True, False))
+    for i, lines in enumerate((ranks, parameters)):
+        console.print(end="\n" * i)
+        print_whole(console, plain_table(lines, right=tuple(lines[0])[1:]))
 
 
 def _breakdown(allocation: Allocation) -> list[dict[str, str]]:
