@@ -78,11 +78,11 @@ def column(values: Sequence[Any]) -> Column:
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON has it: numbers of six digits, those that are not finite as text."""
+    """``value`` as JSON has it: floats of six digits; as text those that are not finite, and integers beyond a script's."""
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else str(value)
     if type(value) in _SCALARS:
-        return value
+        return str(value) if type(value) is int and abs(value) > 2**53 else value
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

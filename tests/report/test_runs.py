@@ -53,6 +53,12 @@ def test_one_and_true_and_numbers_that_are_none_stay_apart():
     assert [type(value) for value in found[:3]] == [int, bool, float]
 
 
+def test_large_integers_reach_a_script_with_all_their_digits():
+    assert column([{"seeds": {"init": 2**62 + 1, "order": 3}}]) == {
+        "values": [{"seeds": {"init": str(2**62 + 1), "order": 3}}]
+    }
+
+
 @given(st.lists(st.floats(width=64) | st.none(), min_size=1))
 def test_numbers_of_a_column_have_six_digits(values):
     for i, value in enumerate(values):
