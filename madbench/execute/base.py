@@ -69,7 +69,8 @@ class Policy:
     @property
     def overtime(self) -> str:
         """The error of a job that was stopped at the time limit."""
-        return f"stopped after the time limit of {minutes_or_seconds(self.time_limit)}"
+        limit = f"{self.time_limit / 60:g} min" if self.time_limit % 60 == 0 else f"{self.time_limit:g} s"
+        return f"stopped after the time limit of {limit}"
 
 
 @dataclass
@@ -103,18 +104,14 @@ class Execution:
         """The groups without the jobs that are skipped; the store is read once."""
         unique = {job.id: job for group in groups for job in group}
         records = self.store.records(unique)
-        todo: deque[list[Job]] = deque()
-        for group in groups:
-            open_jobs = []
-            for job in (unique.pop(job.id) for job in group if job.id in unique):
-                record = records.get(job.id)
-                if reason := self.policy.skips(record and record.status):
-                    self.skip(job, reason)
-                else:
-                    open_jobs.append(job)
-            if open_jobs:
-                todo.append(open_jobs)
-        return todo
+
+        def is_missing(job: Job) -> bool:
+            record = records.get(job.id)
+            return unique.pop(job.id, None) is not None and not self.skip(
+                job, self.policy.skips(record and record.status)
+            )
+
+        return deque(filter(None, ([job for job in group if is_missing(job)] for group in groups)))
 
     def claim(self, group: Sequence[Job], claims: ExitStack, is_shared: bool = False) -> tuple[list[Job], list[Path]]:
         """The jobs of the group that are to be trained and their work folders, claimed until ``claims`` is closed."""
@@ -126,20 +123,19 @@ class Execution:
                 except StoreBusyError:
                     self.skip(job, "busy")
                     continue
-                if reason := self.policy.skips(self.store.status(job)):
-                    self.skip(job, reason)
-                    continue
-                jobs.append(job)
-                works.append(work)
-                claims.push(claim.pop_all())
+                if not self.skip(job, self.policy.skips(self.store.status(job))):
+                    jobs.append(job)
+                    works.append(work)
+                    claims.push(claim.pop_all())
         return jobs, works
 
-    def skip(self, job: Job, reason: str) -> None:
-        if reason == "busy":
-            self.summary.busy += 1
-        else:
-            self.summary.skipped += 1
-        self.tell("skipped", job, reason=reason)
+    def skip(self, job: Job, reason: str | None) -> bool:
+        """Reports and counts the job as skipped, if there is a reason."""
+        if reason:
+            count = "busy" if reason == "busy" else "skipped"
+            setattr(self.summary, count, getattr(self.summary, count) + 1)
+            self.tell("skipped", job, reason=reason)
+        return reason is not None
 
     def finish(self, job: Job, record: Record, slot: int) -> None:
         """Counts and reports a stored record."""
@@ -155,11 +151,6 @@ def check_counts(**counts: int | None) -> None:
     for name, value in counts.items():
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, got {value}")
-
-
-def minutes_or_seconds(seconds: float) -> str:
-    """``30 min``, ``90 s``."""
-    return f"{seconds / 60:g} min" if seconds % 60 == 0 else f"{seconds:g} s"
 
 
 def worker_environment(threads: int) -> dict[str, str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 from madbench.errors import ConfigError, StoreError
-from madbench.execute.base import Execution, Groups, OnEvent, Policy, Summary, ignore_event
+from madbench.execute.base import Execution, Groups, OnEvent, Policy, Summary, Train, ignore_event
 from madbench.execute.failure import failure_text
 from madbench.jobs import Job, Record, StopTraining
 from madbench.store.runs import Store
@@ -40,9 +40,11 @@ def train_distributed(
         raise ConfigError("a time limit has no effect under torchrun: give it to the scheduler that starts torchrun")
     with process_group(device) as own_device, _stop_signals() as is_stop_requested:
         execution = Execution(store, policy, on_event if is_first() else ignore_event)
+        training = functools.partial(train, device=own_device)
         try:
             for group in groups:
-                _train_group(group, execution, train, own_device, is_stop_requested)
+                with ExitStack() as claims:
+                    _train_group(group, execution, training, claims, is_stop_requested)
             is_stopped = False
         except StopTraining:
             is_stopped = agree(True)  # torchrun ends every process with the first that leaves, and one was saving
@@ -52,42 +54,34 @@ def train_distributed(
 
 
 def _train_group(
-    group: Sequence[Job],
-    execution: Execution,
-    train: Callable[..., list[Record]],
-    device: str,
-    is_stop_requested: Callable[[], bool],
+    group: Sequence[Job], execution: Execution, train: Train, claims: ExitStack, is_stop_requested: Callable[[], bool]
 ) -> None:
     def report(job: Job, progress: dict[str, Any]) -> None:
         if is_stop_requested():
             raise StopTraining
         execution.tell("progress", job, slot=0, progress=progress)
 
-    with ExitStack() as claims:
-        claimed: tuple[list[Job], list[Path]] | None = None
-        if is_first() and not is_stop_requested():
-            claimed = execution.claim(group, claims)
-        claimed = from_first(claimed)
-        if claimed is None:
-            raise StopTraining
-        jobs, works = claimed
-        if not jobs:
-            return
-        for job in jobs:
-            execution.tell("started", job, slot=0)
-        failure = None
-        try:
-            records = train(jobs, works, report, device=device)
-        except StoreError:
-            raise
-        except Exception as error:
-            failure, records = error, [Record("failed", error=failure_text(error))] * len(jobs)
-        for job, record in zip(jobs, records, strict=True):
-            if is_first():
-                execution.store.finish(job, record, replace=execution.policy.redo)
-            execution.finish(job, record, slot=0)
-        if failure:
-            raise failure
+    claimed = from_first(execution.claim(group, claims) if is_first() and not is_stop_requested() else None)
+    if claimed is None:
+        raise StopTraining
+    jobs, works = claimed
+    if not jobs:
+        return
+    for job in jobs:
+        execution.tell("started", job, slot=0)
+    failure = None
+    try:
+        records = train(jobs, works, report)
+    except StoreError:
+        raise
+    except Exception as error:
+        failure, records = error, [Record("failed", error=failure_text(error))] * len(jobs)
+    for job, record in zip(jobs, records, strict=True):
+        if is_first():
+            execution.store.finish(job, record, replace=execution.policy.redo)
+        execution.finish(job, record, slot=0)
+    if failure:
+        raise failure
 
 
 @contextmanager

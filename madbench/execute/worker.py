@@ -97,16 +97,17 @@ def work(assignment: Assignment, send: Send) -> Outcome:
 def work_remotely(packed: Packed, send: Send, needs_gpu: bool = False) -> Outcome:
     """Unpacks and trains a group on a machine that may lack what it needs; what is broken names the machine."""
     version, content = packed
-    if version != madbench.__version__:
-        versions = f"has madbench {madbench.__version__}, and the driver has {version}"
-        outcome = Outcome(broken=f"{versions}; install the same version on all machines")
-    elif needs_gpu and (problem := _gpu_problem()):
-        outcome = Outcome(broken=problem)
-    else:
-        try:
-            outcome = work(pickle.loads(content), send)
-        except ImportError as error:  # of unpacking: one of training is a failed record
-            outcome = Outcome(broken=f"cannot import what it is to run: {error}")
+    try:
+        if version != madbench.__version__:
+            versions = f"has madbench {madbench.__version__}, and the driver has {version}"
+            raise StoreError(f"{versions}; install the same version on all machines")
+        if needs_gpu:
+            _check_gpu()
+        outcome = work(pickle.loads(content), send)
+    except ImportError as error:  # of unpacking: one of training is a failed record
+        outcome = Outcome(broken=f"cannot import what it is to run: {error}")
+    except StoreError as error:
+        outcome = Outcome(broken=str(error))
     return replace(outcome, broken=f"worker {platform.node()}: {outcome.broken}") if outcome.broken else outcome
 
 
@@ -124,28 +125,27 @@ def batched(seconds: float, tell: Callable[[dict[str, dict[str, Any]]], None]) -
     return send
 
 
-def _gpu_problem() -> str:
+def _check_gpu() -> None:
     import torch
 
-    if torch.cuda.is_available():
-        return ""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return f"torch {torch.__version__} finds no CUDA device there (CUDA_VISIBLE_DEVICES is {visible!r})"
+    if not torch.cuda.is_available():
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        raise StoreError(f"torch {torch.__version__} finds no CUDA device there (CUDA_VISIBLE_DEVICES is {visible!r})")
 
 
 @contextmanager
 def _folders(assignment: Assignment) -> Iterator[Sequence[Path]]:
-    if assignment.folders is None:
-        with tempfile.TemporaryDirectory(prefix="madbench-", ignore_cleanup_errors=True) as root:
-            folders = [Path(root, job.id) for job in assignment.jobs]
-            for folder in folders:
-                folder.mkdir()
-            yield folders
-        return
-    for folder in assignment.folders:
+    for folder in assignment.folders or ():
         if not folder.is_dir():
             raise StoreError(f"{folder}: not found; the results folder must be on a disk that all workers see")
-    yield assignment.folders
+    if assignment.folders is not None:
+        yield assignment.folders
+        return
+    with tempfile.TemporaryDirectory(prefix="madbench-", ignore_cleanup_errors=True) as root:
+        folders = [Path(root, job.id) for job in assignment.jobs]
+        for folder in folders:
+            folder.mkdir()
+        yield folders
 
 
 def _files(folder: Path) -> dict[str, bytes]:
