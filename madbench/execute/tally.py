@@ -36,14 +36,15 @@ def flatten(event: Event) -> dict[str, Any]:
 
 def weights(jobs: Iterable[Job]) -> dict[str, float]:
     """Tokens that each job trains on at most, by its id; worked out once for jobs that differ in label and seed."""
-    found: dict[str, float] = {}
     known: dict[tuple, float] = {}
-    for job in jobs:
+
+    def weight(job: Job) -> float:
         alike = (job.suite, job.task, str(job.setting), job.model, job.training)
         if alike not in known:
             known[alike] = float(suite_of(job).size(job).trained_tokens)
-        found[job.id] = known[alike]
-    return found
+        return known[alike]
+
+    return {job.id: weight(job) for job in jobs}
 
 
 @dataclass
@@ -58,24 +59,24 @@ class Running:
     """Its last progress."""
     fraction: float = 0.0
     """How much of it is done."""
-    resumed_at: float = 0.0
-    """Its fraction at the first progress."""
-    seconds_left: float = 0.0
-    """At its own speed; 0 where that is not known yet."""
-    _first: float | None = None
+    first: tuple[float, float] | None = None
+    """Its fraction at the first progress, which an earlier sweep did, and when that was."""
 
     def update(self, line: Mapping[str, Any], seconds: float) -> None:
         self.line, self.slot = dict(line), line.get("slot")
         self.fraction = line["step"] / line["total_steps"] if line.get("total_steps") else 0.0
-        if self._first is None:
-            self._first, self.resumed_at = seconds, self.fraction
-        if self.done_here > 0:
-            self.seconds_left = (1 - self.fraction) * (seconds - self._first) / self.done_here
+        self.first = self.first or (self.fraction, seconds)
 
     @property
     def done_here(self) -> float:
-        """Fraction of the job done since it started, without what an earlier sweep did."""
-        return self.fraction - self.resumed_at
+        """Fraction of the job done since it started."""
+        return self.fraction - self.first[0] if self.first else 0.0
+
+    @property
+    def seconds_left(self) -> float:
+        """At the speed that it had up to its last progress; 0 where that is not known yet."""
+        seconds = self.line.get("seconds", 0.0) - self.first[1] if self.first else 0.0
+        return (1 - self.fraction) * seconds / self.done_here if self.done_here > 0 else 0.0
 
 
 class Tally:
@@ -93,7 +94,7 @@ class Tally:
         self.running: dict[str, Running] = {}
         """By job."""
         self.seconds = 0.0
-        self.first_start: float | None = None
+        self.first_start = math.inf
         self._open_weight = sum(weights.values())
         self._done_here = 0.0
 
@@ -102,53 +103,32 @@ class Tally:
         """Jobs that have ended, in whatever way."""
         return len(self.weights) - len(self.open)
 
-    def content(self) -> dict[str, Any]:
-        """All that is shown of it, as JSON has it."""
-        at_work = len(self.open.intersection(self.running))
-        rest = {"running": at_work, "waiting": len(self.open) - at_work}
-        running = sorted(self.running.values(), key=lambda running: (running.slot is None, running.slot))
-        return {
-            "total": len(self.weights),
-            "done": self.done,
-            "fraction": self.fraction,
-            "counts": {what: count for what, count in (self.counts | rest).items() if count},
-            "jobs_per_minute": self.jobs_per_minute(),
-            "seconds_left": self.seconds_left(),
-            "seconds": self.seconds,
-            "slots": [
-                {key: value for key, value in one.line.items() if key not in ("event", "job")}
-                | self.jobs.get(one.job, {})
-                | {"slot": one.slot, "fraction": one.fraction, "seconds": self.seconds - one.since}
-                for one in running
-            ],
-            "failures": [self.jobs.get(job, {}) | {"reason": reason} for job, reason in self.failures],
-        }
-
     def apply(self, line: Mapping[str, Any], seconds: float) -> None:
         """Takes one line of :func:`flatten`, of this second of the sweep's clock."""
         self.tick(seconds)
         kind, job = line["event"], line["job"]
-        if kind == "started":
-            self.running[job] = Running(job, line.get("slot"), seconds)
-            self.first_start = seconds if self.first_start is None else self.first_start
-        elif kind == "progress":
-            self.running.setdefault(job, Running(job, line.get("slot"), seconds)).update(line, seconds)
-        elif kind in ("finished", "failed", "skipped"):
-            running = self.running.pop(job, None) or Running(job, None, seconds)
-            if job in self.open:
-                self._end(line, running)
-
-    def _end(self, line: Mapping[str, Any], running: Running) -> None:
-        job, kind = line["job"], line["event"]
+        if kind in ("started", "progress"):
+            if kind == "started" or job not in self.running:
+                self.running[job] = Running(job, line.get("slot"), seconds)
+            if kind == "started":
+                self.first_start = min(self.first_start, seconds)
+            else:
+                self.running[job].update({**line, "seconds": seconds}, seconds)
+            return
+        running = self.running.pop(job, None)
+        if job not in self.open:
+            return
         self.open.discard(job)
         self._open_weight -= self.weights[job]
         if kind == "skipped":
             self.counts["failed before" if line["reason"] == "failed" else line["reason"]] += 1
             return
         self.counts[line["status"]] += 1
+        done_before = running.first[0] if running and running.first else 0.0
         if kind == "failed":
             self.failures.append((job, line["error"]))
-        self._done_here += self.weights[job] * (running.done_here if kind == "failed" else 1 - running.resumed_at)
+        done = (running.fraction if running else 0.0) if kind == "failed" else 1
+        self._done_here += self.weights[job] * (done - done_before)
 
     def tick(self, seconds: float) -> None:
         """Sets the sweep's clock, which never runs backwards."""
@@ -162,22 +142,15 @@ class Tally:
 
     def _tokens(self) -> tuple[float, float]:
         """Tokens that are left, and tokens trained on in this sweep."""
-        left, done = self._open_weight, self._done_here
-        for job, running in self.running.items():
-            if job in self.open:
-                left -= self.weights[job] * running.fraction
-                done += self.weights[job] * running.done_here
-        return left, done
-
-    @property
-    def _elapsed(self) -> float:
-        """Seconds since the first job started."""
-        return 0.0 if self.first_start is None else self.seconds - self.first_start
+        running = [(self.weights[job], self.running[job]) for job in self.open.intersection(self.running)]
+        left = self._open_weight - sum(weight * one.fraction for weight, one in running)
+        return left, self._done_here + sum(weight * one.done_here for weight, one in running)
 
     def jobs_per_minute(self) -> float | None:
         """Jobs trained a minute since the first one started; None while there is none."""
         trained = sum(self.counts[status] for status in ("finished", "diverged", "failed"))
-        return 60 * trained / self._elapsed if trained and self._elapsed > 0 else None
+        elapsed = self.seconds - self.first_start
+        return 60 * trained / elapsed if trained and elapsed > 0 else None
 
     def seconds_left(self) -> float | None:
         """From the tokens trained on so far in this sweep; None where that is not known yet.
@@ -185,6 +158,29 @@ class Tally:
         Jobs that were skipped, and what resumed jobs had done before, count neither as work nor as time.
         """
         left, done = self._tokens()
-        if not self.open or done <= 0 or self._elapsed <= 0:
+        elapsed = self.seconds - self.first_start
+        if not self.open or done <= 0 or elapsed <= 0:
             return None if self.open else 0.0
-        return max(left * self._elapsed / done, *(running.seconds_left for running in self.running.values()), 0.0)
+        return max(left * elapsed / done, *(running.seconds_left for running in self.running.values()), 0.0)
+
+    def content(self) -> dict[str, Any]:
+        """All that is shown of it, as JSON has it."""
+        at_work = len(self.open.intersection(self.running))
+        counts = self.counts | {"running": at_work, "waiting": len(self.open) - at_work}
+        running = sorted(self.running.values(), key=lambda running: (running.slot is None, running.slot))
+        return {
+            "total": len(self.weights),
+            "done": self.done,
+            "fraction": self.fraction,
+            "counts": {what: count for what, count in counts.items() if count},
+            "jobs_per_minute": self.jobs_per_minute(),
+            "seconds_left": self.seconds_left(),
+            "seconds": self.seconds,
+            "slots": [
+                {key: value for key, value in one.line.items() if key not in ("event", "job")}
+                | self.jobs.get(one.job, {})
+                | {"slot": one.slot, "fraction": one.fraction, "seconds": self.seconds - one.since}
+                for one in running
+            ],
+            "failures": [self.jobs.get(job, {}) | {"reason": reason} for job, reason in self.failures],
+        }
