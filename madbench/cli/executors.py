@@ -25,56 +25,33 @@ def _option(help: str, **settings: Any) -> Any:
 
 
 ExecutorOption = Annotated[ExecutorName, _option("Where jobs run: processes of this machine, a Ray cluster, or Slurm.")]
+_ADDRESS = "ray: the cluster; also ray://HOST:PORT, auto (begun here by ray start) or local (a new one)."
 AddressOption = Annotated[
-    str | None,
-    _option(
-        "ray: the cluster; also ray://HOST:PORT, auto (begun here by ray start) or local (a new one).",
-        metavar="HOST:PORT",
-        show_default="RAY_ADDRESS, else auto, else local",
-    ),
+    str | None, _option(_ADDRESS, metavar="HOST:PORT", show_default="RAY_ADDRESS, else auto, else local")
 ]
-CpusPerJobOption = Annotated[
-    int | None, _option("ray, slurm: cores of a job, and its threads.", min=1, show_default="1")
-]
-GpusPerJobOption = Annotated[
-    float | None,
-    _option(
-        "ray, slurm: GPUs of a job; with ray 0.5 puts two jobs on one.",
-        min=0,
-        show_default="1 with --device cuda, else 0",
-    ),
-]
-SharedOption = Annotated[
-    bool,
-    _option("ray: all machines see the results folder at its path; interrupted jobs resume from checkpoints there."),
-]
+CpusPerJobOption = Annotated[int | None, _option("ray, slurm: cores of a job, and its threads.", show_default="1")]
+_GPUS = "ray, slurm: GPUs of a job; with ray 0.5 puts two jobs on one."
+GpusPerJobOption = Annotated[float | None, _option(_GPUS, show_default="1 with --device cuda, else 0")]
+_SHARED = "ray: all machines see the results folder at its path; interrupted jobs resume from checkpoints there."
+SharedOption = Annotated[bool, _option(_SHARED)]
 PartitionOption = Annotated[str | None, _option("slurm: the partition.")]
-WallTimeOption = Annotated[
-    int | None,
-    _option(
-        "slurm: wall time of a job; at its end the job is queued again and resumes.",
-        min=1,
-        metavar="MINUTES",
-        show_default="60",
-    ),
-]
+_WALL_TIME = "slurm: wall time of a job; at its end the job is queued again and resumes."
+WallTimeOption = Annotated[int | None, _option(_WALL_TIME, metavar="MINUTES", show_default="60")]
 MemoryOption = Annotated[float | None, _option("slurm: memory of a job.", metavar="GB")]
-SbatchOption = Annotated[
-    list[str] | None,
-    _option("slurm: another option of sbatch, such as account=me; repeatable.", metavar="KEY=VALUE"),
-]
+_SBATCH = "slurm: another option of sbatch, such as account=me; repeatable."
+SbatchOption = Annotated[list[str] | None, _option(_SBATCH, metavar="KEY=VALUE")]
 
-_EXECUTORS = {
-    "address": ["ray"],
-    "cpus_per_job": ["ray", "slurm"],
-    "gpus_per_job": ["ray", "slurm"],
-    "shared": ["ray"],
-    "partition": ["slurm"],
-    "wall_time": ["slurm"],
-    "memory": ["slurm"],
-    "sbatch": ["slurm"],
+_ARGUMENTS = {
+    "address": ("address", "ray"),
+    "cpus_per_job": ("cpus_per_job", "ray", "slurm"),
+    "gpus_per_job": ("gpus_per_job", "ray", "slurm"),
+    "shared": ("shared", "ray"),
+    "partition": ("partition", "slurm"),
+    "wall_time": ("minutes", "slurm"),
+    "memory": ("memory_gb", "slurm"),
+    "sbatch": ("extra", "slurm"),
 }
-"""The executors that each option is for."""
+"""For each option the argument that it is, and the executors that have it."""
 
 
 @dataclass(frozen=True)
@@ -97,28 +74,23 @@ def place(executor: ExecutorName, device: str, slots: int | None, **options: Any
 
     On other machines ``auto`` is ``cuda`` where a job reserves GPUs, else ``cpu``.
     """
-    given = {name: value for name, value in options.items() if value not in (None, []) and value is not False}
-    for name in given:
-        if executor.value not in _EXECUTORS[name]:
-            option, others = f"--{name.replace('_', '-')}", " or ".join(f"--executor {n}" for n in _EXECUTORS[name])
+    given: dict[str, Any] = {} if slots is None else {"slots": slots}
+    for name, value in options.items():
+        argument, *executors = _ARGUMENTS[name]
+        if value in (None, []) or value is False:
+            continue
+        if executor.value not in executors:
+            option, others = f"--{name.replace('_', '-')}", " or ".join(f"--executor {other}" for other in executors)
             raise ConfigError(f"{option} has no effect with --executor {executor.value}; it belongs to {others}")
+        given[argument] = dict(map(_pair, value)) if name == "sbatch" else value
     if executor is ExecutorName.local:
         return Placement(None, device, slots)
-    device, gpus = _device(device, given.get("gpus_per_job"))
-    common: dict[str, Any] = {"cpus_per_job": given.get("cpus_per_job", 1), "gpus_per_job": gpus}
-    if slots is not None:
-        common["slots"] = slots
+    device, given["gpus_per_job"] = _device(device, given.get("gpus_per_job"))
     if executor is ExecutorName.ray:
-        from madbench.execute.ray import ray_executor
-
-        made = ray_executor(given.get("address"), shared="shared" in given, **common)
+        from madbench.execute.ray import ray_executor as make
     else:
-        from madbench.execute.submitit import slurm_executor
-
-        minutes = {"minutes": given["wall_time"]} if "wall_time" in given else {}
-        extra = _pairs(given.get("sbatch", []))
-        made = slurm_executor(given.get("partition"), memory_gb=given.get("memory"), extra=extra, **common, **minutes)
-    return Placement(made, device, None)
+        from madbench.execute.submitit import slurm_executor as make
+    return Placement(make(**given), device, None)
 
 
 def _device(device: str, gpus: float | None) -> tuple[str, float]:
@@ -135,12 +107,9 @@ def _device(device: str, gpus: float | None) -> tuple[str, float]:
     return ("cuda" if gpus else "cpu"), gpus
 
 
-def _pairs(words: list[str]) -> dict[str, Any]:
-    """``["account=me", "exclusive"]`` -> ``{"account": "me", "exclusive": True}``."""
-    pairs: dict[str, Any] = {}
-    for word in words:
-        key, separator, value = word.removeprefix("--").partition("=")
-        if not key or (separator and not value):
-            raise ConfigError(f"--sbatch {word!r}: expected KEY=VALUE, such as account=me, or KEY")
-        pairs[key] = value if separator else True
-    return pairs
+def _pair(word: str) -> tuple[str, str | bool]:
+    """``account=me`` -> ``("account", "me")``, ``exclusive`` -> ``("exclusive", True)``."""
+    key, separator, value = word.removeprefix("--").partition("=")
+    if not key or (separator and not value):
+        raise ConfigError(f"--sbatch {word!r}: expected KEY=VALUE, such as account=me, or KEY")
+    return key, value if separator else True

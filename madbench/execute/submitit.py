@@ -72,20 +72,11 @@ def slurm_executor(
     setup = [f"export {name}={value}" for name, value in worker_environment(cpus_per_job).items()]
     if checkout := source_checkout():
         setup.append(f"export PYTHONPATH={shlex.quote(str(checkout))}${{PYTHONPATH:+:$PYTHONPATH}}")
-    asked = {
-        "name": "madbench",
-        "timeout_min": minutes,
-        "cpus_per_task": cpus_per_job,
-        "gpus_per_node": int(gpus_per_job) or None,
-        "mem_gb": memory_gb,
-        "slurm_partition": partition,
-        "slurm_array_parallelism": slots,
-        "slurm_setup": setup,
-        "slurm_additional_parameters": dict(extra),
-    }
+    asked = {"name": "madbench", "timeout_min": minutes, "cpus_per_task": cpus_per_job, "mem_gb": memory_gb}
+    asked |= {"gpus_per_node": int(gpus_per_job) or None, "slurm_partition": partition, "slurm_setup": setup}
+    asked |= {"slurm_array_parallelism": slots, "slurm_additional_parameters": dict(extra)}
     parameters = {name: value for name, value in asked.items() if value is not None}
-    connect = functools.partial(_connect, parameters=parameters, slots=slots, cluster=cluster)
-    return functools.partial(drive, connect=connect)
+    return functools.partial(drive, connect=functools.partial(_connect, parameters=parameters, cluster=cluster))
 
 
 def _connect(store: Store, **how: Any) -> AbstractContextManager[SlurmBackend]:
@@ -95,11 +86,11 @@ def _connect(store: Store, **how: Any) -> AbstractContextManager[SlurmBackend]:
 class SlurmBackend(Backend):
     """Tasks as submitit's jobs."""
 
-    def __init__(self, folder: Path, parameters: dict[str, Any], slots: int, cluster: str):
+    def __init__(self, folder: Path, parameters: dict[str, Any], cluster: str):
         import submitit
 
         logging.getLogger("submitit").setLevel(logging.ERROR)
-        self.slots = slots
+        self.slots = parameters["slurm_array_parallelism"]
         self.poll_interval = 1.0 if cluster == "slurm" else 0.1
         self.executor = submitit.AutoExecutor(folder, cluster=cluster, slurm_max_num_timeout=MOST_TIMEOUTS)
         self.executor.update_parameters(**parameters)
@@ -154,19 +145,16 @@ class SlurmBackend(Backend):
             is_done, force = job.done(force_check=force), False  # asking of one asks of all
             if is_done:
                 is_quiet = False
-                yield from self._end(task, job)
+                kind, value = _result(job)
+                if kind != "done" or value.has_failed:  # else the notes go when the result is stored, and not before
+                    _remove_notes(task)
+                    del self.jobs[task]
+                yield task, kind, value
+                if kind == "done":
+                    self.jobs.pop(task, None)
+                _tidy(job, keeps_logs=kind != "done")
         if is_quiet:
             time.sleep(min(seconds, self.poll_interval))
-
-    def _end(self, task: Task, job: Any) -> Iterator[Message]:
-        kind, value = _result(job)
-        if kind != "done" or value.has_failed:
-            _remove_notes(task)
-            del self.jobs[task]
-        yield task, kind, value  # the notes of a finished job go when its result is stored, and not before
-        if kind == "done":
-            self.jobs.pop(task, None)
-        _tidy(job, keeps_logs=kind != "done")
 
     def _read_news(self, task: Task) -> Iterator[Message]:
         """What the worker has written since the last time."""

@@ -44,7 +44,7 @@ def test_slurm_gets_its_options():
     options = {"partition": "gpu", "wall_time": 90, "memory": 8, "sbatch": ["account=me", "--qos=low", "exclusive"]}
     given = chosen(place(SLURM, "cuda", 7, cpus_per_job=4, **options))
     parameters = given["parameters"]
-    assert given["slots"] == parameters["slurm_array_parallelism"] == 7
+    assert parameters["slurm_array_parallelism"] == 7
     assert parameters["slurm_additional_parameters"] == {"account": "me", "qos": "low", "exclusive": True}
     names = ("slurm_partition", "timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node")
     assert [parameters[name] for name in names] == ["gpu", 90, 8, 4, 1]
