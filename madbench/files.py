@@ -13,9 +13,6 @@ from typing import BinaryIO
 
 from madbench.errors import StoreError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
-
 
 @contextmanager
 def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
@@ -23,18 +20,16 @@ def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError(f"{path}: {_explanation(error, size)}") from error
-
-
-def _explanation(error: OSError, size: int | None) -> str:
-    if error.errno in _FULL:
-        need = "" if size is None else f" for {size} bytes"
-        return f"no space left{need}; free some or choose another results folder and run again; stored runs are safe"
-    if error.errno in _FORBIDDEN:
-        return f"{os.strerror(error.errno).lower()}; choose another results folder or mend its permissions"
-    if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return "a file is where a folder should be; choose another results folder"
-    return (error.strerror or str(error)).lower()
+        problem = (error.strerror or str(error)).lower()
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            need = "" if size is None else f" for {size} bytes"
+            advice = "free some or choose another results folder and run again; stored runs are safe"
+            problem = f"no space left{need}; {advice}"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            problem += "; choose another results folder or mend its permissions"
+        elif error.errno in (errno.ENOTDIR, errno.EEXIST):
+            problem = "a file is where a folder should be; choose another results folder"
+        raise StoreError(f"{path}: {problem}") from error
 
 
 def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], object]) -> None:

@@ -50,13 +50,8 @@ def encode(job: Job, record: Record, beside: Mapping[str, str] | None = None) ->
     """
     job_file = json_bytes({"schema": SCHEMA, **job.to_dict()})
     curve_file = _encode_curve(record.curve)
-    fields = {
-        "status": record.status,
-        "metrics": plain_numbers(record.metrics),
-        "details": plain(record.details),
-        "error": record.error,
-        "files": dict(beside or {}),
-    }
+    fields = {"status": record.status, "metrics": plain_numbers(record.metrics), "details": plain(record.details)}
+    fields |= {"error": record.error, "files": dict(beside or {})}
     fields["checksum"] = _checksum(job_file, fields, curve_file)
     return dict(zip(NAMES, (job_file, json_bytes(fields), curve_file), strict=True))
 

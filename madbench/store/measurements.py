@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,11 +63,9 @@ def read(folder: Path) -> list[Measurement]:
 
 def _files(folder: Path) -> list[str]:
     """Names of the files of measurements in a run's folder, oldest first."""
-    with explain_os_errors(folder):
-        try:
-            return sorted(name for name in os.listdir(f"{folder}/{FOLDER}") if _NAME.fullmatch(name))
-        except FileNotFoundError:
-            return []
+    with explain_os_errors(folder), suppress(FileNotFoundError):
+        return sorted(name for name in os.listdir(f"{folder}/{FOLDER}") if _NAME.fullmatch(name))
+    return []
 
 
 def _read(folder: Path, name: str) -> Measurement:

@@ -33,8 +33,6 @@ from madbench.store.measurements import Measurement
 _REPLACED = "replaced.tmp"
 _RESULTS = ("finished", "diverged")
 
-__all__ = ["KEEP", "DamagedRunError", "Measurement", "Run", "Snapshot", "Store", "StoreBusyError"]
-
 
 class StoreBusyError(StoreError):
     """Another live process is working on this job."""
@@ -74,8 +72,7 @@ class Store:
     def open(cls, root: Path | str, create: bool = True) -> Self:
         """The store in ``root``, proven writable; with ``create=False`` for reading only, and it must exist.
 
-        Raises ``StoreError`` where ``root`` is a file, cannot be written or read, is on a full disk, or holds runs of
-        another version.
+        Raises ``StoreError`` where that cannot be, as on a full disk, and for runs of another version.
         """
         store = cls(root)
         if create:
@@ -110,8 +107,8 @@ class Store:
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
         """The jobs without a result, in their order, each id once. The folder is listed once."""
         unique = {job.id: job for job in jobs}
-        results = {job_id for job_id, record in self.records(unique).items() if record.status != "failed"}
-        return [job for job_id, job in unique.items() if job_id not in results]
+        records = self.records(unique)
+        return [job for job_id, job in unique.items() if job_id not in records or records[job_id].status == "failed"]
 
     def read(self, job_id: str) -> Run:
         """One run. Raises ``StoreError`` where there is none and ``DamagedRunError`` where it cannot be trusted."""
@@ -131,9 +128,9 @@ class Store:
         return {name: job for name, (job, _) in self._readable(with_curves=False)}
 
     def records(self, job_ids: Iterable[str]) -> dict[str, Record]:
-        """What the runs asked for gave, by id and without curves; those absent or damaged are left out.
+        """What runs gave, by id and without curves; those absent or damaged are left out. The folder is listed once.
 
-        The folder is listed once. Raises ``StoreError`` where a run cannot be read.
+        Raises ``StoreError`` where a run cannot be read.
         """
         listed = set(self._listed())
         found = self._look_up([job_id for job_id in job_ids if job_id in listed])
@@ -159,8 +156,10 @@ class Store:
 
         Where another process may replace the run, hold its :meth:`claim` from reading it to here.
         """
-        folder = self.read(job_id).folder
-        measurements.add(folder, Measurement(name, dict(values), dict(details or {}), dict(settings or {})))
+        self._read(job_id)
+        measurements.add(
+            self._runs / job_id, Measurement(name, dict(values), dict(details or {}), dict(settings or {}))
+        )
 
     def measurements(self, job_id: str) -> list[Measurement]:
         """The newest measurement of each name and settings. Raises ``StoreError`` where one cannot be read."""
@@ -172,10 +171,11 @@ class Store:
         found = {}
         for job_id in job_ids:
             try:
-                found[job_id] = measurements.read(self._runs / job_id)
+                if some := measurements.read(self._runs / job_id):
+                    found[job_id] = some
             except StoreError as error:
                 self.problems.append(str(error))
-        return {job_id: some for job_id, some in found.items() if some}
+        return found
 
     @contextmanager
     def claim(self, job: Job | str, afresh: bool = False, is_shared: bool = False) -> Iterator[Path]:
@@ -215,12 +215,12 @@ class Store:
         if job.id not in self._claimed:
             with self.claim(job):
                 return self.finish(job, record, replace)
-        if (replace and record.status != "failed") or not self.has(job):
+        is_wanted = (replace and record.status != "failed") or not self.has(job)
+        if is_wanted:
             self._install(job, record)
-            if record.status == "failed":
-                return
-        with explain_os_errors(self._work / job.id):
-            _empty(self._work / job.id)
+        if not is_wanted or record.status != "failed":
+            with explain_os_errors(self._work / job.id):
+                _empty(self._work / job.id)
 
     def _readable(self, with_curves: bool) -> Iterator[tuple[str, tuple[Job, Record]]]:
         self.problems = []
@@ -263,15 +263,12 @@ class Store:
         kept, staged = work / KEEP, work / "run.tmp"
         with explain_os_errors(target):
             remove(staged)
-            if kept.is_dir():
-                os.rename(kept, staged)
-            else:
-                staged.mkdir()
+            kept.mkdir(exist_ok=True)
+            os.rename(kept, staged)
         try:
             with explain_os_errors(target):
                 others = [path for path in staged.rglob("*") if path.is_file()]
                 files = encode(job, record, {str(path.relative_to(staged)): _file_digest(path) for path in others})
-            with explain_os_errors(target, sum(map(len, files.values()))):
                 for name, content in files.items():
                     with open(staged / name, "xb") as file:
                         file.write(content)
@@ -314,10 +311,7 @@ class Store:
 
 
 class Snapshot(Store):
-    """A store for reading, as it was at the first question: every folder is looked up once for any number of them.
-
-    Only curves are read anew each time.
-    """
+    """A store for reading, as it was at the first question; only curves are read anew each time."""
 
     @functools.cached_property
     def _found(self) -> Mapping[str, Found]:

@@ -140,7 +140,7 @@ def test_all_files_are_on_disk_before_the_run_has_its_name_and_that_before_the_c
         (work / "checkpoint.pt").touch()
         store.finish(make_job(), RECORD)
     files = ["job.json", "record.json", "curve.csv"]
-    assert log == [*files, "run.tmp", "rename", "runs", "remove ['checkpoint.pt', 'lock']"]
+    assert log == ["rename", *files, "run.tmp", "rename", "runs", "remove ['checkpoint.pt', 'lock']"]
 
 
 @pytest.mark.parametrize(
