@@ -96,6 +96,21 @@ def test_labels_that_share_nothing_are_an_error(fill, refuse, tiny):
     assert "differ in exactly one factor" in refuse(attribute, "S", "S-c", "--profile", tiny)
 
 
+def test_labels_and_tasks_of_installed_packages_have_contrasts_of_their_own(fill, install_example, invoke, tiny):
+    install_example("plugin"), install_example("task")
+    for label, accuracy in (("S", 0.1), ("S-c", 0.5), ("lin:elu", 0.2), ("lin:elu-g", 0.5)):
+        fill(label, accuracy, (0, 1), tasks=("compression", "prefix_sum"))
+    words = ("--profile", tiny, "-t", "compression,prefix_sum")
+    found = json.loads(invoke(attribute, *words, "--json").stdout)["cells"]
+    effects = [(one["contrast"], one["quantity"], one["difference"]) for one in found if one["kind"] == "effect"]
+    assert effects == [
+        (contrast, task, pytest.approx(points))
+        for task in ("compression", "prefix_sum")
+        for contrast, points in (("conv: c against none", 40.0), ("lin:gate: g against none", 30.0))
+    ]
+    assert "Prefix sum" in invoke(attribute, *words, columns=160).stdout
+
+
 @pytest.mark.parametrize(
     "words, message",
     [

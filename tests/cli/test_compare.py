@@ -44,6 +44,14 @@ def test_the_first_label_is_compared_with_each_of_the_others(fill, shown):
     }
 
 
+def test_labels_and_tasks_of_installed_packages_are_compared_like_any(fill, install_example, shown):
+    install_example("plugin"), install_example("task")
+    fill("S", 0.5, tasks=("compression", "prefix_sum"))
+    fill("lin:elu", 0.75, tasks=("compression", "prefix_sum"))
+    expected = {("lin:elu", name): 25.0 for name in ("compression", "prefix_sum", "all_tasks")}
+    assert differences(shown("S", "lin:elu", "-t", "compression,prefix_sum")) == expected
+
+
 def test_the_learning_rate_is_chosen_before_runs_are_paired(fill, store, tiny, shown):
     fill("S", 0.5)
     for job in MAD.jobs(["R"], MAD.Profile.load(tiny, ["learning_rates=[1e-3,2e-3]"]), tasks=["compression"]):
