@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -63,31 +62,24 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a contrast is worth on a quantity."""
+    """What a contrast is worth on a quantity, or by how much more it is worth where a second one is given."""
 
-    contrast: Contrast
+    contrasts: tuple[Contrast, ...]  # one, or two that interact
     quantity: str  # a task, mad_average or loss_l5
     estimate: Estimate
-    pairs: dict[Pair, Estimate]  # each by itself, with an interval over its seeds
-
-
-@dataclass(frozen=True)
-class Interaction:
-    """By how much ``first`` is worth more on a quantity where ``second`` is given."""
-
-    first: Contrast
-    second: Contrast
-    quantity: str
-    estimate: Estimate
-    squares: list[Square]
+    cases: dict[Pair | Square, Estimate | None]  # what it is the mean over; pairs with an interval over seeds of each
 
     @property
     def name(self) -> str:
-        """``c x 1o``."""
-        return f"{self.first.short_name} x {self.second.short_name}"
+        """``conv: c against none``, ``c x 1o``."""
+        names = [contrast.short_name for contrast in self.contrasts]
+        return " x ".join(names) if self.is_interaction else self.contrasts[0].name
+
+    @property
+    def is_interaction(self) -> bool:
+        return len(self.contrasts) > 1
 
 
-_Found = TypeVar("_Found", Effect, Interaction)
 _Rows = Mapping[str, np.ndarray]  # values of a label by seed (N,), NaN where there is none
 
 
@@ -101,21 +93,21 @@ def measured_values(scores: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     return values, int((begun.column != MAD_AVERAGE).sum() - (values.column != MAD_AVERAGE).sum())
 
 
-def attribute(values: pd.DataFrame) -> tuple[list[Effect], list[Interaction]]:
-    """Every effect and every interaction that ``values`` have labels for, by quantity and contrast.
+def attribute(values: pd.DataFrame) -> list[Effect]:
+    """Every effect and then every interaction that ``values`` have labels for, by quantity and contrast.
 
     ``values`` has a row a label, quantity and seed; columns: label, column, seed, value, which is not NaN.
     """
     pairs = find_pairs(values.label.unique())
     squares = find_squares(pairs)
     effects: list[Effect] = []
-    interactions: list[Interaction] = []
+    interactions: list[Effect] = []
     for quantity, found in values.groupby("column", sort=False):
         by_seed = found.pivot(index="label", columns="seed", values="value")
         rows = dict(zip(by_seed.index, by_seed.to_numpy(float)))
-        effects += _effects(quantity, pairs, rows)
-        interactions += _interactions(quantity, squares, rows)
-    return effects, interactions
+        effects += _adjusted(_effects(quantity, pairs, rows))
+        interactions += _adjusted(_interactions(quantity, squares, rows))
+    return effects + interactions
 
 
 def _effects(quantity: str, pairs: Mapping[Contrast, Sequence[Pair]], rows: _Rows) -> list[Effect]:
@@ -138,8 +130,8 @@ def _effects(quantity: str, pairs: Mapping[Contrast, Sequence[Pair]], rows: _Row
                 estimate = replace(of_pair, p=math.nan)
             elif not estimate.high > of_pair.high:  # wider, or NaN for a single seed
                 estimate = of_pair
-        effects.append(Effect(contrast, quantity, estimate, alone))
-    return _adjusted(effects)
+        effects.append(Effect((contrast,), quantity, estimate, alone))
+    return effects
 
 
 def _over_pairs(means: np.ndarray, all_squares: float, all_freedom: int, seeds: int) -> Estimate:
@@ -163,10 +155,10 @@ def _squares(values: np.ndarray) -> float:
 
 def _interactions(
     quantity: str, squares: Mapping[tuple[Contrast, Contrast], Sequence[Square]], rows: _Rows
-) -> list[Interaction]:
+) -> list[Effect]:
     """From the squares whose four labels have two seeds in common."""
     interactions = []
-    for (first, second), of_contrasts in squares.items():
+    for contrasts, of_contrasts in squares.items():
         stored = [square for square in of_contrasts if all(label in rows for label in square)]
         if not stored:
             continue
@@ -184,8 +176,8 @@ def _interactions(
         freedom = variances.sum() ** 2 / spread if spread else 1.0
         seeds = int(is_common[is_enough].any(axis=(0, 1)).sum())
         estimate = _estimate(mean, variances.sum(), freedom, seeds)
-        interactions.append(Interaction(first, second, quantity, estimate, stored))
-    return _adjusted(interactions)
+        interactions.append(Effect(contrasts, quantity, estimate, dict.fromkeys(stored)))
+    return interactions
 
 
 def _over_seeds(values: np.ndarray) -> Estimate:
@@ -206,7 +198,7 @@ def _estimate(mean: float, variance: float, freedom: float, seeds: int) -> Estim
     return Estimate(seeds, mean, mean - half, mean + half, p)
 
 
-def _adjusted(found: list[_Found]) -> list[_Found]:
-    """``found``, a family, with the adjusted p-values of its estimates."""
-    p_values = holm([one.estimate.p for one in found])
-    return [replace(one, estimate=replace(one.estimate, p_holm=p)) for one, p in zip(found, p_values)]
+def _adjusted(effects: Sequence[Effect]) -> list[Effect]:
+    """``effects``, a family, with the adjusted p-values of its estimates."""
+    p_values = holm([one.estimate.p for one in effects])
+    return [replace(one, estimate=replace(one.estimate, p_holm=p)) for one, p in zip(effects, p_values)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from madbench.analysis.attribution import Effect, Estimate, Interaction, attribute, measured_values
+from madbench.analysis.attribution import Effect, Estimate, attribute, measured_values
 from madbench.analysis.contrasts import Contrast
 from madbench.analysis.quantities import column, heading, in_order, unit, with_interval
 from madbench.analysis.rendering import TextTable, known
@@ -20,10 +20,8 @@ from madbench.analysis.statistics import LEVEL
 class AttributionTable(TextTable):
     """Effects and interactions by quantity; see :func:`attribution_table`."""
 
-    effects: list[Effect]
-    interactions: list[Interaction]
-    shows_pairs: bool
-    """Whether the text has a row a pair; the records have it anyway."""
+    effects: list[Effect]  # and interactions
+    shows_pairs: bool  # whether the text has a row a pair; the records have it anyway
     caption: str
 
     @property
@@ -32,20 +30,19 @@ class AttributionTable(TextTable):
         return in_order(effect.quantity for effect in self.effects)
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
+        shown: dict[tuple[Contrast, ...], dict[str, Effect]] = {}
+        for one in self.effects:
+            if one.estimate.is_significant or not one.is_interaction:
+                shown.setdefault(one.contrasts, {})[one.quantity] = one
         lines = []
-        for contrast in sorted({effect.contrast for effect in self.effects}):
-            effects = {one.quantity: one for one in self.effects if one.contrast == contrast}
-            estimates = {quantity: effect.estimate for quantity, effect in effects.items()}
-            lines.append(self._line(contrast.name, estimates, [len(effect.pairs) for effect in effects.values()]))
-            for pair in dict.fromkeys(pair for one in effects.values() for pair in one.pairs if self.shows_pairs):
-                of_pair = {quantity: one.pairs[pair] for quantity, one in effects.items() if pair in one.pairs}
-                lines.append(self._line(f"  {pair[0]} - {pair[1]}", of_pair, []))
-        larger = [one for one in self.interactions if one.estimate.is_significant]
-        for both in sorted({(one.first, one.second) for one in larger}):
-            found = {one.quantity: one for one in larger if (one.first, one.second) == both}
-            estimates = {quantity: one.estimate for quantity, one in found.items()}
-            name = next(one.name for one in found.values())
-            lines.append(self._line(name, estimates, [len(one.squares) for one in found.values()]))
+        for contrasts in sorted(shown, key=lambda contrasts: (len(contrasts), contrasts)):
+            effects = shown[contrasts]
+            (name, *_), counts = (one.name for one in effects.values()), [len(one.cases) for one in effects.values()]
+            lines.append(self._line(name, {quantity: one.estimate for quantity, one in effects.items()}, counts))
+            if self.shows_pairs and len(contrasts) == 1:
+                for pair in dict.fromkeys(pair for one in effects.values() for pair in one.cases):
+                    of_pair = {quantity: one.cases[pair] for quantity, one in effects.items() if pair in one.cases}
+                    lines.append(self._line(f"  {pair[0]} - {pair[1]}", of_pair, []))
         return ["Factor", *map(heading, self.quantities), "Pairs", "n"], lines
 
     def _line(self, name: str, estimates: dict[str, Estimate], counts: Sequence[int]) -> list[str]:
@@ -56,13 +53,14 @@ class AttributionTable(TextTable):
         """Kinds: ``effect``, ``pair`` of the effect before it, ``interaction``, whatever its p-value."""
         records = []
         for one in self.effects:
-            records.append(_record("effect", one.contrast, one.estimate, one.quantity, pairs=len(one.pairs)))
-            for (given, without), estimate in one.pairs.items():
-                pair = {"given": given, "without": without, "pairs": 1}
-                records.append(_record("pair", one.contrast, estimate, one.quantity, **pair))
-        for one in self.interactions:
-            squares = {"second": one.second.name, "pairs": len(one.squares)}
-            records.append(_record("interaction", one.first, one.estimate, one.quantity, **squares))
+            contrast, second = (*(contrast.name for contrast in one.contrasts), None)[:2]
+            about = {"contrast": contrast, "second": second, "given": None, "without": None, "pairs": len(one.cases)}
+            rest = {"quantity": one.quantity, "unit": unit(one.quantity)}
+            kind = "interaction" if one.is_interaction else "effect"
+            records.append({"kind": kind, **about, **rest, **known(asdict(one.estimate))})
+            for (given, without), estimate in () if one.is_interaction else one.cases.items():
+                pair = about | {"given": given, "without": without, "pairs": 1}
+                records.append({"kind": "pair", **pair, **rest, **known(asdict(estimate))})
         return records
 
 
@@ -78,9 +76,9 @@ def attribution_table(
         shows_pairs: whether the text has a row a pair as well.
     """
     values, left_out = measured_values(scores)
-    effects, interactions = attribute(values)
-    caption = " ".join([*protocol, *_sentences(effects, interactions, left_out, shows_pairs)])
-    return AttributionTable(effects, interactions, shows_pairs, caption)
+    effects = attribute(values)
+    caption = " ".join([*protocol, *_sentences(effects, left_out, shows_pairs)])
+    return AttributionTable(effects, shows_pairs, caption)
 
 
 def left_out_sentences(count: int) -> list[str]:
@@ -88,14 +86,13 @@ def left_out_sentences(count: int) -> list[str]:
     return [f"{count} results of a label, task and seed are left out: unfinished, or diverged."] if count else []
 
 
-def _sentences(
-    effects: Sequence[Effect], interactions: Sequence[Interaction], left_out: int, shows_pairs: bool
-) -> list[str]:
+def _sentences(found: Sequence[Effect], left_out: int, shows_pairs: bool) -> list[str]:
     """How the rows are to be read: effect, interval, significance, interactions, and what is left out."""
+    effects = [one for one in found if not one.is_interaction]
     estimates = [effect.estimate for effect in effects]
-    shown = estimates + [estimate for effect in effects for estimate in effect.pairs.values() if shows_pairs]
-    tested = len({(interaction.first, interaction.second) for interaction in interactions})
-    has_larger = any(interaction.estimate.is_significant for interaction in interactions)
+    shown = estimates + [estimate for effect in effects for estimate in effect.cases.values() if shows_pairs]
+    tested = len({one.contrasts for one in found if one.is_interaction})
+    has_larger = any(one.estimate.is_significant for one in found if one.is_interaction)
     sentences = {
         "Effect: the first label's number less the second's, paired by seed, mean over all stored pairs of labels that"
         " differ in this factor alone.": True,
@@ -105,7 +102,7 @@ def _sentences(
         ),
         "±: half of the 95% interval, Student's t over pairs with the variance moderated by the other factors' (as four"
         " more pairs); of one pair the wider of this and the interval over its seeds.": any(
-            len(effect.pairs) > 1 for effect in effects
+            len(effect.cases) > 1 for effect in effects
         ),
         "Where no factor has two pairs, ± is half of the 95% interval over the seeds of one pair: of that pair alone,"
         " and excluded from tests.": any(math.isnan(one.p) and not math.isnan(one.low) for one in estimates),
@@ -125,14 +122,10 @@ def _sentences(
 
 def estimate_text(estimate: Estimate, quantity: str) -> str:
     """``+12.3 ±4.1*``; in brackets where there is no interval."""
-    return with_interval(estimate.difference, estimate.high, quantity) + "*" * estimate.is_significant
+    star = "*" if estimate.is_significant else ""
+    return with_interval(estimate.difference, estimate.high, quantity) + star
 
 
 def _range(counts: Sequence[int]) -> str:
     """``3``, or ``3-4`` where the columns differ."""
     return "-".join(map(str, sorted({min(counts), max(counts)}))) if counts else ""
-
-
-def _record(kind: str, contrast: Contrast, estimate: Estimate, quantity: str, **about: Any) -> dict[str, Any]:
-    record = {"kind": kind, "contrast": contrast.name, "second": None, "given": None, "without": None, **about}
-    return record | {"quantity": quantity, "unit": unit(quantity)} | known(asdict(estimate))

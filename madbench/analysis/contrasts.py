@@ -27,8 +27,8 @@ class Contrast:
     one contrast. Contrasts sort by family, factor, and levels in the order of the grammar.
     """
 
-    family: str  # empty for S/R/G
-    position: tuple[int, int, int]  # what sorts it within its family
+    prefix: str  # of the family's labels, ``lin:``; empty for S/R/G
+    position: tuple[int, int, int]  # what sorts it within the family
     factor: str
     given: str  # level of the first label (madbench.labels.levels)
     against: str  # level of the second one; empty where it has none
@@ -37,12 +37,12 @@ class Contrast:
     def name(self) -> str:
         """``conv: c against none``."""
         factor = {"mix1": "R(1)", "mix2": "R(2)"}.get(self.factor, self.factor)
-        return f"{self.family}{':' * bool(self.family)}{factor}: {self.given} against {self.against or 'none'}"
+        return f"{self.prefix}{factor}: {self.given} against {self.against or 'none'}"
 
     @property
     def short_name(self) -> str:
         """``c``, ``G/R``."""
-        return f"{self.family}{':' * bool(self.family)}{self.given}{'/' * bool(self.against)}{self.against}"
+        return self.prefix + (f"{self.given}/{self.against}" if self.against else self.given)
 
 
 def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
@@ -54,14 +54,15 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
     for variant in map(parse, labels):
         families.setdefault(family_of(variant).name, []).append(variant)
     pairs: dict[Contrast, list[Pair]] = {}
-    for family, variants in families.items():
+    for name, variants in families.items():
+        prefix = f"{name}:" if name else ""
         found = [levels(variant) for variant in variants]
-        order = list(dict.fromkeys([*FACTORS, *(name for one in found for name in one)]))
+        order = list(dict.fromkeys([*FACTORS, *(factor for one in found for factor in one)]))
         for i, j, factor in _one_difference([factors(variant) for variant in variants]):
             without, given = sorted((i, j), key=lambda k: _place(found[k][factor]))
             lacks, gives = found[without][factor], found[given][factor]
             position = order.index(factor), _place(lacks)[0], _place(gives)[0]
-            contrast = Contrast(family, position, factor, gives, lacks)
+            contrast = Contrast(prefix, position, factor, gives, lacks)
             pairs.setdefault(contrast, []).append((str(variants[given]), str(variants[without])))
     return {contrast: pairs[contrast] for contrast in sorted(pairs)}
 

@@ -80,7 +80,7 @@ class Finding:
         """What would give enough data, at least of such gains as are stored; empty where ``seeds`` is."""
         words = ["madbench", self.verb, *self.labels, "--seeds", seed_list(self.seeds)]
         words += ["-t", self.quantity] if self.quantity in MAD_TASKS else []
-        return " ".join([*words, *[self.options] * bool(self.options)]) if self.seeds else ""
+        return " ".join(filter(None, [*words, self.options])) if self.seeds else ""
 
     @property
     def reason(self) -> str:

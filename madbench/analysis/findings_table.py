@@ -92,7 +92,7 @@ def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
             lines.append(("", f"{pair[0]} - {pair[1]}: {gain and f'published {gain}, '}ours {ours}"))
         if row.command:
             lines.append(("", row.command))
-    return [*lines, *[("note", claim.note)] * bool(claim.note)]
+    return [*lines, ("note", claim.note)] if claim.note else lines
 
 
 def _why(row: Finding) -> str:
@@ -108,7 +108,7 @@ def _why(row: Finding) -> str:
 
 
 def _published(row: Finding) -> str:
-    return signed(row.published, row.quantity) + "*" * (not row.published_agrees)
+    return signed(row.published, row.quantity) + ("" if row.published_agrees else "*")
 
 
 def _ours(row: Finding) -> str:
@@ -126,17 +126,17 @@ def _interval(row: Finding) -> str:
 
 def _sentences(rows: Sequence[Finding], left_out: int) -> list[str]:
     """How the rows are to be read, and what would give more of them a verdict."""
-    names = [(MAD_AVERAGE, "accuracy in points", ".1f", "points")] * any(row.quantity != LOSS for row in rows)
-    names += [(LOSS, "L5 saved in nats per token", ".3f", "nats")] * any(row.quantity == LOSS for row in rows)
-    margins = " or ".join(f"{margin(quantity):{digits}} {unit}" for quantity, _, digits, unit in names)
+    of_tasks = ("accuracy in points", f"{margin(MAD_AVERAGE):.1f} points")
+    of_losses = ("L5 saved in nats per token", f"{margin(LOSS):.3f} nats")
+    units = sorted({of_losses if row.quantity == LOSS else of_tasks for row in rows}, reverse=True)
     has_brackets = any(math.isnan(row.low) and row.n for row in rows)
     return [
-        f"Gain, more is better: {', '.join(what for _, what, *_ in names)}. Published: Table 1, one seed; *: against the"
+        f"Gain, more is better: {', '.join(unit for unit, _ in units)}. Published: Table 1, one seed; *: against the"
         " claim. Ours: mean over seeds and the pairs of labels that isolate the claim; ±: half of the 95% interval over"
         " seeds (Student's t), of this row and these labels alone.",
-        *["In brackets: single seed; excluded from tests."] * has_brackets,
+        *(["In brackets: single seed; excluded from tests."] if has_brackets else []),
         f"Verdict: p of at most {LEVEL} after Holm over {max((row.tested for row in rows), default=0)} tests that the"
-        f" gain is on this side of 0; for 'not essential' of minus {margins}, for 'hardly' of plus as much:"
+        f" gain is on this side of 0; for 'not essential' of minus {' or '.join(one for _, one in units)}, for 'hardly' of plus as much:"
         f" {MARGIN_SHARE:.0%} of what mixing gains from R-cg-q to R-cg-q-12o in Table 1.",
         *left_out_sentences(left_out),
         f"--explain NAME: {', '.join(dict.fromkeys(row.claim.name for row in rows))}.",
@@ -151,7 +151,7 @@ def open_commands(rows: Sequence[Finding]) -> list[str]:
         if found := [row for row in rows if row.n < 2 and row.verb == verb]:
             labels = dict.fromkeys(label for row in found for label in row.labels)
             seeds = seed_list({seed for row in found for seed in row.seeds})
-            words = " ".join([*labels, "--seeds", seeds, *[found[0].options] * bool(found[0].options)])
+            words = " ".join(filter(None, [*labels, "--seeds", seeds, found[0].options]))
             commands.setdefault(words, f"madbench {verb} {words}")
     return list(commands.values())
 

@@ -56,7 +56,8 @@ def findings(
     selection = selection_of(words, profile, tasks, fidelity, budget, protocol, results)
     quantities = None
     if selection.tasks is not None:
-        quantities = [column.name for column in mad_columns(selection.mad_tasks)] + [LOSS] * selection.has_language
+        quantities = [column.name for column in mad_columns(selection.mad_tasks)]
+        quantities += [LOSS] if selection.has_language else []
     found = _stored(selection)
     scores, sentences = (found.scores, _sentences(found)) if found else (None, [])
     rows = findings(scores, quantities, **_options(selection, found))
@@ -109,16 +110,16 @@ def _options(selection: Selection, found: Results | None) -> dict[str, str]:
 
     overrides = [word for word in selection.overrides if suite_of_override(word) == MAD.name]
     MAD.Profile.load(selection.profile, overrides)  # which has to be one, with runs or without
-    of_both = ["--budget", selection.budget] * (selection.budget != "strict")
-    of_both += ["--results", str(selection.results)] * (selection.results != RESULTS)
-    of_mad = [*overrides, *["--profile", selection.profile] * (selection.profile != "quick")]
-    of_mad += ["--fidelity", selection.fidelity] * (selection.fidelity != "corrected")
-    of_language = of_both
+    usual = {"--profile": "quick", "--fidelity": "corrected", "--budget": "strict", "--results": str(RESULTS)}
+    given = dict(zip(usual, (selection.profile, selection.fidelity, selection.budget, str(selection.results))))
+    words = {name: [name, value] if value != usual[name] else [] for name, value in given.items()}
+    of_language = [*words["--budget"], *words["--results"]]
+    of_mad = [*overrides, *words["--profile"], *words["--fidelity"], *of_language]
     if found and found.has(LANGUAGE):
         from madbench.report.commands import protocol_words
 
         of_language = protocol_words(found.rows(LANGUAGE)[0], selection.results)
-    return {"mad_options": shlex.join(of_mad + of_both), "language_options": shlex.join(of_language)}
+    return {"mad_options": shlex.join(of_mad), "language_options": shlex.join(of_language)}
 
 
 def _print_explanations(rows: list[Finding], is_all: bool) -> None:
@@ -131,7 +132,9 @@ def _print_explanations(rows: list[Finding], is_all: bool) -> None:
 
     console = Console(highlight=False)
     for i, (claim, found) in enumerate(itertools.groupby(rows, key=lambda row: row.claim)):
-        console.print("\n" * bool(i) + f"{claim.name}: {claim.title}", style="bold", markup=False)
+        if i:
+            console.print()
+        console.print(f"{claim.name}: {claim.title}", style="bold", markup=False)
         table = Table.grid(padding=(0, 2))
         table.add_column(no_wrap=True, style="dim")
         table.add_column(overflow="fold")

@@ -128,19 +128,17 @@ def _letters(label: str) -> list[list[str]]:
 def _effects(table: AttributionTable) -> dict[str, dict[str, Any]]:
     """What the page opens for an effect or an interaction, by its name and quantity."""
     found = {}
-    for effect in table.effects:
-        quantity, text = effect.quantity, estimate_text(effect.estimate, effect.quantity)
-        found[f"{effect.contrast.name}/{quantity}"] = {
-            "text": f"{text}: the mean over these pairs of labels, which differ in this factor alone.",
-            "headings": ["With", "Without", "Difference over the seeds"],
-            "rows": [[list(pair), estimate_text(one, quantity)] for pair, one in effect.pairs.items()],
-        }
-    for one in table.interactions:
-        first, second, text = one.first.short_name, one.second.short_name, estimate_text(one.estimate, one.quantity)
+    for one in table.effects:
+        text, headings = "the mean over these pairs of labels, which differ in this factor alone", ["With", "Without"]
+        headings.append("Difference over the seeds")
+        if one.is_interaction:
+            first, second = (contrast.short_name for contrast in one.contrasts)
+            text = f"by how much more {first} is worth where {second} is given, mean over these sets of labels"
+            headings = ["Both", f"{second} alone", f"{first} alone", "Neither"]
         found[f"{one.name}/{one.quantity}"] = {
-            "text": f"{text}: by how much more {first} is worth where {second} is given, mean over these sets of labels.",
-            "headings": ["Both", f"{second} alone", f"{first} alone", "Neither"],
-            "rows": [[list(labels), ""] for labels in one.squares],
+            "text": f"{estimate_text(one.estimate, one.quantity)}: {text}.",
+            "headings": headings,
+            "rows": [[list(case), estimate_text(own, one.quantity) if own else ""] for case, own in one.cases.items()],
         }
     return found
 

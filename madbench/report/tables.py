@@ -106,8 +106,7 @@ def _opens(suite: Suite, column: str) -> str:
 
 def factor_page_table(table: AttributionTable) -> PageTable:
     """A row a factor and an interaction; the cells open the labels that they rest on."""
-    values = {(effect.contrast.name, effect.quantity): effect.estimate.difference for effect in table.effects}
-    values |= {(one.name, one.quantity): one.estimate.difference for one in table.interactions}
+    values = {(one.name, one.quantity): one.estimate.difference for one in table.effects}
     (corner, *headings), lines = table.text_rows()
     groups = []
     for name, *texts in lines:

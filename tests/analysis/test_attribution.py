@@ -9,12 +9,19 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from madbench.analysis.attribution import PRIOR_FREEDOM, Effect, Interaction, attribute
+from madbench.analysis.attribution import PRIOR_FREEDOM, Effect
+from madbench.analysis.attribution import attribute as attribute_all
 from madbench.labels import expand, parse
 
 STORES = 200
 PLANTED = {"base": {"G": 4.0}, "conv": {True: 20.0}, "rank": {"v": -5.0}, "mix1": {True: 9.0}, "mix2": {True: 12.0}}
 """Points that a letter adds; RoPE, gates, layout and R against S are nulls."""
+
+
+def attribute(values: pd.DataFrame) -> tuple[list[Effect], list[Effect]]:
+    """Effects and interactions."""
+    found = attribute_all(values)
+    return tuple([one for one in found if one.is_interaction is wanted] for wanted in (False, True))
 
 
 def cells(**of_labels: list[float | None]) -> pd.DataFrame:
@@ -46,11 +53,8 @@ def simulated(specs: tuple[str, ...], label_noise: float, seed_noise: float, see
     return attribute(keys.to_frame(index=False).assign(value=values.ravel()))
 
 
-def by_name(found: list[Effect] | list[Interaction]):
-    return {
-        one.contrast.short_name if isinstance(one, Effect) else f"{one.first.short_name} x {one.second.short_name}": one
-        for one in found
-    }
+def by_name(found: list[Effect]) -> dict[str, Effect]:
+    return {" x ".join(contrast.short_name for contrast in one.contrasts): one for one in found}
 
 
 def binomial_bound(alpha: float = 0.05) -> float:
@@ -66,11 +70,11 @@ def test_planted_effects_are_covered_as_often_as_the_interval_says_and_nulls_are
     covered: dict[str, list[bool]] = {}
     has_false_effect = dict.fromkeys(range(STORES), False)
     for effect in effects:
-        truths = {planted(given) - planted(without) for given, without in effect.pairs}
+        truths = {planted(given) - planted(without) for given, without in effect.cases}
         assert len(truths) == 1  # so that there is one effect to cover
         truth, estimate = truths.pop(), effect.estimate
-        if len(effect.pairs) > 1:
-            covered.setdefault(effect.contrast.name, []).append(estimate.low <= truth <= estimate.high)
+        if len(effect.cases) > 1:
+            covered.setdefault(effect.name, []).append(estimate.low <= truth <= estimate.high)
         elif seeds == 1:
             assert math.isnan(estimate.low) and not estimate.is_significant
         has_false_effect[effect.quantity] |= truth == 0 and estimate.is_significant
@@ -83,7 +87,7 @@ def test_planted_effects_are_covered_as_often_as_the_interval_says_and_nulls_are
 def test_large_planted_effects_are_significant():
     effects, _ = simulated(("@table1",), 3.0, 2.0, 3)
     for name in ("c", "2o"):
-        claimed = [effect.estimate.is_significant for effect in effects if effect.contrast.short_name == name]
+        claimed = [effect.estimate.is_significant for effect in effects if effect.contrasts[0].short_name == name]
         assert np.mean(claimed) > 0.8, name
 
 
@@ -93,7 +97,7 @@ def test_without_interactions_none_is_significant_and_a_planted_one_is():
     claimed = {one.quantity for one in none if one.estimate.is_significant}
     assert len(none) == 3 * STORES and len(claimed) / STORES <= binomial_bound()
     _, found = simulated(grid, 0.0, 1.0, 3, interaction=15.0)
-    of_both = [one for one in found if {one.first.factor, one.second.factor} == {"rope", "conv"}]
+    of_both = [one for one in found if {contrast.factor for contrast in one.contrasts} == {"rope", "conv"}]
     covered = [one.estimate.low <= 15.0 <= one.estimate.high for one in of_both]
     assert 0.9 <= np.mean(covered) and np.mean([one.estimate.is_significant for one in of_both]) > 0.8
 
@@ -103,10 +107,10 @@ def test_pairs_of_one_contrast_alone_give_students_interval_and_p():
     frame = frame[frame.label.isin(["S", "S-c", "G-p", "G-pc"])]
     ((effect,), interactions) = attribute(frame)
     expected = stats.ttest_1samp([5.5, 8.0], 0.0)
-    assert (effect.contrast.short_name, effect.estimate.seeds, interactions) == ("c", 2, [])
+    assert (effect.contrasts[0].short_name, effect.estimate.seeds, interactions) == ("c", 2, [])
     assert effect.estimate.difference == 6.75 and effect.estimate.p == pytest.approx(expected.pvalue)
     assert (effect.estimate.low, effect.estimate.high) == pytest.approx(expected.confidence_interval(0.95))
-    assert {pair: one.difference for pair, one in effect.pairs.items()} == {("S-c", "S"): 5.5, ("G-pc", "G-p"): 8.0}
+    assert {pair: one.difference for pair, one in effect.cases.items()} == {("S-c", "S"): 5.5, ("G-pc", "G-p"): 8.0}
 
 
 CUBE = dict(S=[0.0], S_c=[6.0], S_p=[1.0], S_pc=[11.0], R=[0.0], R_c=[5.0], R_p=[4.0], R_pc=[12.0])
@@ -127,7 +131,7 @@ def test_seeds_are_paired_and_those_of_one_label_alone_do_not_count():
     frame = cells(S=[10.0, 70.0, 30.0, None], S_c=[11.0, 71.5, None, 99.0], R=[0.0, 0.0], R_c=[2.0, 2.0])
     effects, _ = attribute(frame)
     conv = by_name(effects)["c"]
-    assert conv.pairs["S-c", "S"].difference == 1.25 and conv.pairs["S-c", "S"].seeds == conv.estimate.seeds == 2
+    assert conv.cases["S-c", "S"].difference == 1.25 and conv.cases["S-c", "S"].seeds == conv.estimate.seeds == 2
     assert conv.estimate.difference == pytest.approx((1.25 + 2.0) / 2)
 
 
@@ -150,7 +154,7 @@ def test_one_pair_has_the_interval_of_its_seeds_and_no_test_where_no_contrast_ha
 def test_one_pair_has_the_wider_of_the_two_intervals(spread, is_wider):
     effects, _ = attribute(cells(S=[10, 20], S_c=[15, 27], R=[9, 9], R_c=[15 + spread, 15 + spread], R_v=[8, 9]))
     alone = by_name(effects)["v"]
-    assert (alone.estimate.high > alone.pairs["R-v", "R"].high) == is_wider
+    assert (alone.estimate.high > alone.cases["R-v", "R"].high) == is_wider
 
 
 def test_an_interaction_is_the_difference_of_differences_with_welchs_interval():
@@ -159,9 +163,9 @@ def test_an_interaction_is_the_difference_of_differences_with_welchs_interval():
     errors = [np.var(of_label, ddof=1) / 3 for of_label in values.values()]
     freedom = sum(errors) ** 2 / sum(error**2 / 2 for error in errors)
     expected = stats.t.interval(0.95, freedom, (11.0 - 3.0) - (4.5 - 0.1), math.sqrt(sum(errors)))
-    assert (interaction.first.short_name, interaction.second.short_name) == ("p", "c")
+    assert interaction.name == "p x c"
     assert (interaction.estimate.low, interaction.estimate.high) == pytest.approx(expected)
-    assert interaction.squares == [("S-pc", "S-c", "S-p", "S")] and interaction.estimate.seeds == 3
+    assert list(interaction.cases) == [("S-pc", "S-c", "S-p", "S")] and interaction.estimate.seeds == 3
 
 
 def test_a_square_counts_with_the_seeds_that_all_four_labels_have():
@@ -173,7 +177,7 @@ def test_a_square_counts_with_the_seeds_that_all_four_labels_have():
     one_seed = {label: values[:1] for label, values in square.items()}
     assert attribute(cells(**one_seed))[1] == []
     other = {label.replace("S", "R"): values[:1] for label, values in square.items()}
-    assert by_name(attribute(cells(**square, **other))[1])["p x c"].squares == interaction.squares
+    assert by_name(attribute(cells(**square, **other))[1])["p x c"].cases == interaction.cases
 
 
 def test_holm_is_over_the_contrasts_of_a_task():
@@ -187,7 +191,7 @@ def test_equal_labels_differ_by_nothing_and_missing_values_do_not_count():
     effects, _ = attribute(cells(S=[0.1, math.nan], S_c=[0.1, 5.0], R=[0.3, 0.3], R_c=[0.1 + 0.2, 0.3]))
     conv = by_name(effects)["c"].estimate
     assert (conv.difference, conv.p) == (0.0, 1.0) and not conv.is_significant
-    assert by_name(effects)["c"].pairs["S-c", "S"].seeds == 1
+    assert by_name(effects)["c"].cases["S-c", "S"].seeds == 1
     assert attribute(cells(S=[math.nan], S_c=[1.0])) == ([], [])
 
 
@@ -198,6 +202,8 @@ def test_zero_variance_gives_no_interval():
         for seed in range(3)
     )
     effects, _ = attribute(cells)
-    conv, rope = (next(one.estimate for one in effects if one.contrast.factor == factor) for factor in ("conv", "rope"))
+    conv, rope = (
+        next(one.estimate for one in effects if one.contrasts[0].factor == factor) for factor in ("conv", "rope")
+    )
     assert conv.difference == 10.0 and math.isnan(conv.low) and not conv.is_significant
     assert (rope.difference, rope.low, rope.high) == (0.0, 0.0, 0.0) and not rope.is_significant

@@ -41,7 +41,7 @@ def test_a_contrast_is_a_row_with_its_interval_pairs_and_seeds():
     rows = shown(table)
     assert table.text_rows()[0] == ["Factor", "Compr.", "Pairs", "n"]
     assert list(rows) == ["base: R against S", "rope: p against none", "conv: c against none", "p x c"]
-    conv = next(effect.estimate for effect in table.effects if effect.contrast.factor == "conv")
+    conv = next(effect.estimate for effect in table.effects if effect.contrasts[0].factor == "conv")
     assert conv.difference == pytest.approx((20.0 + 5.0 + 20.0667) / 3, abs=1e-4) and not conv.is_significant
     assert rows["conv: c against none"] == [f"+15.0 ±{conv.high - conv.difference:.1f}", "3", "3"]
     assert rows["p x c"][0].startswith("-15.0 ±") and rows["p x c"][0].endswith("*")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from madbench.analysis.attribution import Effect, Interaction, attribute, measured_values
+from madbench.analysis.attribution import Effect, attribute, measured_values
 from madbench.analysis.captions import accuracy_meaning
 from madbench.analysis.figures import budget, difficulty, effects, learning, mad
 from madbench.analysis.figures.style import COLORS, LabelStyle, best_first, in_order, label_styles
@@ -82,12 +82,12 @@ class FigureData:
         return loss_curves(self.results.language_runs)
 
     def _effects(self) -> pd.DataFrame:
-        found, interactions = attribute(measured_values(self.results.scores)[0])
+        found = attribute(measured_values(self.results.scores)[0])
         if not found:
             raise NothingToDrawError(
                 "no two labels with a finished task and seed in common differ in exactly one factor"
             )
-        return effects_frame(found, interactions, " ".join(self.results.sentences()))
+        return effects_frame(found, " ".join(self.results.sentences()))
 
     def _budget(self) -> pd.DataFrame:
         details = [run.record.details for run in self.results.language_runs]
@@ -221,18 +221,16 @@ def learning_frame(collected: pd.DataFrame, record: Callable[[str], Record], pro
     return pd.DataFrame(rows, columns=list(learning.COLUMNS)).astype(learning.COLUMNS)
 
 
-def effects_frame(found: Sequence[Effect], interactions: Sequence[Interaction], protocol: str) -> pd.DataFrame:
+def effects_frame(found: Sequence[Effect], protocol: str) -> pd.DataFrame:
     """The frame of :func:`madbench.analysis.figures.effects.effects_figure`, of all effects and the significant interactions."""
     rows: list[dict[str, Any]] = []
     for one in found:
-        shared = {"row": one.contrast.name.removesuffix(" against none"), "quantity": one.quantity}
-        rows.append({"kind": "effect", **shared, "pairs": len(one.pairs), **vars(one.estimate)})
-        for (given, without), estimate in one.pairs.items():
+        shared = {"row": one.name.removesuffix(" against none"), "quantity": one.quantity}
+        kind = "interaction" if one.is_interaction else "effect"
+        if kind == "effect" or one.estimate.is_significant:
+            rows.append({"kind": kind, **shared, "pairs": len(one.cases), **vars(one.estimate)})
+        for (given, without), estimate in one.cases.items() if kind == "effect" else ():
             rows.append({"kind": "pair", **shared, "given": given, "without": without, "pairs": 1, **vars(estimate)})
-    for one in interactions:
-        if one.estimate.is_significant:
-            shared = {"row": one.name, "quantity": one.quantity, "pairs": len(one.squares)}
-            rows.append({"kind": "interaction", **shared, **vars(one.estimate)})
     frame = pd.DataFrame(rows, columns=list(effects.COLUMNS)).assign(protocol=protocol)
     return frame.fillna({"given": "", "without": ""}).astype(effects.COLUMNS)
 

@@ -111,7 +111,7 @@ def test_learning_curves_of_the_published_fidelity_are_on_test_data(stored):
 
 
 def effects_of(scores):
-    return effects_frame(*attribute(measured_values(scores)[0]), "p")
+    return effects_frame(attribute(measured_values(scores)[0]), "p")
 
 
 def test_effects_and_their_pairs_are_rows(scores):
