@@ -140,7 +140,7 @@ def train_and_show(
 
 def _failures(experiment: Experiment, store: Store, reasons: dict[str, str]) -> list[dict[str, Any]]:
     """The jobs that failed now, with their ``reasons``, or are stored as failed, in the order of the rows."""
-    from madbench.execute.failure import reason
+    from madbench.execute.base import reason
 
     stored = store.records({job.id for job in experiment.jobs})
     reasons = {name: reason(record) for name, record in stored.items() if record.status == "failed"} | reasons

@@ -12,6 +12,7 @@ failure that is not retried, or ``busy`` for a job that another process is train
 from __future__ import annotations
 
 import os
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -29,6 +30,8 @@ Report = Callable[[Job, dict[str, Any]], None]
 """``report(job, progress)``; it raises ``StopTraining`` when the group is to stop."""
 Train = Callable[[Sequence[Job], Sequence[Path], Report], list[Record]]
 """``train(jobs, works, report)``: a picklable function that gives a record for each job; ``works`` are their folders."""
+LONGEST_REASON = 200
+"""Characters of the last line of a stored error."""
 Groups = Sequence[Sequence[Job]]
 Executor = Callable[..., "Summary"]
 
@@ -160,3 +163,21 @@ def worker_environment(threads: int) -> dict[str, str]:
     keep_memory = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000"}
     chosen = {name: os.environ.get(name, value) for name, value in keep_memory.items()}
     return dict.fromkeys(names, str(threads)) | chosen
+
+
+def failure_text(error: BaseException) -> str:
+    """The traceback of ``error``; where its end says little or too much, a short last line follows."""
+    text = "".join(traceback.format_exception(error)).rstrip()
+    said = [line.strip() for line in str(error).splitlines() if line.strip()]
+    short = ": ".join([type(error).__name__, *said[:1]])
+    if type(error).__name__ == "OutOfMemoryError":  # torch's, which tells the whole state of the allocator
+        wanted = ". ".join(short.split(". ")[:2]).removesuffix(".")
+        short = f"{wanted}; fewer jobs at a time (--slots) or a smaller model need less"
+    if len(short) > LONGEST_REASON:
+        short = f"{short[: LONGEST_REASON - 3]}..."
+    return text if text.splitlines()[-1].endswith(short) else f"{text}\n{short}"
+
+
+def reason(record: Record) -> str:
+    """The last line of a record's error."""
+    return record.error.strip().splitlines()[-1] if record.error.strip() else "no reason given"

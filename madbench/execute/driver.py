@@ -11,6 +11,7 @@ worker's machine, which is lost with it: an interrupted job begins again.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections import deque
@@ -47,6 +48,8 @@ class Task:
     """A number for the screen, from when it is known to train."""
     due: float = math.inf
     """When it is cancelled, on the monotonic clock."""
+    outcome: Outcome | None = None
+    """What it gave, while that is being stored."""
 
     @property
     def jobs(self) -> Sequence[Job]:
@@ -135,7 +138,8 @@ class _Driver:
                     self.end(task, Outcome.failure(task.jobs, self.policy.overtime))
                 self.hand_over()
         except BaseException:
-            for task, kind, value in self.backend.last_messages():
+            ended = [(task, "done", task.outcome) for task in self.tasks if task.outcome]
+            for task, kind, value in itertools.chain(ended, self.backend.last_messages()):
                 if task in self.tasks and kind == "done" and not value.broken:
                     with suppress(StoreError):
                         self.save(task, value)
@@ -197,6 +201,7 @@ class _Driver:
             self.end(task, value)
 
     def end(self, task: Task, outcome: Outcome) -> None:
+        task.outcome = outcome
         self.save(task, outcome)
         for job, record in zip(task.jobs, outcome.records, strict=True):
             self.execution.finish(job, record, task.slot)

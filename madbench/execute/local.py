@@ -24,7 +24,7 @@ from madbench.execute.base import (
     worker_environment,
 )
 from madbench.execute.driver import ATTEMPTS, Backend, Message, Task, drive
-from madbench.execute.worker import Outcome, work
+from madbench.execute.worker import work
 from madbench.jobs import StopTraining
 from madbench.store.runs import Store
 
@@ -103,21 +103,16 @@ class LocalBackend(Backend):
             elif kind == "started":
                 worker.has_started, value = True, worker.slot
             elif kind == "done":
-                worker.outcome = value
-            yield task, kind, value
-            if kind == "done":
-                worker.outcome = worker.task = None  # not before the result is stored
+                worker.task = None
                 if value.has_failed:
                     self.end([worker])
+            yield task, kind, value
 
     def last_messages(self) -> Iterator[Message]:
         """Stops all workers, which have ``GRACE`` seconds for it."""
         deadline = time.monotonic() + GRACE
         for worker in self.workers:
             worker.send(None)
-        for worker in self.workers:
-            if worker.outcome:
-                yield worker.task, "done", worker.outcome
         waiting = {worker.pipe: worker for worker in self.workers}
         while waiting and (remaining := deadline - time.monotonic()) > 0:
             for pipe in connection.wait(list(waiting), remaining):
@@ -147,8 +142,6 @@ class WorkerProcess:
         self.task: Task | None = None
         self.has_started = False
         """Whether it has begun to train the task."""
-        self.outcome: Outcome | None = None
-        """The result that the driver is storing."""
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), name=f"madbench-slot-{slot}")
         with theirs, _starting(environment):

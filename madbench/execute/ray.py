@@ -143,8 +143,8 @@ class RayBackend(Backend):
         for timeout in (seconds, 0):  # until the first has ended, and then all that have
             done, _ = ray.wait(list(self.tasks), num_returns=1 if timeout else len(self.tasks), timeout=timeout)
         for reference in done:
-            yield self.tasks[reference], *_result(reference)
-            del self.tasks[reference]  # not before the result is stored
+            result = _result(reference)
+            yield self.tasks.pop(reference), *result
         try:
             news = ray.get(self.board.take.remote(), timeout=5)
         except ray.exceptions.RayError:  # without its board a sweep only shows less

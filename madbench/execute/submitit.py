@@ -146,12 +146,10 @@ class SlurmBackend(Backend):
             if is_done:
                 is_quiet = False
                 kind, value = _result(job)
+                del self.jobs[task]
                 if kind != "done" or value.has_failed:  # else the notes go when the result is stored, and not before
                     _remove_notes(task)
-                    del self.jobs[task]
                 yield task, kind, value
-                if kind == "done":
-                    self.jobs.pop(task, None)
                 _tidy(job, keeps_logs=kind != "done")
         if is_quiet:
             time.sleep(min(seconds, self.poll_interval))

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,15 @@ TICKET_SECONDS = 60.0
 """How long a job waits for its ticket to show; a network disk may lag behind the driver."""
 
 
+@dataclass
 class SlurmCall:
     """What a Slurm job runs."""
 
-    def __init__(self, packed: Packed, folders: Sequence[Path], ticket: str, needs_gpu: bool):
-        self.packed, self.folders, self.ticket, self.needs_gpu = packed, folders, ticket, needs_gpu
-        self.is_requeued = False
+    packed: Packed
+    folders: Sequence[Path]
+    ticket: str
+    needs_gpu: bool
+    is_requeued: bool = False
 
     def __call__(self) -> Outcome:
         deadline = time.monotonic() + TICKET_SECONDS
@@ -72,7 +76,7 @@ class SlurmCall:
 
         self.is_requeued = True
         self.tell()
-        return DelayedSubmission(SlurmCall(self.packed, self.folders, self.ticket, self.needs_gpu))
+        return DelayedSubmission(replace(self, is_requeued=False))
 
 
 def read_note(path: Path) -> dict[str, Any]:

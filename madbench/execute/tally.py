@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from madbench.execute.base import Event
-from madbench.execute.failure import reason
+from madbench.execute.base import Event, reason
 from madbench.jobs import Job
 from madbench.suites import suite_of
 

@@ -9,8 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from madbench.errors import ConfigError, StoreError
-from madbench.execute.base import Execution, Groups, OnEvent, Policy, Summary, Train, ignore_event
-from madbench.execute.failure import failure_text
+from madbench.execute.base import Execution, Groups, OnEvent, Policy, Summary, Train, failure_text, ignore_event
 from madbench.jobs import Job, Record, StopTraining
 from madbench.store.runs import Store
 from madbench.training.distributed import agree, from_first, is_first, process_group

@@ -16,8 +16,7 @@ from typing import Any
 
 import madbench
 from madbench.errors import StoreError
-from madbench.execute.base import Policy, Train
-from madbench.execute.failure import failure_text
+from madbench.execute.base import Policy, Train, failure_text
 from madbench.jobs import KEEP, Job, Record, StopTraining
 
 Send = Callable[[str, dict[str, Any]], None]

@@ -11,8 +11,7 @@ import pytest
 
 from madbench.errors import ConfigError
 from madbench.execute import driver, local
-from madbench.execute.base import Policy, Summary, ready_groups
-from madbench.execute.failure import failure_text, reason
+from madbench.execute.base import Policy, Summary, failure_text, ready_groups, reason
 from madbench.execute.torchrun import train_distributed
 from madbench.jobs import Record
 from madbench.store.runs import Store
