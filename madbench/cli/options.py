@@ -87,8 +87,6 @@ ForceOption = _described(bool, "Train again what the store has already.", "--for
 DryRunOption = _described(bool, "Show jobs, parameters, FLOPs and a time estimate; train nothing.", "--dry-run")
 DetailsOption = _described(bool, "With --dry-run: also memory, and parameters by what they are for.", "--details")
 
-Counting, CountingOption = Budget, BudgetOption  # until every verb imports the names above
-
 RESULTS = Path("results")
 
 
