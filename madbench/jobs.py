@@ -58,7 +58,8 @@ class Job:
     @functools.cached_property
     def id(self) -> str:
         """16 hexadecimal digits, the same on every machine."""
-        return content_id({name: getattr(self, name) for name in self.__dataclass_fields__})
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return content_id(content | {"model": _text(self.model), "training": _text(self.training)})
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON has them; :func:`madbench.suites.job_from_dict` gives the job back."""
@@ -73,6 +74,12 @@ class Job:
 def content_id(mapping: dict[str, Any]) -> str:
     """16 hexadecimal digits of a mapping's content; configurations in it may be mappings or dataclasses."""
     return hashlib.sha256(_CANONICAL.encode({"schema": SCHEMA, **mapping}).encode()).hexdigest()[:16]
+
+
+@functools.cache
+def _text(config: Any) -> str:
+    """A configuration as JSON, once for all jobs that share it."""
+    return _CANONICAL.encode(config)
 
 
 @dataclass(frozen=True)
