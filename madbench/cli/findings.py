@@ -87,7 +87,7 @@ def _stored(selection: Selection) -> Results | None:
         if selection.protocol is not None or not is_there:
             raise
     try:
-        rows += selection.mad() if selection.has_mad else []
+        rows = [*selection.mad(), *rows] if selection.has_mad else rows
     except StoreError as error:
         if not rows:
             selection.warn(str(error))
