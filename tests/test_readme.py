@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import typer
-from madbench.suites.preset import load_preset
 
 from madbench.cli import app
 from madbench.cli.options import labels_and_overrides
 from madbench.labels import expand
-from madbench.suites.profile import load_profile
+from madbench.suites.language import LanguageProfile
+from madbench.suites.mad import MadProfile
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```\w*\n(.*?)```", README, re.DOTALL)
@@ -42,9 +42,9 @@ def test_a_command_names_a_verb_and_labels_and_settings_that_exist(command):
     first_option = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
     labels, overrides = labels_and_overrides(words[:first_option])
     if verb == "lm":
-        load_preset("tiny", overrides)
+        LanguageProfile.load("tiny", overrides)
     else:
-        load_profile("quick", [override for override in overrides if not override.startswith("language_model.")])
+        MadProfile.load("quick", [override for override in overrides if not override.startswith("language_model.")])
     if labels != ["G-cx-q-12o"]:  # shown for its error
         assert expand(labels) or verb == "table"
 
