@@ -51,14 +51,14 @@ def ls(
     from madbench.errors import ConfigError, did_you_mean
     from madbench.suites import LANGUAGE, MAD
 
-    if kind is not None and kind not in KINDS:
-        raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, KINDS)}")
+    if kind is not None and kind not in LISTINGS:
+        raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, LISTINGS)}")
     if specs and kind != "labels":
         raise ConfigError(f"ls {kind}: {specs[0]!r} has no effect; only labels are chosen by name")
     if results is not None and kind not in (None, "runs"):
         raise ConfigError(f"ls {kind}: --results has no effect; only runs are in a results folder")
 
-    rows_of, _, caption = KINDS[kind] if kind else (_overview, "", "madbench ls KIND lists one of these")
+    rows_of, _, caption = LISTINGS[kind] if kind else (_overview, "", "madbench ls KIND lists one of these")
     rows = (
         rows_of(specs or ["@table1"]) if kind == "labels" else rows_of(results) if kind in (None, "runs") else rows_of()
     )
@@ -155,7 +155,7 @@ def _runs(results: Path | None) -> Rows:
     return rows
 
 
-KINDS: dict[str, tuple[Callable[..., Rows], str, str]] = {
+LISTINGS: dict[str, tuple[Callable[..., Rows], str, str]] = {
     "labels": (
         _labels,
         "labels of S/R/G; ls labels lists the paper's 33",
@@ -198,7 +198,7 @@ def _overview(results: Path | None) -> Rows:
     }
     return [
         {"kind": kind, "count": counts.get(kind, len(names.get(kind, ()))), "what": what + listed.get(kind, "")}
-        for kind, (_, what, _) in KINDS.items()
+        for kind, (_, what, _) in LISTINGS.items()
     ]
 
 
