@@ -24,8 +24,10 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
     write_atomically(path, frame.to_csv(index=False, lineterminator="\n").encode())
 
 
-def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame:
-    """The frame of a CSV file with the columns of ``types``; an empty cell is NaN, of a column of text the empty text.
+def read_frame(path: Path, types: Mapping[str, type], what: str, optional: Mapping[str, type] = {}) -> pd.DataFrame:
+    """The frame of a CSV file with the columns of ``types``, and those of ``optional`` that it has.
+
+    An empty cell is NaN, of a column of text the empty text.
 
     Raises ``ConfigError`` where the file is none that :func:`write_frame` wrote, calling it ``what``.
     """
@@ -36,10 +38,11 @@ def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame
         missing = [name for name in types if name not in frame]
         if missing:
             raise ConfigError(f"{path}: no {what}: without column {missing[0]!r}")
+        types = {**types, **{name: kind for name, kind in optional.items() if name in frame}}
         frame = frame[list(types)]
         numbers = [name for name, kind in types.items() if kind is not str]
         frame[numbers] = frame[numbers].replace("", "nan")
-        return frame.astype(dict(types))
+        return frame.astype(types)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # pandas' parser errors, undecodable bytes and cells that are no numbers

@@ -106,9 +106,7 @@ def plot(
         try:
             with Console(stderr=True).status(f"drawing {name}"):  # nothing may be printed within: it would go to stderr
                 stem = (output or results / "plots") / FIGURES[name].file
-                written = write_figure(
-                    name, figure_frame(name, data), stem, styles=data.styles, **choices.get(name, {})
-                )
+                written = write_figure(name, figure_frame(name, data), stem, **choices.get(name, {}))
         except NothingToDrawError as error:
             if asked:
                 raise StoreError(f"{results}: {name}: {error}") from error

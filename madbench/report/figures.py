@@ -73,9 +73,8 @@ def _draw(name: str, results: Results) -> PageFigure:
     from madbench.analysis.figures.files import svg
     from madbench.analysis.figures.registry import FIGURES
 
-    data = FigureData(results)
     try:
-        figure = FIGURES[name].draw(figure_frame(name, data), styles=data.styles)
+        figure = FIGURES[name].draw(figure_frame(name, FigureData(results)))
     except NothingToDrawError as error:
         return PageFigure(name, Markup(), str(error))
     return PageFigure(name, Markup(svg(figure, f"figure-{name}")))

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from madbench.cli.lm import plot
+from madbench.labels import expand
 
 
 @pytest.fixture
@@ -22,14 +24,15 @@ def drawn(invoke):
 @pytest.fixture
 def no_drawing(monkeypatch):
     """The figures that were asked for, as the labels of their curves and the axis; none is drawn."""
-    from madbench.analysis.figures import files, loss
+    from madbench.analysis.figures import files
+    from madbench.analysis.figures.registry import FIGURES
 
     asked = []
 
     def figure(curves, x, log_x):
         asked.append((curves.label.unique().tolist(), x, log_x))
 
-    monkeypatch.setattr(loss, "loss_figure", figure)
+    monkeypatch.setitem(FIGURES, "loss", replace(FIGURES["loss"], draw=figure))
     monkeypatch.setattr(files, "save_figure", lambda figure, stem: [stem.with_name(f"{stem.name}.png")])
     return asked
 
@@ -44,6 +47,22 @@ def test_a_plot_is_redrawn_from_its_csv_alone(fill_language, drawn, tmp_path):
     assert drawn("--from", f"{stem}.csv", "--out", "again.png") == ["again.png", "again.pdf"]
     for ending in ("png", "pdf"):
         assert (tmp_path / f"again.{ending}").read_bytes() == (tmp_path / f"{stem}.{ending}").read_bytes()
+
+
+def test_of_many_labels_the_csv_has_the_same_in_the_same_colours(fill_language, drawn, tmp_path):
+    for i, label in enumerate(expand(["@table1"])[:10]):
+        fill_language(label, [3.0, 2.5 - i / 20])
+    *_, pdf = drawn()
+    *_, again = drawn("--from", "results/plots/loss_curves.csv", "--out", "again")
+    assert (tmp_path / pdf).read_bytes() == (tmp_path / again).read_bytes()
+
+
+def test_a_csv_without_styles_is_drawn_too(fill_language, drawn, no_drawing, tmp_path):
+    fill_language("S")
+    path = tmp_path / drawn()[0]
+    pd.read_csv(path).drop(columns="style").to_csv(path, index=False)
+    drawn("--from", path)
+    assert [labels for labels, _, _ in no_drawing] == [["S"], ["S"]]
 
 
 def test_labels_and_axis_are_those_asked_for(fill_language, drawn, no_drawing, tmp_path):

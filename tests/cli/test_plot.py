@@ -6,6 +6,7 @@ import pytest
 
 from madbench.analysis.figures import files, registry
 from madbench.analysis.figures.difficulty import COLUMNS
+from madbench.analysis.figures.style import label_styles
 from madbench.analysis.frames import read_frame
 from madbench.cli import plot
 
@@ -63,7 +64,7 @@ def test_a_figure_that_is_asked_for_must_have_data(fill, refuse, tiny):
     asked = ("-p", tiny)
     assert "results: effects: no two labels" in refuse(plot, "effects", *asked)
     assert "results: difficulty: every task is stored at one setting alone" in refuse(plot, "difficulty", *asked)
-    assert "there are no language-model runs as asked" in refuse(plot, "loss")
+    assert "no language-model runs yet; madbench lm G-cg-q-12o makes some" in refuse(plot, "loss")
     assert "none of its 2 runs belongs to profile full" in refuse(plot, "mad", "-p", "full")
 
 
@@ -89,17 +90,18 @@ def test_a_label_has_one_style_in_all_figures(fill, fill_language, drawn, monkey
         fill_language(label)
     given = []
     for name, drawing in registry.FIGURES.items():
-        draw = lambda frame, styles, drawing=drawing: given.append(styles) or drawing.draw(frame, styles=styles)
+        draw = lambda frame, drawing=drawing: given.append(label_styles(frame)) or drawing.draw(frame)
         monkeypatch.setitem(registry.FIGURES, name, replace(drawing, draw=draw))
     drawn("learning", "loss")
-    assert len(given) == 2 and given[0] == given[1] and list(given[0]) == ["S", "S-c", "R"]
+    learning, loss = given
+    assert {*learning} == {"S", "S-c"} and {*loss} == {"S-c", "R"} and learning["S-c"] == loss["S-c"] != loss["R"]
 
 
 def test_choices_reach_their_figure(fill, drawn, monkeypatch):
     fill("S", 0.5)
     asked = {}
     for name in ("learning", "budget"):
-        draw = lambda frame, styles, name=name, **choices: asked.update({name: choices}) or registry.Figure()
+        draw = lambda frame, name=name, **choices: asked.update({name: choices}) or registry.Figure()
         monkeypatch.setitem(registry.FIGURES, name, replace(registry.FIGURES[name], draw=draw))
     drawn("learning", "budget", "--y", "loss", "--cost", "mixer_parameters")
     assert asked == {"learning": {"y": "loss"}, "budget": {"x": "mixer_parameters"}}

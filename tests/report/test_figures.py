@@ -97,7 +97,7 @@ def test_the_oldest_files_go(copied, selected, drawn, monkeypatch):
 
 
 def test_what_goes_wrong_with_a_figure_is_raised(copied, selected, monkeypatch):
-    def fail(frame, styles):
+    def fail(frame):
         raise ValueError(f"no figure of {sorted(frame.label.unique())}")
 
     monkeypatch.setitem(registry.FIGURES, "loss", replace(registry.FIGURES["loss"], draw=fail))

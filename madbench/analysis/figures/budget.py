@@ -34,13 +34,12 @@ _STARTS = ((8, 0), (14, 0), (20, 0), (28, 0), (-20, 0))  # from a point to where
 def budget_figure(
     frame: pd.DataFrame,
     x: Literal["budget_ratio", "mixer_parameters"] = "budget_ratio",
-    styles: Mapping[str, LabelStyle] | None = None,
 ) -> Figure:
     """Labels by name, against the cost ``x``, and the front of those that none beats at its cost.
 
     Raises ``NothingToDrawError`` where no label has both a mean and a cost.
     """
-    styles = styles or label_styles(frame.label)
+    styles = label_styles(frame)
     notes = _notes(frame, x)
     frame = frame.dropna(subset=[x, "mean"]).assign(cost=lambda rows: rows[x])
     if frame.empty:

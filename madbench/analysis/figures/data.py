@@ -16,7 +16,7 @@ import pandas as pd
 from madbench.analysis.attribution import Effect, attribute, measured_values
 from madbench.analysis.captions import accuracy_meaning
 from madbench.analysis.figures import budget, difficulty, effects, learning, mad
-from madbench.analysis.figures.style import COLORS, LabelStyle, best_first, in_order, label_styles
+from madbench.analysis.figures.style import COLORS, best_first, in_order
 from madbench.analysis.frames import NothingToDrawError
 from madbench.analysis.loss_curves import loss_curves
 from madbench.analysis.noise import Sample, pooled_spread
@@ -44,14 +44,14 @@ class FigureData:
     """Why there are none of the MAD suite, where that is so."""
 
     @functools.cached_property
-    def styles(self) -> dict[str, LabelStyle]:
-        """One style a label, the same in every figure; the best labels have those that differ most."""
-        if len(self.results.labels) <= len(COLORS):
-            return label_styles(self.results.labels)
-        scores = self.results.scores
-        first = scores[scores.suite == MAD.name] if self.results.has(MAD) else scores[scores.column == LOSS]
-        ranking = best_first(first.groupby("label").value.agg(list).to_dict(), not self.results.has(MAD))
-        return label_styles([*ranking, *self.results.labels])
+    def styles(self) -> dict[str, int]:
+        """The number of each label's style, the same in every figure; the best labels' styles differ most."""
+        ranking = []
+        if len(self.results.labels) > len(COLORS):
+            scores = self.results.scores
+            first = scores[scores.suite == MAD.name] if self.results.has(MAD) else scores[scores.column == LOSS]
+            ranking = best_first(first.groupby("label").value.agg(list).to_dict(), not self.results.has(MAD))
+        return {label: i for i, label in enumerate(dict.fromkeys([*ranking, *self.results.labels]))}
 
     def _mad(self) -> pd.DataFrame:
         results, protocol = self._with_mad(), self.results.rows(MAD)[0].protocol
@@ -127,7 +127,8 @@ class FigureData:
 
 def figure_frame(name: str, data: FigureData) -> pd.DataFrame:
     """What the figure of this name (of the registry) draws; raises ``NothingToDrawError`` where there is nothing."""
-    return getattr(data, f"_{name}")()
+    frame = getattr(data, f"_{name}")()
+    return frame.assign(style=frame.label.map(data.styles | {"": 0})) if "label" in frame else frame
 
 
 def _with_other_settings(results: Results) -> list[Job]:

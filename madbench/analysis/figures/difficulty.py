@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ from matplotlib.ticker import NullLocator
 
 from madbench.analysis.figures.curves import joined
 from madbench.analysis.figures.panels import Panels, interval_notes, seeds_note
-from madbench.analysis.figures.style import CEILING, OTHERS, PERCENTS, Highlights, LabelStyle, in_order, style, title
+from madbench.analysis.figures.style import CEILING, OTHERS, PERCENTS, Highlights, in_order, label_styles, style, title
 
 COLUMNS = dict.fromkeys(("protocol", "task", "variable"), str) | {"value": float, "label": str}
 COLUMNS |= dict.fromkeys(("accuracy", "low", "high", "ceiling"), float) | {"n": int}
@@ -29,7 +28,7 @@ _NAMES = {
 }
 
 
-def difficulty_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | None = None) -> Figure:
+def difficulty_figure(frame: pd.DataFrame) -> Figure:
     """A line a label. Of more than eight labels the best are in colour. ``frame`` is not empty."""
     panel_frames = dict([*frame.groupby(["task", "variable"], sort=False)])
     order = {name: i for i, name in enumerate(_NAMES)}
@@ -37,7 +36,7 @@ def difficulty_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | No
     keys = [key for task in in_order(frame.task) for key in keys if key[0] == task]
     tables = {key: panel_frames[key].pivot(index="value", columns="label", values="accuracy") for key in keys}
     means = pd.DataFrame({key: table.mean(skipna=False) for key, table in tables.items()})
-    shown = Highlights.of({label: means.loc[label].tolist() for label in frame.label.unique()}, styles)
+    shown = Highlights.of({label: means.loc[label].tolist() for label in frame.label.unique()}, label_styles(frame))
     tasks = [task for task, _ in keys]
     with style():
         lines = [tasks.count(task) for task in dict.fromkeys(tasks)]

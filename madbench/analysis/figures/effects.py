@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from madbench.analysis.figures.panels import Panels, in_lines
-from madbench.analysis.figures.style import COLORS, GREY, LabelStyle, Look, in_order, style, title
+from madbench.analysis.figures.style import COLORS, GREY, Look, in_order, style, title
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.analysis.statistics import LEVEL
 
@@ -29,8 +27,8 @@ _ESTIMATES: dict[str, Look] = {
 }
 
 
-def effects_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | None = None) -> Figure:
-    """Rows of factors in panels of the quantities of ``frame``. Labels are not drawn: ``styles`` has no use here."""
+def effects_figure(frame: pd.DataFrame) -> Figure:
+    """Rows of factors in panels of the quantities of ``frame``. Labels are not drawn."""
     factors, interactions = (frame.row[frame.kind == kind].unique() for kind in ("effect", "interaction"))
     places = {name: float(i) for i, name in enumerate(factors)}
     places |= {name: len(factors) + 0.5 + i for i, name in enumerate(interactions)}

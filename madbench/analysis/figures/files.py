@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from madbench.analysis.figures.style import style
 from madbench.files import explain_os_errors, write_atomically
 
+_FAMILIES = ["DejaVu Sans", "Verdana", "Arial", "Helvetica"]  # of the text of a page, which need not have the first
 _METADATA = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None}}
 
 
@@ -35,7 +36,7 @@ def svg(figure: Figure, name: str = "") -> str:
     """
     name = name or str(figure.get_label() or "figure")
     content = io.StringIO()
-    with style(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+    with style(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.sans-serif": _FAMILIES}):
         figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
     text = content.getvalue()
     opening = text[text.index("<svg") + len("<svg") : text.index(">", text.index("<svg"))]

@@ -13,7 +13,7 @@ from matplotlib.ticker import EngFormatter
 
 from madbench.analysis.figures.curves import Curves, curve_notes, draw_curves
 from madbench.analysis.figures.panels import Panels, in_lines, seeds_note
-from madbench.analysis.figures.style import PERCENTS, Highlights, LabelStyle, in_order, style, title
+from madbench.analysis.figures.style import PERCENTS, Highlights, in_order, label_styles, style, title
 from madbench.analysis.frames import NothingToDrawError
 
 COLUMNS = dict.fromkeys(("protocol", "task", "label"), str) | {"seed": int}
@@ -24,9 +24,7 @@ COLUMNS |= dict.fromkeys(("accuracy", "loss", "train_loss"), float)
 _Y_LABELS = {"accuracy": "accuracy, %", "loss": "loss, nats per target"}
 
 
-def learning_figure(
-    frame: pd.DataFrame, y: Literal["accuracy", "loss"] = "accuracy", styles: Mapping[str, LabelStyle] | None = None
-) -> Figure:
+def learning_figure(frame: pd.DataFrame, y: Literal["accuracy", "loss"] = "accuracy") -> Figure:
     """Means over seeds, and bands from the lowest to the highest one.
 
     A run that stopped early keeps its last value. A diverged run is a thin line that ends in a cross. Of more than eight
@@ -40,7 +38,7 @@ def learning_figure(
     curves = {task: _curves(frame[frame.task == task], y) for task in in_order(frame.task)}
     labels = frame.label.unique()
     ends = {label: [_end(of_task.get(label)) for of_task in curves.values()] for label in labels}
-    shown = Highlights.of(ends, styles, is_lower_better=y == "loss")
+    shown = Highlights.of(ends, label_styles(frame), is_lower_better=y == "loss")
     lines = in_lines(len(curves), min(3, len(curves)))
     (split,) = frame.split.unique()
     with style():

@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from madbench.analysis.figures.curves import Curves, curve_notes, draw_curves, set_log_ticks
 from madbench.analysis.figures.panels import Panels
-from madbench.analysis.figures.style import OTHERS, Highlights, LabelStyle, Look, style
+from madbench.analysis.figures.style import OTHERS, Highlights, Look, label_styles, style
 from madbench.analysis.frames import NothingToDrawError
 from madbench.suites.language import LAST_EVALUATIONS, loss_l5
 
@@ -32,7 +32,6 @@ def loss_figure(
     frame: pd.DataFrame,
     x: Literal["step", "tokens", "seconds"] = "tokens",
     log_x: bool = False,
-    styles: Mapping[str, LabelStyle] | None = None,
 ) -> Figure:
     """Training and validation loss of every label against ``x``, in nats per token, means over seeds.
 
@@ -45,7 +44,6 @@ def loss_figure(
         frame: :func:`madbench.analysis.loss_curves.loss_curves`.
         x: what the losses are drawn against.
         log_x: whether that has a logarithmic axis.
-        styles: of the labels.
 
     Raises ``NothingToDrawError`` where no run was evaluated.
     """
@@ -61,7 +59,7 @@ def loss_figure(
         .mean()
     )
     losses = {label: l5[label] if is_whole[label] else math.inf for label in seeds.index}
-    shown = Highlights.of({label: [loss] for label, loss in losses.items()}, styles, is_lower_better=True)
+    shown = Highlights.of({label: [loss] for label, loss in losses.items()}, label_styles(frame), is_lower_better=True)
     by_label = dict([*evaluated.groupby("label")])
     best_first = [label for label in sorted(losses, key=losses.__getitem__) if label in by_label]
     with style():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,7 +12,6 @@ from madbench.analysis.figures.style import (
     GREY,
     PERCENTS,
     SMALLEST,
-    LabelStyle,
     Look,
     in_order,
     label_styles,
@@ -36,10 +33,10 @@ _STATE = {"size": SMALLEST, "color": GREY, "style": "italic", "ha": "center", "v
 _BEHIND = {"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0.5}
 
 
-def mad_figure(frame: pd.DataFrame, styles: Mapping[str, LabelStyle] | None = None) -> Figure:
-    """Rows of labels, in the colours of ``styles``, in panels of the tasks of ``frame`` and the MAD average."""
-    labels = [label for label in frame.label.unique() if label]
-    styles = styles or label_styles(labels)
+def mad_figure(frame: pd.DataFrame) -> Figure:
+    """Rows of labels, in their colours, in panels of the tasks of ``frame`` and the MAD average."""
+    styles = label_styles(frame)
+    labels = [*styles]
     frame = frame.assign(
         place=frame.label.map({label: i for i, label in enumerate(labels)}),
         color=frame.label.map({label: styles[label].color for label in labels}),

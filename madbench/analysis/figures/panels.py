@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -38,6 +39,7 @@ class Panels:
         self.size = size
         roomy = max(lines) * (size[0] + 1) + 12, len(lines) * (size[1] + 1) + 8
         self.figure = Figure(roomy, layout="constrained")
+        FigureCanvasAgg(self.figure)  # remembers the sizes of texts
         self.figure.get_layout_engine().set(w_pad=0.04, h_pad=0.04, wspace=0.02, hspace=0.02)
         self.figure.set_label(name)
         self.title = self.figure.suptitle(title, x=0, y=1, ha="left", va="top", fontsize=HEADING, weight="bold")
@@ -99,7 +101,7 @@ class Panels:
         figure.set_size_inches(width, height)
         engine.set(rect=(_EDGE / width, bottom / height, 1 - (2 * _EDGE + right) / width, 1 - (top + bottom) / height))
         engine.execute(figure)
-        figure.set_layout_engine("none")
+        figure.set_layout_engine(None)  # not "none", with which every file would be drawn twice
         self.title.set_position((_EDGE / width, 1 - _EDGE / height))
         text.set_position((_EDGE / width, _EDGE / height))
         beside = 1 - (_EDGE + legend_width) / width, self.rows[0][-1].get_position().y1

@@ -18,9 +18,9 @@ class Drawing:
     """A figure: ``draw(read(path))`` is the very one that was drawn from the frame in the CSV file."""
 
     draw: Callable[..., Figure]
-    """``draw(frame, styles=...)``, and choices of its own."""
+    """``draw(frame)``, and choices of its own."""
     columns: Mapping[str, type]
-    """Of its frame."""
+    """Of its frame, but for ``style``: the number of each label's style, without which that is its place."""
     file: str
     """Name of its files, without ending."""
     suites: tuple[str, ...]
@@ -28,7 +28,7 @@ class Drawing:
 
     def read(self, path: Path) -> pd.DataFrame:
         """The frame in a CSV file. Raises ``ConfigError`` where the file holds none of this figure."""
-        return read_frame(path, self.columns, self.file.replace("_", " "))
+        return read_frame(path, self.columns, self.file.replace("_", " "), {"style": int})
 
 
 FIGURES = {

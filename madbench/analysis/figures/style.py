@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib
+import pandas as pd
 
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.tasks import task_names
@@ -43,7 +43,7 @@ _STYLE = {
     "axes.titlesize": 10,
     "axes.xmargin": 0.03,
     "figure.dpi": 100,
-    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],  # the first in files, any of them in an SVG
+    "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9,
     "grid.alpha": 0.3,
     "grid.linewidth": 0.6,
@@ -99,10 +99,16 @@ class LabelStyle:
         return {"color": self.color, "marker": self.marker, "markerfacecolor": "white" if is_single else self.color}
 
 
-def label_styles(labels: Iterable[str]) -> dict[str, LabelStyle]:
-    """A style for every label by its place; neighbours differ in everything, any 40 labels in colour or dashes."""
-    kinds = zip(itertools.cycle(COLORS), itertools.cycle(DASHES), itertools.cycle(MARKERS))
-    return {label: LabelStyle(*kind) for label, kind in zip(dict.fromkeys(labels), kinds)}
+def label_style(number: int) -> LabelStyle:
+    """The style of this number; neighbours differ in everything, any 40 in colour or dashes."""
+    return LabelStyle(*(looks[number % len(looks)] for looks in (COLORS, DASHES, MARKERS)))
+
+
+def label_styles(frame: pd.DataFrame) -> dict[str, LabelStyle]:
+    """The style of every label in a figure's frame: by the number in its column ``style``, or else by its place."""
+    labels = [label for label in frame.label.unique() if label]
+    numbers = dict(zip(frame.label, frame["style"])) if "style" in frame else {x: i for i, x in enumerate(labels)}
+    return {label: label_style(numbers[label]) for label in labels}
 
 
 @dataclass(frozen=True)
@@ -117,19 +123,18 @@ class Highlights:
     def of(
         cls,
         results: Mapping[str, Sequence[float]],
-        styles: Mapping[str, LabelStyle] | None = None,
+        styles: Mapping[str, LabelStyle],
         is_lower_better: bool = False,
     ) -> Highlights:
         """All of up to eight labels, otherwise the best by ``results`` (:func:`best_first`), and ``REFERENCE``.
 
-        A label keeps its style of ``styles``, those of all labels of a report, unless it would share its colour.
+        A label has its style of ``styles`` unless it would share the colour of one before it.
         """
         chosen = [*results]
         if len(results) > len(COLORS):
             chosen = best_first(results, is_lower_better)
             first = sorted(chosen, key=lambda label: label != REFERENCE)[: len(COLORS)]
             chosen = [label for label in chosen if label in first]
-        styles = styles or label_styles(chosen)
         unused = [color for color in COLORS if color not in {styles[label].color for label in chosen}]
         distinct: dict[str, LabelStyle] = {}
         for label in chosen:

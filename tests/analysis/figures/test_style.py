@@ -9,14 +9,16 @@ from matplotlib.colors import same_color, to_rgb
 
 from analysis.figures import synthetic
 from madbench.analysis.figures.registry import FIGURES
-from madbench.analysis.figures.style import COLORS, OTHERS, Highlights, best_first, in_order, label_styles, title
+from madbench.analysis.figures.style import COLORS, OTHERS, Highlights, best_first, in_order, label_style, title
 from madbench.tasks import MAD_TASKS
 
 TABLE = synthetic.TABLE
 
+STYLES = {label: label_style(i) for i, label in enumerate(TABLE)}
+
 
 def test_all_33_labels_have_a_style_of_their_own():
-    styles = list(label_styles(TABLE).values())
+    styles = [label_style(i) for i in range(len(TABLE))]
     assert len({(one.color, one.dashes) for one in styles}) == len({(one.color, one.marker) for one in styles}) == 33
     for one, other in itertools.pairwise(styles):
         assert one.color != other.color and one.dashes != other.dashes and one.marker != other.marker
@@ -38,8 +40,8 @@ def test_panels_are_in_the_order_of_the_tasks_and_the_averages_last():
 
 
 def test_up_to_eight_labels_are_all_in_colour_and_in_their_order():
-    shown = Highlights.of({label: [float(i)] for i, label in enumerate(TABLE[:8])})
-    assert shown.styles == label_styles(TABLE[:8]) and [*shown.styles] == TABLE[:8]
+    shown = Highlights.of({label: [float(i)] for i, label in enumerate(TABLE[:8])}, STYLES)
+    assert shown.styles == {label: STYLES[label] for label in TABLE[:8]} and [*shown.styles] == TABLE[:8]
     assert not shown.others and not shown.note("learning", "x") and [*shown.entries()] == TABLE[:8]
 
 
@@ -48,13 +50,13 @@ def test_up_to_eight_labels_are_all_in_colour_and_in_their_order():
 def test_of_more_the_eight_best_are_in_colour_and_always_s(count, is_lower_better):
     labels = TABLE[:count]
     results = {label: [float(-i if is_lower_better else i)] * 2 for i, label in enumerate(labels)}
-    shown = Highlights.of(results, label_styles(labels), is_lower_better)
+    shown = Highlights.of(results, STYLES, is_lower_better)
     assert [*shown.styles] == [*labels[:-8:-1], "S"] and shown.others == labels[1:-7]
     assert len({one.color for one in shown.styles.values()}) == 8
     assert [*shown.entries()][8:] == [f"{count - 8} other label{'s' * (count > 9)}"]
     assert "madbench plot mad LABEL" in shown.note("mad", "x")
     del results["S"]
-    assert len(Highlights.of(results).styles) == 8
+    assert len(Highlights.of(results, STYLES).styles) == 8
 
 
 def test_a_label_that_lacks_results_comes_after_all_that_have_them():
@@ -64,10 +66,9 @@ def test_a_label_that_lacks_results_comes_after_all_that_have_them():
 
 
 def test_a_label_gives_its_colour_up_only_to_one_before_it():
-    styles = label_styles(TABLE)
-    same = [label for label in TABLE if styles[label].color == COLORS[0]][:3]
-    distinct = Highlights.of({label: [1.0] for label in [*same, TABLE[1]]}, styles).styles
-    assert distinct[same[0]] == styles[same[0]] and distinct[TABLE[1]] == styles[TABLE[1]]
+    same = [label for label in TABLE if STYLES[label].color == COLORS[0]][:3]
+    distinct = Highlights.of({label: [1.0] for label in [*same, TABLE[1]]}, STYLES).styles
+    assert distinct[same[0]] == STYLES[same[0]] and distinct[TABLE[1]] == STYLES[TABLE[1]]
     assert len({one.color for one in distinct.values()}) == 4
 
 
@@ -85,11 +86,10 @@ def test_labels_that_are_not_in_colour_are_grey_behind_the_others(name, names):
 
 @pytest.mark.parametrize("name", ["mad", "learning", "loss", "budget", "difficulty"])
 def test_a_label_keeps_its_style_among_others(name):
-    styles = label_styles(["S", "R", "G"])
-    frame = getattr(synthetic, name)(["G"], MAD_TASKS[:1])
-    (axes, *_) = FIGURES[name].draw(frame, styles=styles).figure.axes
+    frame = getattr(synthetic, name)(["G"], MAD_TASKS[:1]).assign(style=2)
+    (axes, *_) = FIGURES[name].draw(frame).figure.axes
     colors = [line.get_color() for line in axes.lines] + [
         c for drawn in axes.collections for c in drawn.get_edgecolor()
     ]
-    assert any(same_color(color, styles["G"].color) for color in colors)
-    assert not any(same_color(color, styles["S"].color) for color in colors)
+    assert any(same_color(color, label_style(2).color) for color in colors)
+    assert not any(same_color(color, label_style(0).color) for color in colors)
