@@ -9,12 +9,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from madbench.analysis.frames import read_frame, write_frame
 from madbench.analysis.protocols import by_protocol, describe
 from madbench.analysis.quantities import LOSSES, steps_name
 from madbench.store.runs import Run
@@ -25,18 +23,10 @@ PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
 TIMING = ("device", "threads", "world_size", "micro_batch", "compiled")
 """Details in which runs must agree for their times to be compared."""
 
-_FROM_CURVE = (
-    "step",
-    "tokens",
-    "seconds",
-    "evaluation",
-    "train_loss",
-    "validation_loss",
-    "validation_bits_per_byte",
-    "step_loss",
-)
-_TYPES = dict.fromkeys(("seed", "step", "tokens"), int) | dict.fromkeys(_FROM_CURVE[2:], float)
-COLUMNS = ("protocol", "id", "label", "seed", "status", *_FROM_CURVE)
+COLUMNS = dict.fromkeys(("protocol", "id", "label"), str) | {"seed": int, "status": str, "step": int, "tokens": int}
+COLUMNS |= dict.fromkeys(("seconds", "evaluation", "train_loss", "validation_loss"), float)
+COLUMNS |= dict.fromkeys(("validation_bits_per_byte", "step_loss"), float)
+"""Of :func:`loss_curves`; those from ``step`` on are a curve's."""
 
 
 def loss_curves(runs: Sequence[Run]) -> pd.DataFrame:
@@ -49,21 +39,11 @@ def loss_curves(runs: Sequence[Run]) -> pd.DataFrame:
     rows = [
         {"protocol": names[run.job.id], "id": run.job.id}
         | {"label": run.job.label, "seed": run.job.seed, "status": run.record.status}
-        | {name: row.get(name) for name in _FROM_CURVE}
+        | {name: row.get(name) for name in [*COLUMNS][5:]}
         for run in runs
         for row in run.record.curve
     ]
-    return pd.DataFrame(rows, columns=COLUMNS).astype(_TYPES)
-
-
-def write_curves(curves: pd.DataFrame, path: Path) -> None:
-    """Writes :func:`loss_curves`' frame as CSV; :func:`read_curves` gives the very same one back."""
-    write_frame(curves, path)
-
-
-def read_curves(path: Path) -> pd.DataFrame:
-    """The frame in a CSV file. Raises ``ConfigError`` where the file is none that :func:`write_curves` wrote."""
-    return read_frame(path, dict.fromkeys(COLUMNS, str) | _TYPES, "loss curves")
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
 def steps_to(train_losses: Sequence[float], threshold: float) -> int | None:

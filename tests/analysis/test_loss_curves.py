@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from madbench.analysis.figures.registry import FIGURES
+from madbench.analysis.frames import write_frame
 from madbench.analysis.loss_curves import (
     COLUMNS,
     common_seconds,
     loss_curves,
-    read_curves,
     run_losses,
     steps_to,
     thresholds_above,
-    write_curves,
 )
 from madbench.config import PUBLISHED
 from madbench.errors import ConfigError, StoreError
@@ -119,8 +119,8 @@ def test_the_long_form_has_every_row_of_every_curve(language_run):
 def test_curves_survive_the_csv_bit_for_bit(language_run, tmp_path):
     losses = [10 / 3, math.pi, 1e-17 + 0.1, NAN, math.inf]
     frame = loss_curves([language_run("R-12o!", losses, seconds=1 / 3), language_run("S", [])])
-    write_curves(frame, tmp_path / "new" / "curves.csv")
-    pd.testing.assert_frame_equal(read_curves(tmp_path / "new" / "curves.csv"), frame, check_exact=True)
+    write_frame(frame, tmp_path / "new" / "curves.csv")
+    pd.testing.assert_frame_equal(FIGURES["loss"].read(tmp_path / "new" / "curves.csv"), frame, check_exact=True)
 
 
 def test_no_run_is_an_empty_frame():
@@ -139,18 +139,18 @@ def test_no_run_is_an_empty_frame():
 def test_a_file_without_curves_is_named(tmp_path, content, problem):
     (tmp_path / "curves.csv").write_bytes(content)
     with pytest.raises(ConfigError, match=rf"curves\.csv: {problem}"):
-        read_curves(tmp_path / "curves.csv")
+        FIGURES["loss"].read(tmp_path / "curves.csv")
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.csv: cannot be read: No such file"):
-        read_curves(tmp_path / "none.csv")
+        FIGURES["loss"].read(tmp_path / "none.csv")
 
 
 def test_a_file_where_a_folder_should_be_is_a_store_error(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(StoreError, match="a file is where a folder should be"):
-        write_curves(loss_curves([]), tmp_path / "taken" / "curves.csv")
+        write_frame(loss_curves([]), tmp_path / "taken" / "curves.csv")
 
 
 def test_a_stored_run_gives_the_curve_it_was_given(language_run, tmp_path):

@@ -90,7 +90,11 @@ def test_a_label_has_one_style_in_all_figures(fill, fill_language, drawn, monkey
         fill_language(label)
     given = []
     for name, drawing in registry.FIGURES.items():
-        draw = lambda frame, drawing=drawing: given.append(label_styles(frame)) or drawing.draw(frame)
+
+        def draw(frame, drawing=drawing):
+            given.append(label_styles(frame))
+            return drawing.draw(frame)
+
         monkeypatch.setitem(registry.FIGURES, name, replace(drawing, draw=draw))
     drawn("learning", "loss")
     learning, loss = given
@@ -101,7 +105,11 @@ def test_choices_reach_their_figure(fill, drawn, monkeypatch):
     fill("S", 0.5)
     asked = {}
     for name in ("learning", "budget"):
-        draw = lambda frame, name=name, **choices: asked.update({name: choices}) or registry.Figure()
+
+        def draw(frame, name=name, **choices):
+            asked[name] = choices
+            return registry.Figure()
+
         monkeypatch.setitem(registry.FIGURES, name, replace(registry.FIGURES[name], draw=draw))
     drawn("learning", "budget", "--y", "loss", "--cost", "mixer_parameters")
     assert asked == {"learning": {"y": "loss"}, "budget": {"x": "mixer_parameters"}}

@@ -18,11 +18,6 @@ from madbench.analysis.figures.style import OTHERS, Highlights, Look, label_styl
 from madbench.analysis.frames import NothingToDrawError
 from madbench.suites.language import LAST_EVALUATIONS, loss_l5
 
-COLUMNS = dict.fromkeys(("protocol", "id", "label"), str) | {"seed": int, "status": str, "step": int, "tokens": int}
-COLUMNS |= dict.fromkeys(("seconds", "evaluation", "train_loss", "validation_loss"), float)
-COLUMNS |= dict.fromkeys(("validation_bits_per_byte", "step_loss"), float)
-"""A logged step a row, as of :func:`madbench.analysis.loss_curves.loss_curves`; NaN where it does not have a value."""
-
 X_LABELS = {"step": "optimiser steps", "tokens": "training tokens", "seconds": "training time, seconds"}
 _LOSSES = ["train_loss", "validation_loss"]
 _STEEP = 0.1  # share of the training that the y axis need not show on a linear x axis

@@ -98,10 +98,13 @@ class Panels:
         top, below = _EDGE + title_height + _SPACE, _EDGE + _inches(text)[1] + _SPACE
         bottom = below + (legend_height + _SPACE) * is_below
         height = top + bottom + max(rows * self.size[1] + around[1], 0 if is_below else 0.3 + legend_height)
+        width, height = np.round((width, height), 6)
         figure.set_size_inches(width, height)
         engine.set(rect=(_EDGE / width, bottom / height, 1 - (2 * _EDGE + right) / width, 1 - (top + bottom) / height))
         engine.execute(figure)
         figure.set_layout_engine(None)  # not "none", with which every file would be drawn twice
+        for axes in self.axes:  # the solver's last digits are not the same each time
+            axes.set_position(np.round(axes.get_position().bounds, 6))
         self.title.set_position((_EDGE / width, 1 - _EDGE / height))
         text.set_position((_EDGE / width, _EDGE / height))
         beside = 1 - (_EDGE + legend_width) / width, self.rows[0][-1].get_position().y1

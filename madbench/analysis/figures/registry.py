@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
+from madbench.analysis import loss_curves
 from madbench.analysis.figures import budget, difficulty, effects, learning, loss, mad
 from madbench.analysis.frames import read_frame
 
@@ -34,7 +35,7 @@ class Drawing:
 FIGURES = {
     "mad": Drawing(mad.mad_figure, mad.COLUMNS, "mad", ("mad",)),
     "learning": Drawing(learning.learning_figure, learning.COLUMNS, "learning", ("mad",)),
-    "loss": Drawing(loss.loss_figure, loss.COLUMNS, "loss_curves", ("language",)),
+    "loss": Drawing(loss.loss_figure, loss_curves.COLUMNS, "loss_curves", ("language",)),
     "effects": Drawing(effects.effects_figure, effects.COLUMNS, "effects", ("mad", "language")),
     "budget": Drawing(budget.budget_figure, budget.COLUMNS, "budget", ("mad", "language")),
     "difficulty": Drawing(difficulty.difficulty_figure, difficulty.COLUMNS, "difficulty", ("mad",)),
