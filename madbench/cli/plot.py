@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import enum
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -33,16 +32,6 @@ if TYPE_CHECKING:
 _FIGURES = ("mad", "learning", "loss", "effects", "budget", "difficulty")
 
 
-class LearningQuantity(str, enum.Enum):
-    accuracy = "accuracy"
-    loss = "loss"
-
-
-class Cost(str, enum.Enum):
-    budget_ratio = "budget_ratio"
-    mixer_parameters = "mixer_parameters"
-
-
 def plot(
     words: Annotated[
         list[str] | None,
@@ -52,10 +41,12 @@ def plot(
         ),
     ] = None,
     y: Annotated[
-        LearningQuantity | None, typer.Option("--y", help="What learning curves show.", show_default="accuracy")
+        Literal["accuracy", "loss"] | None,
+        typer.Option("--y", help="What learning curves show.", show_default="accuracy"),
     ] = None,
     cost: Annotated[
-        Cost | None, typer.Option("--cost", help="What the budget figure counts.", show_default="budget_ratio")
+        Literal["budget_ratio", "mixer_parameters"] | None,
+        typer.Option("--cost", help="What the budget figure counts.", show_default="budget_ratio"),
     ] = None,
     profile: ProfileOption = "quick",
     tasks: StoredTasksOption = None,
@@ -93,11 +84,10 @@ def plot(
 
     asked, others = _split(words or [])
     names = asked or _FIGURES
-    choices: dict[str, dict[str, str]] = {}
-    for option, argument, value, name in (("--y", "y", y, "learning"), ("--cost", "x", cost, "budget")):
-        if value is not None and name not in names:
-            raise ConfigError(f"{option} {value.value}: has no effect on {', '.join(names)}; it is for {name}")
-        choices[name] = {argument: value.value} if value is not None else {}
+    choices = {"learning": {"y": y} if y else {}, "budget": {"x": cost} if cost else {}}
+    for option, value, name in (("--y", y, "learning"), ("--cost", cost, "budget")):
+        if value and name not in names:
+            raise ConfigError(f"{option} {value}: has no effect on {', '.join(names)}; it is for {name}")
     suites = {suite for name in names for suite in FIGURES[name].suites}
     tasks = _tasks(names, suites, split_list(tasks), protocol)
     data = _data(selection_of(others, profile, tasks, fidelity, budget, protocol, results), suites)

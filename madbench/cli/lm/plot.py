@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,15 +23,11 @@ if TYPE_CHECKING:
     from madbench.analysis.stored import Selection
 
 
-class XAxis(str, enum.Enum):
-    step = "step"
-    tokens = "tokens"
-    seconds = "seconds"
-
-
 def plot(
     words: WordsArgument = None,
-    x: Annotated[XAxis, typer.Option(help="What the losses are drawn against.")] = XAxis.tokens,
+    x: Annotated[
+        Literal["step", "tokens", "seconds"], typer.Option(help="What the losses are drawn against.")
+    ] = "tokens",
     log_x: Annotated[bool, typer.Option("--log-x", help="A logarithmic x axis, and all of the first losses.")] = False,
     protocol: ProtocolOption = None,
     corpus: CorpusNameOption = None,
@@ -70,17 +65,17 @@ def plot(
             if value is not None:
                 raise ConfigError(f"{option} has no effect with --from: the CSV holds what is drawn")
         frame = _read(source, words or [])
-    print(*write_figure("loss", frame, stem, with_csv=source is None, x=x.value, log_x=log_x), sep="\n")
+    print(*write_figure("loss", frame, stem, with_csv=source is None, x=x, log_x=log_x), sep="\n")
 
 
-def _stored(selection: Selection, x: XAxis) -> pd.DataFrame:
+def _stored(selection: Selection, x: str) -> pd.DataFrame:
     """The curves of the stored runs. Raises ``ConfigError`` where these cannot be compared along ``x``."""
     from madbench.analysis.figures.data import FigureData, figure_frame
     from madbench.analysis.loss_curves import timing_differences
 
     found = selection.select()
     differing = ", ".join(timing_differences(found.language_runs)).replace("_", " ")
-    if x is XAxis.seconds and differing:
+    if x == "seconds" and differing:
         raise ConfigError(
             f"--x seconds: the runs differ in {differing}, so their times cannot be compared; use --x tokens"
         )
