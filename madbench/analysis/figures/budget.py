@@ -31,10 +31,7 @@ _RADIUS = 4  # of a marker, in points
 _STARTS = ((8, 0), (14, 0), (20, 0), (28, 0), (-20, 0))  # from a point to where its name begins to move, in points
 
 
-def budget_figure(
-    frame: pd.DataFrame,
-    x: Literal["budget_ratio", "mixer_parameters"] = "budget_ratio",
-) -> Figure:
+def budget_figure(frame: pd.DataFrame, x: Literal["budget_ratio", "mixer_parameters"] = "budget_ratio") -> Figure:
     """Labels by name, against the cost ``x``, and the front of those that none beats at its cost.
 
     Raises ``NothingToDrawError`` where no label has both a mean and a cost.
@@ -115,34 +112,30 @@ def _stairs(axes: Axes, frame: pd.DataFrame) -> list[tuple[float, float]]:
 def _name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Sequence) -> None:
     """Writes the names of ``points`` (n, 2), so that none covers another, a point or one of ``lines`` (pairs of ends).
 
-    Leaders lead to distant ones. Where adjustText does not find such places from one start it tries from others; the
-    best attempt is drawn. The layout of the figure is fixed and the limits of the axes are final.
+    They are right of their points, or where adjustText moves them from there; where it does not find such places it
+    starts from others, and the best attempt is drawn. Leaders lead to distant ones. The layout of the figure is fixed
+    and the limits of the axes are final.
     """
-    from adjustText import adjust_text  # half a second, as it takes pyplot
-
     to_pixels, scale = axes.transData, axes.get_figure().dpi / 72
     to_data = to_pixels.inverted()
     middles = to_pixels.transform(points)
     taken = [Bbox([middle - _RADIUS * scale, middle + _RADIUS * scale]) for middle in middles]
     ends = [to_pixels.transform(line) for line in lines]
     taken += [Bbox([line.min(axis=0) - scale, line.max(axis=0) + scale]) for line in ends]
-    settings = {"avoid_self": False, "force_pull": (0, 0), "force_static": (0.2, 0.4), "prevent_crossings": False}
-    settings |= {
-        "iter_lim": 100,
-        "objects": [box.transformed(to_data) for box in taken],
-        "target_x": points[:, 0],
-        "ax": axes,
-    }
+    forces = {"avoid_self": False, "force_pull": (0, 0), "force_static": (0.2, 0.4), "prevent_crossings": False}
+    around = {"objects": [box.transformed(to_data) for box in taken], "ax": axes, "iter_lim": 100}
     look = {"va": "center", "fontsize": SMALLEST, "bbox": {"fc": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.2}}
     least, best, boxes = np.inf, [], []
     for start in _STARTS:
         places = to_data.transform(middles + np.multiply(start, scale))
         texts = [axes.text(*place, name, **look) for name, place in zip(names, places)]
-        adjust_text(texts, target_y=points[:, 1], **settings)
         found = [text.get_window_extent() for text in texts]
-        covered = sum(one.overlaps(other) for one, other in itertools.combinations(found, 2))
-        covered += sum(box.overlaps(other) for box in found for other in taken)
-        covered += sum((box.min < axes.bbox.min).any() or (box.max > axes.bbox.max).any() for box in found)
+        if _covered(axes, found, taken):
+            from adjustText import adjust_text  # half a second, as it takes pyplot
+
+            adjust_text(texts, target_x=points[:, 0], target_y=points[:, 1], **forces, **around)
+            found = [text.get_window_extent() for text in texts]
+        covered = _covered(axes, found, taken)
         worse = best if covered < least else texts
         if covered < least:
             least, best, boxes = covered, texts, found
@@ -153,6 +146,13 @@ def _name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Se
     leaders = [(middle, middle.clip(box.min, box.max)) for middle, box in zip(middles, boxes)]
     leaders = [to_data.transform(ends) for ends in leaders if np.hypot(*(ends[1] - ends[0])) > 2 * _RADIUS * scale]
     axes.add_collection(LineCollection(leaders, colors=GREY, linewidths=0.5, zorder=2.5), autolim=False)
+
+
+def _covered(axes: Axes, names: Sequence[Bbox], taken: Sequence[Bbox]) -> int:
+    """How often a name covers another one or what is taken, or leaves the axes."""
+    covered = sum(one.overlaps(other) for one, other in itertools.combinations(names, 2))
+    covered += sum(box.overlaps(other) for box in names for other in taken)
+    return covered + sum((box.min < axes.bbox.min).any() or (box.max > axes.bbox.max).any() for box in names)
 
 
 def _notes(frame: pd.DataFrame, x: str) -> list[str]:

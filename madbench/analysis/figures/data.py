@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -134,17 +134,13 @@ def figure_frame(name: str, data: FigureData) -> pd.DataFrame:
 def _with_other_settings(results: Results) -> list[Job]:
     """The MAD jobs, and those that are like them but for the setting and seed, of which a run is stored."""
     jobs = {job.id: job for row in results.rows(MAD) for job in row.jobs}
-    like: dict[tuple[str, str], list[Job]] = {}
-    for job in jobs.values():
-        first = like.setdefault((job.label, job.task), [job])[0]
-        if job is not first and (job.seed, job.setting) == (first.seed, first.setting):
-            like[job.label, job.task].append(job)
-    for stored in results.store.jobs().values():
-        if stored.id not in jobs and stored.suite == MAD.name:
-            others = like.get((stored.label, stored.task), ())
-            varied = {one.id: one for one in (replace(job, seed=stored.seed, setting=stored.setting) for job in others)}
-            jobs |= varied if stored.id in varied else {}
-    return list(jobs.values())
+    planned = {_all_but_setting_and_seed(job) for job in jobs.values()}
+    stored = [job for job in results.store.jobs().values() if job.suite == MAD.name and job.id not in jobs]
+    return [*jobs.values(), *(job for job in stored if _all_but_setting_and_seed(job) in planned)]
+
+
+def _all_but_setting_and_seed(job: Job) -> tuple[Any, ...]:
+    return job.label, job.task, job.model, str(job.mixer), str(job.family), job.training, job.fidelity, job.budget
 
 
 def mad_frame(
