@@ -18,8 +18,6 @@ from madbench.tasks.registry import (
     title,
 )
 
-TASK_NAMES = MAD_TASKS
-
 __all__ = [
     "IGNORE", "MAD_TASKS", "SPLITS", "Examples", "Split", "TaskFile", "TaskSetting", "ceiling", "check_task", "generate",
     "heading", "load_task", "load_task_file", "make_setting", "settings_class", "task_names", "task_source", "title",
