@@ -10,20 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from madbench.analysis.attribution import Effect, attribute, measured_values
 from madbench.analysis.captions import accuracy_meaning
+from madbench.analysis.cells import Cell, seed_means, with_noise
 from madbench.analysis.figures import budget, difficulty, effects, learning, mad
 from madbench.analysis.figures.style import COLORS, best_first, in_order
 from madbench.analysis.frames import NothingToDrawError
 from madbench.analysis.loss_curves import loss_curves
-from madbench.analysis.noise import Sample, pooled_spread
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column
 from madbench.analysis.results import Results
 from madbench.analysis.scores import chosen_runs, collect, published_scores, setting_scores
-from madbench.analysis.statistics import half_width, mean_interval
+from madbench.analysis.statistics import mean_interval
 from madbench.jobs import Job, Record
 from madbench.suites import LANGUAGE, MAD
 from madbench.tasks import MAD_TASKS, make_setting
@@ -236,8 +235,7 @@ def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd
     """The frame of :func:`madbench.analysis.figures.budget.budget_figure`.
 
     Of MAD the average where any label has it, otherwise each task that has begun. A label that lacks a value of one of
-    its seeds, as it diverged, has no mean. Intervals are over seeds, of losses with the spread pooled over the labels as
-    in :mod:`madbench.analysis.cells`.
+    its seeds, as it diverged, has no mean. Intervals are those of the tables.
 
     Args:
         scores: of one protocol a suite (:mod:`madbench.analysis.scores`); a seed counts once all its jobs are done.
@@ -249,23 +247,16 @@ def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd
     of_tasks = costs.drop(LOSS, level="column", errors="ignore").groupby("label").mean()
     quantities = set(scores.column[scores.done > 0])
     quantities &= {MAD_AVERAGE, LOSS} if MAD_AVERAGE in quantities else quantities
-    whole = scores[scores.done == scores.expected]
-    values = {key: seeds.to_numpy() for key, seeds in whole.groupby(["column", "label"]).value}
-    losses = [seeds for (quantity, _), seeds in values.items() if quantity == LOSS and len(seeds) > 1]
-    losses = [Sample(seeds.mean(), seeds.std(ddof=1), len(seeds)) for seeds in losses if np.isfinite(seeds).all()]
-    spread, freedom = pooled_spread(losses)
+    columns = [column(name) for name in quantities]
+    cells = with_noise(columns, seed_means(scores[scores.done == scores.expected], columns), (), has_marks=False)
     rows = []
     for quantity in in_order(quantities):
         suite = LANGUAGE.name if quantity == LOSS else MAD.name
         for label in scores.label[scores.suite == suite].unique():
-            seeds = values.get((quantity, label), [])
-            is_whole = len(seeds) and np.isfinite(seeds).all()
-            mean, low, high = mean_interval(seeds) if is_whole else (math.nan,) * 3
-            if quantity == LOSS and len(seeds) > 1:
-                half = half_width(spread, len(seeds), freedom)
-                low, high = mean - half, mean + half
+            cell = cells.get(label, {}).get(quantity, Cell.of(math.nan))
+            low, high = cell.mean - cell.half_width, cell.mean + cell.half_width
             cost = of_tasks.loc[label] if quantity == MAD_AVERAGE else costs.loc[label, quantity]
-            rows.append((protocol, quantity, label, *cost, mean, low, high, len(seeds) if is_whole else 0))
+            rows.append((protocol, quantity, label, *cost, cell.mean, low, high, math.isfinite(cell.mean) * cell.n))
     return pd.DataFrame(rows, columns=list(budget.COLUMNS)).astype(budget.COLUMNS)
 
 
