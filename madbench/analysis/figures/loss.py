@@ -86,9 +86,10 @@ def _curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Curves:
     """The curves of a label, smoothed over ``window`` evaluations where there are more."""
     diverged = frame[frame.status != "finished"].groupby("id", sort=False)
     curves = Curves(diverged=[of_run[[x, quantity]].to_numpy(float) for _, of_run in diverged])
-    finished = frame[frame.status == "finished"].pivot(index="evaluation", columns="id", values=[x, quantity])
+    finished = frame[frame.status == "finished"].set_index(["evaluation", "id"])
     if len(finished):
-        curves.x, curves.y = finished[x].mean(axis=1).to_numpy(), finished[quantity].to_numpy(float).T
+        curves.x = finished[x].groupby("evaluation").mean().to_numpy()
+        curves.y = finished[quantity].unstack().to_numpy(float).T
     if 1 < window < len(curves.x):
         curves.thin = curves.range[:2].T
         curves.x = curves.x[window // 2 : -(window // 2)]
