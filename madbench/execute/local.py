@@ -30,6 +30,8 @@ from madbench.store.runs import Store
 
 GRACE = 5.0
 """Seconds in which runs may stop and save their state when a sweep ends early."""
+START_LIMIT = 600.0
+"""Seconds after which a process that has not begun to train is replaced: imports from a network disk take their time."""
 
 
 def run_jobs(
@@ -78,7 +80,7 @@ class LocalBackend(Backend):
     def submit(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             worker = next((worker for worker in self.workers if worker.task is None), None) or self.start()
-            worker.task, worker.has_started = task, False
+            worker.task, worker.has_started, worker.since = task, False, time.monotonic()
             worker.send(task.assignment)
 
     def start(self) -> WorkerProcess:
@@ -91,6 +93,9 @@ class LocalBackend(Backend):
 
     def poll(self, seconds: float) -> Iterator[Message]:
         self.end(worker for worker in self.workers if worker.task is None)  # there is nothing more to do for them
+        for worker in self.workers:
+            if not worker.has_started and time.monotonic() - worker.since > START_LIMIT:
+                worker.process.kill()  # it hangs while it imports
         readable = connection.wait([worker.pipe for worker in self.workers], seconds)
         for worker in [worker for worker in self.workers if worker.pipe in readable]:
             task, (kind, value) = worker.task, worker.receive()
@@ -142,6 +147,8 @@ class WorkerProcess:
         self.task: Task | None = None
         self.has_started = False
         """Whether it has begun to train the task."""
+        self.since = time.monotonic()
+        """When it was given the task."""
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), name=f"madbench-slot-{slot}")
         with theirs, _starting(environment):

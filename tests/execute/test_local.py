@@ -201,6 +201,18 @@ def test_a_training_function_that_workers_cannot_import_is_an_error(fake, store,
     assert results(store) == {}
 
 
+def test_a_worker_that_hangs_before_it_begins_is_replaced_and_at_last_an_error(fake, store, monkeypatch, tmp_path):
+    (tmp_path / "sleepy.py").write_text("import time\ntime.sleep(60)\ndef train(jobs, works, report): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    sleepy = types.ModuleType("sleepy")
+    exec("def train(jobs, works, report): pass", sleepy.__dict__)
+    monkeypatch.setitem(sys.modules, "sleepy", sleepy)
+    monkeypatch.setattr(local, "START_LIMIT", 0.5)
+    with pytest.raises(TrainingError, match="did not start: the process ended with signal 9"):
+        run_jobs([fake.make_job(0)], store, sleepy.train)
+    assert results(store) == {}
+
+
 class Sweep:
     """``fake_sweep.py`` as a program in a process group of its own, as a terminal would start it."""
 
