@@ -237,21 +237,20 @@ def load_mad(name: str, overrides: Sequence[str], tasks: Iterable[str] | None) -
     return profile, ordered
 
 
+@dataclass
 class _Planner:
     """From a grid to the rows of each suite: one protocol for all labels that share their changes."""
 
-    def __init__(
-        self,
-        grid: Grid,
-        device: str,
-        is_here: bool,
-        results: Path,
-        corpus: Path | str | None,
-        tokenizer: str | None,
-        precision: Precision | None,
-    ):
-        self.grid, self.device, self.is_here, self.results = grid, device, is_here, results
-        self.corpus, self.tokenizer, self.precision = corpus, tokenizer, precision
+    grid: Grid
+    device: str
+    is_here: bool
+    results: Path
+    corpus: Path | str | None
+    tokenizer: str | None
+    precision: Precision | None
+
+    def __post_init__(self):
+        grid = self.grid
         self.tasks = None if grid.tasks is None else [task for task in grid.tasks if task != TASK]
         """MAD tasks; None for the six."""
         for task in self.tasks or ():
