@@ -36,28 +36,22 @@ def protocol_sentences(results: Results, suite: Suite) -> list[str]:
     """What the runs of one suite share, where they ran and how many diverged."""
     if suite is LANGUAGE:
         runs = results.language_runs
-        return [*setting_sentences(language_protocol(runs[0])), *_devices(runs), *_diverged(_statuses(runs))]
-    collected = results.collected
-    protocol = results.rows(suite)[0].protocol
-    return [*setting_sentences(protocol), *_devices(collected), *_diverged(collected.status.tolist())]
+        return [*setting_sentences(language_protocol(runs[0])), *_outcome(runs)]
+    return [*setting_sentences(results.rows(suite)[0].protocol), *_outcome(results.collected)]
 
 
 def about_mad(protocol: Protocol, collected: pd.DataFrame) -> str:
     """What the accuracies of a table are of, and what it lacks; ``collected`` are its jobs."""
-    statuses = collected.status.tolist()
     sentences = [
         f"Percent, {accuracy_meaning(protocol.fidelity)}; mean over n seeds.",
         *setting_sentences(protocol),
-        *_devices(collected),
-        *_diverged(statuses),
+        *_outcome(collected),
         _BUDGET,
     ]
-    lacking = sum(status not in ("finished", "diverged") for status in statuses)
-    if lacking:
-        sentences.append(f"{lacking:,} of {len(statuses):,} jobs have no result yet.")
+    if lacking := (~collected.status.isin(["finished", "diverged"])).sum():
+        sentences.append(f"{lacking:,} of {len(collected):,} jobs have no result yet.")
     limits = collected.dropna(subset=["ceiling"]).groupby("column", sort=False).ceiling.mean()
-    below = [f"{task} {100 * limit:.1f}" for task, limit in limits.items() if limit < 0.9995]
-    if below:
+    if below := [f"{task} {100 * limit:.1f}" for task, limit in limits.items() if limit < 0.9995]:
         sentences.append(f"Token accuracy without guessing is at most: {', '.join(below)}.")
     if not protocol.profile.comparable_with_paper:
         sentences.append("This profile is not comparable with the published rows, which are full size.")
@@ -85,7 +79,8 @@ def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[
             f"To x: the first evaluation with training loss below x; one is {training.eval_every:,} steps,"
             f" {training.eval_every * training.tokens_per_step:,} tokens."
         )
-    sentences += _devices(runs)
+    where, *diverged = _outcome(runs)
+    sentences.append(where)
     differing = ", ".join(timing_differences(runs)).replace("_", " ")
     if "tokens_per_second" in names:
         sentences.append("Times are wall-clock times of the training steps alone.")
@@ -93,7 +88,7 @@ def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[
         sentences.append(f"No speed and no loss at equal time: the runs differ in {differing}.")
     if heading := names.get("equal_time_validation_loss"):
         sentences.append(f"{heading}: after the longest training time that all runs reached.")
-    sentences += [*_diverged(_statuses(runs)), _BUDGET]
+    sentences += [*diverged, _BUDGET]
     if "validation_loss" in names:
         sentences += _noise(scores[scores.column == LOSS])
     if protocol.profile.comparable_with_paper:
@@ -166,22 +161,16 @@ def _evaluation(evaluation: Mapping[str, Any]) -> list[str]:
     return [f"An evaluation is {evaluation['windows']:,} windows of {evaluation['seq_len']:,} tokens ({how})."]
 
 
-def _devices(runs: pd.DataFrame | Sequence[Run]) -> list[str]:
-    """Where MAD jobs or language models were trained."""
+def _outcome(runs: pd.DataFrame | Sequence[Run]) -> list[str]:
+    """Where MAD jobs or language models were trained, and how many diverged, if any."""
     if isinstance(runs, Sequence):
-        names = [run.record.details.get("device", "an unnamed device") for run in runs]
+        devices = [run.record.details.get("device", "an unnamed device") for run in runs]
+        statuses = [run.record.status for run in runs]
     else:
-        names = runs.device.dropna().unique()
-    return [f"Trained on {', '.join(sorted(set(map(str, names)))) or 'no device yet'}."]
-
-
-def _statuses(runs: Sequence[Run]) -> list[str]:
-    return [run.record.status for run in runs]
-
-
-def _diverged(statuses: Sequence[str]) -> list[str]:
+        devices, statuses = runs.device.dropna(), runs.status.tolist()
     count = statuses.count("diverged")
-    return [f"{count} of {len(statuses)} runs diverged."] if count else []
+    where = f"Trained on {', '.join(sorted(set(map(str, devices)))) or 'no device yet'}."
+    return [where, *([f"{count} of {len(statuses)} runs diverged."] if count else [])]
 
 
 def _noise(losses: pd.DataFrame) -> list[str]:

@@ -13,10 +13,11 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from madbench.analysis.noise import Sample, may_be_best, pooled_spread
-from madbench.analysis.rendering import BEST, WITHIN_NOISE
+from madbench.analysis.rendering import BEST, WITHIN_NOISE, known
 from madbench.analysis.statistics import LEVEL, half_width
 from madbench.errors import ConfigError, did_you_mean
 from madbench.labels import factors, parse
@@ -72,17 +73,9 @@ class Cell:
 
     def numbers(self, column: Column) -> dict[str, Any]:
         """For programs: mean, low and high of the interval, spread, n and mark; None for what does not exist."""
-        lowest, highest = column.limits
-        numbers = {
-            "mean": self.mean,
-            "low": max(lowest, self.mean - self.half_width),
-            "high": min(highest, self.mean + self.half_width),
-            "spread": self.spread,
-        }
-        if math.isnan(self.half_width):
-            numbers |= {"low": math.nan, "high": math.nan}
-        known = {name: None if math.isnan(value) else value for name, value in numbers.items()}
-        return known | {"n": self.n, "mark": self.mark}
+        low, high = np.clip([self.mean - self.half_width, self.mean + self.half_width], *column.limits).tolist()
+        numbers = {"mean": self.mean, "low": low, "high": high, "spread": self.spread}
+        return known(numbers | {"n": self.n, "mark": self.mark})
 
 
 Cells = Mapping[str, Mapping[str, Cell]]
@@ -102,15 +95,13 @@ def seed_means(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dic
         expected=("expected", "sum"),
         diverged=("diverged", "sum"),
     )
-    results = {column.name for column in columns if column.better}  # what differs in speed is not the noise of seeds
+    is_known = groups.pop("known") == groups.n
+    results = [column.name for column in columns if column.better]  # what differs in speed is not the noise of seeds
+    groups["mean"] = groups["mean"].where(is_known)
+    groups["spread"] = groups.spread.where(is_known & groups.index.isin(results, level="column"))
     cells: dict[str, dict[str, Cell]] = {}
-    for group in groups.itertuples():
-        name, column = group.Index
-        mean, spread = (group.mean, group.spread) if group.known == group.n else (math.nan, math.nan)
-        counts = (int(group.n), int(group.done), int(group.expected), int(group.diverged))
-        cells.setdefault(name, {})[column] = Cell(
-            float(mean), float(spread) if column in results else math.nan, *counts
-        )
+    for (name, column), numbers in groups.to_dict("index").items():
+        cells.setdefault(name, {})[column] = Cell(**numbers)
     return cells
 
 
@@ -180,7 +171,10 @@ def legend(columns: Sequence[Column], cells: Cells, has_over_budget: bool) -> li
     texts = [text for _, _, text in shown]
     sentences = []
     if with_interval := {column.is_pooled for column, _, text in shown if "±" in text}:
-        sentences.append(f"±: half of the 95% interval of the mean, Student's t over {_whose(with_interval)}.")
+        own, pooled = "the seeds of the cell", "seeds with the spread pooled over the labels"
+        either = f"{own}, of the language model over {pooled}"
+        whose = either if len(with_interval) > 1 else pooled if True in with_interval else own
+        sentences.append(f"±: half of the 95% interval of the mean, Student's t over {whose}.")
     agreeing = [cell.n for _, cell, text in shown if cell.n > 1 and "±" not in text and not math.isnan(cell.mean)]
     if agreeing:
         others = 1 - LEVEL ** (1 / min(agreeing))
@@ -207,13 +201,6 @@ def legend(columns: Sequence[Column], cells: Cells, has_over_budget: bool) -> li
         if has_over_budget:
             sentences.append(f"Labels over budget (! or a ratio above {MOST_BUDGET}) do not compete.")
     return sentences
-
-
-def _whose(with_interval: set[bool]) -> str:
-    own, pooled = "the seeds of the cell", "seeds with the spread pooled over the labels"
-    if with_interval == {False, True}:
-        return f"{own}, of the language model over {pooled}"
-    return pooled if True in with_interval else own
 
 
 def sorted_names(keys: Mapping[str, tuple[Mapping[str, float], bool]], key: str, names: Collection[str]) -> list[str]:

@@ -10,7 +10,6 @@ import pandas as pd
 
 from madbench.analysis import captions
 from madbench.analysis.cells import Cell, is_over_budget, seed_means, with_noise
-from madbench.analysis.differences import paired_differences
 from madbench.analysis.loss_curves import (
     PAPER_THRESHOLDS,
     common_seconds,
@@ -20,7 +19,7 @@ from madbench.analysis.loss_curves import (
 )
 from madbench.analysis.protocols import by_protocol, check_one_protocol, language_protocol
 from madbench.analysis.quantities import BUDGET_RATIO, LOSS, MAD_AVERAGE, SEEDS, loss_column, mad_columns, steps_column
-from madbench.analysis.result_table import ResultTable, side_by_side
+from madbench.analysis.result_table import ResultTable, paired_differences, side_by_side
 from madbench.analysis.results import Results
 from madbench.analysis.scores import language_scores, mean_over, published_scores
 from madbench.errors import ConfigError

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from madbench.analysis.differences import paired_differences
 from madbench.analysis.protocols import language_protocol
+from madbench.analysis.result_table import paired_differences
 from madbench.analysis.results import Results
 from madbench.analysis.tables import result_table, result_tables
 from madbench.errors import ConfigError
