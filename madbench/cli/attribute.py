@@ -4,23 +4,18 @@ from typing import Annotated
 
 import typer
 
-from madbench.cli import options
-from madbench.cli.options import RESULTS, Budget, Fidelity
-from madbench.cli.selection import selection_of
-from madbench.cli.tables import Format, FormatOption, print_format, print_text_table
+from madbench.cli.options import StoredWordsArgument, with_groups
+from madbench.cli.selection import StoredOptions
+from madbench.cli.tables import PrintOptions, print_text_table
 
 
+@with_groups
 def attribute(
-    words: options.StoredWordsArgument = None,
+    words: StoredWordsArgument = None,
     pairs: Annotated[bool, typer.Option("--pairs", help="Show every pair of labels below its factor.")] = False,
-    profile: options.ProfileOption = "quick",
-    tasks: options.StoredTasksOption = None,
-    fidelity: options.FidelityOption = Fidelity.corrected,
-    budget: options.BudgetOption = Budget.strict,
-    protocol: options.LanguageProtocolOption = None,
-    results: options.ResultsOption = RESULTS,
-    format: FormatOption = Format.terminal,
-    as_json: options.JsonOption = False,
+    *,
+    stored: StoredOptions,
+    printed: PrintOptions,
 ) -> None:
     """Estimate what each factor of the labels is worth: convolution, gates, RoPE, rank, mixing, layout, base, budget.
 
@@ -37,13 +32,12 @@ def attribute(
     from madbench.analysis.attribution_table import attribution_table
     from madbench.errors import StoreError
 
-    format = print_format(format, as_json)
-    selection = selection_of(words, profile, tasks, fidelity, budget, protocol, results)
+    selection = stored.selection(words)
     found = selection.select("no two labels share a language-model protocol", lambda labels: len(labels) > 1)
     table = attribution_table(found.scores, found.sentences(), pairs)
     if not table.effects:
         raise StoreError(
-            f"{results}: no two labels with a finished task and seed in common differ in exactly one factor; "
+            f"{stored.results}: no two labels with a finished task and seed in common differ in exactly one factor; "
             "madbench run '~G-cg-q-12o' trains such"
         )
-    print_text_table(table, format)
+    print_text_table(table, printed.asked)

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
-from madbench.cli import options
-from madbench.cli.options import LABELS_HELP, RESULTS, Budget, Fidelity
-from madbench.cli.selection import selection_of
-from madbench.cli.tables import Format, FormatOption, print_format, print_text_table
+from madbench.cli.options import LABELS_HELP, with_groups
+from madbench.cli.selection import StoredOptions
+from madbench.cli.tables import PrintOptions, print_text_table
 
 
+@with_groups
 def compare(
     words: Annotated[
         list[str],
@@ -18,14 +18,9 @@ def compare(
             help=LABELS_HELP + " The first label is compared with each of the others. KEY=VALUE is one of the profile.",
         ),
     ],
-    profile: options.ProfileOption = "quick",
-    tasks: options.StoredTasksOption = None,
-    fidelity: options.FidelityOption = Fidelity.corrected,
-    budget: options.BudgetOption = Budget.strict,
-    protocol: options.LanguageProtocolOption = None,
-    results: options.ResultsOption = RESULTS,
-    format: FormatOption = Format.terminal,
-    as_json: options.JsonOption = False,
+    *,
+    stored: StoredOptions,
+    printed: PrintOptions,
 ) -> None:
     """Compare labels on the runs they share: mean difference, interval, p-value, and whether it is significant.
 
@@ -44,8 +39,7 @@ def compare(
     from madbench.analysis.comparison import comparison_table
     from madbench.errors import ConfigError, StoreError
 
-    format = print_format(format, as_json)
-    selection = selection_of(words, profile, tasks, fidelity, budget, protocol, results)
+    selection = stored.selection(words)
     if len(selection.labels) < 2:
         named = selection.labels[0] if selection.labels else "no label"
         raise ConfigError(f"{named}: nothing to compare with; give two labels or more")
@@ -55,8 +49,8 @@ def compare(
     table = comparison_table(baseline, others, found.setting_scores, found.sentences())
     compared = {row.label for row in table.rows}
     if not compared:
-        raise StoreError(f"{results}: {among.format('task and seed')}")
+        raise StoreError(f"{stored.results}: {among.format('task and seed')}")
     for label in others:
         if label not in compared:
             selection.warn(f"{label} is left out: it shares no task and seed with {baseline}")
-    print_text_table(table, format)
+    print_text_table(table, printed.asked)

@@ -6,12 +6,11 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from madbench.cli.options import RESULTS
+from madbench.cli.options import RESULTS, TrainingOptions, parse_trackers
 from madbench.cli.plan import make_plan, print_plan
 from madbench.cli.progress import observed
 from madbench.cli.tables import PLAIN, Format, print_text_table
@@ -21,7 +20,7 @@ from madbench.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from madbench.execute.base import Policy
+    from madbench.execute.base import Executor, Policy
     from madbench.experiment import Experiment
     from madbench.grid import Grid
     from madbench.store.runs import Store
@@ -33,20 +32,15 @@ MOST_FAILURES = 20
 def carry_out(
     grid: Grid,
     policy: Policy,
+    options: TrainingOptions,
     *,
-    device: str,
-    results: Path,
-    corpus: Path | None,
-    tokenizer: str | None = None,
-    is_remote: bool = False,
-    track: Sequence[str] = (),
-    dry_run: bool = False,
+    executor: Executor | None = None,
+    devices: list[str] | None = None,
     details: bool = False,
     has_baseline: bool = False,
     format: Format = Format.terminal,
-    **how: Any,
 ) -> None:
-    """Prepares the grid, then prints its plan, or trains it and prints its tables; ``how`` is how it is trained.
+    """Prepares the grid, then prints its plan, or trains it and prints its tables.
 
     With ``has_baseline`` rows are compared with the first one. Exits with code 1 where jobs failed. Under torchrun only
     the first process prints.
@@ -56,27 +50,29 @@ def carry_out(
     from madbench.experiment import prepare
     from madbench.training.distributed import is_first
 
-    if details and not dry_run:
+    if details and not options.dry_run:
         raise ConfigError("--details has no effect without --dry-run")
-    if tokenizer is not None and corpus is None:
-        raise ConfigError(f"--tokenizer {tokenizer}: has no effect without --corpus")
+    if options.tokenizer is not None and options.corpus is None:
+        raise ConfigError(f"--tokenizer {options.tokenizer}: has no effect without --corpus")
+    track = parse_trackers(options.track)
     console = Console(stderr=True, quiet=not is_first())
     with console.status("opening the corpus and planning"):
-        experiment = prepare(
-            grid, device=device, is_remote=is_remote, results=results, corpus=corpus, tokenizer=tokenizer
-        )
+        where = {name: getattr(options, name) for name in ("device", "results", "corpus", "tokenizer")}
+        experiment = prepare(grid, is_remote=executor is not None, **where)
     if format is Format.csv and len(experiment.suites) > 1:
         raise ConfigError("--format csv is for one table; choose the MAD tasks or language_model with --tasks")
     for note in experiment.notes:
         console.print(note, **PLAIN)
-    if not dry_run:
+    how = {"slots": options.slots, "devices": devices, "micro_batch": options.micro_batch}
+    if not options.dry_run:
+        how |= {"executor": executor, "compile": options.compile}
         train_and_show(experiment, policy, console, format, has_baseline, track, **how)
     elif is_first():
-        sizes = {name: how.get(name) for name in ("slots", "devices", "micro_batch")}
-        plan = make_plan(experiment, policy, console, details=details, **sizes)
-        print(json.dumps(plan, indent=2)) if format is Format.json else print_plan(
-            experiment, plan, by_task=not has_baseline
-        )
+        plan = make_plan(experiment, policy, console, details=details, **how)
+        if format is Format.json:
+            print(json.dumps(plan, indent=2))
+        else:
+            print_plan(experiment, plan, by_task=not has_baseline)
 
 
 def train_and_show(

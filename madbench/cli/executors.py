@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from madbench.cli.options import option
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,26 +20,45 @@ class ExecutorName(str, enum.Enum):
     slurm = "slurm"
 
 
-def _option(help: str, **settings: Any) -> Any:
-    return typer.Option(help=help, rich_help_panel="Other machines", **settings)
+_option = functools.partial(option, rich_help_panel="Other machines")
 
 
-ExecutorOption = Annotated[ExecutorName, _option("Where jobs run: processes of this machine, a Ray cluster, or Slurm.")]
-_ADDRESS = "ray: the cluster; also ray://HOST:PORT, auto (begun here by ray start) or local (a new one)."
-AddressOption = Annotated[
-    str | None, _option(_ADDRESS, metavar="HOST:PORT", show_default="RAY_ADDRESS, else auto, else local")
-]
-CpusPerJobOption = Annotated[int | None, _option("ray, slurm: cores of a job, and its threads.", show_default="1")]
-_GPUS = "ray, slurm: GPUs of a job; with ray 0.5 puts two jobs on one."
-GpusPerJobOption = Annotated[float | None, _option(_GPUS, show_default="1 with --device cuda, else 0")]
-_SHARED = "ray: all machines see the results folder at its path; interrupted jobs resume from checkpoints there."
-SharedOption = Annotated[bool, _option(_SHARED)]
-PartitionOption = Annotated[str | None, _option("slurm: the partition.")]
-_WALL_TIME = "slurm: wall time of a job; at its end the job is queued again and resumes."
-WallTimeOption = Annotated[int | None, _option(_WALL_TIME, metavar="MINUTES", show_default="60")]
-MemoryOption = Annotated[float | None, _option("slurm: memory of a job.", metavar="GB")]
-_SBATCH = "slurm: another option of sbatch, such as account=me; repeatable."
-SbatchOption = Annotated[list[str] | None, _option(_SBATCH, metavar="KEY=VALUE")]
+@dataclass(frozen=True)
+class MachineOptions:
+    """Options that place jobs."""
+
+    executor: _option(ExecutorName, "Where jobs run: processes of this machine, a Ray cluster, or Slurm.") = (
+        ExecutorName.local
+    )
+    address: _option(
+        str | None,
+        "ray: the cluster; also ray://HOST:PORT, auto (begun here by ray start) or local (a new one).",
+        metavar="HOST:PORT",
+        show_default="RAY_ADDRESS, else auto, else local",
+    ) = None
+    cpus_per_job: _option(int | None, "ray, slurm: cores of a job, and its threads.", show_default="1") = None
+    gpus_per_job: _option(
+        float | None,
+        "ray, slurm: GPUs of a job; with ray 0.5 puts two jobs on one.",
+        show_default="1 with --device cuda, else 0",
+    ) = None
+    shared: _option(
+        bool,
+        "ray: all machines see the results folder at its path; interrupted jobs resume from checkpoints there.",
+        "--shared",
+    ) = False
+    partition: _option(str | None, "slurm: the partition.") = None
+    wall_time: _option(
+        int | None,
+        "slurm: wall time of a job; at its end the job is queued again and resumes.",
+        metavar="MINUTES",
+        show_default="60",
+    ) = None
+    memory: _option(float | None, "slurm: memory of a job.", metavar="GB") = None
+    sbatch: _option(
+        list[str] | None, "slurm: another option of sbatch, such as account=me; repeatable.", metavar="KEY=VALUE"
+    ) = None
+
 
 _ARGUMENTS = {
     "address": ("address", "ray"),

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from madbench.cli import options
-from madbench.cli.options import RESULTS, Budget, Fidelity
-from madbench.cli.selection import selection_of
-from madbench.cli.tables import Format, FormatOption, print_format, print_text_table
+from madbench.cli.options import RESULTS, StoredWordsArgument, with_groups
+from madbench.cli.selection import StoredOptions
+from madbench.cli.tables import Format, PrintOptions, print_text_table
 
 if TYPE_CHECKING:
     from madbench.analysis.findings import Finding
@@ -17,20 +16,16 @@ if TYPE_CHECKING:
     from madbench.analysis.stored import Selection
 
 
+@with_groups
 def findings(
-    words: options.StoredWordsArgument = None,
+    words: StoredWordsArgument = None,
     explain: Annotated[
         str | None,
         typer.Option("--explain", metavar="NAME", help="All about one claim, such as lag; all for every claim."),
     ] = None,
-    profile: options.ProfileOption = "quick",
-    tasks: options.StoredTasksOption = None,
-    fidelity: options.FidelityOption = Fidelity.corrected,
-    budget: options.BudgetOption = Budget.strict,
-    protocol: options.LanguageProtocolOption = None,
-    results: options.ResultsOption = RESULTS,
-    format: FormatOption = Format.terminal,
-    as_json: options.JsonOption = False,
+    *,
+    stored: StoredOptions,
+    printed: PrintOptions,
 ) -> None:
     """Hold the claims of the HyperMLP paper against the stored runs: supported, contradicted, not enough data.
 
@@ -52,8 +47,7 @@ def findings(
     from madbench.analysis.quantities import LOSS, mad_columns
     from madbench.errors import ConfigError, did_you_mean
 
-    format = print_format(format, as_json)
-    selection = selection_of(words, profile, tasks, fidelity, budget, protocol, results)
+    selection = stored.selection(words)
     quantities = None
     if selection.tasks is not None:
         quantities = [column.name for column in mad_columns(selection.mad_tasks)]
@@ -66,11 +60,11 @@ def findings(
         if explain not in names:
             raise ConfigError(f"--explain {explain}: no such claim here{did_you_mean(explain, names)}")
         rows = [row for row in rows if explain in (row.claim.name, "all")]
-        if format is Format.terminal:
+        if printed.asked is Format.terminal:
             _print_explanations(rows, explain == "all")
             return
     left_out = 0 if scores is None else measured_values(scores)[1]
-    print_text_table(findings_table(rows, sentences, left_out), format)
+    print_text_table(findings_table(rows, sentences, left_out), printed.asked)
 
 
 def _stored(selection: Selection) -> Results | None:

@@ -1,11 +1,15 @@
-"""Options that several verbs share."""
+"""Options that several verbs share, alone and in groups."""
 
 from __future__ import annotations
 
 import enum
+import functools
+import inspect
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -31,7 +35,8 @@ def parse_budget(text: str) -> Budget:
         raise typer.BadParameter(f"{text!r} is not one of 'strict', 'paper'{hint}") from None
 
 
-def _described(type_: Any, help: str, *names: str, **settings: Any) -> Any:
+def option(type_: Any, help: str, *names: str, **settings: Any) -> Any:
+    """The type of a parameter that is an option; a ``bool`` without ``names`` also has a ``--no-`` form."""
     return Annotated[type_, typer.Option(*names, help=help, **settings)]
 
 
@@ -46,48 +51,77 @@ StoredWordsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="LABEL|KEY=VALUE", help=LABELS_HELP + " All labels in the store by default."),
 ]
-ProfileOption = _described(str, "quick, full, or a YAML file like those in tasks/profiles.", "--profile", "-p")
-FidelityOption = _described(
+ProfileOption = option(str, "quick, full, or a YAML file like those in tasks/profiles.", "--profile", "-p")
+FidelityOption = option(
     Fidelity, "corrected: our protocol. published: the reference implementation's, quirks included."
 )
-BudgetOption = _described(Budget, _BUDGET_HELP, "--budget", parser=parse_budget, metavar="<strict|paper>")
-ResultsOption = _described(Path, "Folder of the run store.", "--results")
-JsonOption = _described(bool, "Print JSON for a program instead of a table.", "--json")
-TasksOption = _described(
-    list[str] | None, _TASKS_HELP, "--tasks", "-t", show_default="the six of MAD and language_model"
-)
-StoredTasksOption = _described(
+BudgetOption = option(Budget, _BUDGET_HELP, "--budget", parser=parse_budget, metavar="<strict|paper>")
+ResultsOption = option(Path, "Folder of the run store.", "--results")
+JsonOption = option(bool, "Print JSON for a program instead of a table.", "--json")
+TasksOption = option(list[str] | None, _TASKS_HELP, "--tasks", "-t", show_default="the six of MAD and language_model")
+StoredTasksOption = option(
     list[str] | None, _TASKS_HELP, "--tasks", "-t", show_default="the six of MAD, and language_model where stored"
 )
-LanguageProtocolOption = _described(
+LanguageProtocolOption = option(
     str | None, "Id of the language model's protocol, as shown where there are runs of several.", "--protocol"
 )
-CorpusOption = _described(
-    Path | None,
-    "Folder of tokens for the language model: of madbench lm prepare, or nanoGPT's train.bin and val.bin.",
-    "--corpus",
-    show_default="Python's standard library in bytes",
-)
-TokenizerOption = _described(
-    str | None, "What made the ids of nanoGPT's files: gpt2, bytes or none:N.", "--tokenizer", show_default="gpt2"
-)
-TrackOption = _described(
-    list[str] | None, "Also log to tensorboard, wandb or trackio, comma-separated; each is an extra.", "--track"
-)
-SeedsOption = _described(str, "Seeds such as 0,1,2 or 0-4; each decides initialisation, data and order.", "--seeds")
-DeviceOption = _described(str, "auto, cpu, cuda or cuda:N.", "--device")
-SlotsOption = _described(
-    int | None, "Jobs at a time; one a CPU core, one on a GPU and one language model by default.", "--slots", min=1
-)
-MicroBatchOption = _described(
-    int | None, "Sequences in memory at a time; gradients of a step's rest are accumulated.", "--micro-batch", min=1
-)
-CompileOption = _described(bool, "Compile the model first (needs a C++ compiler).", "--compile")
-ForceOption = _described(bool, "Train again what the store has already.", "--force")
-DryRunOption = _described(bool, "Show jobs, parameters, FLOPs and a time estimate; train nothing.", "--dry-run")
-DetailsOption = _described(bool, "With --dry-run: also memory, and parameters by what they are for.", "--details")
+DeviceOption = option(str, "auto, cpu, cuda or cuda:N.", "--device")
+DetailsOption = option(bool, "With --dry-run: also memory, and parameters by what they are for.", "--details")
 
 RESULTS = Path("results")
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Options of every verb that trains."""
+
+    corpus: option(
+        Path | None,
+        "Folder of tokens for the language model: of madbench lm prepare, or nanoGPT's train.bin and val.bin.",
+        show_default="Python's standard library in bytes",
+    ) = None
+    tokenizer: option(
+        str | None, "What made the ids of nanoGPT's files: gpt2, bytes or none:N.", show_default="gpt2"
+    ) = None
+    seeds: option(str, "Seeds such as 0,1,2 or 0-4; each decides initialisation, data and order.") = "0"
+    budget: BudgetOption = Budget.strict
+    device: DeviceOption = "auto"
+    results: ResultsOption = RESULTS
+    slots: option(
+        int | None, "Jobs at a time; one a CPU core, one on a GPU and one language model by default.", min=1
+    ) = None
+    micro_batch: option(
+        int | None, "Sequences in memory at a time; gradients of a step's rest are accumulated.", min=1
+    ) = None
+    compile: option(bool, "Compile the model first (needs a C++ compiler).", "--compile") = False
+    track: option(list[str] | None, "Also log to tensorboard, wandb or trackio, comma-separated; each is an extra.") = (
+        None
+    )
+    force: option(bool, "Train again what the store has already.", "--force") = False
+    dry_run: option(bool, "Show jobs, parameters, FLOPs and a time estimate; train nothing.", "--dry-run") = False
+
+
+def with_groups(verb: Callable) -> Callable:
+    """``verb`` with an option for each field of its keyword arguments that are dataclasses."""
+    hints = get_type_hints(verb, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+
+    @functools.wraps(verb)
+    def command(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        verb(**values)
+
+    parameters = []
+    for parameter in inspect.signature(verb).parameters.values():
+        if group := groups.get(parameter.name):
+            types, found = get_type_hints(group, include_extras=True), inspect.signature(group).parameters.values()
+        else:
+            types, found = hints, [parameter]
+        parameters += [one.replace(annotation=types[one.name], kind=parameter.kind) for one in found]
+    command.__signature__ = inspect.Signature(parameters)
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
 
 
 def split_list(values: list[str] | None) -> list[str] | None:

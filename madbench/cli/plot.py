@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 from pathlib import Path
@@ -7,20 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from madbench.cli.options import (
-    LABELS_HELP,
-    RESULTS,
-    Budget,
-    BudgetOption,
-    Fidelity,
-    FidelityOption,
-    LanguageProtocolOption,
-    ProfileOption,
-    ResultsOption,
-    StoredTasksOption,
-    split_list,
-)
-from madbench.cli.selection import selection_of
+from madbench.cli.options import LABELS_HELP, split_list, with_groups
+from madbench.cli.selection import StoredOptions
 from madbench.errors import ConfigError, StoreError, did_you_mean
 
 if TYPE_CHECKING:
@@ -32,6 +21,7 @@ if TYPE_CHECKING:
 _FIGURES = ("mad", "learning", "loss", "effects", "budget", "difficulty")
 
 
+@with_groups
 def plot(
     words: Annotated[
         list[str] | None,
@@ -48,12 +38,8 @@ def plot(
         Literal["budget_ratio", "mixer_parameters"] | None,
         typer.Option("--cost", help="What the budget figure counts.", show_default="budget_ratio"),
     ] = None,
-    profile: ProfileOption = "quick",
-    tasks: StoredTasksOption = None,
-    fidelity: FidelityOption = Fidelity.corrected,
-    budget: BudgetOption = Budget.strict,
-    protocol: LanguageProtocolOption = None,
-    results: ResultsOption = RESULTS,
+    *,
+    stored: StoredOptions,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of the files.", show_default="RESULTS/plots")
     ] = None,
@@ -89,24 +75,24 @@ def plot(
         if value and name not in names:
             raise ConfigError(f"{option} {value}: has no effect on {', '.join(names)}; it is for {name}")
     suites = {suite for name in names for suite in FIGURES[name].suites}
-    tasks = _tasks(names, suites, split_list(tasks), protocol)
-    data = _data(selection_of(others, profile, tasks, fidelity, budget, protocol, results), suites)
+    tasks = _tasks(names, suites, split_list(stored.tasks), stored.protocol)
+    data = _data(dataclasses.replace(stored, tasks=tasks).selection(others), suites)
     reasons = {}
     for name in names:
         try:
             with Console(stderr=True).status(f"drawing {name}"):  # nothing may be printed within: it would go to stderr
-                stem = (output or results / "plots") / FIGURES[name].file
+                stem = (output or stored.results / "plots") / FIGURES[name].file
                 written = write_figure(name, figure_frame(name, data), stem, **choices.get(name, {}))
         except NothingToDrawError as error:
             if asked:
-                raise StoreError(f"{results}: {name}: {error}") from error
+                raise StoreError(f"{stored.results}: {name}: {error}") from error
             reasons[name] = str(error)
         else:
             print(*written, sep="\n")
     for name, reason in reasons.items():
         print(f"left out: {name}: {reason}", file=sys.stderr)
     if len(reasons) == len(names):
-        raise StoreError(f"{results}: there is nothing to draw; madbench run G-cg-q-12o makes runs")
+        raise StoreError(f"{stored.results}: there is nothing to draw; madbench run G-cg-q-12o makes runs")
 
 
 def write_figure(name: str, frame: pd.DataFrame, stem: Path, with_csv: bool = True, **choices: Any) -> list[Path]:

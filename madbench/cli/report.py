@@ -5,29 +5,15 @@ from typing import Annotated
 
 import typer
 
-from madbench.cli.options import (
-    RESULTS,
-    Budget,
-    BudgetOption,
-    Fidelity,
-    FidelityOption,
-    LanguageProtocolOption,
-    ProfileOption,
-    ResultsOption,
-    StoredTasksOption,
-    StoredWordsArgument,
-)
-from madbench.cli.selection import selection_of
+from madbench.cli.options import StoredWordsArgument, with_groups
+from madbench.cli.selection import StoredOptions
 
 
+@with_groups
 def report(
     words: StoredWordsArgument = None,
-    profile: ProfileOption = "quick",
-    tasks: StoredTasksOption = None,
-    fidelity: FidelityOption = Fidelity.corrected,
-    budget: BudgetOption = Budget.strict,
-    protocol: LanguageProtocolOption = None,
-    results: ResultsOption = RESULTS,
+    *,
+    stored: StoredOptions,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The file to write.", show_default="report.html in the results"),
@@ -57,13 +43,13 @@ def report(
     from madbench.files import explain_os_errors, write_atomically
     from madbench.report.contents import report_page
 
-    selection = selection_of(words, profile, tasks, fidelity, budget, protocol, results)
+    selection = stored.selection(words)
     selected = selection.select()
     with Console(stderr=True).status("making the tables and figures"):
         page = report_page(selected, selection.labels)
         command = shlex.join(["madbench", *sys.argv[1:]])
         content = page.render(command, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
-    path = output or results / "report.html"
+    path = output or stored.results / "report.html"
     with explain_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)

@@ -7,6 +7,7 @@ import typer
 from madbench.cli import options
 
 
+@options.with_groups
 def run(
     words: Annotated[
         list[str],
@@ -14,19 +15,9 @@ def run(
     ],
     profile: options.ProfileOption = "quick",
     tasks: options.TasksOption = None,
-    corpus: options.CorpusOption = None,
-    tokenizer: options.TokenizerOption = None,
-    seeds: options.SeedsOption = "0",
     fidelity: options.FidelityOption = options.Fidelity.corrected,
-    budget: options.BudgetOption = options.Budget.strict,
-    device: options.DeviceOption = "auto",
-    results: options.ResultsOption = options.RESULTS,
-    slots: options.SlotsOption = None,
-    micro_batch: options.MicroBatchOption = None,
-    compile: options.CompileOption = False,
-    track: options.TrackOption = None,
-    force: options.ForceOption = False,
-    dry_run: options.DryRunOption = False,
+    *,
+    training: options.TrainingOptions,
     details: options.DetailsOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -55,17 +46,14 @@ def run(
 
     labels, overrides = options.labels_and_overrides(words)
     asked = options.split_list(tasks)
-    rows = tuple(map(Row, expand(labels)))
-    choices = {"profile": profile, "fidelity": fidelity.value, "budget": budget.value, "overrides": tuple(overrides)}
-    grid = Grid(rows, tasks=asked and tuple(asked), seeds=tuple(parse_seeds(seeds)), **choices)
-    where = {"device": device, "results": results, "corpus": corpus, "tokenizer": tokenizer}
-    how = {"slots": slots, "micro_batch": micro_batch, "compile": compile, "track": options.parse_trackers(track)}
-    carry_out(
-        grid,
-        Policy(redo=force),
-        **where,
-        **how,
-        dry_run=dry_run,
-        details=details,
-        format=Format.json if as_json else Format.terminal,
+    grid = Grid(
+        tuple(map(Row, expand(labels))),
+        profile=profile,
+        tasks=asked and tuple(asked),
+        seeds=tuple(parse_seeds(training.seeds)),
+        fidelity=fidelity.value,
+        budget=training.budget.value,
+        overrides=tuple(overrides),
     )
+    format = Format.json if as_json else Format.terminal
+    carry_out(grid, Policy(redo=training.force), training, details=details, format=format)

@@ -3,33 +3,86 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from madbench.cli import options
 from madbench.cli.options import Budget, Fidelity, labels_and_overrides, split_list
 from madbench.cli.stored_runs import opened
+from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from madbench.analysis.stored import Selection
 
 
-def selection_of(
-    words: list[str] | None,
-    profile: str,
-    tasks: list[str] | None,
-    fidelity: Fidelity,
-    budget: Budget,
-    protocol: str | None,
-    results: Path,
-) -> Selection:
-    """What the options of a verb mean; raises ``LabelError`` and ``ConfigError``, for options without effect too."""
-    labels, overrides = labels_and_overrides(words or [])
-    asked: dict[str, Any] = {"profile": profile, "fidelity": fidelity.value, "budget": budget.value}
-    return selected(labels, results, overrides=overrides, tasks=split_list(tasks), protocol=protocol, **asked)
+@dataclass(frozen=True)
+class StoredOptions:
+    """Options of the verbs that show what is stored of both suites."""
+
+    profile: options.ProfileOption = "quick"
+    tasks: options.StoredTasksOption = None
+    fidelity: options.FidelityOption = Fidelity.corrected
+    budget: options.BudgetOption = Budget.strict
+    protocol: options.LanguageProtocolOption = None
+    results: options.ResultsOption = options.RESULTS
+
+    def selection(self, words: list[str] | None) -> Selection:
+        """What words and options mean; raises ``LabelError`` and ``ConfigError``, for options without effect too."""
+        labels, overrides = labels_and_overrides(words or [])
+        asked: dict[str, Any] = {"profile": self.profile, "tasks": split_list(self.tasks), "protocol": self.protocol}
+        asked |= {"fidelity": self.fidelity.value, "budget": self.budget.value, "overrides": overrides}
+        return _selection(labels, self.results, **asked)
 
 
-def selected(labels: list[str], results: Path, **asked: Any) -> Selection:
-    """The selection of sets of labels in ``results``, with warnings on stderr."""
+LanguageWordsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="LABEL|KEY=VALUE",
+        help=options.LABELS_HELP
+        + " All labels in the store by default. KEY=VALUE changes the preset, as for madbench lm.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class LanguageOptions:
+    """Options of the verbs that show stored language models."""
+
+    protocol: Annotated[
+        str | None, typer.Option("--protocol", help="Id of a protocol, as shown where runs of several are found.")
+    ] = None
+    corpus: Annotated[
+        str | None, typer.Option("--corpus", help="Only runs on the corpus of this name, folder or digest.")
+    ] = None
+    preset: Annotated[
+        str | None, typer.Option("--preset", "-p", help="Only runs of this preset; tiny when a KEY=VALUE is given.")
+    ] = None
+    budget: Annotated[
+        Budget | None,
+        typer.Option(
+            parser=options.parse_budget, metavar="[strict|paper]", help="Only runs with this parameter budget."
+        ),
+    ] = None
+
+    def selection(self, words: list[str] | None, results: Path) -> Selection:
+        """What words and options mean; raises ``LabelError`` and ``ConfigError``, for options without effect too."""
+        from madbench.grid import LANGUAGE_MODEL
+        from madbench.suites.language import TASK
+
+        labels, overrides = labels_and_overrides(words or [])
+        if self.protocol is not None and (self.corpus or self.preset or overrides or self.budget):
+            raise ConfigError(
+                f"--protocol {self.protocol}: other choices have no effect beside it; give one or the other"
+            )
+        changes = [f"language_model={self.preset or 'tiny'}", *(LANGUAGE_MODEL + change for change in overrides)]
+        asked = {"overrides": changes if self.preset or overrides else (), "budget": self.budget and self.budget.value}
+        return _selection(labels, results, tasks=[TASK], protocol=self.protocol, corpus=self.corpus, **asked)
+
+
+def _selection(labels: list[str], results: Path, **asked: Any) -> Selection:
     from madbench.analysis.stored import Selection
     from madbench.labels import expand
 

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+import dataclasses
 import enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from madbench.cli import executors, options
-from madbench.cli.executors import ExecutorName, place
+from madbench.cli import options
+from madbench.cli.executors import ExecutorName, MachineOptions, place
 from madbench.cli.sweep_words import axes_of, baseline_of, gpus_of, replaced_keys, seconds_of, source_of
-from madbench.cli.tables import Format, print_format
+from madbench.cli.tables import PrintOptions
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError
 
@@ -19,6 +20,7 @@ class Mode(str, enum.Enum):
     one_at_a_time = "one_at_a_time"
 
 
+@options.with_groups
 def sweep(
     context: typer.Context,
     words: Annotated[
@@ -49,27 +51,14 @@ def sweep(
     ] = None,
     profile: options.ProfileOption = "quick",
     tasks: options.TasksOption = None,
-    corpus: options.CorpusOption = None,
-    tokenizer: options.TokenizerOption = None,
-    seeds: options.SeedsOption = "0",
     fidelity: options.FidelityOption = options.Fidelity.corrected,
-    budget: options.BudgetOption = options.Budget.strict,
-    device: options.DeviceOption = "auto",
-    executor: executors.ExecutorOption = ExecutorName.local,
-    address: executors.AddressOption = None,
-    cpus_per_job: executors.CpusPerJobOption = None,
-    gpus_per_job: executors.GpusPerJobOption = None,
-    shared: executors.SharedOption = False,
-    partition: executors.PartitionOption = None,
-    wall_time: executors.WallTimeOption = None,
-    memory: executors.MemoryOption = None,
-    sbatch: executors.SbatchOption = None,
+    *,
+    training: options.TrainingOptions,
+    details: options.DetailsOption = False,
+    machines: MachineOptions,
     devices: Annotated[
         str | None, typer.Option(help="GPUs such as 0,1 that the slots take in turn; one slot a GPU by default.")
     ] = None,
-    slots: options.SlotsOption = None,
-    micro_batch: options.MicroBatchOption = None,
-    compile: options.CompileOption = False,
     retry: Annotated[bool, typer.Option("--retry", help="Also retry the jobs that are stored as failed.")] = False,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Start no further job after one has failed.")] = False,
     max_failures: Annotated[
@@ -79,13 +68,7 @@ def sweep(
         str | None,
         typer.Option(metavar="TIME", help="Stop a job after this time, such as 90s, 30m or 2h; it has failed."),
     ] = None,
-    force: options.ForceOption = False,
-    track: options.TrackOption = None,
-    results: options.ResultsOption = options.RESULTS,
-    dry_run: options.DryRunOption = False,
-    details: options.DetailsOption = False,
-    format: Annotated[Format, typer.Option("--format", "-f", help="How to print the tables.")] = Format.terminal,
-    as_json: options.JsonOption = False,
+    printed: PrintOptions,
 ) -> None:
     """Train a grid of labels and settings, and tabulate it row by row against a baseline.
 
@@ -119,30 +102,31 @@ def sweep(
     from madbench.execute.base import Policy
     from madbench.grid import load_grid
 
-    format = print_format(format, as_json)
     if fail_fast and max_failures not in (None, 1):
         raise ConfigError(f"--max-failures {max_failures} contradicts --fail-fast, which is --max-failures 1")
-    if retry and force:
+    if retry and training.force:
         raise ConfigError("--retry has no effect with --force, which trains every job again")
-    if dry_run and executor is not ExecutorName.local:
+    executor = machines.executor
+    if training.dry_run and executor is not ExecutorName.local:
         raise ConfigError(f"--dry-run times a few steps on this machine; leave out --executor {executor.value}")
     most = 1 if fail_fast else max_failures
-    policy = Policy(redo=force, retry=retry, max_failures=most, time_limit=time_limit and seconds_of(time_limit))
-    gpus = devices and gpus_of(devices, device)
+    policy = Policy(
+        redo=training.force, retry=retry, max_failures=most, time_limit=time_limit and seconds_of(time_limit)
+    )
+    gpus = devices and gpus_of(devices, training.device)
     if gpus and executor is not ExecutorName.local:
         raise ConfigError(f"--devices {devices}: has no effect with --executor {executor.value}; use --gpus-per-job")
-    reserved = {"cpus_per_job": cpus_per_job, "gpus_per_job": gpus_per_job, "memory": memory, "wall_time": wall_time}
-    where = {"address": address, "shared": shared, "partition": partition, "sbatch": sbatch}
-    placement = place(executor, "cuda" if gpus else device, slots, **reserved, **where)
+    choices = vars(machines) | {"slots": training.slots, "device": "cuda" if gpus else training.device}
+    placement = place(**choices)
 
     keys = {
         "mode": mode.value,
         "baseline": baseline and baseline_of(baseline),
         "profile": profile,
         "tasks": options.split_list(tasks),
-        "seeds": parse_seeds(seeds),
+        "seeds": parse_seeds(training.seeds),
         "fidelity": fidelity.value,
-        "budget": budget.value,
+        "budget": training.budget.value,
         "vary": axes_of(vary or []),
     }
     source, overrides = source_of(words)
@@ -154,19 +138,10 @@ def sweep(
     carry_out(
         load_grid(source, changes),
         policy,
-        device=placement.device,
-        is_remote=placement.is_remote,
-        results=results,
-        corpus=corpus,
-        tokenizer=tokenizer,
+        dataclasses.replace(training, device=placement.device, slots=placement.slots),
         executor=placement.executor,
         devices=gpus,
-        slots=placement.slots,
-        micro_batch=micro_batch,
-        compile=compile,
-        track=options.parse_trackers(track),
-        dry_run=dry_run,
         details=details,
         has_baseline=True,
-        format=format,
+        format=printed.asked,
     )

@@ -4,30 +4,16 @@ from typing import Annotated
 
 import typer
 
-from madbench.cli.options import (
-    RESULTS,
-    Budget,
-    BudgetOption,
-    Fidelity,
-    FidelityOption,
-    JsonOption,
-    LanguageProtocolOption,
-    ProfileOption,
-    ResultsOption,
-    StoredTasksOption,
-    StoredWordsArgument,
-)
-from madbench.cli.selection import selection_of
-from madbench.cli.tables import Format, FormatOption, print_format, print_text_table
+from madbench.cli.options import StoredWordsArgument, with_groups
+from madbench.cli.selection import StoredOptions
+from madbench.cli.tables import PrintOptions, print_text_table
 
 
+@with_groups
 def table(
     words: StoredWordsArgument = None,
-    profile: ProfileOption = "quick",
-    tasks: StoredTasksOption = None,
-    fidelity: FidelityOption = Fidelity.corrected,
-    budget: BudgetOption = Budget.strict,
-    protocol: LanguageProtocolOption = None,
+    *,
+    stored: StoredOptions,
     sort: Annotated[
         str,
         typer.Option(
@@ -35,9 +21,7 @@ def table(
             help="Best row first: a task, mad_average, loss_l5, steps_to_X, budget_ratio or n; label is their order.",
         ),
     ] = "label",
-    results: ResultsOption = RESULTS,
-    format: FormatOption = Format.terminal,
-    as_json: JsonOption = False,
+    printed: PrintOptions,
 ) -> None:
     """Tabulate what the store holds: means over seeds with 95% intervals, and which labels may be the best.
 
@@ -55,6 +39,5 @@ def table(
     """
     from madbench.analysis.tables import result_table
 
-    format = print_format(format, as_json)
-    selection = selection_of(words, profile, tasks, fidelity, budget, protocol, results)
-    print_text_table(result_table(selection.select(), is_brief=True).sorted_by(sort), format)
+    selection = stored.selection(words)
+    print_text_table(result_table(selection.select(), is_brief=True).sorted_by(sort), printed.asked)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from madbench.cli.options import JsonOption
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,14 +36,21 @@ class Format(str, enum.Enum):
     json = "json"
 
 
-FormatOption = Annotated[Format, typer.Option("--format", "-f", help="How to print it.")]
+@dataclass(frozen=True)
+class PrintOptions:
+    """Options of every verb that prints tables of results."""
 
+    format: Annotated[Format, typer.Option("--format", "-f", help="How to print the tables.")] = Format.terminal
+    as_json: JsonOption = False
 
-def print_format(format: Format, as_json: bool) -> Format:
-    """The one that --format and --json ask for. Raises ``ConfigError`` where they ask for two."""
-    if as_json and format not in (Format.terminal, Format.json):
-        raise ConfigError(f"--json has no effect with --format {format.value}; give one of the two")
-    return Format.json if as_json else format
+    def __post_init__(self):
+        if self.as_json and self.format not in (Format.terminal, Format.json):
+            raise ConfigError(f"--json has no effect with --format {self.format.value}; give one of the two")
+
+    @property
+    def asked(self) -> Format:
+        """The format that the two options ask for."""
+        return Format.json if self.as_json else self.format
 
 
 def print_text_table(table: TextTable, format: Format = Format.terminal) -> None:

@@ -5,16 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from madbench.cli.lm.selection import (
-    BudgetFilterOption,
-    CorpusNameOption,
-    PresetFilterOption,
-    ProtocolOption,
-    WordsArgument,
-    language_selection,
-)
-from madbench.cli.options import RESULTS, labels_and_overrides
+from madbench.cli.options import RESULTS, labels_and_overrides, with_groups
 from madbench.cli.plot import write_figure
+from madbench.cli.selection import LanguageOptions, LanguageWordsArgument
 from madbench.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -23,16 +16,15 @@ if TYPE_CHECKING:
     from madbench.analysis.stored import Selection
 
 
+@with_groups
 def plot(
-    words: WordsArgument = None,
+    words: LanguageWordsArgument = None,
     x: Annotated[
         Literal["step", "tokens", "seconds"], typer.Option(help="What the losses are drawn against.")
     ] = "tokens",
     log_x: Annotated[bool, typer.Option("--log-x", help="A logarithmic x axis, and all of the first losses.")] = False,
-    protocol: ProtocolOption = None,
-    corpus: CorpusNameOption = None,
-    preset: PresetFilterOption = None,
-    budget: BudgetFilterOption = None,
+    *,
+    stored: LanguageOptions,
     results: Annotated[
         Path | None, typer.Option("--results", help="Folder of the run store; results by default.")
     ] = None,
@@ -58,12 +50,11 @@ def plot(
     out = out or (results or RESULTS) / "plots" / "loss_curves"
     stem = out.with_suffix("") if out.suffix in (".png", ".pdf", ".csv") else out
     if source is None:
-        frame = _stored(language_selection(results or RESULTS, words, protocol, corpus, preset, budget), x)
+        frame = _stored(stored.selection(words, results or RESULTS), x)
     else:
-        given = {"--protocol": protocol, "--corpus": corpus, "--preset": preset, "--budget": budget}
-        for option, value in (given | {"--results": results}).items():
+        for option, value in {**vars(stored), "results": results}.items():
             if value is not None:
-                raise ConfigError(f"{option} has no effect with --from: the CSV holds what is drawn")
+                raise ConfigError(f"--{option} has no effect with --from: the CSV holds what is drawn")
         frame = _read(source, words or [])
     print(*write_figure("loss", frame, stem, with_csv=source is None, x=x, log_x=log_x), sep="\n")
 

@@ -4,25 +4,17 @@ from typing import Annotated
 
 import typer
 
-from madbench.cli.lm.selection import (
-    BudgetFilterOption,
-    CorpusNameOption,
-    PresetFilterOption,
-    ProtocolOption,
-    WordsArgument,
-    language_selection,
-)
-from madbench.cli.options import RESULTS, JsonOption, ResultsOption
-from madbench.cli.tables import Format, FormatOption, print_format, print_text_table
+from madbench.cli.options import RESULTS, ResultsOption, with_groups
+from madbench.cli.selection import LanguageOptions, LanguageWordsArgument
+from madbench.cli.tables import PrintOptions, print_text_table
 from madbench.errors import ConfigError
 
 
+@with_groups
 def table(
-    words: WordsArgument = None,
-    protocol: ProtocolOption = None,
-    corpus: CorpusNameOption = None,
-    preset: PresetFilterOption = None,
-    budget: BudgetFilterOption = None,
+    words: LanguageWordsArgument = None,
+    *,
+    stored: LanguageOptions,
     thresholds: Annotated[
         str | None,
         typer.Option(help="Losses x of the columns 'to x', such as 2.0,1.9; chosen from the curves by default."),
@@ -35,8 +27,7 @@ def table(
         ),
     ] = "label",
     results: ResultsOption = RESULTS,
-    format: FormatOption = Format.terminal,
-    as_json: JsonOption = False,
+    printed: PrintOptions,
 ) -> None:
     """Tabulate stored language-model runs: L5, validation loss, steps to thresholds, loss at equal time.
 
@@ -52,10 +43,9 @@ def table(
     """
     from madbench.analysis.tables import result_table
 
-    format = print_format(format, as_json)
     losses = None if thresholds is None else _parse(thresholds)
-    selection = language_selection(results, words, protocol, corpus, preset, budget)
-    print_text_table(result_table(selection.select(), thresholds=losses).sorted_by(sort), format)
+    selection = stored.selection(words, results)
+    print_text_table(result_table(selection.select(), thresholds=losses).sorted_by(sort), printed.asked)
 
 
 def _parse(text: str) -> list[float]:

@@ -7,6 +7,7 @@ import typer
 from madbench.cli import options
 
 
+@options.with_groups
 def train(
     words: Annotated[
         list[str],
@@ -15,18 +16,8 @@ def train(
     preset: Annotated[
         str, typer.Option("--preset", "-p", help="tiny, mini, gpt2, or a YAML file like those in tasks/presets.")
     ] = "tiny",
-    corpus: options.CorpusOption = None,
-    tokenizer: options.TokenizerOption = None,
-    seeds: options.SeedsOption = "0",
-    budget: options.BudgetOption = options.Budget.strict,
-    device: options.DeviceOption = "auto",
-    results: options.ResultsOption = options.RESULTS,
-    slots: options.SlotsOption = None,
-    micro_batch: options.MicroBatchOption = None,
-    compile: options.CompileOption = False,
-    track: options.TrackOption = None,
-    force: options.ForceOption = False,
-    dry_run: options.DryRunOption = False,
+    *,
+    training: options.TrainingOptions,
     as_json: options.JsonOption = False,
 ) -> None:
     """Train labels as language models and print the table. The same command again does only what is missing.
@@ -53,16 +44,7 @@ def train(
 
     labels, overrides = options.labels_and_overrides(words)
     own = (f"language_model={preset}", *(LANGUAGE_MODEL + word for word in overrides))
-    rows = tuple(map(Row, expand(labels)))
-    grid = Grid(rows, tasks=(TASK,), seeds=tuple(parse_seeds(seeds)), budget=budget.value, overrides=own)
-    where = {"device": device, "results": results, "corpus": corpus, "tokenizer": tokenizer}
-    how = {"slots": slots, "micro_batch": micro_batch, "compile": compile, "track": options.parse_trackers(track)}
-    carry_out(
-        grid,
-        Policy(redo=force),
-        **where,
-        **how,
-        dry_run=dry_run,
-        details=dry_run,
-        format=Format.json if as_json else Format.terminal,
-    )
+    rows, seeds = tuple(map(Row, expand(labels))), tuple(parse_seeds(training.seeds))
+    grid = Grid(rows, tasks=(TASK,), seeds=seeds, budget=training.budget.value, overrides=own)
+    format = Format.json if as_json else Format.terminal
+    carry_out(grid, Policy(redo=training.force), training, details=training.dry_run, format=format)
