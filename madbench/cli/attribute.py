@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from madbench.cli.options import StoredWordsArgument, with_groups
+from madbench.cli.options import StoredWordsArgument, option, with_groups
 from madbench.cli.selection import StoredOptions
 from madbench.cli.tables import PrintOptions, print_text_table
 
@@ -12,7 +8,7 @@ from madbench.cli.tables import PrintOptions, print_text_table
 @with_groups
 def attribute(
     words: StoredWordsArgument = None,
-    pairs: Annotated[bool, typer.Option("--pairs", help="Show every pair of labels below its factor.")] = False,
+    pairs: option(bool, "Show every pair of labels below its factor.", "--pairs") = False,
     *,
     stored: StoredOptions,
     printed: PrintOptions,

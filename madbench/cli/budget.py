@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from madbench.cli.options import LABELS_HELP, Budget, BudgetOption, JsonOption, labels_and_overrides
+from madbench.cli.options import LABELS_HELP, Budget, BudgetOption, JsonOption, argument, labels_and_overrides, option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,25 +14,23 @@ if TYPE_CHECKING:
 BYTES_PER_ELEMENT = 2  # of a decoding cache in bfloat16
 MOST_REASONS = 3
 
-WordsArgument = Annotated[
+WordsArgument = argument(
     list[str],
-    typer.Argument(
-        metavar="LABEL|KEY=VALUE",
-        help=LABELS_HELP + " KEY=VALUE is a setting of their mixers, such as mix_rank=8.",
-        show_default=False,
-    ),
-]
+    "LABEL|KEY=VALUE",
+    LABELS_HELP + " KEY=VALUE is a setting of their mixers, such as mix_rank=8.",
+    show_default=False,
+)
 
 
 def budget(
     words: WordsArgument,
-    d_model: Annotated[int, typer.Option(min=1, help="Width d of the model.")] = 128,
-    max_len: Annotated[int, typer.Option(min=1, help="Longest sequence L, the rows of the tables of 1 and 2.")] = 128,
-    n_head: Annotated[int, typer.Option(min=1, help="Heads H; a G label has twice as many query heads.")] = 2,
+    d_model: option(int, "Width d of the model.", min=1) = 128,
+    max_len: option(int, "Longest sequence L, the rows of the tables of 1 and 2.", min=1) = 128,
+    n_head: option(int, "Heads H; a G label has twice as many query heads.", min=1) = 2,
     budget: BudgetOption = Budget.strict,
-    mix_rank: Annotated[int | None, typer.Option(help="Short for mix_rank=VALUE.", show_default="16")] = None,
-    rank_multiple: Annotated[int | None, typer.Option(help="Short for rank_multiple=VALUE.", show_default="1")] = None,
-    terms: Annotated[bool, typer.Option("--terms", help="Break several labels down term by term too.")] = False,
+    mix_rank: option(int | None, "Short for mix_rank=VALUE.", show_default="16") = None,
+    rank_multiple: option(int | None, "Short for rank_multiple=VALUE.", show_default="1") = None,
+    terms: option(bool, "Break several labels down term by term too.", "--terms") = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a label costs: ranks, parameters by both budgets, decoding state and FLOPs.

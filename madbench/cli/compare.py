@@ -1,23 +1,17 @@
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from madbench.cli.options import LABELS_HELP, with_groups
+from madbench.cli.options import LABELS_HELP, argument, with_groups
 from madbench.cli.selection import StoredOptions
 from madbench.cli.tables import PrintOptions, print_text_table
 
 
 @with_groups
 def compare(
-    words: Annotated[
+    words: argument(
         list[str],
-        typer.Argument(
-            metavar="LABEL|KEY=VALUE",
-            help=LABELS_HELP + " The first label is compared with each of the others. KEY=VALUE is one of the profile.",
-        ),
-    ],
+        "LABEL|KEY=VALUE",
+        LABELS_HELP + " The first label is compared with each of the others. KEY=VALUE is one of the profile.",
+    ),
     *,
     stored: StoredOptions,
     printed: PrintOptions,

@@ -5,11 +5,9 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from madbench.cli.options import JsonOption, ProfileOption, labels_and_overrides
+from madbench.cli.options import JsonOption, ProfileOption, argument, labels_and_overrides, option
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 
 if TYPE_CHECKING:
@@ -30,20 +28,12 @@ class DataError(MadbenchError):
 
 
 def data(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TASK|KEY=VALUE", help="A MAD task, and changes to its setting."),
-    ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(help="train, validation or test.", show_default="test; all three with --check"),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the run whose data are shown.")] = 0,
-    examples: Annotated[
-        int | None, typer.Option(min=1, help="How many examples to show.", show_default=str(DEFAULT_EXAMPLES))
-    ] = None,
+    words: argument(list[str] | None, "TASK|KEY=VALUE", "A MAD task, and changes to its setting.") = None,
+    split: option(str | None, "train, validation or test.", show_default="test; all three with --check") = None,
+    seed: option(int, "Seed of the run whose data are shown.") = 0,
+    examples: option(int | None, "How many examples to show.", min=1, show_default=str(DEFAULT_EXAMPLES)) = None,
     profile: ProfileOption = "quick",
-    check: Annotated[bool, typer.Option("--check", help="Check every example against the task's rules.")] = False,
+    check: option(bool, "Check every example against the task's rules.", "--check") = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show examples of a task, or check that all generated data follow its rules.

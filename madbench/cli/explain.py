@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from madbench.cli.options import LABELS_HELP, JsonOption
+from madbench.cli.options import LABELS_HELP, JsonOption, argument
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def explain(
-    labels: Annotated[list[str], typer.Argument(metavar="LABEL", help=LABELS_HELP, show_default=False)],
+    labels: argument(list[str], "LABEL", LABELS_HELP, show_default=False),
     as_json: JsonOption = False,
 ) -> None:
     """Explain every letter of a label; with two labels or more, also how each differs from the first.

@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from madbench.cli.options import RESULTS, StoredWordsArgument, with_groups
+from madbench.cli.options import RESULTS, StoredWordsArgument, option, with_groups
 from madbench.cli.selection import StoredOptions
 from madbench.cli.tables import Format, PrintOptions, print_text_table
 
@@ -19,10 +17,9 @@ if TYPE_CHECKING:
 @with_groups
 def findings(
     words: StoredWordsArgument = None,
-    explain: Annotated[
-        str | None,
-        typer.Option("--explain", metavar="NAME", help="All about one claim, such as lag; all for every claim."),
-    ] = None,
+    explain: option(
+        str | None, "All about one claim, such as lag; all for every claim.", "--explain", metavar="NAME"
+    ) = None,
     *,
     stored: StoredOptions,
     printed: PrintOptions,

@@ -7,26 +7,17 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from madbench.cli.options import RESULTS, JsonOption
+from madbench.cli.options import RESULTS, JsonOption, argument, option
 
 Rows = list[dict[str, Any]]
 
 
 def ls(
-    kind: Annotated[
-        str | None,
-        typer.Argument(metavar="KIND", help="labels, variants, tasks, profiles, presets, families or runs."),
-    ] = None,
-    specs: Annotated[
-        list[str] | None, typer.Argument(metavar="LABEL", help="For labels: which ones.", show_default="@table1")
-    ] = None,
-    results: Annotated[
-        Path | None, typer.Option(help="For runs: folder of the run store.", show_default=str(RESULTS))
-    ] = None,
+    kind: argument(str | None, "KIND", "labels, variants, tasks, profiles, presets, families or runs.") = None,
+    specs: argument(list[str] | None, "LABEL", "For labels: which ones.", show_default="@table1") = None,
+    results: option(Path | None, "For runs: folder of the run store.", show_default=str(RESULTS)) = None,
     as_json: JsonOption = False,
 ) -> None:
     """List what there is: labels, sets of labels, tasks, profiles, presets, families of labels, stored runs.

@@ -40,6 +40,11 @@ def option(type_: Any, help: str, *names: str, **settings: Any) -> Any:
     return Annotated[type_, typer.Option(*names, help=help, **settings)]
 
 
+def argument(type_: Any, metavar: str, help: str, **settings: Any) -> Any:
+    """The type of a parameter that is an argument."""
+    return Annotated[type_, typer.Argument(metavar=metavar, help=help, **settings)]
+
+
 LABELS_HELP = (
     "Labels, e.g. G-cg-q-12o or HyperGLU. Also sets: '{S,R,G}-cg-q-12o', @table1, '~G-cg-q-12o' (its one-factor "
     "neighbours)."
@@ -47,10 +52,9 @@ LABELS_HELP = (
 _TASKS_HELP = "MAD tasks, installed tasks and language_model, comma-separated."
 _BUDGET_HELP = "strict: every parameter counts. paper: the paper's ranks, and the tables of R(1), R(2) do not count."
 
-StoredWordsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="LABEL|KEY=VALUE", help=LABELS_HELP + " All labels in the store by default."),
-]
+StoredWordsArgument = argument(
+    list[str] | None, "LABEL|KEY=VALUE", LABELS_HELP + " All labels in the store by default."
+)
 ProfileOption = option(str, "quick, full, or a YAML file like those in tasks/profiles.", "--profile", "-p")
 FidelityOption = option(
     Fidelity, "corrected: our protocol. published: the reference implementation's, quirks included."

@@ -4,11 +4,9 @@ import dataclasses
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
-
-from madbench.cli.options import LABELS_HELP, split_list, with_groups
+from madbench.cli.options import LABELS_HELP, argument, option, split_list, with_groups
 from madbench.cli.selection import StoredOptions
 from madbench.errors import ConfigError, StoreError, did_you_mean
 
@@ -23,26 +21,21 @@ _FIGURES = ("mad", "learning", "loss", "effects", "budget", "difficulty")
 
 @with_groups
 def plot(
-    words: Annotated[
+    words: argument(
         list[str] | None,
-        typer.Argument(
-            metavar="FIGURE|LABEL|KEY=VALUE",
-            help=f"Figures: {', '.join(_FIGURES)}; all by default. {LABELS_HELP} All labels in the store by default.",
-        ),
-    ] = None,
-    y: Annotated[
-        Literal["accuracy", "loss"] | None,
-        typer.Option("--y", help="What learning curves show.", show_default="accuracy"),
-    ] = None,
-    cost: Annotated[
+        "FIGURE|LABEL|KEY=VALUE",
+        f"Figures: {', '.join(_FIGURES)}; all by default. {LABELS_HELP} All labels in the store by default.",
+    ) = None,
+    y: option(Literal["accuracy", "loss"] | None, "What learning curves show.", "--y", show_default="accuracy") = None,
+    cost: option(
         Literal["budget_ratio", "mixer_parameters"] | None,
-        typer.Option("--cost", help="What the budget figure counts.", show_default="budget_ratio"),
-    ] = None,
+        "What the budget figure counts.",
+        "--cost",
+        show_default="budget_ratio",
+    ) = None,
     *,
     stored: StoredOptions,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the files.", show_default="RESULTS/plots")
-    ] = None,
+    output: option(Path | None, "Folder of the files.", "--output", "-o", show_default="RESULTS/plots") = None,
 ) -> None:
     """Draw what the store holds under one protocol: every figure as PNG and PDF, with the CSV of exactly what it shows.
 
@@ -71,9 +64,9 @@ def plot(
     asked, others = _split(words or [])
     names = asked or _FIGURES
     choices = {"learning": {"y": y} if y else {}, "budget": {"x": cost} if cost else {}}
-    for option, value, name in (("--y", y, "learning"), ("--cost", cost, "budget")):
+    for flag, value, name in (("--y", y, "learning"), ("--cost", cost, "budget")):
         if value and name not in names:
-            raise ConfigError(f"{option} {value}: has no effect on {', '.join(names)}; it is for {name}")
+            raise ConfigError(f"{flag} {value}: has no effect on {', '.join(names)}; it is for {name}")
     suites = {suite for name in names for suite in FIGURES[name].suites}
     tasks = _tasks(names, suites, split_list(stored.tasks), stored.protocol)
     data = _data(dataclasses.replace(stored, tasks=tasks).selection(others), suites)

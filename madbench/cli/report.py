@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from madbench.cli.options import StoredWordsArgument, with_groups
+from madbench.cli.options import StoredWordsArgument, option, with_groups
 from madbench.cli.selection import StoredOptions
 
 
@@ -14,11 +11,10 @@ def report(
     words: StoredWordsArgument = None,
     *,
     stored: StoredOptions,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The file to write.", show_default="report.html in the results"),
-    ] = None,
-    open_it: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+    output: option(
+        Path | None, "The file to write.", "--output", "-o", show_default="report.html in the results"
+    ) = None,
+    open_it: option(bool, "Show it in the browser.", "--open") = False,
 ) -> None:
     """Write one HTML file with the tables, the figures, the findings and every run behind a number.
 

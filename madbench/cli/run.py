@@ -1,18 +1,12 @@
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from madbench.cli import options
+from madbench.cli.options import argument
 
 
 @options.with_groups
 def run(
-    words: Annotated[
-        list[str],
-        typer.Argument(metavar="LABEL|KEY=VALUE", help=options.LABELS_HELP + " KEY=VALUE changes the profile."),
-    ],
+    words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the profile."),
     profile: options.ProfileOption = "quick",
     tasks: options.TasksOption = None,
     fidelity: options.FidelityOption = options.Fidelity.corrected,

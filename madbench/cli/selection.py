@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from madbench.cli import options
-from madbench.cli.options import Budget, Fidelity, labels_and_overrides, split_list
+from madbench.cli.options import Budget, Fidelity, argument, labels_and_overrides, option, split_list
 from madbench.cli.stored_runs import opened
 from madbench.errors import ConfigError
 
@@ -37,35 +35,23 @@ class StoredOptions:
         return _selection(labels, self.results, **asked)
 
 
-LanguageWordsArgument = Annotated[
+LanguageWordsArgument = argument(
     list[str] | None,
-    typer.Argument(
-        metavar="LABEL|KEY=VALUE",
-        help=options.LABELS_HELP
-        + " All labels in the store by default. KEY=VALUE changes the preset, as for madbench lm.",
-    ),
-]
+    "LABEL|KEY=VALUE",
+    options.LABELS_HELP + " All labels in the store by default. KEY=VALUE changes the preset, as for madbench lm.",
+)
 
 
 @dataclass(frozen=True)
 class LanguageOptions:
     """Options of the verbs that show stored language models."""
 
-    protocol: Annotated[
-        str | None, typer.Option("--protocol", help="Id of a protocol, as shown where runs of several are found.")
-    ] = None
-    corpus: Annotated[
-        str | None, typer.Option("--corpus", help="Only runs on the corpus of this name, folder or digest.")
-    ] = None
-    preset: Annotated[
-        str | None, typer.Option("--preset", "-p", help="Only runs of this preset; tiny when a KEY=VALUE is given.")
-    ] = None
-    budget: Annotated[
-        Budget | None,
-        typer.Option(
-            parser=options.parse_budget, metavar="[strict|paper]", help="Only runs with this parameter budget."
-        ),
-    ] = None
+    protocol: option(str | None, "Id of a protocol, as shown where runs of several are found.", "--protocol") = None
+    corpus: option(str | None, "Only runs on the corpus of this name, folder or digest.", "--corpus") = None
+    preset: option(str | None, "Only runs of this preset; tiny when a KEY=VALUE is given.", "--preset", "-p") = None
+    budget: option(
+        Budget | None, "Only runs with this parameter budget.", parser=options.parse_budget, metavar="[strict|paper]"
+    ) = None
 
     def selection(self, words: list[str] | None, results: Path) -> Selection:
         """What words and options mean; raises ``LabelError`` and ``ConfigError``, for options without effect too."""

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from madbench.cli.options import RESULTS, JsonOption, ResultsOption
+from madbench.cli.options import RESULTS, JsonOption, ResultsOption, option
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ _ENDINGS = {"died": "it died", "error": "not all was done", "interrupted": "it w
 
 def status(
     results: ResultsOption = RESULTS,
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh every second until all sweeps finish.")] = False,
+    watch: option(bool, "Refresh every second until all sweeps finish.", "--watch") = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the progress of a results folder's sweeps, from another terminal or machine.

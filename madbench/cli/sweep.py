@@ -3,12 +3,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from madbench.cli import options
 from madbench.cli.executors import ExecutorName, MachineOptions, place
+from madbench.cli.options import argument, option
 from madbench.cli.sweep_words import axes_of, baseline_of, gpus_of, replaced_keys, seconds_of, source_of
 from madbench.cli.tables import PrintOptions
 from madbench.config import parse_seeds
@@ -23,32 +23,23 @@ class Mode(str, enum.Enum):
 @options.with_groups
 def sweep(
     context: typer.Context,
-    words: Annotated[
+    words: argument(
         list[str],
-        typer.Argument(
-            metavar="LABEL|KEY=VALUE|GRID.yaml",
-            help=options.LABELS_HELP
-            + " KEY=VALUE holds for all rows. Or one file with a grid, whose keys the options replace.",
-        ),
-    ],
-    vary: Annotated[
-        list[str] | None,
-        typer.Option("--vary", metavar="KEY=V1,V2,...", help="A setting in which rows differ; may be repeated."),
-    ] = None,
-    mode: Annotated[
-        Mode,
-        typer.Option(
-            help="product: every label with every combination. one_at_a_time: the baseline, one thing changed a row."
-        ),
-    ] = Mode.product,
-    baseline: Annotated[
+        "LABEL|KEY=VALUE|GRID.yaml",
+        options.LABELS_HELP + " KEY=VALUE holds for all rows. Or one file with a grid, whose keys the options replace.",
+    ),
+    vary: option(
+        list[str] | None, "A setting in which rows differ; may be repeated.", "--vary", metavar="KEY=V1,V2,..."
+    ) = None,
+    mode: option(
+        Mode, "product: every label with every combination. one_at_a_time: the baseline, one thing changed a row."
+    ) = Mode.product,
+    baseline: option(
         str | None,
-        typer.Option(
-            metavar="'LABEL KEY=VALUE'",
-            help="The row that comes first and the others are compared with.",
-            show_default="the first label with the first values",
-        ),
-    ] = None,
+        "The row that comes first and the others are compared with.",
+        metavar="'LABEL KEY=VALUE'",
+        show_default="the first label with the first values",
+    ) = None,
     profile: options.ProfileOption = "quick",
     tasks: options.TasksOption = None,
     fidelity: options.FidelityOption = options.Fidelity.corrected,
@@ -56,18 +47,13 @@ def sweep(
     training: options.TrainingOptions,
     details: options.DetailsOption = False,
     machines: MachineOptions,
-    devices: Annotated[
-        str | None, typer.Option(help="GPUs such as 0,1 that the slots take in turn; one slot a GPU by default.")
-    ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Also retry the jobs that are stored as failed.")] = False,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Start no further job after one has failed.")] = False,
-    max_failures: Annotated[
-        int | None, typer.Option(min=1, help="Start no further job after so many have failed.")
-    ] = None,
-    time_limit: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Stop a job after this time, such as 90s, 30m or 2h; it has failed."),
-    ] = None,
+    devices: option(str | None, "GPUs such as 0,1 that the slots take in turn; one slot a GPU by default.") = None,
+    retry: option(bool, "Also retry the jobs that are stored as failed.", "--retry") = False,
+    fail_fast: option(bool, "Start no further job after one has failed.", "--fail-fast") = False,
+    max_failures: option(int | None, "Start no further job after so many have failed.", min=1) = None,
+    time_limit: option(
+        str | None, "Stop a job after this time, such as 90s, 30m or 2h; it has failed.", metavar="TIME"
+    ) = None,
     printed: PrintOptions,
 ) -> None:
     """Train a grid of labels and settings, and tabulate it row by row against a baseline.

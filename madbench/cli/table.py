@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from madbench.cli.options import StoredWordsArgument, with_groups
+from madbench.cli.options import StoredWordsArgument, option, with_groups
 from madbench.cli.selection import StoredOptions
 from madbench.cli.tables import PrintOptions, print_text_table
 
@@ -14,13 +10,11 @@ def table(
     words: StoredWordsArgument = None,
     *,
     stored: StoredOptions,
-    sort: Annotated[
+    sort: option(
         str,
-        typer.Option(
-            metavar="COLUMN",
-            help="Best row first: a task, mad_average, loss_l5, steps_to_X, budget_ratio or n; label is their order.",
-        ),
-    ] = "label",
+        "Best row first: a task, mad_average, loss_l5, steps_to_X, budget_ratio or n; label is their order.",
+        metavar="COLUMN",
+    ) = "label",
     printed: PrintOptions,
 ) -> None:
     """Tabulate what the store holds: means over seeds with 95% intervals, and which labels may be the best.

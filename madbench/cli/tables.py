@@ -7,11 +7,9 @@ import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from madbench.cli.options import JsonOption
+from madbench.cli.options import JsonOption, option
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,7 +38,7 @@ class Format(str, enum.Enum):
 class PrintOptions:
     """Options of every verb that prints tables of results."""
 
-    format: Annotated[Format, typer.Option("--format", "-f", help="How to print the tables.")] = Format.terminal
+    format: option(Format, "How to print the tables.", "--format", "-f") = Format.terminal
     as_json: JsonOption = False
 
     def __post_init__(self):

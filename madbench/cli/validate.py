@@ -8,11 +8,9 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from madbench.cli.options import JsonOption
+from madbench.cli.options import JsonOption, argument
 from madbench.errors import BudgetError, ConfigError, MadbenchError
 
 if TYPE_CHECKING:
@@ -28,10 +26,9 @@ Finding = tuple[list[str], str, Sequence[str]]
 
 
 def validate(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FILE", help="Files to check instead of everything shipped.", show_default=False),
-    ] = None,
+    files: argument(
+        list[Path] | None, "FILE", "Files to check instead of everything shipped.", show_default=False
+    ) = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check YAML files and the labels in them before any training: every problem of every file, not only the first.

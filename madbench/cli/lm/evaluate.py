@@ -2,23 +2,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from madbench.cli.lm.finding import ModelArgument, TrainedModel
-from madbench.cli.options import RESULTS, DeviceOption, JsonOption, ResultsOption
+from madbench.cli.options import RESULTS, DeviceOption, JsonOption, ResultsOption, option
 
 
 def evaluate(
     run: ModelArgument,
-    seq_len: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of a window.", show_default="those of the training")
-    ] = None,
-    windows: Annotated[
-        int | None, typer.Option(min=1, help="Windows, evenly spread.", show_default="those of the training")
-    ] = None,
-    corpus: Annotated[Path | None, typer.Option(help="Folder of the corpus, where it has been moved.")] = None,
+    seq_len: option(int | None, "Tokens of a window.", min=1, show_default="those of the training") = None,
+    windows: option(int | None, "Windows, evenly spread.", min=1, show_default="those of the training") = None,
+    corpus: option(Path | None, "Folder of the corpus, where it has been moved.") = None,
     device: DeviceOption = "auto",
     results: ResultsOption = RESULTS,
     as_json: JsonOption = False,

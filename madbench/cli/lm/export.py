@@ -1,20 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from madbench.cli.lm.finding import ModelArgument, TrainedModel
-from madbench.cli.options import RESULTS, ResultsOption
+from madbench.cli.options import RESULTS, ResultsOption, option
 
 
 def export(
     run: ModelArgument,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write.", show_default="LABEL-ID.safetensors")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    out: option(Path | None, "File to write.", "--out", "-o", show_default="LABEL-ID.safetensors") = None,
+    force: option(bool, "Replace the file if it is there.", "--force") = False,
     results: ResultsOption = RESULTS,
 ) -> None:
     """Write the weights of a language model as safetensors, with its job in the file's metadata.

@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from madbench.cli.options import argument
 from madbench.errors import ConfigError, MadbenchError, StoreError
 
 if TYPE_CHECKING:
@@ -18,14 +17,12 @@ if TYPE_CHECKING:
 
 WEIGHTS = "weights.safetensors"
 
-ModelArgument = Annotated[
+ModelArgument = argument(
     str,
-    typer.Argument(
-        metavar="RUN",
-        help="A label with one run, the first digits of a run's id (madbench ls runs), or a file of weights: "
-        "weights.safetensors or checkpoint.pt.",
-    ),
-]
+    "RUN",
+    "A label with one run, the first digits of a run's id (madbench ls runs), or a file of weights: "
+    "weights.safetensors or checkpoint.pt.",
+)
 
 
 @dataclass(frozen=True)

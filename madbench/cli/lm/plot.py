@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import typer
-
-from madbench.cli.options import RESULTS, labels_and_overrides, with_groups
+from madbench.cli.options import RESULTS, labels_and_overrides, option, with_groups
 from madbench.cli.plot import write_figure
 from madbench.cli.selection import LanguageOptions, LanguageWordsArgument
 from madbench.errors import ConfigError, did_you_mean
@@ -19,21 +17,13 @@ if TYPE_CHECKING:
 @with_groups
 def plot(
     words: LanguageWordsArgument = None,
-    x: Annotated[
-        Literal["step", "tokens", "seconds"], typer.Option(help="What the losses are drawn against.")
-    ] = "tokens",
-    log_x: Annotated[bool, typer.Option("--log-x", help="A logarithmic x axis, and all of the first losses.")] = False,
+    x: option(Literal["step", "tokens", "seconds"], "What the losses are drawn against.") = "tokens",
+    log_x: option(bool, "A logarithmic x axis, and all of the first losses.", "--log-x") = False,
     *,
     stored: LanguageOptions,
-    results: Annotated[
-        Path | None, typer.Option("--results", help="Folder of the run store; results by default.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Files to write, without their endings; RESULTS/plots/loss_curves by default.")
-    ] = None,
-    source: Annotated[
-        Path | None, typer.Option("--from", help="Draw the CSV that an earlier plot wrote, without the store.")
-    ] = None,
+    results: option(Path | None, "Folder of the run store; results by default.", "--results") = None,
+    out: option(Path | None, "Files to write, without their endings; RESULTS/plots/loss_curves by default.") = None,
+    source: option(Path | None, "Draw the CSV that an earlier plot wrote, without the store.", "--from") = None,
 ) -> None:
     """Draw the loss curves of stored language-model runs: a PNG, a PDF and the CSV they can be drawn again from.
 

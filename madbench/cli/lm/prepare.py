@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from madbench.cli.options import RESULTS, JsonOption, ResultsOption
+from madbench.cli.options import RESULTS, JsonOption, ResultsOption, argument, option
 from madbench.cli.tables import PLAIN, plain_table, print_whole
 from madbench.errors import ConfigError
 
@@ -20,33 +18,22 @@ LINE_SECONDS = 5.0
 
 
 def prepare(
-    sources: Annotated[
+    sources: argument(
         list[str],
-        typer.Argument(
-            metavar="SOURCE",
-            help="Files (.jsonl, .jsonl.gz, .jsonl.zst, .parquet; any other is one document of text), folders of them, "
-            "hf:NAME for a Hugging Face dataset, or stdlib, Python's own standard library.",
-        ),
-    ],
-    tokenizer: Annotated[
-        str, typer.Option(help="bytes, gpt2, bpe:N to train one of N tokens on this text, or a tokenizer.json.")
-    ] = "bytes",
-    name: Annotated[
-        str | None, typer.Option(help="Name of the corpus.", show_default="the source's, and the tokenizer's")
-    ] = None,
+        "SOURCE",
+        "Files (.jsonl, .jsonl.gz, .jsonl.zst, .parquet; any other is one document of text), folders of them, "
+        "hf:NAME for a Hugging Face dataset, or stdlib, Python's own standard library.",
+    ),
+    tokenizer: option(str, "bytes, gpt2, bpe:N to train one of N tokens on this text, or a tokenizer.json.") = "bytes",
+    name: option(str | None, "Name of the corpus.", show_default="the source's, and the tokenizer's") = None,
     results: ResultsOption = RESULTS,
-    out: Annotated[Path | None, typer.Option(help="Folder of the corpus.", show_default="RESULTS/corpora/NAME")] = None,
-    validation: Annotated[
-        float,
-        typer.Option(help="Share for validation: documents chosen by hash; of a few documents, the end of each."),
-    ] = 0.01,
-    text_key: Annotated[str, typer.Option(help="Key or column that holds the text.")] = "text",
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Threads that tokenize.", show_default="one a core; 1 for bytes")
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace another corpus in the folder, once the new one is complete.")
-    ] = False,
+    out: option(Path | None, "Folder of the corpus.", show_default="RESULTS/corpora/NAME") = None,
+    validation: option(
+        float, "Share for validation: documents chosen by hash; of a few documents, the end of each."
+    ) = 0.01,
+    text_key: option(str, "Key or column that holds the text.") = "text",
+    workers: option(int | None, "Threads that tokenize.", min=1, show_default="one a core; 1 for bytes") = None,
+    force: option(bool, "Replace another corpus in the folder, once the new one is complete.", "--force") = False,
     as_json: JsonOption = False,
 ) -> None:
     """Turn text into tokens to train on: two memory-mapped files and a manifest that says where they are from.

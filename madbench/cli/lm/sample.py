@@ -3,24 +3,19 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from madbench.cli.lm.finding import ModelArgument, TrainedModel
-from madbench.cli.options import RESULTS, DeviceOption, ResultsOption
+from madbench.cli.options import RESULTS, DeviceOption, ResultsOption, option
 
 
 def sample(
     run: ModelArgument,
-    prompt: Annotated[str, typer.Option(help="Text to continue.", show_default="the beginning of a document")] = "",
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens to write at most; the end of a document ends it.")] = 200,
-    temperature: Annotated[float, typer.Option(min=0, help="Below 1 likelier, above 1 bolder; 0 the likeliest.")] = 0.8,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Choose among this many likeliest tokens only.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
-    corpus: Annotated[
-        Path | None, typer.Option(help="Folder of the corpus, for its tokenizer, where it has been moved.")
-    ] = None,
+    prompt: option(str, "Text to continue.", show_default="the beginning of a document") = "",
+    tokens: option(int, "Tokens to write at most; the end of a document ends it.", min=1) = 200,
+    temperature: option(float, "Below 1 likelier, above 1 bolder; 0 the likeliest.", min=0) = 0.8,
+    top_k: option(int | None, "Choose among this many likeliest tokens only.", min=1) = None,
+    seed: option(int, "Seed of the draws.") = 0,
+    corpus: option(Path | None, "Folder of the corpus, for its tokenizer, where it has been moved.") = None,
     device: DeviceOption = "auto",
     results: ResultsOption = RESULTS,
 ) -> None:

@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from madbench.cli.options import RESULTS, ResultsOption, with_groups
+from madbench.cli.options import RESULTS, ResultsOption, option, with_groups
 from madbench.cli.selection import LanguageOptions, LanguageWordsArgument
 from madbench.cli.tables import PrintOptions, print_text_table
 from madbench.errors import ConfigError
@@ -15,17 +11,14 @@ def table(
     words: LanguageWordsArgument = None,
     *,
     stored: LanguageOptions,
-    thresholds: Annotated[
-        str | None,
-        typer.Option(help="Losses x of the columns 'to x', such as 2.0,1.9; chosen from the curves by default."),
-    ] = None,
-    sort: Annotated[
+    thresholds: option(
+        str | None, "Losses x of the columns 'to x', such as 2.0,1.9; chosen from the curves by default."
+    ) = None,
+    sort: option(
         str,
-        typer.Option(
-            metavar="COLUMN",
-            help="Best row first: loss_l5, validation_loss, steps_to_X, budget_ratio or n; label is their order.",
-        ),
-    ] = "label",
+        "Best row first: loss_l5, validation_loss, steps_to_X, budget_ratio or n; label is their order.",
+        metavar="COLUMN",
+    ) = "label",
     results: ResultsOption = RESULTS,
     printed: PrintOptions,
 ) -> None:

@@ -1,21 +1,13 @@
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from madbench.cli import options
+from madbench.cli.options import argument, option
 
 
 @options.with_groups
 def train(
-    words: Annotated[
-        list[str],
-        typer.Argument(metavar="LABEL|KEY=VALUE", help=options.LABELS_HELP + " KEY=VALUE changes the preset."),
-    ],
-    preset: Annotated[
-        str, typer.Option("--preset", "-p", help="tiny, mini, gpt2, or a YAML file like those in tasks/presets.")
-    ] = "tiny",
+    words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the preset."),
+    preset: option(str, "tiny, mini, gpt2, or a YAML file like those in tasks/presets.", "--preset", "-p") = "tiny",
     *,
     training: options.TrainingOptions,
     as_json: options.JsonOption = False,
