@@ -9,7 +9,7 @@ two seeds a label that makes intervals several times narrower than their own wou
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,8 +18,8 @@ import pandas as pd
 
 from madbench.analysis.noise import Sample, may_be_best, pooled_spread
 from madbench.analysis.rendering import BEST, WITHIN_NOISE, known
+from madbench.analysis.scores import SUMS
 from madbench.analysis.statistics import LEVEL, half_width
-from madbench.errors import ConfigError, did_you_mean
 from madbench.labels import factors, parse
 from madbench.suites.base import Column
 
@@ -28,15 +28,9 @@ MOST_BUDGET = 1.01
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(Sample):
     """One number of a table with everything it rests on."""
 
-    mean: float
-    """Mean over seeds; NaN where there is none, or where a seed diverged."""
-    spread: float
-    """Standard deviation over seeds (n - 1); NaN for a single seed."""
-    n: int
-    """Seeds of which a job has a result."""
     done: int
     """Jobs with a result."""
     expected: int
@@ -91,9 +85,7 @@ def seed_means(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dic
         spread=("value", "std"),
         known=("value", "count"),
         n=("is_begun", "sum"),
-        done=("done", "sum"),
-        expected=("expected", "sum"),
-        diverged=("diverged", "sum"),
+        **SUMS,
     )
     is_known = groups.pop("known") == groups.n
     results = [column.name for column in columns if column.better]  # what differs in speed is not the noise of seeds
@@ -127,13 +119,11 @@ def with_noise(
             continue
         of_column = {name: row[column.name] for name, row in cells.items() if column.name in row}
         repeated = {name: cell for name, cell in of_column.items() if cell.n > 1 and not math.isnan(cell.mean)}
-        samples = {name: Sample(cell.mean, cell.spread, cell.n) for name, cell in repeated.items()}
-        pooled, freedom = pooled_spread(list(samples.values()))
+        pooled, freedom = pooled_spread([*repeated.values()])
         whole = {
-            name: sample
-            for name, sample in samples.items()
-            if of_column[name].done == of_column[name].expected
-            and not (name in left_out or (column.is_pooled and name in diverged))
+            name: cell
+            for name, cell in repeated.items()
+            if cell.done == cell.expected and not (name in left_out or (column.is_pooled and name in diverged))
         }
         best = []
         if len(whole) > 1 and has_marks:
@@ -201,17 +191,3 @@ def legend(columns: Sequence[Column], cells: Cells, has_over_budget: bool) -> li
         if has_over_budget:
             sentences.append(f"Labels over budget (! or a ratio above {MOST_BUDGET}) do not compete.")
     return sentences
-
-
-def sorted_names(keys: Mapping[str, tuple[Mapping[str, float], bool]], key: str, names: Collection[str]) -> list[str]:
-    """``names`` by the numbers of ``keys[key]``, highest first where its second part says so, those without one last.
-
-    Raises ``ConfigError`` for an unknown key.
-    """
-    if key == "label":
-        return list(names)
-    if key not in keys:
-        raise ConfigError(f"--sort {key!r}: no such column{did_you_mean(key, ['label', *keys])}")
-    numbers, is_descending = keys[key]
-    known = [name for name in names if not math.isnan(numbers.get(name, math.nan))]
-    return sorted(known, key=numbers.__getitem__, reverse=is_descending) + [name for name in names if name not in known]

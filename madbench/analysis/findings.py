@@ -129,17 +129,15 @@ def findings(
     """
     tables: dict[str, pd.DataFrame] = {}
     if scores is not None and len(scores):
-        tables = _gains(measured_values(scores)[0])
+        for quantity, found in measured_values(scores)[0].groupby("column", sort=False):
+            values = found.pivot(index="label", columns="seed", values="value").astype(float)
+            tables[quantity] = claim_tests.as_gain(values, quantity)  # by label and seed, NaN where one is missing
         if quantities is None:
             on_tasks = scores.column[scores.suite == MAD.name].unique()
             quantities = {*scores.column, *(column.name for column in mad_columns(on_tasks))}
-    asked = [
-        (claim, quantity)
-        for claim in claims
-        for quantity in claim.quantities
-        if quantities is None or quantity in quantities
-    ]
-    measured = [claim_tests.measure(claim, quantity, tables.get(quantity, _NOTHING)) for claim, quantity in asked]
+    asked = [(claim, x) for claim in claims for x in claim.quantities if quantities is None or x in quantities]
+    stored = [tables.get(quantity, _NOTHING) for _, quantity in asked]
+    measured = [claim_tests.measure(*about, found) for about, found in zip(asked, stored)]
     lenders = {i: own for i, own in enumerate(measured) if own and own.freedom and not asked[i][0].rivals}
     tests = [
         claim_tests.judge(own, [other for j, other in lenders.items() if j != i and asked[j][1] == asked[i][1]])
@@ -147,22 +145,20 @@ def findings(
     ]
     adjusted = holm([test.p for test in tests])
     tested = sum(not math.isnan(p) for p in adjusted)
-    options = {LOSS: language_options}
-    return [
-        _finding(*about, own, test, p_holm, tested, tables.get(about[1], _NOTHING), options.get(about[1], mad_options))
-        for about, own, test, p_holm in zip(asked, measured, tests, adjusted)
-    ]
+    options = [language_options if quantity == LOSS else mad_options for _, quantity in asked]
+    found = zip(asked, options, stored, measured, tests, adjusted)
+    return [_finding(*about, *of_finding, tested) for about, *of_finding in found]
 
 
 def _finding(
     claim: Claim,
     quantity: str,
+    options: str,
+    stored: pd.DataFrame,
     own: Measured | None,
     test: ClaimTest,
     p_holm: float,
     tested: int,
-    stored: pd.DataFrame,
-    options: str,
 ) -> Finding:
     cases, counted = (own.cases, own.seeds) if own else (range(len(claim.pairs)), ())
     line, published = claim_tests.line_of(claim, quantity), claim_tests.published_gain(claim, quantity, cases)
@@ -185,16 +181,6 @@ def _finding(
     about = (claim, quantity, options, line, published)
     numbers = (round(gain, 9), gain - half, gain + half, len(counted), test.p, p_holm, tested)
     return Finding(*about, *numbers, verdict, labels, missing, pairs, solved, rival, seeds)
-
-
-def _gains(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """By quantity the gains by label (index) and seed (columns), NaN where a seed is missing."""
-    return {
-        quantity: claim_tests.as_gain(
-            found.pivot(index="label", columns="seed", values="value").astype(float), quantity
-        )
-        for quantity, found in values.groupby("column", sort=False)
-    }
 
 
 def _seeds(stored: Collection[int], least: int) -> tuple[int, ...]:

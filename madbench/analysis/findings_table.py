@@ -161,8 +161,9 @@ def _record(row: Finding) -> dict[str, Any]:
     about = {"name": claim.name, "title": claim.title, "group": claim.group, "claim": claim.sentence}
     about |= {"source": claim.source, "factors": " ".join(claim.factors), "quantity": row.quantity}
     about |= {"unit": unit(row.quantity), "expects": claim.expects}
-    numbers = {name: getattr(row, name) for name in ("line", "published", "ours", "low", "high", "p", "p_holm")}
-    verdict = {name: getattr(row, name) for name in ("published_agrees", "n", "verdict", "reason")}
-    verdict["pairs"] = ", ".join(f"{given} - {without}" for given, without in row.pairs)
-    rest = {"command": row.command, "theory": claim.theory, "note": claim.note}
-    return about | known({name: round(value, 9) for name, value in numbers.items()}) | verdict | rest
+    names = ("line", "published", "ours", "low", "high", "p", "p_holm", "published_agrees", "n", "verdict", "reason")
+    found = {name: getattr(row, name) for name in names}
+    found = {name: round(value, 9) if isinstance(value, float) else value for name, value in found.items()}
+    pairs = ", ".join(f"{given} - {without}" for given, without in row.pairs)
+    rest = {"pairs": pairs, "command": row.command, "theory": claim.theory, "note": claim.note}
+    return about | known(found) | rest

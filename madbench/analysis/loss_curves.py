@@ -90,24 +90,21 @@ def run_losses(runs: Sequence[Run], thresholds: Sequence[float]) -> pd.DataFrame
     diverged run.
     """
     common = common_seconds(runs)
-    names = ["id", "label", "seed", "status", *LOSSES, *map(steps_name, thresholds), "tokens_per_second"]
-    return pd.DataFrame([_run_row(run, thresholds, common) for run in runs], columns=names)
+    numbers = [*LOSSES, *map(steps_name, thresholds), "tokens_per_second"]
+    rows = [_run_row(run, thresholds, common) for run in runs]
+    frame = pd.DataFrame(rows, columns=["id", "label", "seed", "status", *numbers])
+    return frame.astype(dict.fromkeys(numbers, float))
 
 
 def _run_row(run: Run, thresholds: Sequence[float], common: float) -> dict[str, Any]:
-    row: dict[str, Any] = {"id": run.job.id, "label": run.job.label, "seed": run.job.seed, "status": run.record.status}
     rows = evaluations(run)
     train_losses = [evaluation["train_loss"] for evaluation in rows]
-    row |= dict.fromkeys(LOSSES, math.nan)
+    row: dict[str, Any] = {"id": run.job.id, "label": run.job.label, "seed": run.job.seed, "status": run.record.status}
+    row |= {steps_name(threshold): steps_to(train_losses, threshold) for threshold in thresholds}
     if run.record.status == "finished":
-        row["loss_l5"] = loss_l5(train_losses)
-        row["validation_loss"] = rows[-1]["validation_loss"]
-        row["validation_bits_per_byte"] = rows[-1].get("validation_bits_per_byte", math.nan)
+        row |= {name: rows[-1].get(name) for name in ("validation_loss", "validation_bits_per_byte")}
         in_time = [evaluation["validation_loss"] for evaluation in rows if evaluation["seconds"] <= common]
-        row["equal_time_validation_loss"] = in_time[-1] if in_time else math.nan
-    for threshold in thresholds:
-        step = steps_to(train_losses, threshold)
-        row[steps_name(threshold)] = math.nan if step is None else float(step)
-    last = run.record.curve[-1] if run.record.curve else {"tokens": 0, "seconds": 0.0}
-    row["tokens_per_second"] = last["tokens"] / last["seconds"] if last["seconds"] > 0 else math.nan
+        row |= {"loss_l5": loss_l5(train_losses), "equal_time_validation_loss": in_time[-1] if in_time else None}
+    if run.record.curve and (last := run.record.curve[-1])["seconds"] > 0:
+        row["tokens_per_second"] = last["tokens"] / last["seconds"]
     return row

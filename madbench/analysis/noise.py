@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from scipy.special import stdtr
 
 from madbench.analysis.statistics import LEVEL, students_t
 
 
-class Sample(NamedTuple):
+@dataclass(frozen=True)
+class Sample:
     """The values of a label over its seeds."""
 
     mean: float
+    """NaN where there is none, or where a seed diverged."""
     spread: float
-    """Standard deviation (n - 1)."""
+    """Standard deviation over seeds (n - 1); NaN for a single seed."""
     n: int
+    """Seeds of which a job has a result."""
 
 
 def pooled_spread(samples: Sequence[Sample]) -> tuple[float, int]:

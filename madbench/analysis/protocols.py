@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,13 +68,9 @@ def profile_changes(job: Job, profile: Profile) -> list[str]:
     if suite_of(job) is LANGUAGE:
         return changes + _changes("training", vars(job.training), vars(profile.training_config(precision)))
     trainings = profile.trainings(job.task, precision)
-    usual = vars(trainings[0]) | {
-        "learning_rate": job.training.learning_rate,
-        "weight_decay": job.training.weight_decay,
-    }
-    changes += _changes("training", vars(job.training), usual)
-    for name in ("learning_rate", "weight_decay"):
-        value = getattr(job.training, name)
+    rates = {name: getattr(job.training, name) for name in ("learning_rate", "weight_decay")}
+    changes += _changes("training", vars(job.training), vars(trainings[0]) | rates)
+    for name, value in rates.items():
         if value not in [getattr(training, name) for training in trainings]:
             changes.append(f"{name}s=[{value:g}]")
     settings = profile.settings(job.task)
@@ -142,10 +139,10 @@ def describe(run: Run) -> str:
 
 def by_protocol(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Language-model runs by the id of their protocol, in their order."""
-    groups: dict[str, list[Run]] = {}
+    groups = defaultdict(list)
     for run in runs:
-        groups.setdefault(language_protocol_id(run.job), []).append(run)
-    return groups
+        groups[language_protocol_id(run.job)].append(run)
+    return dict(groups)
 
 
 def check_one_protocol(runs: Sequence[Run]) -> None:
@@ -171,8 +168,8 @@ def protocol_list(runs: Iterable[Run]) -> str:
 def mad_protocol_list(jobs: Iterable[Job]) -> str:
     """A line a protocol of MAD jobs: the options that choose it, and its labels."""
     words: dict[tuple, tuple[str, ...]] = {}
-    labels: dict[tuple[str, ...], set[str]] = {}
-    rates: dict[tuple[str, ...], dict[str, set[float]]] = {}
+    labels: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    rates: dict[tuple[str, ...], dict[str, set[float]]] = defaultdict(lambda: defaultdict(set))
     for job in jobs:
         key = (job.task, job.fidelity, job.budget, str(job.setting), str(job.mixer), job.model, job.training)
         if key not in words:
@@ -183,11 +180,11 @@ def mad_protocol_list(jobs: Iterable[Job]) -> str:
             words[key] = (*others, chosen, *asked)
             for change in set(changes) - set(others):
                 rate, _, value = change.partition("=")
-                rates.setdefault(words[key], {}).setdefault(rate, set()).add(float(value.strip("[]")))
-        labels.setdefault(words[key], set()).add(job.label)
+                rates[words[key]][rate].add(float(value.strip("[]")))
+        labels[words[key]].add(job.label)
     lines = []
     for chosen, found in labels.items():
-        tried = [f"{rate}=[{','.join(f'{x:g}' for x in sorted(xs))}]" for rate, xs in rates.get(chosen, {}).items()]
+        tried = [f"{rate}=[{','.join(f'{x:g}' for x in sorted(xs))}]" for rate, xs in rates[chosen].items()]
         lines.append(f"  {' '.join([*tried, *chosen])}: {some(found)}")
     return "\n".join(lines)
 

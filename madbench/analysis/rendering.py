@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from abc import ABC, abstractmethod
@@ -144,9 +143,7 @@ class TextTable(ABC):
 
     def to_csv(self) -> str:
         """Long form, a line a cell, for other programs."""
-        buffer = io.StringIO()
-        pd.DataFrame(self.records()).to_csv(buffer, index=False)
-        return buffer.getvalue()
+        return pd.DataFrame(self.records()).to_csv(index=False, lineterminator="\n")
 
     def _entries(self, has_styles: bool = True) -> tuple[list[_Entry], list[list[_Entry]]]:
         headings, lines = self.text_rows()
@@ -170,11 +167,8 @@ def _width(headings: list[_Entry], lines: list[list[_Entry]], gap: int = 1) -> i
 
 def _stacked(headings: list[_Entry], lines: list[list[_Entry]]) -> tuple[list[_Entry], list[list[_Entry]]]:
     """The same table with a line for every word of a cell, but for the first column's."""
-
-    def stack(row: list[_Entry]) -> list[_Entry]:
-        return [row[0], *(_Entry(entry.text.replace(" ", "\n"), entry.mark) for entry in row[1:])]
-
-    return stack(headings), [stack(line) for line in lines]
+    rows = [[row[0], *(_Entry(text.replace(" ", "\n"), mark) for text, mark in row[1:])] for row in (headings, *lines)]
+    return rows[0], rows[1:]
 
 
 def _by_column(headings: list[_Entry], lines: list[list[_Entry]]) -> tuple[list[_Entry], list[list[_Entry]]]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from madbench.analysis.cells import Cell, legend, row_texts, sorted_names
+from madbench.analysis.cells import Cell, legend, row_texts
 from madbench.analysis.quantities import BUDGET_RATIO, SEEDS
-from madbench.analysis.rendering import PUBLISHED, TextTable
+from madbench.analysis.rendering import PUBLISHED, TextTable, known
 from madbench.analysis.statistics import students_t
+from madbench.errors import ConfigError, did_you_mean
 from madbench.grid import Row
 from madbench.suites import LANGUAGE, Column, Suite
 
@@ -109,11 +111,8 @@ class ResultTable(TextTable):
     def published_texts(self, name: str) -> list[str]:
         """The published numbers below the row as text; nothing but empty texts where there are none."""
         numbers = self.published.get(name, {})
-        texts = [
-            f"{value:.{column.digits}f}" if isinstance(value, float) else str(value)
-            for column in self.columns
-            for value in [numbers.get(column.name, "")]
-        ]
+        found = [(numbers.get(column.name, ""), column.digits) for column in self.columns]
+        texts = [f"{value:.{digits}f}" if isinstance(value, float) else str(value) for value, digits in found]
         return texts + [""] * bool(self.compared)
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
@@ -146,12 +145,8 @@ class ResultTable(TextTable):
         if self.parts:
             return [record for part in self.parts for record in part.records()]
         shown = [column for column in self.columns if column.name not in (BUDGET_RATIO.name, SEEDS.name)]
-        return [
-            self._record(row, column)
-            for row in self.rows.values()
-            for column in shown
-            if column.name in self.cells[row.name]
-        ]
+        pairs = itertools.product(self.rows.values(), shown)
+        return [self._record(row, column) for row, column in pairs if column.name in self.cells[row.name]]
 
     def _record(self, row: Row, column: Column) -> dict[str, Any]:
         cells = self.cells[row.name]
@@ -162,12 +157,10 @@ class ResultTable(TextTable):
         record["published"] = self.published.get(row.name, {}).get(column.name)
         if not self.baseline:
             return record
-        difference = self.differences.get((row.name, column.name))
         record = {"row": row.name} | record | {"label": row.label, "changes": " ".join(row.changes)}
-        for key, name in (("difference", "mean"), ("difference_low", "low"), ("difference_high", "high")):
-            value = getattr(difference, name, math.nan)
-            record[key] = None if math.isnan(value) else value
-        return record | {"difference_n": difference.n if difference else 0}
+        found = self.differences.get((row.name, column.name), Difference(math.nan, math.nan, math.nan, 0))
+        numbers = {"difference": found.mean, "difference_low": found.low, "difference_high": found.high}
+        return record | known(numbers) | {"difference_n": found.n}
 
     def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
         """What rows may be sorted by: numbers by name, and whether the highest comes first."""
@@ -180,8 +173,16 @@ class ResultTable(TextTable):
         }
 
     def sorted_by(self, key: str) -> ResultTable:
-        """With the best row of column ``key`` first; ``ConfigError`` where there is no such column."""
-        return self._in_order(sorted_names(self.sort_keys(), key, self.rows))
+        """With the best row of column ``key`` first, those without a number last; ``ConfigError`` for no column."""
+        if key == "label":
+            return self
+        keys = self.sort_keys()
+        if key not in keys:
+            raise ConfigError(f"--sort {key!r}: no such column{did_you_mean(key, ['label', *keys])}")
+        numbers, is_descending = keys[key]
+        numbers = {name: number for name, number in numbers.items() if not math.isnan(number)}
+        first = sorted(filter(numbers.__contains__, self.rows), key=numbers.__getitem__, reverse=is_descending)
+        return self._in_order(list(dict.fromkeys([*first, *self.rows])))
 
     def _in_order(self, names: Sequence[str]) -> ResultTable:
         rows = {name: self.rows[name] for name in names if name in self.rows}

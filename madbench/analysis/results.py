@@ -1,17 +1,17 @@
-"""Results: what the jobs of an experiment gave, as far as they are stored. Takes pandas once scores are asked for."""
+"""Results: what the jobs of an experiment gave, as far as they are stored."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pandas as pd
+
+from madbench.analysis.captions import protocol_sentences
+from madbench.analysis.scores import collect, language_scores, mad_scores, no_scores, setting_scores
 from madbench.experiment import Experiment, PlannedRow
 from madbench.store.runs import Run, Store
 from madbench.suites import LANGUAGE, MAD, Suite
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,6 @@ class Results:
     @functools.cached_property
     def collected(self) -> pd.DataFrame:
         """The MAD jobs (:func:`madbench.analysis.scores.collect`), once for each row that has them, under its name."""
-        from madbench.analysis.scores import collect
-
         pairs = [(job, row.name) for row in self.rows(MAD) for job in row.jobs]
         return collect([job for job, _ in pairs], self.store, [name for _, name in pairs])
 
@@ -49,10 +47,6 @@ class Results:
     @functools.cached_property
     def setting_scores(self) -> pd.DataFrame:
         """Scores of every setting of the MAD tasks, and those of language models; ``setting`` is empty there."""
-        import pandas as pd
-
-        from madbench.analysis.scores import setting_scores
-
         language = self.scores[self.scores.suite == LANGUAGE.name].assign(setting="")
         parts = [setting_scores(self.collected) if self.rows(MAD) else language[:0], language]
         return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
@@ -60,10 +54,6 @@ class Results:
     @functools.cached_property
     def scores(self) -> pd.DataFrame:
         """The scores of all rows, suite by suite (:mod:`madbench.analysis.scores`); ``label`` is the row's name."""
-        import pandas as pd
-
-        from madbench.analysis.scores import language_scores, mad_scores, no_scores
-
         frames = [mad_scores(self.collected)] if self.rows(MAD) else []
         if self.runs:
             names = [name for name, runs in self.runs.items() for _ in runs]
@@ -89,7 +79,5 @@ class Results:
 
     def sentences(self, suite: Suite | None = None) -> list[str]:
         """What the runs of one suite share, or those of each."""
-        from madbench.analysis.captions import protocol_sentences
-
         suites = (MAD, LANGUAGE) if suite is None else (suite,)
         return [sentence for one in suites if self.has(one) for sentence in protocol_sentences(self, one)]

@@ -39,6 +39,8 @@ _METRICS = ("accuracy", "selection_accuracy", "ceiling")
 _SETTING = ["suite", "label", "column", "setting", "seed"]
 _DETAILS = ("budget_ratio", "mixer_parameters", "device", "path", "seconds")
 _COUNTS = ("done", "expected", "diverged")
+SUMS = {name: (name, "sum") for name in _COUNTS}
+"""Of jobs, where rows are aggregated."""
 
 
 def collect(jobs: Iterable[Job], store: Store, names: Sequence[str] | None = None) -> pd.DataFrame:
@@ -81,12 +83,8 @@ def setting_scores(collected: pd.DataFrame) -> pd.DataFrame:
     jobs["budget_ratio"] = jobs.budget_ratio.where(jobs.done)
     best = chosen_runs(jobs)
     best = best[_SETTING].assign(value=100 * best.accuracy, ceiling=100 * best.ceiling)
-    counts = jobs.groupby(_SETTING, sort=False, as_index=False).agg(
-        done=("done", "sum"),
-        expected=("done", "size"),
-        diverged=("diverged", "sum"),
-        budget_ratio=("budget_ratio", "mean"),
-    )
+    by_setting = jobs.assign(expected=1).groupby(_SETTING, sort=False, as_index=False)
+    counts = by_setting.agg(**SUMS, budget_ratio=("budget_ratio", "mean"))
     return counts.merge(best, on=_SETTING, how="left")
 
 
@@ -103,10 +101,8 @@ def mad_scores(collected: pd.DataFrame) -> pd.DataFrame:
     scores = settings.groupby(["suite", "label", "column", "seed"], sort=False, as_index=False).agg(
         value=("value", "mean"),
         ceiling=("ceiling", "mean"),
-        done=("done", "sum"),
-        expected=("expected", "sum"),
-        diverged=("diverged", "sum"),
         budget_ratio=("budget_ratio", "mean"),
+        **SUMS,
         is_hopeless=("is_hopeless", "any"),
     )
     scores["value"] = scores.value.mask(scores.is_hopeless)

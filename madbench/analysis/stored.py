@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -158,10 +159,9 @@ class Selection:
         precisions = trained if profile.precision == "auto" else {profile.precision}
         labels = self.labels or in_grammar_order({job.label for job in alike})
         seeds = sorted({job.seed for job in stored})
-        protocols = [
-            Protocol(MAD, profile, self.profile, overrides, tasks, *asked, precision, "cpu") for precision in precisions
-        ]
-        begun = [rows for protocol in protocols if (rows := self._begun(self._rows(protocol, labels, seeds)))]
+        about = (MAD, profile, self.profile, overrides, tasks, *asked)
+        planned = [self._rows(Protocol(*about, precision, "cpu"), labels, seeds) for precision in precisions]
+        begun = [rows for rows in map(self._begun, planned) if rows]
         if len(begun) > 1:
             raise ConfigError(
                 f"{self.results}: runs in float32 and in bfloat16; add precision=float32 or precision=bfloat16"
@@ -221,9 +221,9 @@ class Selection:
             self.warn(f"language models are left out; choose a protocol with --protocol ID:\n{protocol_list(chosen)}")
         if len(groups) != 1:
             return []
-        jobs: dict[str, list[Job]] = {}
+        jobs = defaultdict(list)
         for run in sorted(chosen, key=lambda run: run.job.seed):
-            jobs.setdefault(run.job.label, []).append(run.job)
+            jobs[run.job.label].append(run.job)
         for label in self.labels if not self.has_mad else ():
             if label not in jobs:
                 self.warn(f"no run of {label} is as asked")
