@@ -49,7 +49,7 @@ def budget(
     """
     from rich.console import Console
 
-    from madbench.cli.tables import plain_table, print_whole
+    from madbench.cli.tables import print_whole
     from madbench.config import settings_of
     from madbench.errors import BudgetError
     from madbench.labels import expand
@@ -82,7 +82,7 @@ def budget(
         )
         for label, allocation in solved.items() if terms or len(found) == 1 else ():
             console.print(f"\n{label}", style="bold", markup=False)
-            print_whole(console, plain_table(_breakdown(allocation), right=("parameters", "of B")))
+            print_whole(console, _breakdown(allocation), right=("parameters", "of B"))
     if problems:
         left_out = len(problems) - MOST_REASONS
         more = [f"and {left_out} more labels that do not fit"] if left_out > 0 else []
@@ -109,7 +109,7 @@ def _counts(allocation: Allocation) -> dict[str, Any]:
 
 def _print_summary(console: Console, found: Mapping[str, dict[str, Any]]) -> None:
     """Ranks and costs, and below them parameters; a label without ranks does not fit."""
-    from madbench.cli.tables import plain_table, print_whole
+    from madbench.cli.tables import print_whole
 
     names = {
         name if len(name) == 1 else f"{letter}_{name}": (kind, name)
@@ -117,22 +117,25 @@ def _print_summary(console: Console, found: Mapping[str, dict[str, Any]]) -> Non
         for row in found.values()
         for name in row.get(kind, ())
     }
-    costs = {"state": "state_bytes_per_token", "FLOP": "flops_per_token"}
-    counts = {"B": "target", "strict": "total", "left": "slack", "paper": "paper_total"}
-    ratios = {"strict/B": "ratio", "paper/B": "paper_ratio"}
 
-    def line(label: str, row: dict[str, Any], of_ranks: bool) -> dict[str, Any]:
-        if not row:
-            headings = [*names, *costs] if of_ranks else [*counts, *ratios]
-            return {"label": f"{label} (no fit)"} | dict.fromkeys(headings)
-        shown = {heading: row[kind].get(name) for heading, (kind, name) in names.items()} if of_ranks else {}
-        shown |= {name: f"{row[key]:,.0f}" for name, key in (costs if of_ranks else counts).items()}
-        return {"label": label} | shown | {name: f"{row[key]:.3f}" for name, key in ratios.items() if not of_ranks}
+    def ranks(row: Mapping[str, Any]) -> dict[str, Any]:
+        costs = {"state": row["state_bytes_per_token"], "FLOP": row["flops_per_token"]}
+        shown = {heading: row[kind].get(name) for heading, (kind, name) in names.items()}
+        return shown | {name: f"{cost:,.0f}" for name, cost in costs.items()}
 
-    ranks, parameters = ([line(label, row, of_ranks) for label, row in found.items()] for of_ranks in (True, False))
-    for i, lines in enumerate((ranks, parameters)):
+    def parameters(row: Mapping[str, Any]) -> dict[str, str]:
+        counts = {"B": "target", "strict": "total", "left": "slack", "paper": "paper_total"}
+        shown = {name: f"{row[key]:,}" for name, key in counts.items()}
+        return shown | {"strict/B": f"{row['ratio']:.3f}", "paper/B": f"{row['paper_ratio']:.3f}"}
+
+    for i, cells in enumerate((ranks, parameters)):
+        headings = next([*cells(row)] for row in found.values() if row)
+        lines = [
+            {"label": label} | cells(row) if row else {"label": f"{label} (no fit)"} | dict.fromkeys(headings)
+            for label, row in found.items()
+        ]
         console.print(end="\n" * i)
-        print_whole(console, plain_table(lines, right=tuple(lines[0])[1:]))
+        print_whole(console, lines, right=tuple(headings))
 
 
 def _breakdown(allocation: Allocation) -> list[dict[str, str]]:

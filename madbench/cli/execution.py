@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from madbench.cli.options import RESULTS, TrainingOptions, parse_trackers
+from madbench.cli.options import TrainingOptions, parse_trackers
 from madbench.cli.plan import make_plan, print_plan
 from madbench.cli.progress import observed
 from madbench.cli.tables import PLAIN, Format, print_text_table
@@ -151,17 +151,19 @@ def _failures(experiment: Experiment, store: Store, reasons: dict[str, str]) -> 
 
 def table_command(experiment: Experiment) -> str:
     """The command that shows the table of rows that differ in their labels alone."""
+    from madbench.report.commands import option_words
     from madbench.suites import LANGUAGE
 
-    grid, protocol = experiment.grid, experiment.protocol
+    grid, protocol, results = experiment.grid, experiment.protocol, {"--results": str(experiment.results)}
     if experiment.suites == [LANGUAGE]:
-        words = ["lm", "table", *experiment.labels, *protocol.overrides]
-        words += ["--corpus", protocol.corpus.digest, "--preset", protocol.profile_name, "--budget", grid.budget]
-        options = {}
+        words = ["lm", "table", *experiment.labels, *protocol.overrides, "--corpus", protocol.corpus.digest]
+        words += ["--preset", protocol.profile_name, "--budget", grid.budget]
     else:
-        words = ["table", *grid.overrides]
-        options = {"--profile": (grid.profile, "quick"), "--fidelity": (grid.fidelity, "corrected")}
-        options |= {"--budget": (grid.budget, "strict"), "--tasks": (",".join(grid.tasks or []), "")}
-    options["--results"] = str(experiment.results), str(RESULTS)
-    words += [word for name, (given, usual) in options.items() if given != usual for word in (name, given)]
-    return shlex.join(["madbench", *words])
+        given = {"--profile": grid.profile, "--fidelity": grid.fidelity, "--budget": grid.budget}
+        words = [
+            "table",
+            *grid.overrides,
+            *option_words(given),
+            *(["--tasks", ",".join(grid.tasks)] if grid.tasks else []),
+        ]
+    return shlex.join(["madbench", *words, *option_words(results)])

@@ -97,18 +97,18 @@ def _sentences(found: Results) -> list[str]:
 def _options(selection: Selection, found: Results | None) -> dict[str, str]:
     """What ``madbench run`` and ``madbench lm`` need to know of the protocols."""
     from madbench.grid import suite_of_override
+    from madbench.report.commands import option_words, protocol_words
     from madbench.suites import LANGUAGE, MAD
 
     overrides = [word for word in selection.overrides if suite_of_override(word) == MAD.name]
     MAD.Profile.load(selection.profile, overrides)  # which has to be one, with runs or without
-    usual = {"--profile": "quick", "--fidelity": "corrected", "--budget": "strict", "--results": str(RESULTS)}
-    given = dict(zip(usual, (selection.profile, selection.fidelity, selection.budget, str(selection.results))))
-    words = {name: [name, value] if value != usual[name] else [] for name, value in given.items()}
-    of_language = [*words["--budget"], *words["--results"]]
-    of_mad = [*overrides, *words["--profile"], *words["--fidelity"], *of_language]
+    of_language = option_words({"--budget": selection.budget, "--results": str(selection.results)})
+    of_mad = [
+        *overrides,
+        *option_words({"--profile": selection.profile, "--fidelity": selection.fidelity}),
+        *of_language,
+    ]
     if found and found.has(LANGUAGE):
-        from madbench.report.commands import protocol_words
-
         of_language = protocol_words(found.rows(LANGUAGE)[0], selection.results)
     return {"mad_options": shlex.join(of_mad), "language_options": shlex.join(of_language)}
 

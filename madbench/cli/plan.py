@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from madbench.cli.tables import PLAIN, plain_table, print_whole
+from madbench.cli.tables import PLAIN, print_whole
 from madbench.cli.text import count_of_jobs, duration, quantity
 from madbench.execute.base import Policy
 
@@ -124,14 +124,14 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
     for suite, totals in plan["suites"].items():
         cells = [cell for cell in plan["cells"] if cell["suite"] == suite]
         lines = [_line(cell, plan["failed"] > 0) for cell in (cells if by_task else _rows(cells))]
-        print_whole(console, plain_table(lines[:MOST_SHOWN], right=tuple(set(lines[0]) - {"row", "task"})))
+        print_whole(console, lines[:MOST_SHOWN], right=tuple(set(lines[0]) - {"row", "task"}))
         if len(lines) > MOST_SHOWN:
             console.print(f"and {len(lines) - MOST_SHOWN:,} more lines; --json has them all")
         seconds = duration(totals["estimated_seconds"])
         console.print(f"about {seconds} on {experiment.device} with {totals['slots']} at a time\n", **PLAIN)
         if "parameter_groups" in cells[0]:
             lines = _groups({f"{cell['row']} {cell['task']}": cell["parameter_groups"] for cell in cells})
-            print_whole(console, plain_table(lines, right=tuple(lines[0])[2:]))
+            print_whole(console, lines, right=tuple(lines[0])[2:])
             console.print(
                 "FLOPs/token are of training; dense: as torch counts the dense path, all pairs. Memory is that of tensors "
                 f"with {', '.join(sorted({str(cell['micro_batch']) for cell in cells}))} sequences at a time.\n"

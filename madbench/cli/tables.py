@@ -140,25 +140,15 @@ def plain_lines(rows: list[dict[str, Any]], right: tuple[str, ...] = ()) -> Line
 
 
 def _shown(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def fits(console: Console, table: Table) -> bool:
-    """Whether the terminal is wide enough to show ``table`` without folding or cutting a cell."""
-    return _width(console, table) <= console.width
-
-
-def print_whole(console: Console, table: Table) -> None:
-    """Prints ``table`` with every cell on one line and uncut; a terminal too narrow for it breaks the lines itself."""
-    own_width = console.width
-    console.width = max(own_width, _width(console, table))
-    console.print(table)
-    console.width = own_width
-
-
-def _width(console: Console, table: Table) -> int:
+def print_whole(console: Console, rows: list[dict[str, Any]], right: tuple[str, ...] = ()) -> None:
+    """Prints :func:`plain_table` with every cell on one line and uncut; a terminal too narrow breaks the lines itself."""
     from rich.measure import Measurement
 
-    return Measurement.get(console, console.options.update(width=WIDEST), table).maximum
+    table, own_width = plain_table(rows, right), console.width
+    unlimited = console.options.update(width=WIDEST)
+    console.width = max(own_width, Measurement.get(console, unlimited, table).maximum)
+    console.print(table)
+    console.width = own_width

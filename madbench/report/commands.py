@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from madbench.analysis.protocols import OWN, profile_changes
@@ -87,4 +87,9 @@ def _options(protocol: Protocol, name: str, results: Path) -> list[str]:
         "--corpus": str(corpus.folder) if is_named else None,
         "--results": str(results),
     }
+    return option_words(given)
+
+
+def option_words(given: Mapping[str, str | None]) -> list[str]:
+    """The options that a command has to name, as their values are not the usual ones."""
     return [word for option, value in given.items() if value != _USUAL.get(option) for word in (option, value)]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption, argument, option
-from madbench.cli.tables import PLAIN, plain_table, print_whole
+from madbench.cli.tables import PLAIN, print_whole
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -136,6 +136,6 @@ def _print_corpus(corpus: Corpus, notes: Console) -> None:
     for name, split in corpus.manifest.splits.items():
         counts = {key: f"{getattr(split, key):,}" for key in ("documents", "tokens", "bytes")}
         rows.append({"split": name, **counts, "bytes per token": f"{split.bytes / split.tokens:.2f}"})
-    print_whole(Console(), plain_table(rows, right=tuple(rows[0])[1:]))
+    print_whole(Console(), rows, right=tuple(rows[0])[1:])
     notes.print(f"{corpus.name}, tokenizer {corpus.manifest.tokenizer.spec}: {corpus.manifest.split_rule}", **PLAIN)
     notes.print(f"train on it: madbench lm G-cg-q-12o --corpus {corpus.folder}", **PLAIN)
