@@ -83,10 +83,6 @@ class Placement:
     slots: int | None
     """Jobs at a time on this machine; an executor has its own."""
 
-    @property
-    def is_remote(self) -> bool:
-        return self.executor is not None
-
 
 def place(executor: ExecutorName, device: str, slots: int | None, **options: Any) -> Placement:
     """Where the options place jobs; raises ``ConfigError`` for one that has no effect with this executor.

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 @with_groups
 def findings(
     words: StoredWordsArgument = None,
-    explain: option(
-        str | None, "All about one claim, such as lag; all for every claim.", "--explain", metavar="NAME"
-    ) = None,
+    explain: option(str | None, "All about one claim, such as lag; all for every claim.", metavar="NAME") = None,
     *,
     stored: StoredOptions,
     printed: PrintOptions,

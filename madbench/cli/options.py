@@ -59,8 +59,8 @@ ProfileOption = option(str, "quick, full, or a YAML file like those in tasks/pro
 FidelityOption = option(
     Fidelity, "corrected: our protocol. published: the reference implementation's, quirks included."
 )
-BudgetOption = option(Budget, _BUDGET_HELP, "--budget", parser=parse_budget, metavar="<strict|paper>")
-ResultsOption = option(Path, "Folder of the run store.", "--results")
+BudgetOption = option(Budget, _BUDGET_HELP, parser=parse_budget, metavar="<strict|paper>")
+ResultsOption = option(Path, "Folder of the run store.")
 JsonOption = option(bool, "Print JSON for a program instead of a table.", "--json")
 TasksOption = option(list[str] | None, _TASKS_HELP, "--tasks", "-t", show_default="the six of MAD and language_model")
 StoredTasksOption = option(
@@ -69,7 +69,7 @@ StoredTasksOption = option(
 LanguageProtocolOption = option(
     str | None, "Id of the language model's protocol, as shown where there are runs of several.", "--protocol"
 )
-DeviceOption = option(str, "auto, cpu, cuda or cuda:N.", "--device")
+DeviceOption = option(str, "auto, cpu, cuda or cuda:N.")
 DetailsOption = option(bool, "With --dry-run: also memory, and parameters by what they are for.", "--details")
 
 RESULTS = Path("results")

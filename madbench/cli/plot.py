@@ -26,11 +26,10 @@ def plot(
         "FIGURE|LABEL|KEY=VALUE",
         f"Figures: {', '.join(_FIGURES)}; all by default. {LABELS_HELP} All labels in the store by default.",
     ) = None,
-    y: option(Literal["accuracy", "loss"] | None, "What learning curves show.", "--y", show_default="accuracy") = None,
+    y: option(Literal["accuracy", "loss"] | None, "What learning curves show.", show_default="accuracy") = None,
     cost: option(
         Literal["budget_ratio", "mixer_parameters"] | None,
         "What the budget figure counts.",
-        "--cost",
         show_default="budget_ratio",
     ) = None,
     *,

@@ -46,8 +46,8 @@ LanguageWordsArgument = argument(
 class LanguageOptions:
     """Options of the verbs that show stored language models."""
 
-    protocol: option(str | None, "Id of a protocol, as shown where runs of several are found.", "--protocol") = None
-    corpus: option(str | None, "Only runs on the corpus of this name, folder or digest.", "--corpus") = None
+    protocol: option(str | None, "Id of a protocol, as shown where runs of several are found.") = None
+    corpus: option(str | None, "Only runs on the corpus of this name, folder or digest.") = None
     preset: option(str | None, "Only runs of this preset; tiny when a KEY=VALUE is given.", "--preset", "-p") = None
     budget: option(
         Budget | None, "Only runs with this parameter budget.", parser=options.parse_budget, metavar="[strict|paper]"

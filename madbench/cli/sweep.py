@@ -28,9 +28,7 @@ def sweep(
         "LABEL|KEY=VALUE|GRID.yaml",
         options.LABELS_HELP + " KEY=VALUE holds for all rows. Or one file with a grid, whose keys the options replace.",
     ),
-    vary: option(
-        list[str] | None, "A setting in which rows differ; may be repeated.", "--vary", metavar="KEY=V1,V2,..."
-    ) = None,
+    vary: option(list[str] | None, "A setting in which rows differ; may be repeated.", metavar="KEY=V1,V2,...") = None,
     mode: option(
         Mode, "product: every label with every combination. one_at_a_time: the baseline, one thing changed a row."
     ) = Mode.product,

@@ -31,13 +31,13 @@ def chosen(placement):
 
 def test_on_this_machine_device_and_slots_stay_what_they_are():
     placement = place(LOCAL, "cuda:1", 3)
-    assert (placement.executor, placement.device, placement.slots, placement.is_remote) == (None, "cuda:1", 3, False)
+    assert (placement.executor, placement.device, placement.slots) == (None, "cuda:1", 3)
 
 
 def test_ray_gets_its_options():
     placement = place(RAY, "auto", 5, address="head:6379", cpus_per_job=2, gpus_per_job=0.5, shared=True)
     assert chosen(placement) == {"address": "head:6379", "cpus": 2, "gpus": 0.5, "slots": 5, "shared": True}
-    assert (placement.device, placement.slots, placement.is_remote) == ("cuda", None, True)
+    assert (placement.device, placement.slots) == ("cuda", None)
 
 
 def test_slurm_gets_its_options():

@@ -21,7 +21,7 @@ def plot(
     log_x: option(bool, "A logarithmic x axis, and all of the first losses.", "--log-x") = False,
     *,
     stored: LanguageOptions,
-    results: option(Path | None, "Folder of the run store; results by default.", "--results") = None,
+    results: option(Path | None, "Folder of the run store; results by default.") = None,
     out: option(Path | None, "Files to write, without their endings; RESULTS/plots/loss_curves by default.") = None,
     source: option(Path | None, "Draw the CSV that an earlier plot wrote, without the store.", "--from") = None,
 ) -> None:
