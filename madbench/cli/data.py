@@ -181,25 +181,11 @@ def _blocks(positions: list[dict[str, Any]], looks: dict[str, tuple[str, str]], 
 
 
 def _print_check(console: Console, work: Work, seed: int, as_json: bool) -> None:
-    from madbench.cli.tables import plain_table
-
-    rows, violations = _check(work, seed)
-    if as_json:
-        print(json.dumps({"checked": rows, "violations": violations}, indent=2))
-    else:
-        formats = {int: "{:,}", float: "{:.2f}", str: "{}"}
-        shown = [{name: formats[type(value)].format(value) for name, value in row.items()} for row in rows]
-        console.print(plain_table(shown, right=tuple(rows[0])[2:]))
-    if violations:
-        more = [f"and {len(violations) - MOST_VIOLATIONS:,} more"] * (len(violations) > MOST_VIOLATIONS)
-        raise DataError("\n".join([f"{len(violations):,} violations", *violations[:MOST_VIOLATIONS], *more]))
-
-
-def _check(work: Work, seed: int) -> tuple[list[dict[str, Any]], list[str]]:
-    """A row of counts for each task and split, and every violation with the place where it is."""
+    """Prints a row of counts for each task and split; raises ``DataError`` with the first violations and their places."""
     from rich.console import Console
     from rich.progress import track
 
+    from madbench.cli.tables import plain_table
     from madbench.tasks import IGNORE, generate, load_task
     from madbench.tasks.generation import find_violations
 
@@ -216,4 +202,11 @@ def _check(work: Work, seed: int) -> tuple[list[dict[str, Any]], list[str]]:
         counts |= {"violations": len(violations), "seconds": time.perf_counter() - started}
         row = rows.setdefault((task, split), {"task": task, "split": split, **dict.fromkeys(counts, 0)})
         row |= {name: row[name] + count for name, count in counts.items()}
-    return list(rows.values()), found
+    if as_json:
+        print(json.dumps({"checked": list(rows.values()), "violations": found}, indent=2))
+    else:
+        shown = [row | {name: f"{row[name]:,}" for name in row if isinstance(row[name], int)} for row in rows.values()]
+        console.print(plain_table(shown, right=tuple(shown[0])[2:]))
+    if found:
+        more = [f"and {len(found) - MOST_VIOLATIONS:,} more"] * (len(found) > MOST_VIOLATIONS)
+        raise DataError("\n".join([f"{len(found):,} violations", *found[:MOST_VIOLATIONS], *more]))

@@ -63,19 +63,21 @@ def make_plan(
         jobs = [job for job in row.jobs if job.task == task]
         todo = [job for job in jobs if states[job.id] == "todo"]
         rate = (seconds_per_flop(todo, experiment.device) if details else rates).get(task, 0.0)
-        name = {"suite": suite.name, "row": row.name, "label": row.row.label, "changes": " ".join(row.row.changes)}
         counts = {state: sum(states[job.id] == state for job in jobs) for state in STATES}
-        return (
-            name
-            | {"task": task, "jobs": len(jobs), **counts}
-            | {
-                "parameters": sorted({sizes[job.id].parameters for job in jobs}),
-                "steps": sum(sizes[job.id].steps for job in jobs),
-                "flops": sum(sizes[job.id].flops for job in jobs),
-                "estimated_seconds": rate * sum(sizes[job.id].flops for job in todo),
-            }
-            | (_details(jobs[0], micro_batch) if details else {})
-        )
+        return {
+            "suite": suite.name,
+            "row": row.name,
+            "label": row.row.label,
+            "changes": " ".join(row.row.changes),
+            "task": task,
+            "jobs": len(jobs),
+            **counts,
+            "parameters": sorted({sizes[job.id].parameters for job in jobs}),
+            "steps": sum(sizes[job.id].steps for job in jobs),
+            "flops": sum(sizes[job.id].flops for job in jobs),
+            "estimated_seconds": rate * sum(sizes[job.id].flops for job in todo),
+            **(_details(jobs[0], micro_batch) if details else {}),
+        }
 
     with console.status("counting, and timing a few steps"):
         for suite in experiment.suites:
@@ -108,8 +110,9 @@ def _details(job: Job, micro_batch: int | None) -> dict[str, Any]:
     at_once = min(micro_batch or usual, size.sequences_per_step)
     with torch.device("meta"):
         groups = parameter_groups(suite.Trial.build(job))
-    flops = {"flops_per_token": 3 * size.flops_per_token, "counted_flops_per_token": counted_flops_per_token(job)}
-    return flops | {
+    return {
+        "flops_per_token": 3 * size.flops_per_token,
+        "counted_flops_per_token": counted_flops_per_token(job),
         "micro_batch": at_once,
         "memory_bytes": peak_memory_bytes(job, at_once),
         "parameter_groups": groups,
@@ -156,22 +159,18 @@ def _rows(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         row = rows.setdefault(cell["row"], {"row": cell["row"], "parameters": []} | dict.fromkeys(_ADDED, 0))
         row["parameters"] = sorted({*row["parameters"], *cell["parameters"]})
         row |= {name: row[name] + cell[name] for name in _ADDED}
-        rows[cell["row"]] = row
     return list(rows.values())
 
 
 def _line(cell: Mapping[str, Any], has_failed: bool) -> dict[str, Any]:
     names = ["row", *["task"] * ("task" in cell), "jobs", "done", "todo", *["failed"] * has_failed]
     sizes = [quantity(count) for count in (cell["parameters"][0], cell["parameters"][-1])]
-    line = {name: cell[name] for name in names} | {
-        "parameters": " - ".join(dict.fromkeys(sizes)),
-        "steps": quantity(cell["steps"]),
-        "FLOPs": quantity(cell["flops"]),
-        "time": duration(cell["estimated_seconds"]) if cell["todo"] else "-",
-    }
+    line = {name: cell[name] for name in names} | {"parameters": " - ".join(dict.fromkeys(sizes))}
+    line |= {"steps": quantity(cell["steps"]), "FLOPs": quantity(cell["flops"])}
+    line["time"] = duration(cell["estimated_seconds"]) if cell["todo"] else "-"
     if "memory_bytes" in cell:
-        counted = {"FLOPs/token": cell["flops_per_token"], "dense": cell["counted_flops_per_token"]}
-        line |= {name: quantity(value) for name, value in counted.items()}
+        line["FLOPs/token"] = quantity(cell["flops_per_token"])
+        line["dense"] = quantity(cell["counted_flops_per_token"])
         line["memory"] = f"{quantity(cell['memory_bytes'])}B"
     return line
 

@@ -86,7 +86,7 @@ def _shipped_files() -> list[Path]:
 def _check(path: Path) -> dict[str, Any]:
     """What the check of one file gave, as ``--json`` has it."""
     from madbench.config import read_yaml
-    from madbench.suites import LANGUAGE, MAD
+    from madbench.suites import SUITES
 
     kind, summary, notes = "", "", ()
     try:
@@ -94,12 +94,10 @@ def _check(path: Path) -> dict[str, Any]:
         folder = path.resolve().parent.name
         kinds = [kind for kind, key in KINDS.items() if key in mapping]
         kind = next(iter(kinds or [kind for kind in KINDS if folder in (kind, f"{kind}s")]), "")
-        if kind == "variants":
-            problems, summary, notes = _check_variants(path, mapping)
-        elif kind == "task":
-            problems, summary, notes = _check_task(path, mapping)
-        elif kind:
-            problems, summary, notes = _check_profile(path, mapping, MAD if kind == "profile" else LANGUAGE)
+        checks = {"variants": _check_variants, "task": _check_task}
+        checks |= {suite.Profile.noun: functools.partial(_check_profile, suite) for suite in SUITES.values()}
+        if kind:
+            problems, summary, notes = checks[kind](path, mapping)
         else:
             keys = ", ".join(f"{key} ({name})" for name, key in KINDS.items())
             problems = [f"{path}: cannot tell what this is; expected one of the keys {keys}"]
@@ -140,7 +138,7 @@ def _check_task(path: Path, mapping: Mapping[str, Any]) -> Finding:
     return problems, f"{file.task}, {len(settings)} settings", ()
 
 
-def _check_profile(path: Path, mapping: Mapping[str, Any], suite: Suite) -> Finding:
+def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Finding:
     from madbench.config import from_mapping, read_yaml
     from madbench.suites import MAD
     from madbench.tasks import MAD_TASKS
