@@ -3,6 +3,7 @@ from __future__ import annotations
 from madbench.cli.options import StoredWordsArgument, option, with_groups
 from madbench.cli.selection import StoredOptions
 from madbench.cli.tables import PrintOptions, print_text_table
+from madbench.errors import StoreError
 
 
 @with_groups
@@ -26,7 +27,6 @@ def attribute(
       madbench attribute -t in_context_recall,language_model --format json
     """
     from madbench.analysis.attribution_table import attribution_table
-    from madbench.errors import StoreError
 
     selection = stored.selection(words)
     found = selection.select("no two labels share a language-model protocol", lambda labels: len(labels) > 1)

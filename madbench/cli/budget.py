@@ -4,11 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from madbench.cli.options import LABELS_HELP, Budget, BudgetOption, JsonOption, argument, labels_and_overrides, option
+from madbench.cli.tables import print_whole
+from madbench.errors import BudgetError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from madbench.mixers.family import Allocation
 
 BYTES_PER_ELEMENT = 2  # of a decoding cache in bfloat16
@@ -47,11 +49,7 @@ def budget(
       madbench budget '~R-cg-q-12o' --budget paper   by the paper's rule
       madbench budget S-c G-cg-q-12o --d-model 768 --n-head 12 --max-len 1024
     """
-    from rich.console import Console
-
-    from madbench.cli.tables import print_whole
     from madbench.config import settings_of
-    from madbench.errors import BudgetError
     from madbench.labels import expand
     from madbench.mixers import solve
 
@@ -109,8 +107,6 @@ def _counts(allocation: Allocation) -> dict[str, Any]:
 
 def _print_summary(console: Console, found: Mapping[str, dict[str, Any]]) -> None:
     """Ranks and costs, and below them parameters; a label without ranks does not fit."""
-    from madbench.cli.tables import print_whole
-
     names = {
         name if len(name) == 1 else f"{letter}_{name}": (kind, name)
         for kind, letter in (("ranks", "r"), ("widths", "d"))

@@ -3,6 +3,7 @@ from __future__ import annotations
 from madbench.cli.options import LABELS_HELP, argument, with_groups
 from madbench.cli.selection import StoredOptions
 from madbench.cli.tables import PrintOptions, print_text_table
+from madbench.errors import ConfigError, StoreError
 
 
 @with_groups
@@ -31,7 +32,6 @@ def compare(
       madbench compare S-p G-cg-q-12o -t language_model
     """
     from madbench.analysis.comparison import comparison_table
-    from madbench.errors import ConfigError, StoreError
 
     selection = stored.selection(words)
     if len(selection.labels) < 2:

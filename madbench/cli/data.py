@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.progress import track
+from rich.text import Text
+
 from madbench.cli.options import JsonOption, ProfileOption, argument, labels_and_overrides, option
+from madbench.cli.tables import plain_table
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
     from madbench.tasks import Split, TaskSetting
 
     Work = list[tuple[str, TaskSetting, Split]]
@@ -51,8 +53,6 @@ def data(
       madbench data --check                              check all tasks
       madbench data memorization --check --profile full
     """
-    from rich.console import Console
-
     from madbench.jobs import Job
     from madbench.tasks import SPLITS, load_task, task_names
 
@@ -130,8 +130,6 @@ def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: in
 
 def _print_preview(console: Console, content: dict[str, Any]) -> None:
     """Prints what :func:`_preview` gave, readable without colours too."""
-    from rich.text import Text
-
     from madbench.tasks import settings_class
 
     asked = content["targets_per_sequence"]
@@ -158,8 +156,6 @@ def _print_preview(console: Console, content: dict[str, Any]) -> None:
 
 def _blocks(positions: list[dict[str, Any]], looks: dict[str, tuple[str, str]], width: int) -> Iterator[Text]:
     """Lines of tokens, roles and targets, as many positions in each block as fit into ``width``."""
-    from rich.text import Text
-
     ids = [position[key] for position in positions for key in ("token_id", "target")]
     cell = 1 + max(len(str(token)) for token in ids if token is not None)
     number = len(str(len(positions) - 1))
@@ -182,10 +178,6 @@ def _blocks(positions: list[dict[str, Any]], looks: dict[str, tuple[str, str]], 
 
 def _print_check(console: Console, work: Work, seed: int, as_json: bool) -> None:
     """Prints a row of counts for each task and split; raises ``DataError`` with the first violations and their places."""
-    from rich.console import Console
-    from rich.progress import track
-
-    from madbench.cli.tables import plain_table
     from madbench.tasks import IGNORE, generate, load_task
     from madbench.tasks.generation import find_violations
 

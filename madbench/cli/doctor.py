@@ -14,8 +14,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.text import Text
+
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption
-from madbench.errors import MadbenchError
+from madbench.errors import MadbenchError, TrainingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,7 +159,6 @@ def _compare(path: str, device: str) -> dict[str, Any]:
     import torch
 
     import madbench
-    from madbench.errors import TrainingError
 
     errors: dict[str, float] = {}
     for label in LABELS_OF_CHECK:
@@ -216,9 +218,6 @@ def _problems(content: dict[str, Any]) -> Iterator[str]:
 
 
 def _print(content: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
     console = Console(highlight=False)
 
     def show(name: str, value: str, fits: bool | None = None) -> None:

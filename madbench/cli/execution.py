@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.console import Console
 
 from madbench.cli.options import TrainingOptions, parse_trackers
 from madbench.cli.plan import make_plan, print_plan
@@ -18,8 +19,6 @@ from madbench.cli.text import count_of_jobs
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from madbench.execute.base import Executor, Policy
     from madbench.experiment import Experiment
     from madbench.grid import Grid
@@ -45,8 +44,6 @@ def carry_out(
     With ``has_baseline`` rows are compared with the first one. Exits with code 1 where jobs failed. Under torchrun only
     the first process prints.
     """
-    from rich.console import Console
-
     from madbench.experiment import prepare
     from madbench.training.distributed import is_first
 

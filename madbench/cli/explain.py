@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
 from madbench.cli.options import LABELS_HELP, JsonOption, argument
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from madbench.labels import Explanation
 
 
@@ -27,10 +30,6 @@ def explain(
       madbench explain R-cg-q R-cg-q-12o    and how they differ
       madbench explain HyperGLU --json      the paper's names are labels too
     """
-    import dataclasses
-
-    from rich.console import Console
-
     from madbench.labels import diff, expand, explain, parse
 
     first, *_ = parsed = [parse(label) for label in expand(labels)]
@@ -56,9 +55,6 @@ def explain(
 
 
 def _letters(rows: Sequence[Explanation]) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table.grid(padding=(0, 2))
     table.add_column(min_width=2, justify="right", style="bold")
     table.add_column(overflow="fold")

@@ -4,9 +4,14 @@ import itertools
 import shlex
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from madbench.cli.options import RESULTS, StoredWordsArgument, option, with_groups
 from madbench.cli.selection import StoredOptions
 from madbench.cli.tables import Format, PrintOptions, print_text_table
+from madbench.errors import ConfigError, StoreError, did_you_mean
 
 if TYPE_CHECKING:
     from madbench.analysis.findings import Finding
@@ -40,7 +45,6 @@ def findings(
     from madbench.analysis.findings import findings
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.quantities import LOSS, mad_columns
-    from madbench.errors import ConfigError, did_you_mean
 
     selection = stored.selection(words)
     quantities = None
@@ -64,8 +68,6 @@ def findings(
 
 def _stored(selection: Selection) -> Results | None:
     """What is stored of either suite; None where the default folder is not there yet."""
-    from madbench.errors import StoreError
-
     is_there = selection.results.exists()
     if selection.results == RESULTS and not is_there and selection.protocol is None:
         return None
@@ -112,10 +114,6 @@ def _options(selection: Selection, found: Results | None) -> dict[str, str]:
 
 
 def _print_explanations(rows: list[Finding], is_all: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from madbench.analysis.claims import NOT_ISOLATED
     from madbench.analysis.findings_table import explanation
 

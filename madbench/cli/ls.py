@@ -9,7 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from madbench.cli.options import RESULTS, JsonOption, argument, option
+from madbench.cli.stored_runs import run_row, runs_table, stored_runs
+from madbench.cli.tables import plain_table
+from madbench.cli.text import quantity
+from madbench.errors import ConfigError, did_you_mean
 
 Rows = list[dict[str, Any]]
 
@@ -35,11 +41,6 @@ def ls(
       madbench ls runs --results elsewhere
       madbench ls runs --json               all of each run but its curve
     """
-    from rich.console import Console
-
-    from madbench.cli.stored_runs import runs_table
-    from madbench.cli.tables import plain_table
-    from madbench.errors import ConfigError, did_you_mean
     from madbench.suites import LANGUAGE, MAD
 
     if kind is not None and kind not in LISTINGS:
@@ -103,7 +104,6 @@ def _tasks() -> Rows:
 
 
 def _profiles(noun: str) -> Rows:
-    from madbench.cli.text import quantity
     from madbench.suites import LANGUAGE, MAD
     from madbench.tasks import MAD_TASKS
 
@@ -137,8 +137,6 @@ def _families() -> Rows:
 
 
 def _runs(results: Path | None) -> Rows:
-    from madbench.cli.stored_runs import run_row, stored_runs
-
     store, runs = stored_runs(results)
     rows = [run_row(run) for run in runs]
     for problem in store.problems if store else ():
@@ -171,7 +169,6 @@ LISTINGS: dict[str, tuple[Callable[..., Rows], str, str]] = {
 
 
 def _overview(results: Path | None) -> Rows:
-    from madbench.cli.stored_runs import stored_runs
     from madbench.labels import all_labels, available_sets, families
     from madbench.suites import LANGUAGE, MAD
     from madbench.tasks import task_names

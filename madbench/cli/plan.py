@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from rich.console import Console
+
 from madbench.cli.tables import PLAIN, print_whole
 from madbench.cli.text import count_of_jobs, duration, quantity
 from madbench.execute.base import Policy
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from madbench.experiment import Experiment
     from madbench.jobs import Job
 
@@ -121,8 +121,6 @@ def _details(job: Job, micro_batch: int | None) -> dict[str, Any]:
 
 def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = False) -> None:
     """The plan of :func:`make_plan` as tables: a line a row, or with ``by_task`` a line a row and task."""
-    from rich.console import Console
-
     console = Console(highlight=False)
     for suite, totals in plan["suites"].items():
         cells = [cell for cell in plan["cells"] if cell["suite"] == suite]

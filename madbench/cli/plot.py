@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from rich.console import Console
+
 from madbench.cli.options import LABELS_HELP, argument, option, split_list, with_groups
 from madbench.cli.selection import StoredOptions
 from madbench.errors import ConfigError, StoreError, did_you_mean
@@ -54,8 +56,6 @@ def plot(
       madbench plot learning S-c R-cg-q-12o -t in_context_recall --y loss
       madbench plot budget --cost mixer_parameters --output slides
     """
-    from rich.console import Console
-
     from madbench.analysis.figures.data import figure_frame
     from madbench.analysis.figures.registry import FIGURES
     from madbench.analysis.frames import NothingToDrawError

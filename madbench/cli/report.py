@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import shlex
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
+
+from rich.console import Console
 
 from madbench.cli.options import StoredWordsArgument, option, with_groups
 from madbench.cli.selection import StoredOptions
+from madbench.cli.text import quantity
 
 
 @with_groups
@@ -29,13 +35,6 @@ def report(
       madbench report @table1 --profile full -o table1.html
       madbench report -t language_model
     """
-    import shlex
-    import sys
-    from datetime import UTC, datetime
-
-    from rich.console import Console
-
-    from madbench.cli.text import quantity
     from madbench.files import explain_os_errors, write_atomically
     from madbench.report.contents import report_page
 

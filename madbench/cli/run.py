@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from madbench.cli import options
 from madbench.cli.options import argument
+from madbench.cli.tables import Format
 
 
 @options.with_groups
@@ -32,7 +33,6 @@ def run(
       madbench run @table1 --profile full --device cuda --dry-run
     """
     from madbench.cli.execution import carry_out
-    from madbench.cli.tables import Format
     from madbench.config import parse_seeds
     from madbench.execute.base import Policy
     from madbench.grid import Grid, Row

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import json
+import time
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
 
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption, option
-from madbench.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from madbench.cli.sweep_view import job_name, view
+from madbench.cli.text import count_of_jobs, duration
+from madbench.errors import ConfigError, StoreError
 
 ENDED = 3
 """Sweeps shown that have ended."""
@@ -48,14 +54,6 @@ def status(
       madbench status --results /data/runs --watch
       madbench status --json
     """
-    import json
-    import time
-    from contextlib import suppress
-
-    from rich.console import Console, Group
-    from rich.live import Live
-
-    from madbench.errors import StoreError
     from madbench.execute.journal import read_sweeps
 
     console = Console(highlight=False)
@@ -85,8 +83,6 @@ def status(
 
 def _parts(sweeps: list[dict[str, Any]], results: Path, width: int, height: int | None) -> list[RenderableType]:
     """The screen from top to bottom; where it is refreshed, at most ``height`` lines of it, running sweeps come first."""
-    from rich.text import Text
-
     if not sweeps:
         return [f"{results}: no sweep is recorded here; madbench run, lm and sweep record theirs"]
     room = None
@@ -100,9 +96,6 @@ def _parts(sweeps: list[dict[str, Any]], results: Path, width: int, height: int 
 
 
 def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | None) -> list[RenderableType]:
-    from madbench.cli.sweep_view import job_name, view
-    from madbench.cli.text import count_of_jobs, duration
-
     state = sweep["state"]
     if state == "damaged":
         return [f"damaged  {sweep['error']}"]

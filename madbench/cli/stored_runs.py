@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console, RenderableType
+from rich.progress import track
+
 from madbench.cli.options import RESULTS
+from madbench.cli.tables import Lines, plain_lines
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from madbench.jobs import Job
     from madbench.store.runs import Run, Snapshot, Store
 
 
 def opened(results: Path) -> Snapshot:
     """The store for reading, with a bar while many runs are read that its index does not know yet."""
-    from rich.console import Console
-    from rich.progress import track
-
     from madbench.store.runs import Snapshot
 
     console = Console(stderr=True)
@@ -41,8 +42,6 @@ def stored_runs(results: Path | None) -> tuple[Store | None, list[Run]]:
 
 def run_row(run: Run) -> dict[str, Any]:
     """A run as JSON has it: what is not a finite number is null."""
-    import math
-
     job, record = run.job, run.record
     metrics = {name: value if math.isfinite(value) else None for name, value in record.metrics.items()}
     return {
@@ -93,8 +92,6 @@ def _setting_change(job: Job) -> str:
 @functools.cache
 def _named_settings(task: str) -> dict[str, dict[str, Any]]:
     """The settings of a task that have a name: ``baseline``, and those of the profiles with one setting a task."""
-    import dataclasses
-
     from madbench.analysis.protocols import shipped_profiles
     from madbench.suites import MAD
     from madbench.tasks import load_task, task_names
@@ -110,8 +107,6 @@ def _named_settings(task: str) -> dict[str, dict[str, Any]]:
 
 def runs_table(rows: list[dict[str, Any]], console: Console) -> RenderableType:
     """A line a run where the terminal is wide enough for that, else two and its folder."""
-    from madbench.cli.tables import Lines, plain_lines
-
     shown = [_run_columns(row) for row in rows]
     lines = plain_lines(shown, right=("lr", "wd", "seed", "result", "steps/s"))
     if lines.width <= console.width:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import sys
 from pathlib import Path
 
 import typer
@@ -80,8 +81,6 @@ def sweep(
       madbench sweep grid.yaml --retry --time-limit 30m
       madbench sweep @table1 --executor ray --address head:6379 --gpus-per-job 0.5
     """
-    import sys
-
     from madbench.cli.execution import carry_out
     from madbench.execute.base import Policy
     from madbench.grid import load_grid

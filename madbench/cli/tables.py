@@ -9,13 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
 from madbench.cli.options import JsonOption, option
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.table import Table
-
     from madbench.analysis.rendering import TextTable
 
 WIDEST = 1000  # columns of a terminal in which every table is as wide as it likes
@@ -53,8 +58,6 @@ class PrintOptions:
 
 def print_text_table(table: TextTable, format: Format = Format.terminal) -> None:
     """Prints a table of results and its caption."""
-    from rich.console import Console
-
     if format is Format.terminal:
         console = Console()
         has_styles = console.is_terminal and not console.legacy_windows
@@ -74,10 +77,6 @@ def print_text_table(table: TextTable, format: Format = Format.terminal) -> None
 
 def plain_table(rows: list[dict[str, Any]], right: tuple[str, ...] = (), caption: str | None = None) -> Table:
     """One column a key of ``rows``; those in ``right`` are aligned right, the last one folds where the width ends."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
@@ -104,15 +103,9 @@ class Lines:
 
     @property
     def width(self) -> int:
-        from rich.cells import cell_len
-
         return max((cell_len(text) for text, _ in self.styled), default=0)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.cells import cell_len
-        from rich.segment import Segment
-        from rich.text import Text
-
         styles = {style: console.get_style(style) if style else None for _, style in self.styled}
         for text, style in self.styled:
             if cell_len(text) > options.max_width:
@@ -124,8 +117,6 @@ class Lines:
 
 def plain_lines(rows: list[dict[str, Any]], right: tuple[str, ...] = ()) -> Lines:
     """:func:`plain_table`, for thousands of rows of one line each."""
-    from rich.cells import cell_len
-
     names = list(rows[0])
     columns = [[name, *(_shown(row[name]) for row in rows)] for name in names]
     padded = []
@@ -145,8 +136,6 @@ def _shown(value: Any) -> str:
 
 def print_whole(console: Console, rows: list[dict[str, Any]], right: tuple[str, ...] = ()) -> None:
     """Prints :func:`plain_table` with every cell on one line and uncut; a terminal too narrow breaks the lines itself."""
-    from rich.measure import Measurement
-
     table, own_width = plain_table(rows, right), console.width
     unlimited = console.options.update(width=WIDEST)
     console.width = max(own_width, Measurement.get(console, unlimited, table).maximum)

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.text import Text
+
 from madbench.cli.options import JsonOption, argument
 from madbench.errors import BudgetError, ConfigError, MadbenchError
 
@@ -43,8 +46,6 @@ def validate(
       madbench validate variants/mine.yaml
       madbench validate my_task.yaml my_profile.yaml --json
     """
-    from rich.console import Console
-
     reports = [_check(path) for path in files or _shipped_files()]
     if as_json:
         print(json.dumps(reports, indent=2))
@@ -61,8 +62,6 @@ def validate(
 
 
 def _print(console: Any, report: dict[str, Any]) -> None:
-    from rich.text import Text
-
     verdict = ("ok   ", "green") if report["ok"] else ("wrong", "bold red")
     content = f"  {report['kind']}: {report['summary']}" if report["ok"] else ""
     console.print(Text.assemble(verdict, f"  {report['file']}", (content, "dim")), soft_wrap=True)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+
+from rich.console import Console
 
 from madbench.cli.lm.finding import ModelArgument, TrainedModel
 from madbench.cli.options import RESULTS, DeviceOption, JsonOption, ResultsOption, option
@@ -27,10 +30,6 @@ def evaluate(
       madbench lm evaluate G-cg-q-12o
       madbench lm evaluate G-cg-q-12o --seq-len 32 --windows 1000
     """
-    import dataclasses
-
-    from rich.console import Console
-
     from madbench.mixers import solve
     from madbench.models.blocks import autocast
     from madbench.suites.language_trial import Batches, Evaluation

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from madbench.cli.lm.finding import ModelArgument, TrainedModel
 from madbench.cli.options import RESULTS, ResultsOption, option
+from madbench.cli.text import quantity
+from madbench.errors import ConfigError
 
 
 def export(
@@ -22,8 +24,6 @@ def export(
       madbench lm export G-cg-q-12o
       madbench lm export 3f9a --out hyperglu.safetensors
     """
-    from madbench.cli.text import quantity
-    from madbench.errors import ConfigError
     from madbench.training.weights import save_weights
 
     trained = TrainedModel.find(run, results)

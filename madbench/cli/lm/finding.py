@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.cli.options import argument
+from madbench.cli.stored_runs import opened, setting_change
 from madbench.errors import ConfigError, MadbenchError, StoreError
 
 if TYPE_CHECKING:
@@ -81,7 +82,6 @@ class TrainedModel:
 
 
 def _stored_weights(name: str, results: Path) -> Path:
-    from madbench.cli.stored_runs import opened, setting_change
     from madbench.labels import parse
     from madbench.suites import LANGUAGE
 

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich import progress
+from rich.console import Console
+
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption, argument, option
 from madbench.cli.tables import PLAIN, print_whole
+from madbench.cli.text import quantity
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from madbench.text.corpus import Corpus
     from madbench.text.prepare import Progress
 
@@ -50,10 +53,6 @@ def prepare(
       madbench lm prepare owt2/*.jsonl.zst --tokenizer gpt2 --name openwebtext2
       madbench lm prepare wiki.parquet --text-key article --validation 0.05
     """
-    import json
-
-    from rich.console import Console
-
     from madbench.text.prepare import prepare as prepare_corpus
 
     if out is not None and results != RESULTS:
@@ -103,8 +102,6 @@ class PrepareScreen:
     """A bar for every stage on a terminal, a line every few seconds elsewhere."""
 
     def __init__(self, console: Console):
-        from rich import progress
-
         self.stage: str | None = None
         description, tokens = (progress.TextColumn(field) for field in ("{task.description}", "{task.fields[tokens]}"))
         numbers = [progress.DownloadColumn(), progress.TransferSpeedColumn(), tokens, progress.TimeRemainingColumn()]
@@ -114,8 +111,6 @@ class PrepareScreen:
 
     def update(self, progress: Progress) -> None:
         """Shows one report of :func:`madbench.text.prepare.prepare`."""
-        from madbench.cli.text import quantity
-
         now = time.monotonic()
         tokens = f"{quantity(progress.tokens)} tokens" if progress.tokens else ""
         if progress.stage != self.stage:
@@ -130,8 +125,6 @@ class PrepareScreen:
 
 
 def _print_corpus(corpus: Corpus, notes: Console) -> None:
-    from rich.console import Console
-
     rows = []
     for name, split in corpus.manifest.splits.items():
         counts = {key: f"{getattr(split, key):,}" for key in ("documents", "tokens", "bytes")}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from madbench.cli import options
 from madbench.cli.options import argument, option
+from madbench.cli.tables import Format
 
 
 @options.with_groups
@@ -27,7 +28,6 @@ def train(
       madbench lm @table1 --preset gpt2 --corpus openwebtext --dry-run
     """
     from madbench.cli.execution import carry_out
-    from madbench.cli.tables import Format
     from madbench.config import parse_seeds
     from madbench.execute.base import Policy
     from madbench.grid import LANGUAGE_MODEL, Grid, Row
