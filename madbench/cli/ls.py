@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import functools
 import inspect
 import json
 import sys
@@ -103,23 +102,32 @@ def _tasks() -> Rows:
     ]
 
 
-def _profiles(noun: str) -> Rows:
-    from madbench.suites import LANGUAGE, MAD
+def _profiles() -> Rows:
+    from madbench.suites import MAD
     from madbench.tasks import MAD_TASKS
 
-    rows = []
-    suite = MAD if noun == MAD.Profile.noun else LANGUAGE
-    for name in suite.Profile.names():
-        profile = suite.Profile.load(name)
-        if suite is MAD:
-            runs = [len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in MAD_TASKS]
-            about = {"runs": sum(runs)}
-        else:
-            tokens = profile.training["steps"] * profile.training["tokens_per_step"]
-            about = {"tokens": quantity(tokens), "corpus": profile.corpus or "to be named"}
-        paper = "comparable" if profile.comparable_with_paper else "not comparable"
-        rows.append({noun: name} | about | {"paper": paper, "description": _line(profile.description)})
-    return rows
+    def runs(profile: Any) -> int:
+        return sum(len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in MAD_TASKS)
+
+    profiles = {name: MAD.Profile.load(name) for name in MAD.Profile.names()}
+    return [{"profile": name, "runs": runs(profile)} | _about(profile) for name, profile in profiles.items()]
+
+
+def _presets() -> Rows:
+    from madbench.suites import LANGUAGE
+
+    presets = {name: LANGUAGE.Profile.load(name) for name in LANGUAGE.Profile.names()}
+    return [
+        {"preset": name, "tokens": quantity(preset.training["steps"] * preset.training["tokens_per_step"])}
+        | {"corpus": preset.corpus or "to be named"}
+        | _about(preset)
+        for name, preset in presets.items()
+    ]
+
+
+def _about(profile: Any) -> dict[str, str]:
+    paper = "comparable" if profile.comparable_with_paper else "not comparable"
+    return {"paper": paper, "description": _line(profile.description)}
 
 
 def _families() -> Rows:
@@ -152,16 +160,8 @@ LISTINGS: dict[str, tuple[Callable[..., Rows], str, str]] = {
     ),
     "variants": (_variants, "sets of labels", "madbench ls labels @NAME lists one; any command takes @NAME"),
     "tasks": (_tasks, "tasks besides language_model", "madbench data TASK shows examples"),
-    "profiles": (
-        functools.partial(_profiles, "profile"),
-        "sizes and schedules of an experiment",
-        "runs: for one label and one seed",
-    ),
-    "presets": (
-        functools.partial(_profiles, "preset"),
-        "sizes and schedules of a language model",
-        "tokens: trained on, with one label and seed",
-    ),
+    "profiles": (_profiles, "sizes and schedules of an experiment", "runs: for one label and one seed"),
+    "presets": (_presets, "sizes and schedules of a language model", "tokens: trained on, with one label and seed"),
     "families": (_families, "families of labels", "settings: what KEY can be after model."),
     "runs": (_runs, "stored runs", ""),
 }

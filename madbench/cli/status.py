@@ -22,17 +22,13 @@ FAILURES = 10
 SILENT = 60.0
 """Seconds without an event after which a sweep is shown as silent."""
 
-_COUNTS = {
-    "finished": "finished",
-    "diverged": "diverged",
-    "failed": "failed",
+_COUNTS = ("finished", "diverged", "failed", "stored", "failed before", "busy", "running", "waiting", "not done")
+_WORDS = {
     "stored": "already in the store",
     "failed before": "failed before and not retried",
     "busy": "left to another process",
-    "running": "running",
-    "waiting": "waiting",
-    "not done": "not done",
 }
+"""How some of these counts are shown."""
 _ENDINGS = {"died": "it died", "error": "not all was done", "interrupted": "it was interrupted"}
 
 
@@ -108,7 +104,7 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
         if sweep["silent_seconds"] > SILENT:
             parts.append(f"no event for {duration(sweep['silent_seconds'])}")
     counts = sweep["counts"]
-    parts.append(", ".join(f"{counts[what]} {words}" for what, words in _COUNTS.items() if what in counts))
+    parts.append(", ".join(f"{counts[what]} {_WORDS.get(what, what)}" for what in _COUNTS if what in counts))
     if state == "error":
         parts.append(f"it ended with an error: {sweep['error']}")
     if state in _ENDINGS:
