@@ -8,11 +8,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import track
 from rich.text import Text
 
 from madbench.cli.options import JsonOption, ProfileOption, argument, labels_and_overrides, option
-from madbench.cli.tables import plain_table
+from madbench.cli.tables import plain_table, tracked
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 
 if TYPE_CHECKING:
@@ -183,8 +182,7 @@ def _print_check(console: Console, work: Work, seed: int, as_json: bool) -> None
 
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     found: list[str] = []
-    screen = Console(stderr=True)
-    for task, setting, split in track(work, "", console=screen, transient=True, disable=not screen.is_terminal):
+    for task, setting, split in tracked(work):
         started = time.perf_counter()
         examples = generate(task, setting, split, seed)
         violations = find_violations(setting, examples, split)

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
-from rich.progress import track
 
 from madbench.cli.options import RESULTS
-from madbench.cli.tables import Lines, plain_lines
+from madbench.cli.tables import Lines, plain_lines, tracked
 
 if TYPE_CHECKING:
     from madbench.jobs import Job
@@ -23,11 +22,8 @@ def opened(results: Path) -> Snapshot:
     """The store for reading, with a bar while many runs are read that its index does not know yet."""
     from madbench.store.runs import Snapshot
 
-    console = Console(stderr=True)
     store = Snapshot.open(results, create=False)
-    store.track = lambda names: track(
-        names, "reading runs", console=console, transient=True, disable=not console.is_terminal
-    )
+    store.track = functools.partial(tracked, description="reading runs")
     return store
 
 

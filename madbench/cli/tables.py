@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
+from rich.progress import track
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -73,6 +74,12 @@ def print_text_table(table: TextTable, format: Format = Format.terminal) -> None
         write = {"markdown": table.to_markdown, "latex": table.to_latex, "csv": table.to_csv}
         write["html"] = functools.partial(table.to_html, is_page=True)
         print(write[format.value](), end="")
+
+
+def tracked(items: Sequence[Any], description: str = "") -> Iterable[Any]:
+    """``items``, with a bar on stderr while they are gone through, where that is a terminal."""
+    console = Console(stderr=True)
+    return track(items, description, console=console, transient=True, disable=not console.is_terminal)
 
 
 def plain_table(rows: list[dict[str, Any]], right: tuple[str, ...] = (), caption: str | None = None) -> Table:
