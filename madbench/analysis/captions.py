@@ -42,22 +42,20 @@ def protocol_sentences(results: Results, suite: Suite) -> list[str]:
 
 def about_mad(protocol: Protocol, collected: pd.DataFrame) -> str:
     """What the accuracies of a table are of, and what it lacks; ``collected`` are its jobs."""
-    sentences = [
-        f"Percent, {accuracy_meaning(protocol.fidelity)}; mean over n seeds.",
-        *setting_sentences(protocol),
-        *_outcome(collected),
-        _BUDGET,
-    ]
-    if lacking := (~collected.status.isin(["finished", "diverged"])).sum():
-        sentences.append(f"{lacking:,} of {len(collected):,} jobs have no result yet.")
+    meaning = f"Percent, {accuracy_meaning(protocol.fidelity)}; mean over n seeds."
+    lacking = (~collected.status.isin(["finished", "diverged"])).sum()
     limits = collected.dropna(subset=["ceiling"]).groupby("column", sort=False).ceiling.mean()
-    if below := [f"{task} {100 * limit:.1f}" for task, limit in limits.items() if limit < 0.9995]:
-        sentences.append(f"Token accuracy without guessing is at most: {', '.join(below)}.")
-    if not protocol.profile.comparable_with_paper:
-        sentences.append("This profile is not comparable with the published rows, which are full size.")
-    elif (protocol.fidelity, protocol.budget) != ("published", "paper"):
-        sentences.append("The published rows used the published fidelity and the paper budget.")
-    return " ".join(sentences)
+    below = [f"{task} {100 * limit:.1f}" for task, limit in limits.items() if limit < 0.9995]
+    is_comparable = protocol.profile.comparable_with_paper
+    is_theirs = (protocol.fidelity, protocol.budget) == ("published", "paper")
+    notes = {
+        f"{lacking:,} of {len(collected):,} jobs have no result yet.": lacking,
+        f"Token accuracy without guessing is at most: {', '.join(below)}.": below,
+        "This profile is not comparable with the published rows, which are full size.": not is_comparable,
+        "The published rows used the published fidelity and the paper budget.": is_comparable and not is_theirs,
+    }
+    shown = [text for text, is_shown in notes.items() if is_shown]
+    return " ".join([meaning, *setting_sentences(protocol), *_outcome(collected), _BUDGET, *shown])
 
 
 def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[Column]) -> str:
@@ -100,19 +98,16 @@ def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[
 
 def about_baseline(rows: Sequence[Row], of_what: str) -> list[str]:
     """How the rows of a grid are named and compared with the first one."""
-    baseline = rows[0]
-    sentences = [f"Baseline: {baseline.name}, the first row."]
+    baseline, changes = rows[0], [change.removeprefix(LANGUAGE_MODEL) for row in rows for change in row.changes]
     unnamed = [change for change in baseline.changes if change not in baseline.shown]
-    if unnamed:
-        sentences.append(f"Where a row names nothing else: {', '.join(unnamed)}.")
-    if any(change.removeprefix(LANGUAGE_MODEL).startswith("model.") for row in rows for change in row.changes):
-        sentences.append("The sizes given are the baseline's.")
-    if len(rows) > 1:
-        sentences.append(
-            f"Vs baseline: {of_what}, minus the baseline's, paired by seed, with the 95% interval of Student's t over"
-            " the seeds, of each row alone; without an interval: single seed; excluded from tests."
-        )
-    return sentences
+    sentences = {
+        f"Baseline: {baseline.name}, the first row.": True,
+        f"Where a row names nothing else: {', '.join(unnamed)}.": unnamed,
+        "The sizes given are the baseline's.": any(change.startswith("model.") for change in changes),
+        f"Vs baseline: {of_what}, minus the baseline's, paired by seed, with the 95% interval of Student's t over the"
+        " seeds, of each row alone; without an interval: single seed; excluded from tests.": len(rows) > 1,
+    }
+    return [text for text, is_shown in sentences.items() if is_shown]
 
 
 def equal_time_heading(seconds: float) -> str:

@@ -158,7 +158,6 @@ def legend(columns: Sequence[Column], cells: Cells, has_over_budget: bool) -> li
         for column, text in zip(columns, row_texts(columns, row))
         if column.better and column.name in row
     ]
-    texts = [text for _, _, text in shown]
     sentences = []
     if with_interval := {column.is_pooled for column, _, text in shown if "±" in text}:
         own, pooled = "the seeds of the cell", "seeds with the spread pooled over the labels"
@@ -172,15 +171,14 @@ def legend(columns: Sequence[Column], cells: Cells, has_over_budget: bool) -> li
             "Without ±: zero variance to the digits shown; no interval. After"
             f" {min(agreeing)} such seeds up to {others:.0%} of further ones may still differ (95%, binomial)."
         )
-    if any("†" in text for text in texts):
-        sentences.append("†: single seed; excluded from tests.")
-    if any("n=" in text for text in texts):
-        sentences.append("n=: fewer seeds than the row has.")
     partial = {column.name.startswith("steps_to_") for column, _, text in shown if "/" in text}
-    if False in partial:
-        sentences.append("(d/e): d of e jobs are done, so the number is not final and not compared.")
-    if True in partial:
-        sentences.append("(k/n): k of n seeds get there; the mean is theirs and is not compared.")
+    signs = {
+        "†: single seed; excluded from tests.": any("†" in text for _, _, text in shown),
+        "n=: fewer seeds than the row has.": any("n=" in text for _, _, text in shown),
+        "(d/e): d of e jobs are done, so the number is not final and not compared.": False in partial,
+        "(k/n): k of n seeds get there; the mean is theirs and is not compared.": True in partial,
+    }
+    sentences += [text for text, is_there in signs.items() if is_there]
     if marked := {column.is_pooled for column, cell, _ in shown if cell.mark}:
         tests = {False: "Welch's t", True: "Student's t with the pooled spread"}
         how = " and ".join(tests[is_pooled] for is_pooled in sorted(marked))

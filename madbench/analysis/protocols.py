@@ -114,10 +114,10 @@ def language_protocol(run: Run) -> Protocol:
     name, changes = nearest_profile(job)
     training = {key: value for key, value in vars(job.training).items() if key != "precision"}
     vocab_size = job.setting["vocab_size"]
-    is_comparable = not changes and name in LANGUAGE.Profile.names() and vocab_size == PUBLISHED_VOCABULARY
+    shipped = shipped_profiles(LANGUAGE).get(name) if not changes and vocab_size == PUBLISHED_VOCABULARY else None
     profile = LANGUAGE.Profile(
         description="",
-        comparable_with_paper=is_comparable and shipped_profiles(LANGUAGE)[name].comparable_with_paper,
+        comparable_with_paper=shipped is not None and shipped.comparable_with_paper,
         precision=job.training.precision,
         model=vars(job.model) | changed_settings(job),
         training=training,
@@ -146,11 +146,8 @@ def by_protocol(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 
 def check_one_protocol(runs: Sequence[Run]) -> None:
-    """Raises ``ConfigError`` for language-model runs of several protocols, which it lists, and for none."""
-    count = len(by_protocol(runs))
-    if not count:
-        raise ConfigError("no language-model runs to show")
-    if count > 1:
+    """Raises ``ConfigError`` for language-model runs of several protocols, which it lists."""
+    if (count := len(by_protocol(runs))) > 1:
         raise ConfigError(
             f"the runs follow {count} protocols, which cannot be compared; choose one with --protocol ID, or with "
             "what tells it apart (--corpus, --preset, KEY=VALUE, --budget):\n" + protocol_list(runs)
