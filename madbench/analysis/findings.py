@@ -146,8 +146,8 @@ def findings(
     adjusted = holm([test.p for test in tests])
     tested = sum(not math.isnan(p) for p in adjusted)
     options = [language_options if quantity == LOSS else mad_options for _, quantity in asked]
-    found = zip(asked, options, stored, measured, tests, adjusted)
-    return [_finding(*about, *of_finding, tested) for about, *of_finding in found]
+    rows = zip(asked, options, stored, measured, tests, adjusted)
+    return [_finding(*about, *of_row, tested) for about, *of_row in rows]
 
 
 def _finding(
