@@ -8,6 +8,7 @@ from rich.console import Console
 
 from madbench.cli.options import LABELS_HELP, Budget, BudgetOption, JsonOption, argument, labels_and_overrides, option
 from madbench.cli.tables import print_whole
+from madbench.cli.text import first_of
 from madbench.errors import BudgetError
 
 if TYPE_CHECKING:
@@ -16,16 +17,14 @@ if TYPE_CHECKING:
 BYTES_PER_ELEMENT = 2  # of a decoding cache in bfloat16
 MOST_REASONS = 3
 
-WordsArgument = argument(
-    list[str],
-    "LABEL|KEY=VALUE",
-    LABELS_HELP + " KEY=VALUE is a setting of their mixers, such as mix_rank=8.",
-    show_default=False,
-)
-
 
 def budget(
-    words: WordsArgument,
+    words: argument(
+        list[str],
+        "LABEL|KEY=VALUE",
+        LABELS_HELP + " KEY=VALUE is a setting of their mixers, such as mix_rank=8.",
+        show_default=False,
+    ),
     d_model: option(int, "Width d of the model.", min=1) = 128,
     max_len: option(int, "Longest sequence L, the rows of the tables of 1 and 2.", min=1) = 128,
     n_head: option(int, "Heads H; a G label has twice as many query heads.", min=1) = 2,
@@ -82,9 +81,9 @@ def budget(
             console.print(f"\n{label}", style="bold", markup=False)
             print_whole(console, _breakdown(allocation), right=("parameters", "of B"))
     if problems:
-        left_out = len(problems) - MOST_REASONS
-        more = [f"and {left_out} more labels that do not fit"] if left_out > 0 else []
-        raise BudgetError("\n".join([*problems.values()][:MOST_REASONS] + more))
+        raise BudgetError(
+            "\n".join(first_of([*problems.values()], MOST_REASONS, "and {:,} more labels that do not fit"))
+        )
 
 
 def _counts(allocation: Allocation) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from madbench.cli.options import JsonOption, ProfileOption, argument, labels_and_overrides, option
 from madbench.cli.tables import plain_table, tracked
+from madbench.cli.text import first_of
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 
 if TYPE_CHECKING:
@@ -198,5 +199,4 @@ def _print_check(console: Console, work: Work, seed: int, as_json: bool) -> None
         shown = [row | {name: f"{row[name]:,}" for name in row if isinstance(row[name], int)} for row in rows.values()]
         console.print(plain_table(shown, right=tuple(shown[0])[2:]))
     if found:
-        more = [f"and {len(found) - MOST_VIOLATIONS:,} more"] * (len(found) > MOST_VIOLATIONS)
-        raise DataError("\n".join([f"{len(found):,} violations", *found[:MOST_VIOLATIONS], *more]))
+        raise DataError("\n".join([f"{len(found):,} violations", *first_of(found, MOST_VIOLATIONS, "and {:,} more")]))

@@ -15,7 +15,7 @@ from madbench.cli.options import TrainingOptions, parse_trackers
 from madbench.cli.plan import make_plan, print_plan
 from madbench.cli.progress import observed
 from madbench.cli.tables import PLAIN, Format, print_text_table
-from madbench.cli.text import count_of_jobs
+from madbench.cli.text import count_of_jobs, first_of
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -121,10 +121,9 @@ def train_and_show(
         console.print(f"{count_of_jobs(summary.left)} not started {most}; the same command trains them")
     if failures:
         console.print(f"{len(failures)} of {len(experiment.jobs)} jobs failed:")
-        for failure in failures[:MOST_FAILURES]:
-            console.print("  {row} {task} seed {seed}: {reason}".format(**failure), **PLAIN)
-        if len(failures) > MOST_FAILURES:
-            console.print(f"  and {len(failures) - MOST_FAILURES:,} more; --json has them all")
+        lines = ["  {row} {task} seed {seed}: {reason}".format(**failure) for failure in failures]
+        for line in first_of(lines, MOST_FAILURES, "  and {:,} more; --json has them all"):
+            console.print(line, **PLAIN)
         words = [word for word in sys.argv[1:] if word not in ("--force", "--retry")]
         again = "the same command" if policy.retry else shlex.join(["madbench", *words, "--retry"])
         console.print(f"to retry them: {again}", **PLAIN)

@@ -103,11 +103,8 @@ def _options(selection: Selection, found: Results | None) -> dict[str, str]:
     overrides = [word for word in selection.overrides if suite_of_override(word) == MAD.name]
     MAD.Profile.load(selection.profile, overrides)  # which has to be one, with runs or without
     of_language = option_words({"--budget": selection.budget, "--results": str(selection.results)})
-    of_mad = [
-        *overrides,
-        *option_words({"--profile": selection.profile, "--fidelity": selection.fidelity}),
-        *of_language,
-    ]
+    named = option_words({"--profile": selection.profile, "--fidelity": selection.fidelity})
+    of_mad = [*overrides, *named, *of_language]
     if found and found.has(LANGUAGE):
         of_language = protocol_words(found.rows(LANGUAGE)[0], selection.results)
     return {"mad_options": shlex.join(of_mad), "language_options": shlex.join(of_language)}

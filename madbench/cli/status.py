@@ -12,7 +12,7 @@ from rich.text import Text
 
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption, option
 from madbench.cli.sweep_view import job_name, view
-from madbench.cli.text import count_of_jobs, duration
+from madbench.cli.text import count_of_jobs, duration, first_of
 from madbench.errors import ConfigError, StoreError
 
 ENDED = 3
@@ -114,8 +114,5 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
             parts.append(f"  cd {sweep['folder']} && {sweep['command']}")
         else:
             parts.append("all its jobs are in the store by now")
-    failures = sweep["failures"]
-    parts += [f"  failed: {job_name(failure)}: {failure['reason']}" for failure in failures[:FAILURES]]
-    if len(failures) > FAILURES:
-        parts.append(f"  and {len(failures) - FAILURES} more failed; madbench status --json has them all")
-    return parts
+    lines = [f"  failed: {job_name(failure)}: {failure['reason']}" for failure in sweep["failures"]]
+    return parts + first_of(lines, FAILURES, "  and {:,} more failed; madbench status --json has them all")

@@ -1,6 +1,8 @@
-"""Numbers as people read them."""
+"""Numbers and lists as people read them."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def duration(seconds: float) -> str:
@@ -14,6 +16,11 @@ def duration(seconds: float) -> str:
 def count_of_jobs(count: int) -> str:
     """``1 job``, ``2 jobs``."""
     return f"{count} job{'s' * (count != 1)}"
+
+
+def first_of(lines: Sequence[str], most: int, more: str) -> list[str]:
+    """The first ``most`` lines, and behind them ``more`` with the number of the others, where there are any."""
+    return [*lines[:most], *[more.format(len(lines) - most)] * (len(lines) > most)]
 
 
 def quantity(value: float) -> str:
