@@ -3,11 +3,34 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
-from madbench.cli.options import labels_and_overrides, split_list
+from madbench.cli.options import labels_and_overrides, option, split_list, with_groups
 from madbench.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Size:
+    width: option(int, "How wide.", min=1) = 3
+    is_deep: option(bool, "Whether deep.", "--deep") = False
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [([], "x Size(width=3, is_deep=False) 1\n"), (["--width", "5", "--deep"], "x Size(width=5, is_deep=True) 1\n")],
+)
+def test_a_verb_gets_the_options_of_a_group_as_one_value(words, shown):
+    def verb(name: str, *, size: Size, seed: option(int, "Seed.") = 1) -> None:
+        print(name, size, seed)
+
+    app = typer.Typer()
+    app.command()(with_groups(verb))
+    assert CliRunner().invoke(app, ["x", *words]).stdout == shown
+    assert CliRunner().invoke(app, ["x", "--width", "0"]).exit_code == 2
 
 
 def test_tasks_that_name_none_are_refused():
