@@ -32,11 +32,21 @@ CALIBRATION_FLOPS = 1e9
 
 
 def job_size(job: Job) -> Size:
-    """What training the job takes. Raises ``TrainingError`` for a model too large to build."""
-    size = suite_of(job).size(job)
-    if 4 * size.parameters >= 2**63:  # bytes are counted in 64 bits
+    """What training the job takes, once for those that differ in seed, learning rate and weight decay alone.
+
+    Raises ``TrainingError`` for a model too large to build.
+    """
+    training = replace(job.training, learning_rate=0.0, weight_decay=0.0)
+    shape = (job.model, str(job.setting), str(job.mixer), job.budget, job.fidelity)
+    key = (job.suite, job.task, job.label, training, *shape)
+    if key not in _SIZES:
+        _SIZES[key] = suite_of(job).size(job)
+    if 4 * _SIZES[key].parameters >= 2**63:  # bytes are counted in 64 bits
         raise _too_large(job)
-    return size
+    return _SIZES[key]
+
+
+_SIZES: dict[tuple, Size] = {}
 
 
 def counted_flops_per_token(job: Job) -> float:
