@@ -29,7 +29,7 @@ from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE
 from madbench.config import PUBLISHED
 from madbench.jobs import Job, Record
 from madbench.suites import LANGUAGE
-from madbench.tasks import MAD_TASKS
+from madbench.tasks import MAD_TASKS, settings_class
 
 if TYPE_CHECKING:
     from madbench.store.runs import Run, Store
@@ -150,9 +150,10 @@ def no_scores() -> pd.DataFrame:
 @functools.cache
 def published_scores() -> dict[str, dict[str, float]]:
     """Table 1 of the HyperMLP paper by label and column: accuracy in percent, ``mad_average``, L5 and steps to losses."""
+    columns = {task: settings_class(task).published_column for task in MAD_TASKS} | {MAD_AVERAGE: MAD_AVERAGE}
     with open(PUBLISHED / "hypermlp_table1.csv", newline="", encoding="utf-8") as file:
         return {
-            row["label"]: {name: float(row[name]) for name in (*MAD_TASKS, MAD_AVERAGE)}
+            row["label"]: {name: float(row[column]) for name, column in columns.items()}
             | {LOSS: float(row["nanogpt_loss_l5"])}
             | {name: int(value) for name, value in row.items() if name.startswith("steps_to_") and value}
             for row in csv.DictReader(file)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from madbench.config import TASKS, from_mapping
+from madbench.config import PRESETS, from_mapping
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Job, Precision
 from madbench.labels import family_identity, family_of, parse
@@ -96,7 +96,7 @@ class LanguageTraining:
 class LanguageProfile(Profile):
     """A preset: the size, the schedule and the usual corpus of a language model."""
 
-    folder = TASKS / "presets"
+    folder = PRESETS
     noun = "preset"
     Model = GPTConfig
     Training = LanguageTraining

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from madbench.config import TASKS, field_docs, from_mapping, overridden
+from madbench.config import PROFILES, field_docs, from_mapping, overridden
 from madbench.errors import BudgetError, ConfigError
 from madbench.jobs import Budget, Fidelity, Job, Precision
 from madbench.labels import family_identity, family_of, parse
@@ -97,7 +97,7 @@ class TaskPlan:
 class MadProfile(Profile):
     """Which settings of which tasks are trained, at what size, for how long."""
 
-    folder = TASKS / "profiles"
+    folder = PROFILES
     noun = "profile"
     Model = ModelConfig
     Training = TrainingConfig

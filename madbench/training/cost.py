@@ -108,12 +108,6 @@ def seconds_per_flop(jobs: Sequence[Job], device: str) -> dict[str, float]:
     return found
 
 
-def estimate_seconds(jobs: Sequence[Job], device: str) -> float:
-    """Training time of all jobs one after the other, by :func:`seconds_per_flop`."""
-    per_flop = seconds_per_flop(jobs, device)
-    return sum(per_flop[job.task] * job_size(job).flops for job in jobs)
-
-
 def _seconds_per_flop(job: Job, device: str) -> float:
     """Best of a few passes forward and backward on random tokens, after one to warm up.
 

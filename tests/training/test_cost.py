@@ -17,7 +17,7 @@ from madbench.suites.language import GPTConfig, LanguageTraining
 from madbench.suites.mad import MadProfile, setting_of
 from madbench.tasks import MAD_TASKS
 from madbench.training import cost
-from madbench.training.cost import counted_flops_per_token, estimate_seconds, job_size, peak_memory_bytes
+from madbench.training.cost import counted_flops_per_token, job_size, peak_memory_bytes, seconds_per_flop
 from madbench.training.peak_memory import PeakMemory
 from sample_jobs import language_job
 
@@ -125,14 +125,14 @@ def test_peak_memory_grows_with_the_micro_batch_and_not_with_the_steps():
     assert peak_memory_bytes(job, 8) == peak_memory_bytes(replace(job, training=replace(job.training, steps=500)), 8)
 
 
-def test_the_estimate_scales_with_the_jobs_and_times_one_of_each_task(monkeypatch):
+def test_one_job_of_each_task_is_timed(monkeypatch):
     timed = []
     monkeypatch.setattr(cost, "_seconds_per_flop", lambda job, device: (timed.append(job.task), 1e-6)[1])
     profile = MadProfile.load("quick", EXAMPLES)
     jobs = MAD.jobs(["S"], profile, tasks=["compression", "memorization"], seeds=[0, 1])
-    assert estimate_seconds(jobs, "cpu") == pytest.approx(1e-6 * sum(job_size(job).flops for job in jobs))
+    assert seconds_per_flop(jobs, "cpu") == {"compression": 1e-6, "memorization": 1e-6}
     assert timed == ["compression", "memorization"]
-    assert estimate_seconds([], "cpu") == 0
+    assert seconds_per_flop([], "cpu") == {}
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -140,7 +140,8 @@ def test_the_time_of_real_passes_is_positive_and_finite_and_leaves_the_threads_a
     threads = torch.get_num_threads()
     small = [f"tasks.{task}.setting.num_train_examples=8" for task in MAD_TASKS]
     jobs = MAD.jobs(["R-q"], MadProfile.load("quick", ["model.d_model=16", *small]), precision=precision)
-    assert 0 < estimate_seconds([*jobs, text_job()], "cpu") < math.inf
+    found = seconds_per_flop([*jobs, text_job()], "cpu")
+    assert set(found) == {*MAD_TASKS, "language_model"} and all(0 < seconds < math.inf for seconds in found.values())
     assert torch.get_num_threads() == threads
 
 
