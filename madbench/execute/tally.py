@@ -13,7 +13,7 @@ from typing import Any
 
 from madbench.execute.base import Event, reason
 from madbench.jobs import Job
-from madbench.suites import suite_of
+from madbench.suites import size_of
 
 _HEADLINES = ("accuracy", "loss_l5")
 
@@ -34,16 +34,8 @@ def flatten(event: Event) -> dict[str, Any]:
 
 
 def weights(jobs: Iterable[Job]) -> dict[str, float]:
-    """Tokens that each job trains on at most, by its id; worked out once for jobs that differ in label and seed."""
-    known: dict[tuple, float] = {}
-
-    def weight(job: Job) -> float:
-        alike = (job.suite, job.task, str(job.setting), job.model, job.training)
-        if alike not in known:
-            known[alike] = float(suite_of(job).size(job).trained_tokens)
-        return known[alike]
-
-    return {job.id: weight(job) for job in jobs}
+    """Tokens that each job trains on at most, by its id."""
+    return {job.id: float(size_of(job).trained_tokens) for job in jobs}
 
 
 @dataclass

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Job
-from madbench.suites.base import Column, Suite
+from madbench.suites.base import Column, Size, Suite
 from madbench.suites.language import LANGUAGE
 from madbench.suites.mad import MAD
 
 SUITES: dict[str, Suite] = {suite.name: suite for suite in (MAD, LANGUAGE)}
 """Every suite by name, in the order of their tables."""
 
-__all__ = ["LANGUAGE", "MAD", "SUITES", "Column", "Suite", "job_from_dict", "suite_of"]
+__all__ = ["LANGUAGE", "MAD", "SUITES", "Column", "Suite", "job_from_dict", "size_of", "suite_of"]
 
 
 def suite_of(job: Job) -> Suite:
     """The suite that trains the job."""
     return SUITES[job.suite]
+
+
+def size_of(job: Job) -> Size:
+    """What training the job takes, worked out once for those that differ in seed, learning rate and decay alone."""
+    training = replace(job.training, learning_rate=0.0, weight_decay=0.0)
+    shape = (job.model, str(job.setting), str(job.mixer), job.budget, job.fidelity)
+    key = (job.suite, job.task, job.label, training, *shape)
+    if key not in _SIZES:
+        _SIZES[key] = suite_of(job).size(job)
+    return _SIZES[key]
+
+
+_SIZES: dict[tuple, Size] = {}
 
 
 def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:

@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from madbench.errors import TrainingError
 from madbench.jobs import Job
 from madbench.models.blocks import TokenLoss, autocast
-from madbench.suites import suite_of
+from madbench.suites import size_of, suite_of
 from madbench.suites.base import MICRO_BATCH_TOKENS, Size
 from madbench.training.peak_memory import PeakMemory
 
@@ -32,21 +32,11 @@ CALIBRATION_FLOPS = 1e9
 
 
 def job_size(job: Job) -> Size:
-    """What training the job takes, once for those that differ in seed, learning rate and weight decay alone.
-
-    Raises ``TrainingError`` for a model too large to build.
-    """
-    training = replace(job.training, learning_rate=0.0, weight_decay=0.0)
-    shape = (job.model, str(job.setting), str(job.mixer), job.budget, job.fidelity)
-    key = (job.suite, job.task, job.label, training, *shape)
-    if key not in _SIZES:
-        _SIZES[key] = suite_of(job).size(job)
-    if 4 * _SIZES[key].parameters >= 2**63:  # bytes are counted in 64 bits
+    """What training the job takes. Raises ``TrainingError`` for a model too large to build."""
+    size = size_of(job)
+    if 4 * size.parameters >= 2**63:  # bytes are counted in 64 bits
         raise _too_large(job)
-    return _SIZES[key]
-
-
-_SIZES: dict[tuple, Size] = {}
+    return size
 
 
 def counted_flops_per_token(job: Job) -> float:
