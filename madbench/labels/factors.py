@@ -35,7 +35,7 @@ class Letter(Explanation):
     field: str  # of Variant
     value: str | bool = True  # of that field
     needs: str = ""  # letters of which one has to stand before it
-    terms: tuple[str, ...] = ()  # parameters it adds, named as in madbench.mixers.srg.allocation.TERMS
+    terms: tuple[str, ...] = ()  # parameters it adds, named as in madbench.mixers.srg.budget.TERMS
     raises_budget: bool = False  # whether the budget grows by these, so that nothing has to pay for them
     beside: tuple[tuple[str, Explanation], ...] = ()  # explanation beside another letter
 

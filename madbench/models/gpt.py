@@ -1,8 +1,8 @@
-"""GPT-2's model with any mixer in place of attention (Radford et al. 2019; HyperMLP appendix L)."""
+"""GPT-2's model with any mixer in place of attention (Radford et al. 2019; HyperMLP appendix L), and text from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -113,7 +113,9 @@ class GPT(nn.Module):
         cannot decode token by token, and beyond ``seq_len`` for learned positions.
         """
         if state is None:
-            self._check_decodable()
+            for block in self.blocks:
+                if not hasattr(block.mixer, "step"):
+                    raise TrainingError(f"{type(block.mixer).__name__} has no 'step': it cannot decode token by token")
             state = DecodingState((None,) * len(self.blocks), 0)
         x = self.embedding(tokens)
         if self.positions is not None:
@@ -131,11 +133,6 @@ class GPT(nn.Module):
                 f"{length} tokens, but the model learned positions for seq_len = {self.seq_len}; use fewer tokens"
             )
 
-    def _check_decodable(self) -> None:
-        for block in self.blocks:
-            if not hasattr(block.mixer, "step"):
-                raise TrainingError(f"{type(block.mixer).__name__} has no 'step': it cannot decode token by token")
-
 
 def embedding(rows: int, width: int) -> nn.Embedding:
     """A table (rows, D) from N(0, 0.02^2)."""
@@ -147,3 +144,71 @@ def embedding(rows: int, width: int) -> nn.Embedding:
 def layer_norm(width: int) -> nn.LayerNorm:
     """LayerNorm with a gain and no bias. The residual stream it reads is float32, so its output is, autocast or not."""
     return nn.LayerNorm(width, eps=NORM_EPS, bias=False)
+
+
+def generate(
+    model: GPT,
+    prompt: Sequence[int],
+    count: int,
+    *,
+    generator: torch.Generator,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    vocab_size: int | None = None,
+) -> Iterator[int]:
+    """Yields ``count`` ids that follow ``prompt``, each drawn as soon as it is asked for.
+
+    Beyond ``seq_len`` tokens every mixer sees its newest ``seq_len`` only.
+
+    Args:
+        model: on any device; read, not changed.
+        prompt: ids, at least one: the end-of-text token where there is no text to begin with.
+        generator: source of the draws, on the device of the model.
+        temperature: divides the logits; 0 takes the likeliest id each time.
+        top_k: draws among this many likeliest ids only.
+        vocab_size: ids from here on are padding of the embedding and never drawn.
+
+    Raises:
+        TrainingError: an empty prompt, a setting out of range, a mixer that cannot decode token by token, or more
+            tokens than learned positions.
+    """
+    rows = model.embedding.weight.shape[0]
+    vocab_size = rows if vocab_size is None else vocab_size
+    if not prompt or not all(0 <= token < rows for token in prompt):
+        raise TrainingError(f"the prompt must be one or more ids from 0 to {rows - 1}, got {list(prompt[:8])}")
+    if not 0 <= temperature < float("inf"):
+        raise TrainingError(f"temperature must be a number of at least 0, got {temperature}")
+    if top_k is not None and top_k < 1:
+        raise TrainingError(f"top_k must be at least 1, got {top_k}")
+    if top_k is not None and temperature == 0:
+        raise TrainingError("top_k has no effect at temperature 0, which takes the likeliest id")
+    longest = len(prompt) + count - 1
+    if model.positions is not None and longest > model.seq_len:
+        raise TrainingError(
+            f"{longest} tokens, but the model learned positions for seq_len = {model.seq_len}; use a shorter prompt or "
+            "ask for fewer tokens"
+        )
+
+    def tokens() -> Iterator[int]:
+        pending, state = list(prompt), None
+        for _ in range(count):
+            with torch.inference_mode():
+                for token in pending:
+                    token = torch.tensor([token], device=model.embedding.weight.device)
+                    logits, state = model.step(token, state, slide=True)
+                token = _draw(logits[0, :vocab_size].float(), generator, temperature, top_k)
+            yield token
+            pending = [token]
+
+    return tokens()
+
+
+def _draw(logits: Tensor, generator: torch.Generator, temperature: float, top_k: int | None) -> int:
+    if temperature == 0:
+        return int(logits.argmax())
+    if top_k is not None and top_k < len(logits):
+        logits, ids = logits.topk(top_k)
+    else:
+        ids = torch.arange(len(logits), device=logits.device)
+    probabilities = (logits / temperature).softmax(-1)
+    return int(ids[torch.multinomial(probabilities, 1, generator=generator)])

@@ -1,4 +1,4 @@
-"""The MAD token model: a backbone and an untied readout, RMSNorm and linear with bias."""
+"""MAD's two models: one reads every answer at its own position, one the whole input from the last position's vector."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from madbench.models.blocks import Backbone, RMSNorm, linear
+from madbench.models.blocks import Backbone, RMSNorm, linear, sinusoids
 
 
 class MadModel(nn.Module):
-    """Scores every token of the vocabulary at every position, causally when the mixer is causal."""
+    """A backbone and an untied readout, RMSNorm and linear with bias: causal when the mixer is."""
 
     def __init__(self, vocab_size: int, d_model: int, n_layer: int, make_mixer: Callable[[], nn.Module]):
         super().__init__()
@@ -21,3 +21,27 @@ class MadModel(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, T) integers -> logits (B, T, vocab_size)."""
         return self.head(self.norm(self.backbone(tokens)))
+
+
+class Autoencoder(nn.Module):
+    """Encoder backbone, then one vector plus a fixed position vector decoded independently at every position."""
+
+    def __init__(self, vocab_size: int, d_model: int, n_layer: int, make_mixer: Callable[[], nn.Module], max_len: int):
+        super().__init__()
+        self.backbone = Backbone(vocab_size, d_model, n_layer, make_mixer)
+        self.decoder = nn.Sequential(
+            RMSNorm(d_model),
+            linear(d_model, d_model, bias=True),
+            nn.GELU(),
+            RMSNorm(d_model),
+            linear(d_model, d_model, bias=True),
+            nn.GELU(),
+            RMSNorm(d_model),
+            linear(d_model, vocab_size, bias=True),
+        )
+        self.register_buffer("positions", sinusoids(max_len, d_model), persistent=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(B, T) integers -> logits (B, T, vocab_size)."""
+        summary = self.backbone(tokens)[:, -1:]
+        return self.decoder(summary + self.positions[: tokens.shape[1]])

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from madbench.jobs import Job
-from madbench.models.autoencoder import Autoencoder
 from madbench.models.blocks import TokenLoss, autocast
-from madbench.models.mad import MadModel
+from madbench.models.mad import Autoencoder, MadModel
 from madbench.suites.accuracy import evaluate
 from madbench.suites.base import Interval, World, mixer_maker
 from madbench.suites.mad import TrainingConfig, setting_of

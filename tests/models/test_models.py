@@ -10,9 +10,8 @@ from torch import nn
 
 from madbench.labels import parse
 from madbench.mixers import build
-from madbench.models.autoencoder import Autoencoder
 from madbench.models.blocks import SwiGLU, sinusoids, swiglu_width
-from madbench.models.mad import MadModel
+from madbench.models.mad import Autoencoder, MadModel
 
 
 def make(model, label="S", vocab_size=11, d_model=16, n_layer=2, length=8, **more):

@@ -9,8 +9,7 @@ import torch
 
 from madbench.errors import TrainingError
 from madbench.mixers import build
-from madbench.models.gpt import GPT
-from madbench.models.sampling import generate
+from madbench.models.gpt import GPT, generate
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from madbench.errors import BudgetError, ConfigError, LabelError, did_you_mean
-from madbench.mixers.checks import general_checks
-from madbench.mixers.family import Explanation, ListedFamily, Size
+from madbench.mixers.family import Explanation, ListedFamily, Size, general_checks
 
 MAPS = {"elu": "phi(x) = elu(x) + 1", "relu": "phi(x) = ReLU(x)", "id": "phi(x) = x"}
 

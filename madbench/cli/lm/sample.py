@@ -31,7 +31,7 @@ def sample(
     """
     import torch
 
-    from madbench.models.sampling import generate
+    from madbench.models.gpt import generate
     from madbench.training.devices import resolve_device
 
     device = resolve_device(device)

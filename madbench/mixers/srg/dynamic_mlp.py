@@ -10,10 +10,17 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from madbench.errors import TrainingError, did_you_mean
-from madbench.mixers.srg.allocation import CONV_TAPS, Allocation
-from madbench.mixers.srg.parts import ShortConv, activate, rotate
+from madbench.mixers.srg.budget import CONV_TAPS, Allocation
+from madbench.mixers.srg.parts import (
+    SequenceMixing,
+    ShortConv,
+    activate,
+    lag_readout,
+    lag_scores,
+    newest_first,
+    rotate,
+)
 from madbench.mixers.srg.reference import reference
-from madbench.mixers.srg.slots import SequenceMixing, lag_readout, lag_scores, newest_first
 
 PATHS = ("auto", "reference", "dense", "chunked", "sdpa")
 DENSE_LIMIT_LENGTH = 512  # beyond it, blocks that skip the masked half are faster though they are computed twice

@@ -11,10 +11,8 @@ from madbench.errors import ConfigError, LabelError
 from madbench.labels import ALIASES, Explanation, InvalidLabel, Variant, all_variants
 from madbench.labels.factors import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT
 from madbench.labels.grammar import SYNTAX, from_letters
-from madbench.mixers.checks import ROUNDING, difference, general_checks, sample
-from madbench.mixers.family import Check, ListedFamily, Size
-from madbench.mixers.srg.allocation import Allocation
-from madbench.mixers.srg.budget import solve
+from madbench.mixers.family import ROUNDING, Check, ListedFamily, Size, difference, general_checks, sample
+from madbench.mixers.srg.budget import Allocation, solve
 
 if TYPE_CHECKING:
     from madbench.mixers.srg.dynamic_mlp import DynamicMLP
