@@ -1,25 +1,234 @@
-"""Labels: one spelling for every sequence mixer, the key of every table, file name and plot."""
+"""Labels: one spelling for every sequence mixer, the key of every table, file name and plot.
+
+The text before a label's first colon names its family, and no colon means S/R/G. A family is a value of the protocol
+:class:`madbench.mixers.family.Family`. One that is not built in comes from an installed package, as an entry point of
+the group ``madbench.families`` named like the family. A set of labels is written with ``{S,R}-c`` braces, as
+``@table1``, a file, or as ``~LABEL``, a neighbourhood.
+"""
 
 from __future__ import annotations
 
-from madbench.labels.diagnosis import InvalidLabel
-from madbench.labels.factors import FACTORS, Explanation, Variant
-from madbench.labels.grammar import ALIASES, all_labels, all_variants
-from madbench.labels.registry import (
-    diff,
-    explain,
-    factors,
-    families,
-    family_identity,
-    family_of,
-    levels,
-    neighbours,
-    parse,
-)
-from madbench.labels.sets import LabelSet, available_sets, expand
+import functools
+import pkgutil
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from madbench import config
+from madbench.config import from_mapping, read_yaml, source_identity
+from madbench.errors import LabelError, did_you_mean
+from madbench.labels.diagnosis import SHOWN, InvalidLabel, point_at, show
+from madbench.labels.grammar import ALIASES, FACTORS, Explanation, Variant, all_labels, all_variants
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = [
     "ALIASES", "FACTORS", "Explanation", "InvalidLabel", "LabelSet", "Variant", "all_labels", "all_variants",
     "available_sets", "diff", "expand", "explain", "factors", "families", "family_identity", "family_of", "levels",
     "neighbours", "parse",
 ]  # fmt: skip
+
+GROUP = "madbench.families"
+MOST_LABELS = 10_000
+
+Family = Any  # of madbench.mixers.family, a room above this one
+Label = Any  # what a family's parser returns: frozen, hashable, its str is the canonical label
+
+
+def families() -> tuple[str, ...]:
+    """Names of the built-in and the installed families, sorted; S/R/G is ``""``."""
+    return tuple(sorted({"", *_installed()}))
+
+
+def family_of(label: str | Label) -> Family:
+    """The family of a label or of its text; a ``LabelError`` where it is not installed or cannot be loaded."""
+    name, colon, _ = str(label).partition(":")
+    if colon and name not in families():
+        known = did_you_mean(name[:SHOWN], filter(None, families())) or "; no families are installed"
+        raise LabelError(point_at(str(label), 0, f"unknown family {show(name[:SHOWN])!r} before the colon{known}"))
+    return _load(name if colon else "")
+
+
+def parse(text: str) -> Label:
+    """The label that a text names, by the parser of its family; ``str`` of it is the canonical text.
+
+    Raises ``LabelError``, whose message points at the character at fault.
+    """
+    if not isinstance(text, str):
+        raise LabelError(f"a label is text such as 'G-cg-q-12o', got {type(text).__name__}")
+    return family_of(text).parse(text)
+
+
+def factors(label: Label) -> Mapping[str, str]:
+    """What the label is, factor by factor; a factor without a meaning for it is left out."""
+    return family_of(label).factors(label)
+
+
+def diff(a: Label, b: Label) -> tuple[str, ...]:
+    """The factors that both labels have and in which they differ; of two families, the family and all their factors."""
+    family, other = family_of(a), family_of(b)
+    mine, theirs = family.factors(a), other.factors(b)
+    if family is not other:
+        return ("family", *dict.fromkeys((*mine, *theirs)))
+    return tuple(name for name in mine if name in theirs and mine[name] != theirs[name])
+
+
+def neighbours(label: Label) -> Sequence[Label]:
+    """Every label that differs from this one in exactly one factor."""
+    return family_of(label).neighbours(label)
+
+
+def explain(label: Label) -> Sequence[Explanation]:
+    """A row a letter, then what follows from the letters that are absent."""
+    return family_of(label).explain(label)
+
+
+def levels(label: Label) -> Mapping[str, str]:
+    """What a contrast calls each factor of the label: its family's ``levels``, or else its ``factors``."""
+    family = family_of(label)
+    return getattr(family, "levels", family.factors)(label)
+
+
+def family_identity(family: Family) -> str:
+    """What a job says of the family that computes it: its version.
+
+    Of an installed one also that of its distribution and a hash of its package's files: an edited operator is another.
+    """
+    return f"{family.version}+{source_identity(_installed()[family.name])}" if family.name else family.version
+
+
+@functools.cache
+def _load(name: str) -> Family:
+    place = _installed()[name].value if name else "madbench.mixers.srg.family:FAMILY"
+    try:
+        family = pkgutil.resolve_name(place)
+    except (ImportError, AttributeError) as error:
+        raise LabelError(f"family {name!r} ({place}) cannot be loaded: {error}") from error
+    if family.name != name:
+        raise LabelError(f"family {name!r} ({place}) calls itself {family.name!r}; both names have to be the same")
+    return family
+
+
+@functools.cache
+def _installed() -> dict[str, EntryPoint]:
+    from importlib import metadata  # slow to import, and most labels need no family
+
+    return {point.name: point for point in metadata.entry_points(group=GROUP)}
+
+
+@dataclass(frozen=True)
+class LabelSet:
+    """A named set, one file of ``variants/``."""
+
+    description: str
+    """What the labels have in common."""
+    labels: tuple[str, ...]
+    """Labels, brace patterns, neighbourhoods and other sets, in order."""
+
+
+def expand(specs: Iterable[str]) -> list[str]:
+    """The canonical labels that ``specs`` name, in order and each once.
+
+    A spec is a label or an alias; a pattern such as ``{S,R}-c{,-q}``, whose braces may nest and hold empty
+    alternatives; ``@NAME`` for ``variants/NAME.yaml`` of the current folder or else the shipped one, ``@FILE.yaml``
+    for any other; ``~LABEL`` for a label and every label that differs from it in one factor. Raises ``LabelError``
+    for the first spec that is wrong or when there would be more than 10,000 labels, and ``ConfigError`` for a file
+    that is not a ``LabelSet``; nothing is returned then.
+    """
+    found: dict[str, None] = {}
+    for spec in [specs] if isinstance(specs, str) else specs:
+        found |= dict.fromkeys(_labels_of(spec, Path(), ()))
+        if len(found) > MOST_LABELS:
+            raise LabelError(f"more than {MOST_LABELS:,} labels in all; ask for fewer at a time")
+    return list(found)
+
+
+def available_sets() -> dict[str, Path]:
+    """The files that ``@NAME`` can name, by name: those of ``./variants``, then the shipped ones."""
+    shipped = {path.stem: path for path in sorted(config.VARIANTS.glob("*.yaml"))}
+    return shipped | {path.stem: path for path in sorted(Path("variants").glob("*.yaml"))}
+
+
+def _labels_of(spec: str, folder: Path, files: tuple[Path, ...]) -> list[str]:
+    """Labels of one spec; ``folder`` is where its file paths start, ``files`` the sets that led to it."""
+    if not isinstance(spec, str):
+        raise LabelError(f"a label is text such as 'G-cg-q-12o', got {type(spec).__name__}")
+    labels = []
+    for text in _expand_braces(spec):
+        try:
+            if text.startswith("@"):
+                labels += _labels_in(_find(text[1:], folder), files)
+            elif text.startswith("~"):
+                centre = parse(text[1:])
+                labels += map(str, (centre, *neighbours(centre)))
+            else:
+                labels.append(str(parse(text)))
+        except LabelError as error:
+            if text == spec:
+                raise
+            raise LabelError(f"{error}\nin the set '{_shorten(spec)}'") from None
+    return labels
+
+
+def _find(name: str, folder: Path) -> Path:
+    if name.endswith((".yaml", ".yml")):
+        if "\0" not in name and (folder / name).is_file():
+            return folder / name
+        raise LabelError(f"'@{_shorten(name)}': no such file{f' in {folder}' if folder != Path() else ''}")
+    sets = available_sets()
+    if name not in sets:
+        close = did_you_mean(name[:SHOWN], sets) or "; there are no sets in variants/"
+        raise LabelError(f"'@{_shorten(name)}': no such set in variants/{close}")
+    return sets[name]
+
+
+def _labels_in(path: Path, files: tuple[Path, ...]) -> list[str]:
+    path_id = path.resolve()
+    if path_id in files:
+        circle = " -> ".join(file.name for file in (*files[files.index(path_id) :], path_id))
+        raise LabelError(f"{path}: a set cannot contain itself: {circle}")
+    specs = from_mapping(LabelSet, read_yaml(path), str(path)).labels
+    if not specs:
+        raise LabelError(f"{path}: labels is empty")
+    labels = []
+    for i, spec in enumerate(specs):
+        try:
+            labels += _labels_of(spec, path.parent, (*files, path_id))
+        except LabelError as error:
+            raise LabelError(f"{error}\nin {path}: labels[{i}]") from None
+    return labels
+
+
+def _expand_braces(spec: str) -> list[str]:
+    """The texts a brace pattern stands for, leftmost braces slowest; a pattern without braces stands for itself."""
+    if not ("{" in spec or "}" in spec):
+        return [spec]
+    texts = [""]  # of the alternative being read
+    enclosing: list[tuple[list[str], list[str], int]] = []  # texts before a brace, finished alternatives, its position
+    for token in re.finditer("[{},]|[^{},]+", spec):
+        if token[0] == "{":
+            enclosing.append((texts, [], token.start()))
+            texts = [""]
+        elif token[0] == "}":
+            if not enclosing:
+                raise LabelError(point_at(spec, token.start(), "no '{' before this '}'", "set"))
+            before, alternatives, _ = enclosing.pop()
+            alternatives += texts
+            if len(before) * len(alternatives) > MOST_LABELS:
+                raise LabelError(f"'{_shorten(spec)}' stands for more than {MOST_LABELS:,} labels; ask for fewer")
+            texts = [text + ending for text in before for ending in alternatives]
+        elif token[0] == "," and enclosing:
+            enclosing[-1][1].extend(texts)
+            texts = [""]
+        else:
+            texts = [text + token[0] for text in texts]
+    if enclosing:
+        raise LabelError(point_at(spec, enclosing[-1][2], "no '}' closes this '{'", "set"))
+    return texts
+
+
+def _shorten(text: str) -> str:
+    return show(text[:SHOWN]) + "..." * (len(text) > SHOWN)

@@ -6,8 +6,7 @@ import difflib
 import unicodedata
 
 from madbench.errors import LabelError
-from madbench.labels.factors import LETTERS, either
-from madbench.labels.grammar import ALIASES, SYNTAX, all_labels, from_letters
+from madbench.labels.grammar import ALIASES, LETTERS, SYNTAX, all_labels, either, from_letters
 
 SHOWN = 60  # characters of a rejected text that a message repeats
 MOST_EDITS = 3

@@ -10,8 +10,10 @@
 
 Three rules hold beyond the syntax. ``q`` and ``v`` pay for a matched budget and ``!`` lifts it, so they exclude each
 other. A label that adds parameters (``g``, ``1``, ``2``) says what pays for them: ``q``, ``v`` or ``!``. A label that
-adds none has nothing for ``!`` to lift. That leaves 504 labels. All of it derives from the letters of
-:mod:`madbench.labels.factors`.
+adds none has nothing for ``!`` to lift. That leaves 504 labels.
+
+The syntax, the messages, the nearest label, the explanations, the help and the factors in which two labels differ all
+derive from ``LETTERS``. The letters are those of the HyperMLP paper, Section 3 and Table 1; sources name its places.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from madbench.errors import LabelError
-from madbench.labels.factors import FIELDS, LETTERS, SEGMENTS, Variant
+from madbench.errors import LabelError, did_you_mean
 
 ALIASES = {
     "SoftmaxAttn": "S",
@@ -30,6 +33,213 @@ ALIASES = {
     "HyperGLU": "G-cg-q-12o",
 }
 """Names the paper uses for four of the labels; they are read in any case."""
+
+SEGMENTS = {"base": "one", "features": "several", "rank": "one", "mixing": "several", "budget": "several"}
+"""Segments of a label in their order, and how many of its letters a segment may hold."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One letter of a label, or with an empty ``letter`` one thing that follows from those it does not have."""
+
+    letter: str
+    name: str
+    what: str  # what it does
+    equation: str  # the one it touches, t being the current token and i a token of its prefix
+    source: str  # name and place in the paper
+
+
+@dataclass(frozen=True)
+class Letter(Explanation):
+    """A row of the table: what a letter says, where it stands, what it sets, needs and costs."""
+
+    segment: str  # one of SEGMENTS
+    field: str  # of Variant
+    value: str | bool = True  # of that field
+    needs: str = ""  # letters of which one has to stand before it
+    terms: tuple[str, ...] = ()  # parameters it adds, named as in madbench.mixers.srg.budget.TERMS
+    raises_budget: bool = False  # whether the budget grows by these, so that nothing has to pay for them
+    beside: tuple[tuple[str, Explanation], ...] = ()  # explanation beside another letter
+
+    @property
+    def factor(self) -> str:
+        """Name of what it varies."""
+        return "budget" if self.field == "over" else self.field
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether it adds parameters that something has to pay for."""
+        return bool(self.terms) and not self.raises_budget
+
+
+_ROPE_THEN_GATE = Explanation("p", "RoPE",
+    "Queries and keys are rotated by position; the QK gate then scales the rotated query, so that a score depends on"
+    " absolute positions too.",
+    "q_t . k_i -> (q_t Rot(t) M(1)(x_t)) . (k_i Rot(i))", "RoPE as an edit of W(1), Section 2.2",
+)  # fmt: skip
+LETTERS = (
+    Letter("S", "softmax",
+        "Scores are divided by sqrt(d_qk) and become weights that sum to one over the prefix.",
+        "a_t = softmax(h_t)", "softmax attention, Section 2.2, eq. 2",
+        "base", "base", "S"),
+    Letter("R", "ReLU after L2Norm",
+        "Scores are normalised over the prefix without a gain; the positive ones select their tokens.",
+        "a_t = ReLU(h_t / sqrt(|h_t|^2 + eps))", "ReLU attention and HyperMLP, Section 2.4, eq. 8",
+        "base", "base", "R"),
+    Letter("G", "GLU",
+        "Two sets of query heads: one selects tokens as R does, the other says how strongly each counts.",
+        "a_t = Softplus(h_t^scale) * ReLU(L2Norm(h_t^gate))", "HyperGLU, Section 2.4, eq. 11",
+        "base", "base", "G"),
+    Letter("p", "RoPE",
+        "Queries and keys are rotated by position, so a score sees positions only through the distance of two tokens.",
+        "q_t . k_i -> q_t Rot(t - i) k_i", "RoPE as an edit of W(1), Section 2.2",
+        "features", "rope", beside=(("g", _ROPE_THEN_GATE),)),
+    Letter("c", "short convolution",
+        "Depthwise causal convolutions over 4 tokens run on the inputs of K and of V, each with its own taps.",
+        "k_i = conv_k(x)_i W_k, v_i = conv_v(x)_i W_v", "KV depthwise convolution, Section 3 and Appendix L",
+        "features", "conv", terms=("conv",), raises_budget=True),
+    Letter("g", "QK and VO gates",
+        "The current token scales each channel of the QK and of the VO width.",
+        "M(j)(x_t) = Diag(sigmoid(x_t W_M(j) + b_M(j)))", "M(1) and M(2), Section 2.4",
+        "features", "gates", terms=("qk_gate", "vo_gate")),
+    Letter("q", "QK compressed",
+        "The budget of softmax attention is met by a narrower QK side and, with mixing, a lower rank r; VO takes what"
+        " is left.",
+        "W_q, W_k in R^(d x r_qk), r_qk starting at d/4", "Section 2.6 and Appendix F.2.2, eq. 57",
+        "rank", "rank", "q"),
+    Letter("v", "VO compressed",
+        "The budget of softmax attention is met by a narrower VO side and, with mixing, a lower rank r; QK takes what"
+        " is left.",
+        "W_v, W_o in R^(d x r_vo), r_vo starting at d/4", "the opposite of Theorem 2.5's advice, Section 3",
+        "rank", "rank", "v"),
+    Letter("1", "R(1)",
+        "Scores of one row are mixed along the sequence before the activation, by a diagonal plus rank r.",
+        "h_t = z_t R(1)(x_t), R(1) = I + Diag(p1) + A1 Diag(s1_t) B1^T", "temporal mixing R(1), Section 2.4, eq. 9",
+        "mixing", "mix1", terms=("mix1", "mix1_tables")),
+    Letter("2", "R(2)",
+        "Activations of one row are mixed along the sequence before the readout, by a diagonal plus rank r.",
+        "w_t = a_t R(2)(x_t)^T, R(2) = I + Diag(p2) + A2 Diag(s2_t) B2^T", "temporal mixing R(2), Section 2.4, eq. 10",
+        "mixing", "mix2", terms=("mix2", "mix2_tables")),
+    Letter("o", "lag layout",
+        "Mixing rows are counted back from the current token, so older context never moves a row.",
+        "row(l) = t - l, l = 0 .. t-1", "reverse-offset layout, Theorem 2.3 and Appendix F.1",
+        "mixing", "layout", "lag", needs="12"),
+    Letter("!", "over budget",
+        "No rank is compressed; the budget is reported and not enforced, so the result is an upper bound.",
+        "r_qk = r_vo = d", "over-parameterised upper bound, Section 3",
+        "budget", "over"),
+)  # fmt: skip
+"""Every letter, in the order in which a label has them; a hyphen separates all segments but the last."""
+
+NO_POSITIONS = Explanation("", "no positions",
+    "Without p, c and mixing, permuting a layer's earlier inputs leaves its output as it is. Only in a stack do the"
+    " causal prefixes of the layers below tell positions apart.",
+    "o_t = sum_i a_t[i] v_i W_o", "Section 2.2, eq. 5",
+)  # fmt: skip
+POSITION_LAYOUT = Explanation("", "position layout",
+    "Without o, mixing rows are counted from the oldest token, so their distance to the current token grows.",
+    "row(l) = l + 1", "Section 3, result 3",
+)  # fmt: skip
+MATCHED = Explanation("", "nothing to pay for",
+    "The label adds no parameters that the budget has to find, so no rank is compressed.",
+    "r_qk = r_vo = d", "parameter allocation, Section 2.6",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One mixer of the S/R/G grammar; ``str`` gives its label. A combination outside it is a ``LabelError``."""
+
+    base: Literal["S", "R", "G"]  # activation: softmax, ReLU of the L2-normalised scores, GLU of two score branches
+    rope: bool = False  # p: queries and keys are rotated by position
+    conv: bool = False  # c: depthwise causal convolutions over the K and V inputs
+    gates: bool = False  # g: the current token gates the QK and VO widths
+    rank: Literal["", "q", "v"] = ""  # which rank is compressed to meet the budget
+    mix1: bool = False  # 1: R(1) mixes the scores along the sequence
+    mix2: bool = False  # 2: R(2) mixes the activations along the sequence
+    layout: Literal["position", "lag"] = "position"  # o: mixing rows count back from the current token, not forward
+    over: bool = False  # !: the budget is reported but not enforced
+
+    def __post_init__(self):
+        problem = _broken_rule(self)
+        if problem:
+            raise LabelError(problem)
+
+    def __str__(self) -> str:
+        return _spell(self)
+
+    @functools.cached_property
+    def letters(self) -> tuple[Letter, ...]:
+        """Rows of its letters, in the order of the label."""
+        return tuple(row for row in LETTERS if getattr(self, row.field) == row.value)
+
+    @property
+    def has_mixing(self) -> bool:
+        return self.mix1 or self.mix2
+
+    @property
+    def adds_parameters(self) -> bool:
+        """Whether gates or mixing cost parameters that something has to pay for; conv taps are budgeted apart."""
+        return any(row.is_paid for row in self.letters)
+
+    def query_heads(self, n_head: int) -> int:
+        """Number of QK heads: ``2 * n_head`` for G (gate branch, then scale branch), else ``n_head``."""
+        return 2 * n_head if self.base == "G" else n_head
+
+
+FIELDS = {row.field: [getattr(Variant, row.field)] if hasattr(Variant, row.field) else [] for row in LETTERS}
+"""Values of every field of a variant; the one without a letter, which ``base`` has not, is first."""
+for _row in LETTERS:
+    FIELDS[_row.field].append(_row.value)
+FACTORS = tuple(dict.fromkeys(row.factor for row in LETTERS))
+"""Names of what labels differ in, in the order of the letters."""
+
+
+def either(options: list[str] | str) -> str:
+    """``'a', 'b' or 'c'``."""
+    options = [repr(option) if len(option) == 1 else option for option in options]
+    return " or ".join(filter(None, (", ".join(options[:-1]), options[-1])))
+
+
+def _spell(variant: Variant, **changes: Any) -> str:
+    values = {**vars(variant), **changes}
+    segments = dict.fromkeys(SEGMENTS, "")
+    for row in LETTERS:
+        segments[row.segment] += row.letter * (values[row.field] == row.value)
+    over = segments.pop("budget")
+    return "-".join(filter(None, segments.values())) + over
+
+
+def _broken_rule(variant: Variant) -> str | None:
+    for name, options in FIELDS.items():
+        value = getattr(variant, name)
+        if value not in options or isinstance(value, bool) != isinstance(options[0], bool):
+            return f"{name} {value!r} is unknown{did_you_mean(str(value), map(repr, options))}"
+    rows = variant.letters
+    given = {row.letter for row in rows}
+    for row in rows:
+        if row.needs and not given.intersection(row.needs):
+            return f"{row.letter!r} ({row.name}) needs {either(row.needs)} before it"
+    if variant.over and variant.rank:
+        matched = _spell(variant, over=False)
+        lifted = _spell(variant, rank="", over=variant.adds_parameters)
+        return (
+            f"'!' lifts the budget and {variant.rank!r} pays to keep it, which is a contradiction;"
+            f" did you mean {matched!r} or {lifted!r}?"
+        )
+    if variant.over and not variant.adds_parameters:
+        return (
+            "'!' has no effect: nothing here adds parameters, so there is no budget to lift;"
+            f" did you mean {_spell(variant, over=False)!r}?"
+        )
+    if variant.adds_parameters and not (variant.rank or variant.over):
+        paid = ("".join(row.letter for row in rows if row.is_paid and row.segment == name) for name in SEGMENTS)
+        q, v, over = _spell(variant, rank="q"), _spell(variant, rank="v"), _spell(variant, over=True)
+        return (
+            f"{'-'.join(filter(None, paid))!r} adds parameters and nothing pays for them; add q to compress QK ({q!r}),"
+            f" v to compress VO ({v!r}) or ! to lift the budget ({over!r})"
+        )
+    return None
 
 
 def _syntax() -> re.Pattern[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from madbench.errors import BudgetError, LabelError, did_you_mean
-from madbench.labels.factors import Explanation as Explanation
+from madbench.labels.grammar import Explanation as Explanation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

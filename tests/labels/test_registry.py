@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from madbench import config
+from madbench import config, labels
 from madbench.errors import LabelError
-from madbench.labels import diff, expand, families, family_identity, family_of, levels, parse, registry
+from madbench.labels import diff, expand, families, family_identity, family_of, levels, parse
 
 SOURCE = '''
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def installed(tmp_path, monkeypatch):
 def forget():
     """Finds families anew, as a new process would."""
     importlib.invalidate_caches()
-    for function in (registry._installed, registry._load, config.source_identity):
+    for function in (labels._installed, labels._load, config.source_identity):
         function.cache_clear()
 
 

@@ -11,15 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.srg.budget import CONV_TAPS, Allocation
-from madbench.mixers.srg.parts import (
-    SequenceMixing,
-    ShortConv,
-    activate,
-    lag_readout,
-    lag_scores,
-    newest_first,
-    rotate,
-)
+from madbench.mixers.srg.parts import SequenceMixing, ShortConv, activate, lag_readout, lag_scores, newest_first, rotate
 from madbench.mixers.srg.reference import reference
 
 PATHS = ("auto", "reference", "dense", "chunked", "sdpa")

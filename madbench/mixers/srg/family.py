@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.errors import ConfigError, LabelError
 from madbench.labels import ALIASES, Explanation, InvalidLabel, Variant, all_variants
-from madbench.labels.factors import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT
-from madbench.labels.grammar import SYNTAX, from_letters
+from madbench.labels.grammar import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT, SYNTAX, from_letters
 from madbench.mixers.family import ROUNDING, Check, ListedFamily, Size, difference, general_checks, sample
 from madbench.mixers.srg.budget import Allocation, solve
 
