@@ -178,8 +178,7 @@ def _blocks(positions: list[dict[str, Any]], looks: dict[str, tuple[str, str]], 
 
 def _print_check(console: Console, work: Work, seed: int, as_json: bool) -> None:
     """Prints a row of counts for each task and split; raises ``DataError`` with the first violations and their places."""
-    from madbench.tasks import IGNORE, generate, load_task
-    from madbench.tasks.generation import find_violations
+    from madbench.tasks import IGNORE, find_violations, generate, load_task
 
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     found: list[str] = []

@@ -73,8 +73,7 @@ def _shipped_files() -> list[Path]:
     """Every set of variants a label can name, every installed task, every profile, every preset."""
     from madbench.labels import available_sets
     from madbench.suites import SUITES
-    from madbench.tasks import task_names
-    from madbench.tasks.registry import task_path
+    from madbench.tasks import task_names, task_path
 
     profiles = [path for suite in SUITES.values() for path in sorted(suite.Profile.folder.glob("*.yaml"))]
     paths = [*available_sets().values(), *map(task_path, task_names()), *profiles]

@@ -1,24 +1,261 @@
-"""The tasks by name: their settings, examples and protocols. Importing this imports no numpy."""
+"""The tasks by name: the six of MAD, and those of installed packages, entry points of the group ``madbench.tasks``.
+
+The file of a task (``tasks/*.yaml``) has its protocol: the baseline, and the settings with one variable changed at a time.
+:func:`generate` draws the examples of a setting. Importing this imports no numpy.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import inspect
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from madbench import config
+from madbench.config import from_mapping, read_yaml
+from madbench.errors import ConfigError, did_you_mean
 from madbench.tasks.base import IGNORE, SPLITS, Examples, Split, TaskSetting
-from madbench.tasks.generation import ceiling, generate
-from madbench.tasks.registry import (
-    MAD_TASKS,
-    TaskFile,
-    check_task,
-    heading,
-    load_task,
-    load_task_file,
-    make_setting,
-    settings_class,
-    task_names,
-    task_source,
-    title,
-)
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    import numpy as np
 
 __all__ = [
-    "IGNORE", "MAD_TASKS", "SPLITS", "Examples", "Split", "TaskFile", "TaskSetting", "ceiling", "check_task", "generate",
-    "heading", "load_task", "load_task_file", "make_setting", "settings_class", "task_names", "task_source", "title",
+    "IGNORE", "MAD_TASKS", "SPLITS", "Examples", "Split", "TaskFile", "TaskSetting", "ceiling", "check_task",
+    "find_violations", "generate", "heading", "load_task", "load_task_file", "make_setting", "settings_class", "stream",
+    "task_names", "task_path", "task_source", "title",
 ]  # fmt: skip
+
+GROUP = "madbench.tasks"
+TOKENS_PER_CHUNK = 1 << 17
+"""Tokens drawn at a time: bounds memory and keeps the work in the processor's cache. Another value, other data."""
+
+_BUILT_IN = {
+    "compression": "madbench.tasks.compression:Compression",
+    "fuzzy_in_context_recall": "madbench.tasks.fuzzy_in_context_recall:FuzzyInContextRecall",
+    "in_context_recall": "madbench.tasks.in_context_recall:InContextRecall",
+    "memorization": "madbench.tasks.memorization:Memorization",
+    "noisy_in_context_recall": "madbench.tasks.in_context_recall:NoisyInContextRecall",
+    "selective_copying": "madbench.tasks.selective_copying:SelectiveCopying",
+}
+_RESERVED = ("language_model", "mad_average")
+
+MAD_TASKS: tuple[str, ...] = tuple(_BUILT_IN)
+"""The six tasks of MAD, in the order of the published table (HyperMLP, Table 1); the MAD average is over these."""
+
+
+def task_names() -> tuple[str, ...]:
+    """Every installed task: the six of MAD, then the others by name. Imports none of them."""
+    return tuple(_entry_points())
+
+
+@dataclass(frozen=True)
+class TaskContent:
+    """The keys of a task file; :func:`load_task_file` makes it a :class:`TaskFile`."""
+
+    task: str
+    description: str
+    baseline: dict
+    vary: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TaskFile:
+    """One task file."""
+
+    path: Path
+    task: str
+    description: str  # what the task asks, for a reader
+    settings: tuple[TaskSetting, ...]  # the baseline, then those that differ in one field, in the order of the file
+
+    @property
+    def baseline(self) -> TaskSetting:
+        """The setting every change starts from."""
+        return self.settings[0]
+
+    def change_of(self, setting: TaskSetting) -> dict[str, Any]:
+        """The fields in which ``setting`` differs from the baseline, with its values; empty for the baseline."""
+        baseline = asdict(self.baseline)
+        return {name: value for name, value in asdict(setting).items() if value != baseline[name]}
+
+
+@functools.cache
+def settings_class(task: str) -> type[TaskSetting]:
+    """The settings class of ``task``; ``ConfigError`` for an unknown task and for one that cannot be loaded."""
+    check_task(task)
+    point = _entry_points()[task]
+    where = f"task {task!r} ({point.value})"
+    try:
+        cls = point.load()
+    except Exception as error:
+        raise ConfigError(f"{where}: cannot be loaded: {type(error).__name__}: {error}") from error
+    if not (isinstance(cls, type) and issubclass(cls, TaskSetting)):
+        raise ConfigError(f"{where}: expected a subclass of madbench.tasks.TaskSetting, got {cls!r}")
+    for name in ("heading", "title", "roles"):
+        if not hasattr(cls, name):
+            raise ConfigError(f"{where}: the class has no {name!r}")
+    return cls
+
+
+def heading(task: str) -> str:
+    """Heading of the task's column in a table, such as ``Compr.``."""
+    return settings_class(task).heading
+
+
+def title(task: str) -> str:
+    """Name of the task above a plot, such as ``in-context recall``."""
+    return settings_class(task).title
+
+
+def task_path(task: str) -> Path:
+    """The YAML file of ``task``: shipped with madbench, or beside the module of an installed task."""
+    if task in MAD_TASKS:
+        return config.TASKS / f"{task}.yaml"
+    return Path(inspect.getfile(settings_class(task))).with_name(f"{task}.yaml")
+
+
+def task_source(task: str) -> str:
+    """Identity of the source of an installed task, so that an edited generator trains anew; empty for MAD's six."""
+    check_task(task)
+    return "" if task in MAD_TASKS else config.source_identity(_entry_points()[task])
+
+
+def check_task(task: str, where: str = "") -> None:
+    """Raises ``ConfigError`` unless ``task`` is the name of a task; ``where`` opens the message."""
+    if task not in task_names():
+        raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, task_names())}")
+
+
+def load_task_file(path: Path, mapping: Mapping[str, Any] | None = None) -> TaskFile:
+    """The task file at ``path``, with the content ``mapping`` if that is given.
+
+    Anything in it that is unknown, of a wrong type or without effect is a ``ConfigError``.
+    """
+    content = from_mapping(TaskContent, read_yaml(path) if mapping is None else mapping, str(path))
+    check_task(content.task, f"{path}: task: ")
+    cls = settings_class(content.task)
+    settings = [from_mapping(cls, content.baseline, f"{path}: baseline")]
+    for name, values in content.vary.items():
+        where = f"{path}: vary"
+        if not isinstance(values, list) or not values:
+            raise ConfigError(f"{where}: {name}: expected a list of values, got {values!r}")
+        for value in values:
+            setting = from_mapping(cls, {**content.baseline, name: value}, where)
+            if setting in settings:
+                raise ConfigError(f"{where}: {name}: {value!r} gives a setting that the file has already")
+            settings.append(setting)
+    return TaskFile(path, content.task, content.description.strip(), tuple(settings))
+
+
+@functools.cache
+def load_task(task: str) -> TaskFile:
+    """The file that comes with ``task``."""
+    path = task_path(task)
+    file = load_task_file(path)
+    if file.task != task:
+        raise ConfigError(f"{path}: task: expected {task!r}, got {file.task!r}")
+    return file
+
+
+def make_setting(task: str, mapping: Mapping[str, Any], where: str) -> TaskSetting:
+    """The baseline of ``task`` with the fields in ``mapping`` replaced; ``where`` opens every error message.
+
+    Raises:
+        ConfigError: an unknown task or field, a value of the wrong type, or one the task cannot have.
+    """
+    check_task(task, f"{where}: ")
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{where}: expected a mapping of keys to values, got {type(mapping).__name__}")
+    return from_mapping(settings_class(task), {**asdict(load_task(task).baseline), **mapping}, where)
+
+
+@functools.cache
+def _entry_points() -> dict[str, EntryPoint]:
+    from importlib.metadata import EntryPoint, entry_points  # slow to import
+
+    points = {name: EntryPoint(name, value, GROUP) for name, value in _BUILT_IN.items()}
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        where = f"task {point.name!r} ({point.value})"
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", point.name) or point.name in _RESERVED:
+            raise ConfigError(f"{where}: the name has to be of the form my_task, and none of {', '.join(_RESERVED)}")
+        if points.setdefault(point.name, point).value != point.value:
+            raise ConfigError(f"{where}: {points[point.name].value} has this name already")
+    return points
+
+
+def generate(task: str, setting: TaskSetting, split: Split, seed: int) -> Examples:
+    """The examples of ``split``, the same on every machine; training targets for "train", evaluation's for the others.
+
+    Raises:
+        ConfigError: unknown task or split.
+        TypeError: ``setting`` belongs to another task.
+    """
+    import numpy as np
+
+    rng = stream(task, setting, split, seed)
+    count = setting.count(split)
+    inputs = np.empty((count, setting.input_len), np.int64)
+    targets = np.empty_like(inputs)
+    rows = max(1, TOKENS_PER_CHUNK // setting.seq_len)
+    for start in range(0, count, rows):
+        stop = min(start + rows, count)
+        inputs[start:stop], targets[start:stop] = setting.draw(rng, stop - start, training=split == "train")
+    return Examples(inputs, targets)
+
+
+def ceiling(task: str, setting: TaskSetting, seed: int) -> float:
+    """The best test accuracy that the data allow, if every target that does not follow from them is missed.
+
+    A lucky guess (1 in 8 for the first value token of fuzzy recall at the baseline) can lift a model above it.
+    """
+    return setting.ceiling(lambda split: generate(task, setting, split, seed))
+
+
+def stream(task: str, setting: TaskSetting, split: Split, seed: int) -> np.random.Generator:
+    """The generator that every draw of one split comes from, seeded by a hash of all four arguments.
+
+    Every field of the setting enters the hash, the numbers of examples too: the settings of a protocol are then
+    independent of each other, so that the mean over them does not carry one test set's luck several times.
+    """
+    import numpy as np
+
+    if type(setting) is not settings_class(task):
+        raise TypeError(f"task {task} needs a {settings_class(task).__name__}, got a {type(setting).__name__}")
+    if split not in SPLITS:
+        raise ConfigError(f"unknown split {split!r}{did_you_mean(split, SPLITS)}")
+    content = {"task": task, "setting": asdict(setting), "split": split, "seed": int(seed)}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
+
+
+def find_violations(setting: TaskSetting, examples: Examples, split: Split) -> list[str]:
+    """What breaks the rules of ``setting`` in ``examples``, one message a violation.
+
+    Every example is worked out again from its tokens alone (:meth:`TaskSetting.read`), which shares no code with the
+    generator.
+    """
+    shape = (setting.count(split), setting.input_len)
+    if examples.inputs.shape != shape or examples.targets.shape != shape:
+        return [f"inputs {examples.inputs.shape} and targets {examples.targets.shape}, expected {shape} for both"]
+    violations = []
+    for index, (inputs, targets) in enumerate(zip(examples.inputs.tolist(), examples.targets.tolist())):
+        foreign = [token for token in {*inputs} | ({*targets} - {IGNORE}) if not 0 <= token < setting.vocab_size]
+        if foreign:
+            problems = [f"ids {sorted(foreign)} are outside 0..{setting.vocab_size - 1}"]
+        else:
+            reading = setting.read(inputs, targets, split == "train")
+            unknown = {*reading.roles} - {*setting.roles}
+            problems = [*reading.problems, *(f"role {role!r} is not among the task's roles" for role in unknown)]
+            problems += [
+                f"position {position}: target {target}, expected {expected}"
+                for position, (target, expected) in enumerate(zip(targets, reading.targets, strict=True))
+                if target != expected
+            ]
+        violations += [f"example {index}: {problem}" for problem in problems]
+    return violations

@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from madbench.tasks import MAD_TASKS, make_setting
+from madbench.tasks import MAD_TASKS, generate, make_setting
 from madbench.tasks.base import IGNORE
-from madbench.tasks.generation import generate
 
 
 @pytest.mark.parametrize("vocab_size", [31, 32])

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.tasks import IGNORE, MAD_TASKS, SPLITS, generate, load_task
-from madbench.tasks.generation import TOKENS_PER_CHUNK, stream
+from madbench.tasks import IGNORE, MAD_TASKS, SPLITS, TOKENS_PER_CHUNK, generate, load_task, stream
 
 # Other data for the same job: raise SCHEMA in madbench/jobs.py together with these.
 FINGERPRINTS = {

@@ -11,9 +11,18 @@ import pytest
 import madbench
 from madbench import config, tasks
 from madbench.errors import ConfigError
-from madbench.tasks import MAD_TASKS, generate, load_task, make_setting, settings_class, task_names
-from madbench.tasks.generation import find_violations
-from madbench.tasks.registry import GROUP, _entry_points, task_path
+from madbench.tasks import (
+    GROUP,
+    MAD_TASKS,
+    _entry_points,
+    find_violations,
+    generate,
+    load_task,
+    make_setting,
+    settings_class,
+    task_names,
+    task_path,
+)
 
 
 @pytest.fixture

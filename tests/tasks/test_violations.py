@@ -6,9 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from madbench.tasks import IGNORE, MAD_TASKS, SPLITS, load_task
+from madbench.tasks import IGNORE, MAD_TASKS, SPLITS, find_violations, generate, load_task
 from madbench.tasks.base import Examples
-from madbench.tasks.generation import find_violations, generate
 
 
 @pytest.mark.parametrize("task", MAD_TASKS)
