@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from madbench.suites.base import Column
+from madbench.suites import LANGUAGE, Column, Suite
 from madbench.tasks import MAD_TASKS, task_names
 from madbench.tasks import heading as task_heading
 from madbench.tasks import title as task_title
@@ -33,6 +33,11 @@ def heading(name: str) -> str:
 def title(name: str) -> str:
     """Name of a column in words."""
     return _TITLES.get(name) or task_title(name)
+
+
+def suite_title(suite: Suite) -> str:
+    """Name of a suite in words."""
+    return "Language model" if suite is LANGUAGE else "MAD tasks"
 
 
 def mad_columns(tasks: Iterable[str]) -> list[Column]:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.cells import Cell, legend, row_texts
-from madbench.analysis.quantities import BUDGET_RATIO, SEEDS
+from madbench.analysis.quantities import BUDGET_RATIO, SEEDS, suite_title
 from madbench.analysis.rendering import PUBLISHED, TextTable, known
 from madbench.analysis.statistics import students_t
 from madbench.errors import ConfigError, did_you_mean
 from madbench.grid import Row
-from madbench.suites import LANGUAGE, Column, Suite
+from madbench.suites import Column, Suite
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ class ResultTable(TextTable):
 
     @property
     def title(self) -> str:
-        return " and ".join("Language model" if suite is LANGUAGE else "MAD tasks" for suite in self.suites)
+        return " and ".join(map(suite_title, self.suites))
 
     @property
     def headings(self) -> list[str]:

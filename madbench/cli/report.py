@@ -36,7 +36,7 @@ def report(
       madbench report -t language_model
     """
     from madbench.files import explain_os_errors, write_atomically
-    from madbench.report.contents import report_page
+    from madbench.report.page import report_page
 
     selection = stored.selection(words)
     selected = selection.select()

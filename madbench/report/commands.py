@@ -1,15 +1,18 @@
-"""The commands that train what a report shows, as words of a shell."""
+"""The commands that train what a report shows or lacks, as words of a shell."""
 
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from madbench.analysis.protocols import OWN, profile_changes
+from madbench.analysis.quantities import suite_title
 from madbench.config import key_of, seed_list
 from madbench.experiment import PlannedRow, Protocol
-from madbench.jobs import Job
+from madbench.jobs import Job, Record
 from madbench.suites import LANGUAGE
 from madbench.tasks import load_task
 
@@ -21,6 +24,7 @@ _USUAL = {
     "--results": "results",
 }
 """Values that a command needs no option for."""
+_MOST_NAMED = 8  # labels in one sentence
 
 
 def train_words(
@@ -34,8 +38,12 @@ def train_words(
 
 def protocol_words(row: PlannedRow, results: Path) -> list[str]:
     """What ``madbench run`` or ``madbench lm`` needs to know of the protocol of ``row``."""
-    name, overrides = _profile(row)
-    return [*overrides, *_precision(row.protocol, overrides), *_options(row.protocol, name, results)]
+    protocol = row.protocol
+    name, overrides = protocol.profile_name, protocol.overrides
+    if name == OWN:
+        name = _USUAL["--preset"]
+        overrides = profile_changes(row.jobs[0], protocol.suite.Profile.load(name))
+    return [*overrides, *_precision(protocol, overrides), *_options(protocol, name, results)]
 
 
 def job_words(row: PlannedRow, job: Job, results: Path) -> list[str]:
@@ -65,14 +73,6 @@ def job_words(row: PlannedRow, job: Job, results: Path) -> list[str]:
     return ["run", "-t", job.task, *words, *_options(protocol, protocol.profile_name, results)]
 
 
-def _profile(row: PlannedRow) -> tuple[str, Sequence[str]]:
-    """A profile or preset that a command can name, and its changes."""
-    protocol = row.protocol
-    if protocol.profile_name != OWN:
-        return protocol.profile_name, protocol.overrides
-    return _USUAL["--preset"], profile_changes(row.jobs[0], protocol.suite.Profile.load(_USUAL["--preset"]))
-
-
 def _precision(protocol: Protocol, overrides: Sequence[str]) -> list[str]:
     return [] if "precision" in map(key_of, overrides) else [f"precision={protocol.precision}"]
 
@@ -80,16 +80,68 @@ def _precision(protocol: Protocol, overrides: Sequence[str]) -> list[str]:
 def _options(protocol: Protocol, name: str, results: Path) -> list[str]:
     corpus = protocol.corpus
     is_named = corpus is not None and corpus.folder and not corpus.name.startswith("stdlib-")
-    given = {
-        f"--{protocol.profile.noun}": name,
-        "--fidelity": protocol.fidelity,
-        "--budget": protocol.budget,
-        "--corpus": str(corpus.folder) if is_named else None,
-        "--results": str(results),
-    }
-    return option_words(given)
+    given = {f"--{protocol.profile.noun}": name, "--fidelity": protocol.fidelity, "--budget": protocol.budget}
+    return option_words(given | {"--corpus": str(corpus.folder) if is_named else None, "--results": str(results)})
 
 
 def option_words(given: Mapping[str, str | None]) -> list[str]:
     """The options that a command has to name, as their values are not the usual ones."""
     return [word for option, value in given.items() if value != _USUAL.get(option) for word in (option, value)]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """One thing that is not there."""
+
+    text: str
+    command: str = ""
+    """What would give it; empty where no single command does."""
+
+
+def missing_runs(
+    rows: Sequence[PlannedRow], asked: Sequence[str], records: Mapping[str, Record], results: Path
+) -> list[Missing]:
+    """Labels without any run, seeds and jobs without a result, and labels of a single seed, of one suite.
+
+    Args:
+        rows: those of the suite; at least one.
+        asked: the labels that a row was asked for.
+        records: what stored jobs gave, by id.
+        results: folder of the store.
+    """
+    tasks, what = rows[0].protocol.tasks, suite_title(rows[0].protocol.suite)
+
+    def command(labels: Collection[str], seeds: Collection[int], tasks: Sequence[str] | None = None) -> str:
+        return shlex.join(train_words(rows[0], results, list(labels), seeds, tasks))
+
+    seeds_of = {row.name: {job.seed for job in row.jobs} for row in rows}
+    seeds = sorted(set().union(*seeds_of.values()))
+    found = []
+    if without := [label for label in asked if label not in seeds_of]:
+        found.append(Missing(f"No runs ({what}): {_named(without)}.", command(without, seeds)))
+    jobs = [job for row in rows for job in row.jobs]
+    failed = [job for job in jobs if job.id in records and records[job.id].status == "failed"]
+    if lacking := [job for job in jobs if job.id not in records] + failed:
+        text = f"{len(lacking):,} of {len(jobs):,} jobs ({what}) have no result"
+        text += f", {len(failed):,} of them failed" if failed else ""
+        labels = [label for label in seeds_of if label in {job.label for job in lacking}]
+        of_tasks = [task for task in tasks if task in {job.task for job in lacking}]
+        words = command(labels, {job.seed for job in lacking}, of_tasks)
+        found.append(Missing(f"{text}: {_named(labels)}.", words))
+    by_seeds: dict[tuple[int, ...], list[str]] = {}
+    for label, own in seeds_of.items():
+        by_seeds.setdefault(tuple(seed for seed in seeds if seed not in own), []).append(label)
+    for rest, labels in by_seeds.items():
+        if rest:
+            text = f"No seed {seed_list(rest)}, which other labels have ({what}): {_named(labels)}."
+            found.append(Missing(text, command(labels, rest)))
+    if single := [label for label, own in seeds_of.items() if len(own) == 1]:
+        further = command(single, [max(seeds) + 1]) if len(seeds) == 1 else ""
+        found.append(Missing(f"Single seed; excluded from tests ({what}): {_named(single)}.", further))
+    return found
+
+
+def _named(labels: Sequence[str]) -> str:
+    rest = len(labels) - _MOST_NAMED
+    shown = ", ".join(labels if rest <= 1 else labels[:_MOST_NAMED])
+    return f"{shown} and {rest} more" if rest > 1 else shown

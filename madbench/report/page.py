@@ -1,12 +1,17 @@
-"""The page: one template with its style, script and data inside."""
+"""The page: from the stored runs of one protocol a suite to one HTML file, with its style, script and data inside."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,41 +19,43 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import madbench
-from madbench.report.figures import PageFigure
-from madbench.report.findings import PageClaim, verdict_counts
-from madbench.report.missing import Missing
-from madbench.report.runs import ReportedRun
-from madbench.report.tables import PageTable
+from madbench.analysis.attribution_table import AttributionTable, attribution_table, estimate_text
+from madbench.analysis.captions import setting_sentences
+from madbench.analysis.findings import findings
+from madbench.analysis.findings_table import findings_table
+from madbench.analysis.protocols import language_protocol_id
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE, suite_title, title
+from madbench.analysis.results import Results
+from madbench.analysis.scores import chosen_runs
+from madbench.analysis.tables import result_table
+from madbench.config import seed_list
+from madbench.experiment import PlannedRow
+from madbench.jobs import Record
+from madbench.labels import explain, parse
+from madbench.report.commands import Missing, job_words, missing_runs, protocol_words
+from madbench.report.figures import page_figures
+from madbench.report.runs import ReportedRun, plain, run_columns, setting_changes, thin_curve
+from madbench.report.tables import budget_page_table, factor_page_table, page_claims, result_page_table
+from madbench.store.runs import Store
+from madbench.suites import LANGUAGE, MAD, SUITES
+from madbench.suites.language import TASK
+from madbench.tasks import MAD_TASKS
 
 _FOLDER = Path(__file__).parent
-
+_SECTIONS = ("asked", "missing", "findings", "tables", "figures", "factors", "budget")
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 """Characters that could end a ``<script>`` element, or a line of one, by their JSON escapes."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """Everything that the template shows, in its order."""
+    """A report that is to be written."""
 
-    lead: str
-    """The protocols in a sentence."""
-    counts: list[tuple[str, str]]
-    """Numbers and what they count."""
-    properties: list[tuple[str, str]]
-    """Name and value of what the runs share and of what they ran on."""
-    missing: list[Missing]
-    bad_runs: list[ReportedRun]
-    """The failed and the diverged ones."""
-    tables: list[PageTable]
-    factors: PageTable | None
-    budget: PageTable
     count: int
     """Jobs."""
-    data: Mapping[str, Any]
-    """What the script needs, by name."""
-    figures: list[PageFigure] = field(default_factory=list)
-    claims: list[PageClaim] = field(default_factory=list)
-    findings_note: str = ""
+    missing: list[Missing]
+    content: Mapping[str, Any]
+    """Everything else that the template shows, by its names there."""
 
     def render(self, command: str, written: str) -> bytes:
         """The HTML: one file that needs no other and no network; it names the ``command`` that wrote it, and the date."""
@@ -61,12 +68,10 @@ class Page:
         )
         script = (_FOLDER / "script.js").read_text(encoding="utf-8")
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
         html = environment.get_template("template.html.j2").render(
-            **content | {"data": Markup(embedded_json(self.data))},
-            title=f"madbench report: {self.lead}",
-            sections=self._sections(),
-            verdicts=verdict_counts(self.claims),
+            **self.content,
+            missing=self.missing,
+            sections=[(name, name.capitalize()) for name in _SECTIONS if self.content.get(name, True)],
             style=Markup((_FOLDER / "style.css").read_text(encoding="utf-8")),
             script=Markup(script),
             script_hash=f"sha256-{digest}",
@@ -76,11 +81,37 @@ class Page:
         )
         return html.encode()
 
-    def _sections(self) -> Sequence[tuple[str, str]]:
-        """Id and name of the sections that the page has."""
-        optional = {"findings": self.claims, "figures": self.figures, "factors": self.factors}
-        sections = ("asked", "missing", "findings", "tables", "figures", "factors", "budget")
-        return [(name, name.capitalize()) for name in sections if optional.get(name, True)]
+
+def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
+    """The report of ``results``; ``labels`` were asked for, without any all that are stored."""
+    store = results.store
+    rows = [row for suite in SUITES.values() for row in _with_failed(results.rows(suite), store)]
+    records = store.records({job.id for row in rows for job in row.jobs})
+    runs = _reported_runs(results, rows, records)
+    effects = attribution_table(results.scores)
+    first = {row.protocol.suite.name: row for row in reversed(rows)}
+    options = {f"{suite}_options": shlex.join(protocol_words(row, store.root)) for suite, row in first.items()}
+    found = findings_table(findings(results.scores, **options))
+    figures, table = page_figures(results), result_table(results)
+    verdicts = [row.verdict for row in found.rows]
+    content = {
+        "lead": _lead(rows),
+        "counts": _counts(runs),
+        "properties": _properties(rows, runs, store),
+        "bad_runs": [run for run in runs if run.status in ("failed", "diverged")],
+        "findings": page_claims(found),
+        "verdicts": {name: verdicts.count(name) for name in ("supported", "contradicted", "not enough data")},
+        "findings_note": found.caption,
+        "tables": [result_page_table(part) for part in (table.parts or [table] if table else [])],
+        "figures": [figure for figure in figures if figure.svg],
+        "factors": factor_page_table(effects) if effects.effects else None,
+        "budget": budget_page_table(run.job for run in runs),
+        "data": Markup(embedded_json(_data(runs, effects, store))),
+    }
+    missing = _missing(results, rows, labels, records)
+    missing += [Missing(f"No figure “{one.caption}”: {one.reason}.") for one in figures if one.reason]
+    missing += [Missing(f"Could not be read: {problem}") for problem in store.problems]
+    return Page(len(runs), missing, content)
 
 
 def embedded_json(value: Any) -> str:
@@ -89,3 +120,150 @@ def embedded_json(value: Any) -> str:
     for character, escape in _UNSAFE.items():
         text = text.replace(character, escape)
     return text
+
+
+def _with_failed(rows: Sequence[PlannedRow], store: Store) -> list[PlannedRow]:
+    """``rows`` of one suite; language models have those of their protocol too that failed."""
+    if not rows or rows[0].protocol.suite is not LANGUAGE:
+        return list(rows)
+    protocol = language_protocol_id(rows[0].jobs[0])
+    stored = (run for run in store.runs(with_curves=False, suite=LANGUAGE.name) if run.record.status == "failed")
+    failed = [run.job for run in stored if language_protocol_id(run.job) == protocol]
+    return [replace(row, jobs=[*row.jobs, *(job for job in failed if job.label == row.name)]) for row in rows]
+
+
+def _reported_runs(results: Results, rows: Sequence[PlannedRow], records: Mapping[str, Record]) -> list[ReportedRun]:
+    """Every job of the rows, stored or not."""
+    counting = set(chosen_runs(results.collected).id) if results.has(MAD) else set()
+    counting |= {run.job.id for run in results.language_runs if run.record.status == "finished"}
+    changes = setting_changes([job for row in rows for job in row.jobs])
+    words: dict[tuple, list[str]] = {}
+    runs = []
+    for row in rows:
+        for job in row.jobs:
+            change = changes[job.id]
+            key = (job.task, change, job.training)
+            if key not in words:
+                words[key] = job_words(row, job, results.store.root)
+            runs.append(ReportedRun(job, records.get(job.id), job.id in counting, words[key], change))
+    return runs
+
+
+def _lead(rows: Iterable[PlannedRow]) -> str:
+    """The protocols in a line."""
+    parts = []
+    for one in {row.protocol.suite.name: row.protocol for row in rows}.values():
+        fidelity = f"{one.fidelity}, " if one.suite is MAD else ""
+        name = " ".join([one.profile_name, *one.overrides])
+        parts.append(f"{suite_title(one.suite)}: {one.profile.noun} {name}, {fidelity}budget {one.budget}")
+    return "; ".join(parts)
+
+
+def _counts(runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
+    """Numbers of labels, tasks, seeds and jobs, each with what it counts."""
+    found = []
+    for name in ("label", "task", "seed"):
+        count = len({getattr(run.job, name) for run in runs})
+        found.append((f"{count:,}", f"{name}{'s' * (count != 1)}"))
+    done = sum(run.status in ("finished", "diverged") for run in runs)
+    return [*found, (f"{done:,} / {len(runs):,}", "jobs done")]
+
+
+def _properties(rows: Sequence[PlannedRow], runs: Sequence[ReportedRun], store: Store) -> list[tuple[str, str]]:
+    """Name and value of what all runs share, and of what they ran on."""
+    found = []
+    for protocol in {row.protocol.suite.name: row.protocol for row in rows}.values():
+        comparable = "" if protocol.profile.comparable_with_paper else " Not comparable with the paper."
+        found.append((suite_title(protocol.suite), " ".join(setting_sentences(protocol)) + comparable))
+        if protocol.suite is MAD:
+            found.append(("Tasks", ", ".join(map(title, protocol.tasks))))
+            trainings = {run.job.training for run in runs if run.job.suite == MAD.name}
+            for field in ("learning_rate", "weight_decay"):
+                values = sorted({getattr(training, field) for training in trainings})
+                found.append((f"{field}s".replace("_", " ").capitalize(), ", ".join(f"{value:g}" for value in values)))
+    found.append(("Seeds", seed_list({run.job.seed for run in runs})))
+    for heading, name in {"Device": "device", "Operator path": "path", "Versions": "versions", "Code": "git"}.items():
+        given = [run.record.details[name] for run in runs if run.record and name in run.record.details]
+        times = Counter(map(_commit if name == "git" else _text, given))
+        texts = [f"{value} ({count:,} runs)" if len(times) > 1 else value for value, count in times.most_common()]
+        found.append((heading, "; ".join(texts) or "not recorded"))
+    found += [("Run files of", dates)] if (dates := _dates(runs, store)) else []
+    return [*found, ("Store", str(store.root))]
+
+
+def _text(value: Any) -> str:
+    return " ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, Mapping) else str(value)
+
+
+def _commit(value: Mapping[str, Any]) -> str:
+    return f"{str(value.get('commit'))[:10]}{' with changes' if value.get('dirty') else ''}"
+
+
+def _dates(runs: Iterable[ReportedRun], store: Store) -> str:
+    """First and last day on which a record of the runs was written."""
+    times = []
+    for run in runs:
+        if run.record is not None:
+            with suppress(OSError):
+                times.append(os.stat(f"{store.root}/runs/{run.job.id}/record.json").st_mtime)
+    days = {f"{datetime.fromtimestamp(time):%Y-%m-%d}": None for time in (min(times), max(times))} if times else ()
+    return " to ".join(days)
+
+
+def _missing(
+    results: Results, rows: Sequence[PlannedRow], labels: Sequence[str], records: Mapping[str, Record]
+) -> list[Missing]:
+    """What each suite lacks, and the stored runs that are left out."""
+    found: list[Missing] = []
+    for suite in SUITES.values():
+        own = [row for row in rows if row.protocol.suite is suite]
+        if own:
+            found += missing_runs(own, labels or results.labels, records, results.store.root)
+        else:
+            found.append(Missing(f"No runs: {suite_title(suite)}."))
+    if others := len(results.store.jobs()) - len(records):
+        text = f"{others:,} stored runs are of other labels or protocols, which are never mixed."
+        found.append(Missing(text, "madbench ls runs"))
+    return found
+
+
+def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) -> dict[str, Any]:
+    """What the script of the page shows of runs, labels and effects."""
+    folder = store.root / "runs"
+    shown = {i: run for i, run in enumerate(runs) if run.counts or run.status == "diverged"}
+    curves = {i: thin_curve(folder / run.job.id / "curve.csv") for i, run in shown.items()}
+    place = {run.job.id: i for i, run in enumerate(runs) if run.record is not None}
+    tasks, labels = (dict.fromkeys(getattr(run.job, name) for run in runs) for name in ("task", "label"))
+    letters = {label: explain(parse(label)) for label in labels}
+    return {
+        "count": len(runs),
+        "runs": run_columns(runs),
+        "curves": {i: curve for i, curve in curves.items() if curve},
+        "measurements": {place[run_id]: plain(found) for run_id, found in store.all_measurements(place).items()},
+        "titles": {name: title(name) for name in (*tasks, MAD_AVERAGE, LOSS)},
+        "tasks": {MAD_AVERAGE: list(MAD_TASKS), LOSS: [TASK]},
+        "explanations": {
+            label: [[row.letter, row.name, row.what, row.equation, row.source] for row in rows]
+            for label, rows in letters.items()
+        },
+        "effects": _effects(effects),
+        "folder": str(folder),
+    }
+
+
+def _effects(table: AttributionTable) -> dict[str, dict[str, Any]]:
+    """What the page opens for an effect or an interaction, by its name and quantity."""
+    found = {}
+    for one in table.effects:
+        text, headings = "the mean over these pairs of labels, which differ in this factor alone", ["With", "Without"]
+        headings.append("Difference over the seeds")
+        if one.is_interaction:
+            first, second = (contrast.short_name for contrast in one.contrasts)
+            text = f"by how much more {first} is worth where {second} is given, mean over these sets of labels"
+            headings = ["Both", f"{second} alone", f"{first} alone", "Neither"]
+        found[f"{one.name}/{one.quantity}"] = {
+            "text": f"{estimate_text(one.estimate, one.quantity)}: {text}.",
+            "headings": headings,
+            "rows": [[list(case), estimate_text(own, one.quantity) if own else ""] for case, own in one.cases.items()],
+        }
+    return found

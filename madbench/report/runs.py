@@ -1,4 +1,4 @@
-"""The runs of a report as its page holds them: a column a field, each value that repeats written once.
+"""The runs of a report as its page holds them: a column a field, each value that repeats written once; and curves.
 
 A column is a list with a value a run, or ``{"values": [...], "index": [...]}`` with an index into the values for each
 run; without an index all runs have the only value.
@@ -6,11 +6,14 @@ run; without an index all runs have the only value.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from madbench.jobs import Job, Record
@@ -19,7 +22,12 @@ from madbench.tasks import load_task
 
 Column = list[Any] | dict[str, list[Any]]
 
-_DIGITS = 6
+MOST_POINTS = 24
+"""Points of a curve that the page shows."""
+
+_LOSS = "train_loss"
+_EVALUATIONS = ("validation_token_accuracy", "test_batch_macro_accuracy", "validation_loss")
+"""Columns of a curve beside the loss, of which the page draws the first that it has."""
 _SCALARS = {str, int, float, bool, type(None)}
 
 
@@ -80,7 +88,7 @@ def column(values: Sequence[Any]) -> Column:
 def plain(value: Any) -> Any:
     """``value`` as JSON has it: floats of six digits; as text those that are not finite, and integers beyond a script's."""
     if isinstance(value, float):
-        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else str(value)
+        return float(f"{value:.6g}") if math.isfinite(value) else str(value)
     if type(value) in _SCALARS:
         return str(value) if type(value) is int and abs(value) > 2**53 else value
     if isinstance(value, Mapping):
@@ -103,3 +111,26 @@ def _changes(job: Job) -> str:
     baseline = dataclasses.asdict(load_task(job.task).baseline)
     changes = [f"{name} {value}" for name, value in job.setting.items() if value != baseline[name]]
     return ", ".join(changes) or "baseline"
+
+
+def thin_curve(file: Path) -> dict[str, list[float | None]]:
+    """``step``, training loss and evaluation of a ``curve.csv``: evenly spread rows, the first and the last among them.
+
+    Values that are not finite are None. Empty where the file has no such rows.
+    """
+    try:
+        with open(file, newline="", encoding="utf-8") as lines:
+            heading, *rows = csv.reader(lines)
+        evaluation = next((name for name in _EVALUATIONS if name in heading), _LOSS)
+        names = list(dict.fromkeys(("step", _LOSS, evaluation)))
+        pick = itemgetter(*map(heading.index, names))
+        whole = [row for row in (pick(row) for row in rows if len(row) == len(heading)) if all(row)]
+        if not whole:
+            return {}
+        most = min(MOST_POINTS, len(whole))
+        places = [round(i * (len(whole) - 1) / max(1, most - 1)) for i in range(most)]
+        columns = {name: [float(whole[place][i]) for place in places] for i, name in enumerate(names)}
+    except (OSError, ValueError):  # absent while the run is replaced, or edited by hand since it was stored
+        return {}
+    short = {name: [float(f"{x:.4g}") if math.isfinite(x) else None for x in xs] for name, xs in columns.items()}
+    return short | {"step": [int(step) for step in columns["step"]]}

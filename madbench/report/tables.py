@@ -1,14 +1,18 @@
-"""The tables as the page needs them: every cell with the number that sorts it and the runs that it opens."""
+"""The tables and findings as the page needs them: cells with the number that sorts them and the runs they open."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote
 
 from madbench.analysis.attribution_table import AttributionTable
-from madbench.analysis.quantities import MAD_AVERAGE, column
+from madbench.analysis.claims import Claim
+from madbench.analysis.findings import Finding
+from madbench.analysis.findings_table import FindingsTable
+from madbench.analysis.quantities import MAD_AVERAGE, column, signed, title
 from madbench.analysis.result_table import ResultTable
 from madbench.jobs import Job
 from madbench.mixers import solve
@@ -39,8 +43,7 @@ class Cell:
         return "" if self.value is None or math.isnan(self.value) else f"{self.value:.10g}"
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Rows that stay together when the table is sorted, by the cells of the first one."""
 
     rows: list[list[Cell]]
@@ -49,8 +52,7 @@ class Group:
     """What a filter looks at; empty where the group is of no label."""
 
 
-@dataclass(frozen=True)
-class Heading:
+class Heading(NamedTuple):
     """Title of a column."""
 
     text: str
@@ -58,8 +60,7 @@ class Heading:
     """Direction in which the first click on it sorts."""
 
 
-@dataclass(frozen=True)
-class PageTable:
+class PageTable(NamedTuple):
     """A table of the page."""
 
     id: str
@@ -68,7 +69,7 @@ class PageTable:
     note: str
     """How to read it and what it is of."""
     headings: list[Heading]
-    groups: list[Group] = field(default_factory=list)
+    groups: list[Group]
 
 
 def runs_link(label: str, column: str = "") -> str:
@@ -151,7 +152,7 @@ def budget_page_table(jobs: Iterable[Job]) -> PageTable:
         " without the tables of R(1) and R(2)."
     )
     titles = ["Size", "Ranks", "Parameters", "Budget", "Ratio", "Paper ratio"]
-    headings = [Heading("Label", True), *(Heading(title, title == "Size") for title in titles)]
+    headings = [Heading("Label", True), *(Heading(text, text == "Size") for text in titles)]
     return PageTable("budget", "The budget of each label", note, headings, groups)
 
 
@@ -159,3 +160,47 @@ def _size(job: Job) -> tuple[str, int, int, int]:
     """Label, d_model, n_head and longest sequence of the job's mixer."""
     length = getattr(job.model, "seq_len", None) or job.setting["seq_len"]
     return job.label, job.model.d_model, job.model.n_head, length
+
+
+class PageVerdict(NamedTuple):
+    """A claim on one quantity."""
+
+    finding: Finding
+    title: str
+    numbers: list[str]
+    """Published, ours, n."""
+    why: str
+    quantity: str
+    """In words."""
+    pairs: list[tuple[Cell, Cell, str]]
+    """Two labels, each with a link to its runs, and the gain."""
+
+
+class PageClaim(NamedTuple):
+    """A claim and its verdicts."""
+
+    claim: Claim
+    group: str
+    """Heading of the group of claims that begins with this one, else empty."""
+    verdicts: list[PageVerdict]
+
+
+def page_claims(table: FindingsTable) -> list[PageClaim]:
+    """The claims of ``table``."""
+    _, lines = table.text_rows()
+    rows = iter(table.rows)
+    claims: list[PageClaim] = []
+    group = ""
+    for heading, *numbers, verdict, why in lines:
+        if not verdict:
+            group = heading
+            continue
+        row = next(rows)
+        if group or claims[-1].claim is not row.claim:
+            claims.append(PageClaim(row.claim, group, []))
+            group = ""
+        cells = [[Cell(label, link=runs_link(label, row.quantity)) for label in pair] for pair in row.pairs]
+        gains = [signed(gain, row.quantity) for gain in row.pairs.values()]
+        pairs = [(*labels, gain) for labels, gain in zip(cells, gains)]
+        claims[-1].verdicts.append(PageVerdict(row, heading.strip(), numbers, why, title(row.quantity), pairs))
+    return claims

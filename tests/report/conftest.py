@@ -12,8 +12,7 @@ import pytest
 from madbench.analysis.results import Results
 from madbench.analysis.stored import Selection
 from madbench.jobs import Record
-from madbench.report.contents import report_page
-from madbench.report.page import Page
+from madbench.report.page import Page, report_page
 from madbench.store.runs import Snapshot, Store
 from madbench.suites import MAD
 

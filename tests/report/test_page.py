@@ -100,7 +100,8 @@ def test_a_label_with_markup_is_text_everywhere(page):
     label = "num:<img src=x onerror=alert(1)>\"'&"
     group = Group([[Cell(label, 0, f"runs/{label}/"), Cell("1.0 ±<b>", 1.0)]], label)
     table = PageTable("mad", "a <caption>", "a <note>", [Heading("Label", True), Heading("<th>")], [group])
-    html = dataclasses.replace(page, tables=[table], lead="<lead>").render("<i>", "<b>")
+    content = page.content | {"tables": [table], "lead": "<lead>"}
+    html = dataclasses.replace(page, content=content).render("<i>", "<b>")
     assert b"<img" not in html and b"<lead>" not in html and b"<i>" not in html and b"<note>" not in html
     assert b'data-label="num:&lt;img' in html
 
