@@ -58,8 +58,10 @@ class Job:
     @functools.cached_property
     def id(self) -> str:
         """16 hexadecimal digits, the same on every machine."""
-        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return content_id(content | {"model": _text(self.model), "training": _text(self.training)})
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        fields |= {"setting": mapping_text(self.setting), "mixer": mapping_text(self.mixer)}
+        fields |= {"model": _config_text(self.model), "training": _config_text(self.training)}
+        return _id_of(repr((SCHEMA, fields)))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON has them; :func:`madbench.suites.job_from_dict` gives the job back."""
@@ -73,12 +75,26 @@ class Job:
 
 def content_id(mapping: dict[str, Any]) -> str:
     """16 hexadecimal digits of a mapping's content; configurations in it may be mappings or dataclasses."""
-    return hashlib.sha256(_CANONICAL.encode({"schema": SCHEMA, **mapping}).encode()).hexdigest()[:16]
+    return _id_of(_CANONICAL.encode({"schema": SCHEMA, **mapping}))
+
+
+def _id_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def mapping_text(mapping: dict[str, Any]) -> str:
+    """Its JSON with sorted keys, made once for all jobs that share it."""
+    key = repr(mapping)
+    if key not in _TEXTS:
+        _TEXTS[key] = _CANONICAL.encode(mapping)
+    return _TEXTS[key]
+
+
+_TEXTS: dict[str, str] = {}
 
 
 @functools.cache
-def _text(config: Any) -> str:
-    """A configuration as JSON, once for all jobs that share it."""
+def _config_text(config: Any) -> str:
     return _CANONICAL.encode(config)
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ import pandas as pd
 from madbench.analysis.loss_curves import run_losses
 from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE
 from madbench.config import PUBLISHED
-from madbench.jobs import Job, Record
+from madbench.jobs import Job, Record, mapping_text
 from madbench.suites import LANGUAGE
 from madbench.tasks import MAD_TASKS, settings_class
 
@@ -60,7 +59,7 @@ def collect(jobs: Iterable[Job], store: Store, names: Sequence[str] | None = Non
         "suite": [job.suite for job in jobs],
         "label": [job.label for job in jobs] if names is None else list(names),
         "column": [job.task for job in jobs],
-        "setting": [json.dumps(job.setting, sort_keys=True) for job in jobs],
+        "setting": [mapping_text(job.setting) for job in jobs],
         "learning_rate": [job.training.learning_rate for job in jobs],
         "weight_decay": [job.training.weight_decay for job in jobs],
         "seed": [job.seed for job in jobs],

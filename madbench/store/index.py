@@ -10,13 +10,14 @@ the clock may jump. A digest over the row and the version of its writer covers e
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import madbench
@@ -55,7 +56,8 @@ class RunIndex:
         if len(names) < WORTH_INDEXING:
             return {name: read(name) for name in names}
         signatures = {name: signature(f"{self.runs}/{name}") for name in names}
-        found = self._known(signatures)
+        with _without_garbage_collection():
+            found = self._known(signatures)
         unknown = [name for name in names if name not in found]
         found |= {name: read(name) for name in (track(unknown) if len(unknown) >= WORTH_INDEXING else unknown)}
         with suppress(OSError):
@@ -71,13 +73,14 @@ class RunIndex:
         address = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
         with suppress(sqlite3.Error), closing(sqlite3.connect(address, uri=True)) as index:
             rows = index.execute(f"SELECT {_COLUMNS} FROM runs").fetchall()
-        for name, signed, shared, content, digest in rows:
-            if signed and signatures.get(name) == signed and digest == _digest(name, signed, shared, content):
-                label, seed, status, metrics, details, error = json.loads(content)
-                with suppress(MadbenchError):  # of a suite or family that is not installed here
-                    job = make_job(shared, label, seed, name)
-                    vars(job)["id"] = name  # its cached property: known since the row was written
-                    known[name] = job, Record(status, metrics, [], details, error)
+        rows = [row for row in rows if row[1] and signatures.get(row[0]) == row[1] and row[4] == _digest(*row[:4])]
+        contents = json.loads(f"[{','.join(row[3] for row in rows)}]")
+        for (name, _, shared, *_), (label, seed, *gave) in zip(rows, contents, strict=True):
+            with suppress(MadbenchError):  # of a suite or family that is not installed here
+                job = make_job(shared, label, seed, name)
+                vars(job)["id"] = name  # its cached property: known since the row was written
+                status, metrics, details, error = gave
+                known[name] = job, Record(status, metrics, [], details, error)
         return known
 
     def _write(self, rows: Sequence[Sequence[str]]) -> None:
@@ -131,5 +134,17 @@ def _row(name: str, signed: str, job: Job, record: Record) -> tuple[str, ...]:
     return *row, _digest(*row)
 
 
-def _digest(*values: object) -> str:
-    return hashlib.sha256(repr((VERSION, values)).encode()).hexdigest()
+def _digest(name: str, signed: str, shared: str, content: str) -> str:
+    return hashlib.sha256(f"{VERSION}\n{name}\n{signed}\n{shared}\n{content}".encode()).hexdigest()
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """For a block that makes many objects and no garbage: looking for it would take as long as making them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
