@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import hashlib
 import inspect
+import math
 import re
 import reprlib
 import textwrap
@@ -89,6 +90,21 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
         return cls(**values)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
+
+
+def check_at_least(config: Any, least: int, *names: str) -> None:
+    """Raises ``ConfigError`` for a field below ``least``."""
+    for name in names:
+        if getattr(config, name) < least:
+            raise ConfigError(f"{name} must be at least {least}, got {getattr(config, name)}")
+
+
+def check_numbers(config: Any, *names: str) -> None:
+    """Makes the fields floats, as 1 and 1.0 are one job; raises ``ConfigError`` unless each is finite and at least 0."""
+    for name in names:
+        if not 0 <= getattr(config, name) < math.inf:
+            raise ConfigError(f"{name} must be a number of at least 0, got {getattr(config, name)}")
+        object.__setattr__(config, name, float(getattr(config, name)))
 
 
 def parse_override(override: str) -> tuple[str, Any]:

@@ -17,10 +17,9 @@ from madbench.labels import family_of, parse
 from madbench.mixers import solve
 from madbench.store.runs import Store
 from madbench.suites import LANGUAGE, MAD, Suite
-from madbench.suites.base import unique
+from madbench.suites.base import Profile, unique
 from madbench.suites.language import TASK
 from madbench.suites.mad import MadProfile
-from madbench.suites.profile import Profile
 from madbench.tasks import MAD_TASKS, check_task, task_names
 
 if TYPE_CHECKING:

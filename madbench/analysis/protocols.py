@@ -16,8 +16,8 @@ from madbench.jobs import Job, content_id
 from madbench.labels import family_of
 from madbench.store.runs import Run
 from madbench.suites import LANGUAGE, Suite, suite_of
+from madbench.suites.base import Profile
 from madbench.suites.language import TASK
-from madbench.suites.profile import Profile
 
 PUBLISHED_VOCABULARY = 50304  # GPT-2's, as padded for the paper's runs
 

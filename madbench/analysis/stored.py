@@ -26,8 +26,8 @@ from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import all_labels, family_identity, family_of
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import LANGUAGE, MAD, Suite
+from madbench.suites.base import Profile
 from madbench.suites.language import TASK
-from madbench.suites.profile import Profile
 from madbench.tasks import check_task, task_names
 
 

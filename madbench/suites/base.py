@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from madbench import mixers
+from madbench.config import field_docs, from_mapping, key_of, overridden, read_yaml
+from madbench.errors import BudgetError, ConfigError, LabelError, did_you_mean
+from madbench.jobs import Budget, Fidelity, Job
+from madbench.labels import families, family_identity, family_of, parse
+from madbench.mixers import solve
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
-    from torch import Tensor, nn
-
-    from madbench.jobs import Job
-    from madbench.suites.profile import Profile
+    from madbench.suites.trial import Trial
 
 MICRO_BATCH_TOKENS = 12_288
 """Tokens of text that go through a model at once where nothing else is asked for: 12 windows of 1,024, as nanoGPT's."""
+FILE_ONLY = ("description", "comparable_with_paper", "corpus")
+"""Keys that say what a file is; they belong in it and cannot be overridden."""
 
 
 @dataclass(frozen=True)
@@ -65,98 +69,148 @@ class Size:
         return self.flops_per_token * (3 * self.trained_tokens + self.evaluated_tokens)
 
 
-@dataclass(frozen=True)
-class Interval:
-    """The steps since a curve's last row, as the loop measured them."""
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What every suite's profile has; labels, seeds, fidelity and budget come from the command line."""
 
-    step: int
-    """Steps taken so far."""
-    steps: int
-    """Steps of the interval."""
-    seconds: float
-    """Of training so far; evaluations and checkpoints are left out."""
-    interval_seconds: float
-    mean_loss: float
-    """Mean loss of the interval's steps."""
-    learning_rate: float
-    """Of the last step."""
-    grad_norm: float | None
-    """Of the last step, before clipping; None where the trial does not clip."""
-    memory_bytes: int
-    """Most memory used so far."""
+    folder: ClassVar[Path]
+    """Where the shipped profiles are."""
+    noun: ClassVar[str]
+    """What messages call it."""
+    Model: ClassVar[type]
+    Training: ClassVar[type]
+    not_training: ClassVar[dict[str, str]] = {"precision": "precision"}
+    """Training settings that are keys of the profile itself, and which."""
+    stays_comparable: ClassVar[tuple[str, ...]] = ("precision",)
+    """Keys that can be overridden without making the profile another one."""
 
+    description: str
+    """What the profile is for and how long it takes."""
+    comparable_with_paper: bool
+    """Whether its numbers may be set against the published ones."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of matrix products; auto is bfloat16 where the hardware has it."""
+    model: dict[str, Any] = field(default_factory=dict)
+    """Model around the mixer, and settings of mixers."""
+    training: dict[str, Any] = field(default_factory=dict)
+    """Training settings that all runs share."""
+    overridden: tuple[str, ...] = field(default=(), metadata={"internal": True})
+    """Keys that an override gave."""
 
-class World(Protocol):
-    """The processes that train one run together, usually this one alone: :mod:`madbench.training.distributed`."""
+    def __post_init__(self):
+        kinds = [self.Model, *(family.Settings for family in _families())]
+        known = dict.fromkeys(name for kind in kinds for name in field_names(kind))
+        for name in self.model:
+            if name not in known:
+                raise ConfigError(f"model: unknown key {name!r}{did_you_mean(name, known)}")
+        for kind in kinds:
+            self._part(kind)
+        self.check_training(self.training, "training")
 
-    def size(self) -> int:
-        """How many there are."""
+    def check_training(self, training: Mapping[str, Any], where: str) -> None:
+        """Raises ``ConfigError`` for training settings that do not exist or belong elsewhere."""
+        for key, instead in self.not_training.items():
+            if key in training:
+                raise ConfigError(f"{where}: {key!r} has no effect here; set the {self.noun}'s own {instead!r}")
+        from_mapping(self.Training, training, where)
 
-    def share(self, items: np.ndarray) -> np.ndarray:
-        """This process's part of ``items`` (N, ...)."""
+    def model_config(self) -> Any:
+        """The model around the mixer."""
+        return self._part(self.Model)
 
-    def total(self, values: Tensor) -> Tensor:
-        """The sum over all processes of ``values``, in place."""
+    def mixer_settings(self, label: str) -> dict[str, Any]:
+        """The settings of the label's family. Raises ``ConfigError`` for an override that the family does not have."""
+        settings = family_of(label).Settings
+        for key in self.overridden:
+            section, _, name = key.partition(".")
+            if section == "model" and name not in (*field_names(self.Model), *field_names(settings)):
+                has = ", ".join(f"model.{known}" for known in field_names(settings)) or "none"
+                raise ConfigError(f"{key} has no effect on {label!r}; settings of its mixer: {has}")
+        return dataclasses.asdict(self._part(settings))
 
+    def _part(self, kind: type) -> Any:
+        names = field_names(kind)
+        return from_mapping(kind, {key: value for key, value in self.model.items() if key in names}, "model")
 
-class Trial(Protocol):
-    """One job ready to train: all that the training loop knows of it.
+    @classmethod
+    def names(cls) -> list[str]:
+        """Names of the shipped files."""
+        return sorted(path.stem for path in cls.folder.glob("*.yaml"))
 
-    ``Trial(job, device, world, corpora=..., micro_batch=...)``; ``corpora`` by digest are there for the language suite,
-    and ``micro_batch`` is the most sequences that go through the model at once.
-    """
+    @classmethod
+    def load(cls, name: str, overrides: Iterable[str] = ()) -> Self:
+        """The profile ``name``, shipped or a path to a YAML file, with ``overrides`` such as ``training.epochs=20``.
 
-    model: nn.Module
-    """What is trained and checkpointed, on its device."""
-    loss: nn.Module
-    """``loss(*batch)``: mean loss of a micro-batch, a scalar; its parameters are those of ``model``."""
-    mixer: nn.Module
-    """One of the model's mixers, for the record."""
-    autocast: torch.autocast
-    """Arithmetic of the forward pass."""
-    steps: int
-    """Optimiser steps at most."""
-    clip: float | None
-    """Largest norm of the gradient; ``inf`` only measures it, None does neither."""
-    batch_shape: tuple[int, int]
-    """(B, T) of a micro-batch."""
-    streams: Sequence[str]
-    """Sources of randomness that it draws from, for :meth:`madbench.jobs.Job.derived_seed`."""
-    state: dict[str, Any]
-    """What a resumed run needs beside weights, optimiser and curve; saved with every checkpoint."""
-    is_kept: bool
-    """Whether the weights stay with the finished run."""
-
-    @staticmethod
-    def build(job: Job, path: str = "auto") -> nn.Module:
-        """The model of a job with its initial weights, on the CPU or under ``torch.device``.
-
-        The global random state is left alone. ``path`` is how mixers are computed.
+        An override of anything but the precision makes it a profile of its own, not comparable with the paper. Raises
+        ``ConfigError`` for an unknown profile, key or type, and for an override without effect.
         """
+        overrides = tuple(overrides)
+        path = Path(name) if name.endswith((".yaml", ".yml")) else cls.folder / f"{name}.yaml"
+        if not path.is_file():
+            choices = [*cls.names(), *([f"{name}.yaml"] if Path(f"{name}.yaml").is_file() else [])]
+            raise ConfigError(f"{cls.noun} {name!r}: no such {cls.noun} or file{did_you_mean(name, choices)}")
+        mapping = read_yaml(path)
+        from_mapping(cls, mapping, str(path))
+        keys = tuple(key_of(override) for override in overrides)
+        for key in keys:
+            cls._check_key(key, keys)
+        for override in overrides:
+            mapping = cls.changed(mapping, override)
+        if set(keys) - set(cls.stays_comparable):
+            mapping = {**mapping, "comparable_with_paper": False}
+        where = f"override {', '.join(map(repr, overrides))}" if overrides else str(path)
+        return dataclasses.replace(from_mapping(cls, mapping, where), overridden=keys)
 
-    def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, ...], float | Tensor]]:
-        """The batches of one step, each with its share of the step's loss; the shares sum to one."""
+    @classmethod
+    def changed(cls, mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
+        """``mapping`` with one override."""
+        return overridden(mapping, override)
 
-    def learning_rate(self, step: int) -> float:
-        """Rate of the step after ``step`` steps."""
+    @classmethod
+    def docs(cls) -> dict[str, str]:
+        """Every dotted key that can be overridden, with its sentence of documentation."""
+        docs = {}
+        for name, sentence in field_docs(cls).items():
+            if name == "model":
+                for kind in (cls.Model, *(family.Settings for family in _families())):
+                    docs |= {f"model.{key}": text for key, text in field_docs(kind).items()}
+            elif name == "training":
+                of_training = field_docs(cls.Training).items()
+                docs |= {f"training.{key}": text for key, text in of_training if key not in cls.not_training}
+            elif name not in (*FILE_ONLY, "overridden"):
+                docs |= cls.nested_docs(name) or {name: sentence}
+        return docs
 
-    def has_row(self, step: int) -> bool:
-        """Whether the curve has a row after ``step`` steps."""
+    @classmethod
+    def nested_docs(cls, name: str) -> dict[str, str]:
+        """The documented keys below the key ``name``; none where it has a value."""
+        return {}
 
-    def row(self, interval: Interval) -> dict[str, float]:
-        """The curve's next row, evaluations included; a value named ``..._loss`` that is not finite ends the run."""
+    @classmethod
+    def _check_key(cls, key: str, keys: Sequence[str]) -> None:
+        if keys.count(key) > 1:
+            raise ConfigError(f"override {key!r} is given twice; only one value can hold")
+        if key in FILE_ONLY:
+            raise ConfigError(f"override {key!r} has no effect on a run; it belongs in the {cls.noun}'s file")
+        known = cls.docs()
+        whole = [name for name in known if name.endswith(f".{key}")]
+        if whole and key not in known:
+            raise ConfigError(f"override {key!r}: unknown key; did you mean {whole[0]!r}?")
 
-    def is_done(self, row: Mapping[str, float]) -> bool:
-        """Whether the run ends early, after this row."""
 
-    def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
-        """What a screen shows of the last row."""
+def _families() -> list[Any]:
+    """Every family that can be loaded: a broken package matters only to its own labels."""
+    found = []
+    for name in families():
+        with suppress(LabelError):
+            found.append(family_of(f"{name}:" if name else ""))
+    return found
 
-    def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """The final metrics, of the model as it is to be judged."""
 
-    def details(self, curve: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-        """What the record says beside the metrics."""
+@functools.cache
+def field_names(kind: type) -> tuple[str, ...]:
+    """The fields of a settings dataclass."""
+    return tuple(one.name for one in dataclasses.fields(kind))
 
 
 @dataclass(frozen=True)
@@ -187,10 +241,35 @@ class Suite:
         return pkgutil.resolve_name(self.trial)
 
 
-def mixer_maker(job: Job, max_len: int, path: str) -> Callable[[], nn.Module]:
-    """What makes the mixer of each block of the job's model."""
-    how = {"n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
-    return functools.partial(mixers.build, job.label, job.model.d_model, max_len, **how)
+def plan_jobs(
+    suite: str,
+    labels: Iterable[str],
+    profile: Profile,
+    runs: Sequence[tuple[str, dict[str, Any], int, Any, str]],
+    seeds: Sequence[int],
+    budget: Budget,
+    fidelity: Fidelity = "corrected",
+) -> list[Job]:
+    """The jobs of every label in ``runs``, which are task, setting, longest sequence, training, source of the task.
+
+    Raises ``BudgetError``, naming the task, where a label has no ranks at this size and length.
+    """
+    model = profile.model_config()
+    task_of_length = {length: task for task, _, length, *_ in reversed(runs)}
+    found = []
+    for label in map(str, map(parse, labels)):
+        mixer, family = profile.mixer_settings(label), family_identity(family_of(label))
+        for length, task in task_of_length.items():
+            try:
+                solve(label, model.d_model, model.n_head, length, budget, **mixer)
+            except BudgetError as error:
+                raise BudgetError(f"{task} at seq_len {length}: {error}") from None
+        found += [
+            Job(suite, task, label, family, setting, model, mixer, training, seed, fidelity, budget, source)
+            for task, setting, _, training, source in runs
+            for seed in seeds
+        ]
+    return unique(found)
 
 
 def unique(jobs: Iterable[Job]) -> list[Job]:

@@ -7,14 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from madbench.config import PRESETS, from_mapping
+from madbench.config import PRESETS, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Job, Precision
-from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import solve
-from madbench.suites.base import Size, Suite, unique
-from madbench.suites.mad import ModelConfig, check_at_least, check_budget, check_numbers
-from madbench.suites.profile import Profile
+from madbench.suites.base import Profile, Size, Suite, plan_jobs
+from madbench.suites.mad import ModelConfig
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
@@ -125,16 +123,9 @@ def jobs(
     precision: Precision = "float32",
 ) -> list[Job]:
     """The jobs in the order label, seed, none twice. Raises ``BudgetError`` for a label that has no ranks."""
-    model, training = profile.model_config(), profile.training_config(precision)
     setting = {"corpus": corpus.digest, "vocab_size": corpus.padded_vocab_size}
-    found = []
-    for label in labels:
-        label = str(parse(label))
-        mixer, family = profile.mixer_settings(label), family_identity(family_of(label))
-        check_budget(label, model, mixer, model.seq_len, budget, TASK)
-        shared = (NAME, TASK, label, family, setting, model, mixer, training)
-        found += [Job(*shared, seed, budget=budget) for seed in seeds]
-    return unique(found)
+    run = (TASK, setting, profile.model_config().seq_len, profile.training_config(precision), "")
+    return plan_jobs(NAME, labels, profile, [run], seeds, budget)
 
 
 def sequences_per_step(job: Job) -> int:

@@ -12,18 +12,19 @@ from torch import Tensor, nn
 
 from madbench.errors import ConfigError, TrainingError
 from madbench.jobs import Job
-from madbench.models.blocks import TokenLoss, autocast
+from madbench.models.blocks import TokenLoss
 from madbench.models.gpt import GPT
-from madbench.suites.base import MICRO_BATCH_TOKENS, Interval, World, mixer_maker
+from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.suites.language import LanguageTraining, loss_l5, sequences_per_step
+from madbench.suites.trial import Interval, Trial, World, mixer_maker
 from madbench.text.batches import Split, check_tokens, evaluation_starts, training_starts, windows
 from madbench.text.corpus import Corpus
 
 ROWS_PER_EVALUATION = 20
 
 
-class LanguageTrial:
-    """See :class:`madbench.suites.base.Trial`.
+class LanguageTrial(Trial):
+    """Windows of a corpus, an evaluation every ``eval_every`` steps.
 
     Raises ``ConfigError`` for a number of processes that does not divide the windows of a step and for a split without
     a window, ``TrainingError`` for a corpus that is not there or is another one than the job's.
@@ -32,30 +33,37 @@ class LanguageTrial:
     streams = ("init", "order")
     is_kept = True
 
-    def __init__(
-        self,
-        job: Job,
-        device: str,
-        world: World,
-        corpora: Mapping[str, Corpus] | None = None,
-        micro_batch: int | None = None,
-    ):
-        self.job, self.world, self.state = job, world, {}
-        digest = job.setting["corpus"]
-        if digest not in (corpora or {}):
-            raise TrainingError(f"{job.label}: the corpus {digest} of the job is not given")
-        self.corpus = _check(job, corpora[digest], micro_batch, world.size())
-        self.batches = Batches(self.corpus, job.model.seq_len, device, micro_batch)
-        self.autocast = autocast(device, job.training.precision)
-        self.evaluation = Evaluation(self.batches, job.training, self.autocast, world)
-        self.model = self.build(job).to(device)
-        self.loss = TokenLoss(self.model)
-        self.mixer = self.model.blocks[0].mixer
-        self.steps = job.training.steps
-        self.clip = job.training.grad_clip or math.inf
-        self.row_every = max(1, job.training.eval_every // ROWS_PER_EVALUATION)
-        at_once = min(self.batches.micro_batch, sequences_per_step(job) // world.size())
-        self.batch_shape = (at_once, job.model.seq_len)
+    def open(self, corpora: Mapping[str, Corpus]) -> None:
+        setting, config, seq_len = self.job.setting, self.job.training, self.job.model.seq_len
+        count, processes = sequences_per_step(self.job), self.world.size()
+        if setting["corpus"] not in corpora:
+            raise TrainingError(f"{self.job.label}: the corpus {setting['corpus']} of the job is not given")
+        self.corpus = corpus = corpora[setting["corpus"]]
+        if corpus.digest != setting["corpus"]:
+            raise TrainingError(
+                f"{corpus.folder}: corpus {corpus.digest}, but the job is for corpus {setting['corpus']}"
+            )
+        if corpus.vocab_size > setting["vocab_size"]:
+            raise TrainingError(
+                f"{corpus.folder}: {corpus.vocab_size} token ids, but the job's model has {setting['vocab_size']}; "
+                f"its vocab_size must be {corpus.padded_vocab_size}"
+            )
+        if self.micro_batch is not None and self.micro_batch < 1:
+            raise ConfigError(f"micro_batch must be at least 1, got {self.micro_batch}")
+        if count % processes:
+            raise ConfigError(
+                f"{processes} processes cannot share the {count} windows of a step evenly; start a number of them that "
+                "divides it, or change training.tokens_per_step"
+            )
+        self.batches = Batches(corpus, seq_len, self.device, self.micro_batch)
+        self.evaluation = Evaluation(self.batches, config, self.autocast, self.world)
+        self.steps, self.clip = config.steps, config.grad_clip or math.inf
+        self.row_every = max(1, config.eval_every // ROWS_PER_EVALUATION)
+        self.batch_shape = (min(self.batches.micro_batch, count // processes), seq_len)
+
+    @property
+    def mixer(self) -> nn.Module:
+        return self.model.blocks[0].mixer
 
     @staticmethod
     def build(job: Job, path: str = "auto") -> GPT:
@@ -95,9 +103,6 @@ class LanguageTrial:
             row |= self.evaluation.losses(self.model, interval.step // config.eval_every)
         return row
 
-    def is_done(self, row: Mapping[str, float]) -> bool:
-        return False
-
     def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
         return {"loss": row["step_loss"], "tokens_per_second": row["tokens_per_second"]}
 
@@ -115,25 +120,6 @@ class LanguageTrial:
             "tokens_per_second": float(np.median([row["tokens_per_second"] for row in curve])),
             "evaluation": self.evaluation.description(),
         }
-
-
-def _check(job: Job, corpus: Corpus, micro_batch: int | None, processes: int) -> Corpus:
-    setting, count = job.setting, sequences_per_step(job)
-    if corpus.digest != setting["corpus"]:
-        raise TrainingError(f"{corpus.folder}: corpus {corpus.digest}, but the job is for corpus {setting['corpus']}")
-    if corpus.vocab_size > setting["vocab_size"]:
-        raise TrainingError(
-            f"{corpus.folder}: {corpus.vocab_size} token ids, but the job's model has {setting['vocab_size']}; "
-            f"its vocab_size must be {corpus.padded_vocab_size}"
-        )
-    if micro_batch is not None and micro_batch < 1:
-        raise ConfigError(f"micro_batch must be at least 1, got {micro_batch}")
-    if count % processes:
-        raise ConfigError(
-            f"{processes} processes cannot share the {count} windows of a step evenly; start a number of them that "
-            "divides it, or change training.tokens_per_step"
-        )
-    return corpus
 
 
 def scheduled_rate(config: LanguageTraining, step: int) -> float:

@@ -9,13 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from madbench.config import PROFILES, field_docs, from_mapping, overridden
-from madbench.errors import BudgetError, ConfigError
+from madbench.config import PROFILES, check_at_least, check_numbers, field_docs, from_mapping, overridden
+from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, Job, Precision
-from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import solve
-from madbench.suites.base import Size, Suite, unique
-from madbench.suites.profile import Profile
+from madbench.suites.base import Profile, Size, Suite, plan_jobs
 from madbench.tasks import MAD_TASKS, check_task, load_task, make_setting, task_names, task_source
 
 if TYPE_CHECKING:
@@ -64,21 +62,6 @@ class TrainingConfig:
     def __post_init__(self):
         check_at_least(self, 1, "epochs", "batch_size")
         check_numbers(self, "learning_rate", "weight_decay", "min_learning_rate", "stop_accuracy")
-
-
-def check_at_least(config: Any, least: int, *names: str) -> None:
-    """Raises ``ConfigError`` for a field below ``least``."""
-    for name in names:
-        if getattr(config, name) < least:
-            raise ConfigError(f"{name} must be at least {least}, got {getattr(config, name)}")
-
-
-def check_numbers(config: Any, *names: str) -> None:
-    """Makes the fields floats, as 1 and 1.0 are one job; raises ``ConfigError`` unless each is finite and at least 0."""
-    for name in names:
-        if not 0 <= getattr(config, name) < math.inf:
-            raise ConfigError(f"{name} must be a number of at least 0, got {getattr(config, name)}")
-        object.__setattr__(config, name, float(getattr(config, name)))
 
 
 @dataclass(frozen=True)
@@ -133,11 +116,7 @@ class MadProfile(Profile):
         An override of ``training.KEY`` or ``learning_rates`` holds for every task, also for one to which the profile
         gives a value of its own; one that begins with ``tasks.TASK`` holds for that task, whatever the order.
         """
-        return super().load(name, overrides)
-
-    @classmethod
-    def order(cls, override: str) -> int:
-        return int(override.startswith("tasks."))
+        return super().load(name, sorted(overrides, key=lambda override: override.startswith("tasks.")))
 
     @classmethod
     def changed(cls, mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
@@ -152,12 +131,8 @@ class MadProfile(Profile):
 
     @classmethod
     def nested_docs(cls, name: str) -> dict[str, str]:
-        if name != "tasks":
-            return {}
-        return {
-            f"tasks.TASK.{part}" + ".KEY" * (part != "learning_rates"): text
-            for part, text in field_docs(TaskPlan).items()
-        }
+        parts = field_docs(TaskPlan) if name == "tasks" else {}
+        return {f"tasks.TASK.{part}" + ".KEY" * (part != "learning_rates"): text for part, text in parts.items()}
 
     def settings(self, task: str) -> list[dict[str, Any]]:
         """The settings of one task, each as the mapping of its fields."""
@@ -193,33 +168,12 @@ def jobs(
 
     Raises ``LabelError``, ``ConfigError`` or ``BudgetError`` for anything that could not be trained.
     """
-    model = profile.model_config()
     runs = [
-        (task, setting, training, task_source(task))
+        (task, setting, setting["seq_len"], training, task_source(task))
         for task in (MAD_TASKS if tasks is None else tasks)
         for setting, training in itertools.product(profile.settings(task), profile.trainings(task, precision))
     ]
-    found = []
-    for label in labels:
-        label = str(parse(label))
-        mixer, family = profile.mixer_settings(label), family_identity(family_of(label))
-        task_of_length = {setting["seq_len"]: task for task, setting, *_ in reversed(runs)}
-        for seq_len, task in task_of_length.items():
-            check_budget(label, model, mixer, seq_len, budget, task)
-        found += [
-            Job(NAME, task, label, family, setting, model, mixer, training, seed, fidelity, budget, source)
-            for task, setting, training, source in runs
-            for seed in seeds
-        ]
-    return unique(found)
-
-
-def check_budget(label: str, model: Any, mixer: Mapping[str, Any], max_len: int, budget: Budget, task: str) -> None:
-    """Raises ``BudgetError``, naming the task, where the label has no ranks at this size and length."""
-    try:
-        solve(label, model.d_model, model.n_head, max_len, budget, **mixer)
-    except BudgetError as error:
-        raise BudgetError(f"{task} at seq_len {max_len}: {error}") from None
+    return plan_jobs(NAME, labels, profile, runs, seeds, budget, fidelity)
 
 
 def setting_of(job: Job) -> TaskSetting:

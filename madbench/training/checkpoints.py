@@ -11,7 +11,7 @@ import torch
 from madbench.errors import TrainingError
 from madbench.files import write_atomically
 from madbench.jobs import Job
-from madbench.suites.base import Trial
+from madbench.suites.trial import Trial
 from madbench.training.state import TrainingState
 
 NAME = "checkpoint.pt"

@@ -22,7 +22,7 @@ from madbench.errors import TrainingError
 from madbench.files import explain_os_errors
 from madbench.jobs import KEEP, Job, Record, StopTraining
 from madbench.suites import suite_of
-from madbench.suites.base import Interval, Trial
+from madbench.suites.trial import Interval, Trial
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
 from madbench.training.checkpoints import load_checkpoint, save_checkpoint

@@ -13,7 +13,7 @@ import torch
 
 import madbench
 from madbench.jobs import Job
-from madbench.suites.base import Trial
+from madbench.suites.trial import Trial
 from madbench.training.devices import cpu_name
 
 

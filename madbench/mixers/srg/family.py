@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from madbench.errors import ConfigError, LabelError
+from madbench.config import check_at_least
+from madbench.errors import LabelError
 from madbench.labels import ALIASES, Explanation, InvalidLabel, Variant, all_variants
 from madbench.labels.grammar import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT, SYNTAX, from_letters
 from madbench.mixers.family import ROUNDING, Check, ListedFamily, Size, difference, general_checks, sample
@@ -29,9 +30,7 @@ class Settings:
     """A true rotation, or angles laid out for half-split pairs on interleaved pairs, as the paper's public code has."""
 
     def __post_init__(self):
-        for name in ("mix_rank", "rank_multiple"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_at_least(self, 1, "mix_rank", "rank_multiple")
 
 
 _LEVELS_OF = {"q": ("v", "q"), "1": ("1", "1o"), "2": ("2", "2o")}

@@ -1,0 +1,138 @@
+"""One job ready to train: all that the training loop knows of a suite."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from madbench import mixers
+from madbench.jobs import Job
+from madbench.models.blocks import TokenLoss, autocast
+from madbench.text.corpus import Corpus
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The steps since a curve's last row, as the loop measured them."""
+
+    step: int
+    """Steps taken so far."""
+    steps: int
+    """Steps of the interval."""
+    seconds: float
+    """Of training so far; evaluations and checkpoints are left out."""
+    interval_seconds: float
+    mean_loss: float
+    """Mean loss of the interval's steps."""
+    learning_rate: float
+    """Of the last step."""
+    grad_norm: float | None
+    """Of the last step, before clipping; None where the trial does not clip."""
+    memory_bytes: int
+    """Most memory used so far."""
+
+
+class World(Protocol):
+    """The processes that train one run together, usually this one alone: :mod:`madbench.training.distributed`."""
+
+    def size(self) -> int:
+        """How many there are."""
+
+    def share(self, items: np.ndarray) -> np.ndarray:
+        """This process's part of ``items`` (N, ...)."""
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over all processes of ``values``, in place."""
+
+
+class Trial:
+    """One job ready to train: all that the training loop knows of it; each suite has a class of its own.
+
+    ``corpora`` by digest are there for the language suite, and ``micro_batch`` is the most sequences that go through
+    the model at once.
+    """
+
+    model: nn.Module
+    """What is trained and checkpointed, on its device."""
+    loss: nn.Module
+    """``loss(*batch)``: mean loss of a micro-batch, a scalar; its parameters are those of ``model``."""
+    autocast: torch.autocast
+    """Arithmetic of the forward pass."""
+    steps: int
+    """Optimiser steps at most."""
+    clip: float | None
+    """Largest norm of the gradient; ``inf`` only measures it, None does neither."""
+    batch_shape: tuple[int, int]
+    """(B, T) of a micro-batch."""
+    streams: Sequence[str]
+    """Sources of randomness that it draws from, for :meth:`madbench.jobs.Job.derived_seed`."""
+    state: dict[str, Any]
+    """What a resumed run needs beside weights, optimiser and curve; saved with every checkpoint."""
+    is_kept: bool
+    """Whether the weights stay with the finished run."""
+
+    def __init__(
+        self,
+        job: Job,
+        device: str,
+        world: World,
+        corpora: Mapping[str, Corpus] | None = None,
+        micro_batch: int | None = None,
+    ):
+        self.job, self.device, self.world, self.micro_batch, self.state = job, device, world, micro_batch, {}
+        self.autocast = autocast(device, job.training.precision)
+        self.open(corpora or {})
+        self.model = self.build(job).to(device)
+        self.loss = TokenLoss(self.model)
+
+    def open(self, corpora: Mapping[str, Corpus]) -> None:
+        """Checks the job and gets its data; sets ``steps``, ``clip`` and ``batch_shape``."""
+
+    @property
+    def mixer(self) -> nn.Module:
+        """One of the model's mixers, for the record."""
+
+    @staticmethod
+    def build(job: Job, path: str = "auto") -> nn.Module:
+        """The model of a job with its initial weights, on the CPU or under ``torch.device``.
+
+        The global random state is left alone. ``path`` is how mixers are computed.
+        """
+
+    def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, ...], float | Tensor]]:
+        """The batches of one step, each with its share of the step's loss; the shares sum to one."""
+
+    def learning_rate(self, step: int) -> float:
+        """Rate of the step after ``step`` steps."""
+
+    def has_row(self, step: int) -> bool:
+        """Whether the curve has a row after ``step`` steps."""
+
+    def row(self, interval: Interval) -> dict[str, float]:
+        """The curve's next row, evaluations included; a value named ``..._loss`` that is not finite ends the run."""
+
+    def is_done(self, row: Mapping[str, float]) -> bool:
+        """Whether the run ends early, after this row."""
+        return False
+
+    def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
+        """What a screen shows of the last row."""
+
+    def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        """The final metrics, of the model as it is to be judged."""
+
+    def details(self, curve: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+        """What the record says beside the metrics."""
+        return {}
+
+
+def mixer_maker(job: Job, max_len: int, path: str) -> Callable[[], nn.Module]:
+    """What makes the mixer of each block of the job's model."""
+    how = {"n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
+    return functools.partial(mixers.build, job.label, job.model.d_model, max_len, **how)
