@@ -42,7 +42,7 @@ def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:
     name = mapping.get("suite")
     if name not in SUITES:
         raise ConfigError(f"{where}: unknown suite {name!r}{did_you_mean(str(name), SUITES)}")
-    configs = {"model": SUITES[name].Model, "training": SUITES[name].Training}
+    configs = {"model": SUITES[name].Profile.Model, "training": SUITES[name].Profile.Training}
     made = {
         key: from_mapping(configs[key], value, f"{where}: {key}") if key in configs else value
         for key, value in mapping.items()

@@ -78,7 +78,9 @@ class Profile:
     noun: ClassVar[str]
     """What messages call it."""
     Model: ClassVar[type]
+    """Configuration of the model around the mixer."""
     Training: ClassVar[type]
+    """Configuration of an optimiser run."""
     not_training: ClassVar[dict[str, str]] = {"precision": "precision"}
     """Training settings that are keys of the profile itself, and which."""
     stays_comparable: ClassVar[tuple[str, ...]] = ("precision",)
@@ -98,7 +100,7 @@ class Profile:
     """Keys that an override gave."""
 
     def __post_init__(self):
-        kinds = [self.Model, *(family.Settings for family in _families())]
+        kinds = self._model_kinds()
         known = dict.fromkeys(name for kind in kinds for name in field_names(kind))
         for name in self.model:
             if name not in known:
@@ -151,9 +153,15 @@ class Profile:
             raise ConfigError(f"{cls.noun} {name!r}: no such {cls.noun} or file{did_you_mean(name, choices)}")
         mapping = read_yaml(path)
         from_mapping(cls, mapping, str(path))
-        keys = tuple(key_of(override) for override in overrides)
+        keys, known = tuple(map(key_of, overrides)), cls.docs()
         for key in keys:
-            cls._check_key(key, keys)
+            if keys.count(key) > 1:
+                raise ConfigError(f"override {key!r} is given twice; only one value can hold")
+            if key in FILE_ONLY:
+                raise ConfigError(f"override {key!r} has no effect on a run; it belongs in the {cls.noun}'s file")
+            whole = [name for name in known if name.endswith(f".{key}")]
+            if whole and key not in known:
+                raise ConfigError(f"override {key!r}: unknown key; did you mean {whole[0]!r}?")
         for override in overrides:
             mapping = cls.changed(mapping, override)
         if set(keys) - set(cls.stays_comparable):
@@ -172,7 +180,7 @@ class Profile:
         docs = {}
         for name, sentence in field_docs(cls).items():
             if name == "model":
-                for kind in (cls.Model, *(family.Settings for family in _families())):
+                for kind in cls._model_kinds():
                     docs |= {f"model.{key}": text for key, text in field_docs(kind).items()}
             elif name == "training":
                 of_training = field_docs(cls.Training).items()
@@ -187,24 +195,13 @@ class Profile:
         return {}
 
     @classmethod
-    def _check_key(cls, key: str, keys: Sequence[str]) -> None:
-        if keys.count(key) > 1:
-            raise ConfigError(f"override {key!r} is given twice; only one value can hold")
-        if key in FILE_ONLY:
-            raise ConfigError(f"override {key!r} has no effect on a run; it belongs in the {cls.noun}'s file")
-        known = cls.docs()
-        whole = [name for name in known if name.endswith(f".{key}")]
-        if whole and key not in known:
-            raise ConfigError(f"override {key!r}: unknown key; did you mean {whole[0]!r}?")
-
-
-def _families() -> list[Any]:
-    """Every family that can be loaded: a broken package matters only to its own labels."""
-    found = []
-    for name in families():
-        with suppress(LabelError):
-            found.append(family_of(f"{name}:" if name else ""))
-    return found
+    def _model_kinds(cls) -> list[type]:
+        """What ``model`` has the settings of: the model, and every family that can be loaded."""
+        kinds = [cls.Model]
+        for name in families():
+            with suppress(LabelError):  # a broken package matters only to its own labels
+                kinds.append(family_of(f"{name}:" if name else "").Settings)
+        return kinds
 
 
 @functools.cache
@@ -218,10 +215,6 @@ class Suite:
     """A way to train and judge labels."""
 
     name: str
-    Model: type
-    """Configuration of the model around the mixer."""
-    Training: type
-    """Configuration of an optimiser run."""
     Profile: type[Profile]
     """What a YAML file of the suite holds."""
     tasks: Callable[[], Sequence[str]]

@@ -157,8 +157,6 @@ def tasks() -> tuple[str, ...]:
 
 LANGUAGE = Suite(
     name=NAME,
-    Model=GPTConfig,
-    Training=LanguageTraining,
     Profile=LanguageProfile,
     trial="madbench.suites.language_trial:LanguageTrial",
     tasks=tasks,

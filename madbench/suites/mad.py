@@ -210,8 +210,6 @@ def size(job: Job) -> Size:
 
 MAD = Suite(
     name=NAME,
-    Model=ModelConfig,
-    Training=TrainingConfig,
     Profile=MadProfile,
     trial="madbench.suites.mad_trial:MadTrial",
     tasks=task_names,

@@ -22,7 +22,7 @@ def test_json_agrees_with_a_count_by_hand(invoke):
 
 def test_the_default_size_is_that_of_a_job(invoke):
     (row,) = json.loads(invoke(budget, "G-cg-q-12o", "--json").output)
-    model = MAD.Model()
+    model = MAD.Profile.Model()
     assert row["terms"] == solve("G-cg-q-12o", model.d_model, model.n_head, 128).terms
 
 

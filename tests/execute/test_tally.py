@@ -118,9 +118,9 @@ LANGUAGE_JOB = Job(
     "S",
     "1",
     {"corpus": "c0ffee", "vocab_size": 320},
-    LANGUAGE.Model(d_model=16, n_head=2, n_layer=1, seq_len=16),
+    LANGUAGE.Profile.Model(d_model=16, n_head=2, n_layer=1, seq_len=16),
     {"mix_rank": 4, "rank_multiple": 1, "rope": "rotation"},
-    LANGUAGE.Training(steps=7, eval_every=7, warmup_steps=1, tokens_per_step=1024),
+    LANGUAGE.Profile.Training(steps=7, eval_every=7, warmup_steps=1, tokens_per_step=1024),
 )
 
 
