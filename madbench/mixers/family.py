@@ -6,15 +6,15 @@ S/R/G is the family without a name; an installed package adds one as an entry po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from madbench.errors import BudgetError, LabelError, did_you_mean
+from madbench.errors import BudgetError, did_you_mean
 from madbench.labels.grammar import Explanation as Explanation
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 Budget = Literal["strict", "paper"]
 
@@ -59,17 +59,6 @@ class Allocation(Protocol):
         """Bytes by which each token makes the decoding cache grow."""
 
 
-@dataclass(frozen=True)
-class Check:
-    """One statement about a label's mixer that ``verify`` runs."""
-
-    name: str
-    statement: str  # what holds, in a sentence
-    source: str  # where it is stated
-    run: Callable[[], float]  # measures the residual
-    tolerance: float = 0.0  # largest residual at which it holds
-
-
 class Family(Protocol):
     """A family of mixers. A label is frozen and hashable, and its ``str`` is the canonical text."""
 
@@ -85,9 +74,6 @@ class Family(Protocol):
 
         Two labels differ in the factors that both have with different values. ``budget`` is ``matched`` or ``over``.
         """
-
-    def replace(self, label: Any, **factors: str) -> Any:
-        """The label with other values of some factors; a ``LabelError`` where there is none."""
 
     def neighbours(self, label: Any) -> Sequence[Any]:
         """Every label that differs from this one in exactly one factor."""
@@ -105,12 +91,9 @@ class Family(Protocol):
         computes an input of this shape, ``allocation`` is what it was built from.
         """
 
-    def checks(self, label: Any) -> Iterable[Check]:
-        """What ``verify`` runs; :func:`general_checks` has those that any mixer passes."""
-
 
 class ListedFamily:
-    """Neighbours and replacements of a family whose labels can be listed; it has ``factors``, and ``labels``."""
+    """Neighbours in a family whose labels can be listed; it has ``factors``, and ``labels``."""
 
     def neighbours(self, label: Any) -> tuple[Any, ...]:
         """Every label that differs from this one in exactly one factor, by factor and then in their order."""
@@ -122,67 +105,3 @@ class ListedFamily:
             if len(differing) == 1:
                 found[differing[0]].append(other)
         return tuple(other for of_factor in found.values() for other in of_factor)
-
-    def replace(self, label: Any, **factors: str) -> Any:
-        """The label with these factors that is otherwise the same; a ``LabelError`` where there is not exactly one."""
-        wanted, found = {**self.factors(label), **factors}, []
-        for other in self.labels():
-            theirs = self.factors(other)
-            if factors.items() <= theirs.items() and all(wanted.get(name, own) == own for name, own in theirs.items()):
-                found.append(other)
-        if len(found) != 1:
-            change = ", ".join(f"{name} {value!r}" for name, value in factors.items())
-            raise LabelError(f"{len(found) or 'no'} labels are {label} with {change}: {', '.join(map(str, found))}")
-        return found[0]
-
-
-SMALL = Size(d_model=16, n_head=2, max_len=8, budget="paper")  # paper: every label fits
-ROUNDING = 1e-9
-
-
-def sample(family: Family, label: Any, path: str = "auto") -> tuple[nn.Module, Tensor]:
-    """A small mixer of the label, always the same, with weights that show, and an input."""
-    import torch
-
-    settings = family.Settings()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        mixer = family.build(family.solve(label, SMALL, settings), settings, path).double()
-        for parameter in mixer.parameters():
-            torch.nn.init.normal_(parameter, std=0.3)
-        return mixer.eval().requires_grad_(False), torch.randn(2, SMALL.max_len, SMALL.d_model).double()
-
-
-def difference(given: Tensor, expected: Tensor) -> float:
-    """Norm of the difference, relative to ``expected``."""
-    return float((given - expected).norm() / expected.norm().clamp(min=1e-30))
-
-
-def general_checks(family: Family, label: Any) -> Iterable[Check]:
-    """Exact parameter count, causality, and decoding step by step where the mixer has a ``step``."""
-
-    def parameters() -> float:
-        mixer, _ = sample(family, label)
-        allocation = family.solve(label, SMALL, family.Settings())
-        return abs(sum(parameter.numel() for parameter in mixer.parameters()) - allocation.total)
-
-    def causality() -> float:
-        mixer, x = sample(family, label)
-        changed = x.clone()
-        changed[:, 5:] += 1
-        return difference(mixer(changed)[:, :5], mixer(x)[:, :5])
-
-    def steps() -> float:
-        import torch
-
-        mixer, x = sample(family, label)
-        cache, rows = None, []
-        for token in x.unbind(1):
-            row, cache = mixer.step(token, cache)
-            rows.append(row)
-        return difference(torch.stack(rows, dim=1), mixer(x))
-
-    yield Check("parameters", "The module has exactly the parameters of its allocation.", "the budget", parameters)
-    yield Check("causality", "Later tokens do not change earlier outputs.", "causal mixing", causality, ROUNDING)
-    if hasattr(sample(family, label)[0], "step"):
-        yield Check("steps", "Decoding token by token gives the parallel outputs.", "decoding", steps, ROUNDING)

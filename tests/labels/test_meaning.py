@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.errors import LabelError
-from madbench.labels import FACTORS, all_variants, diff, explain, factors, family_of, levels, neighbours, parse
+from madbench.labels import FACTORS, all_variants, diff, explain, factors, levels, neighbours, parse
 from madbench.mixers.srg.family import LEVELS
 
 
@@ -88,38 +87,6 @@ def test_levels_name_mixing_with_its_layout_and_the_budget_by_what_pays():
     found = levels(parse("R-cg-q-2o"))
     assert (found["mix1"], found["mix2"], found["layout"], found["budget"]) == ("", "2o", "o", "q")
     assert levels(parse("R-1!"))["budget"] == "!" and levels(parse("R-1!"))["layout"] == ""
-
-
-@pytest.mark.parametrize(
-    ("label", "changes", "other"),
-    [
-        ("G-cg-q-12o", {"base": "R"}, "R-cg-q-12o"),
-        ("G-cg-q-12o", {"conv": "", "rope": "p"}, "G-pg-q-12o"),
-        ("G-cg-q-12o", {"budget": "over"}, "G-cg-12o!"),
-        ("G-cg-12o!", {"budget": "matched", "rank": "v"}, "G-cg-v-12o"),
-        ("G-cg-q-12o", {"layout": "position"}, "G-cg-q-12"),
-        ("G-cg-q-1o", {"mix1": ""}, "G-cg-q"),
-    ],
-)
-def test_replace_changes_factors(label, changes, other):
-    assert str(family_of(label).replace(parse(label), **changes)) == other
-
-
-@pytest.mark.parametrize(
-    "changes", [{"budget": "matched"}, {"bse": "R"}, {"base": "X"}, {"rank": "q"}, {"layout": "o"}]
-)
-def test_a_replacement_without_a_label_is_an_error(changes):
-    with pytest.raises(LabelError):
-        family_of("S").replace(parse("G-cg-12o!"), **changes)
-
-
-def test_every_neighbour_is_a_replacement_of_its_factor():
-    for variant in all_variants()[::9]:
-        for other in neighbours(variant):
-            (name,) = diff(variant, other)
-            changes = {name: factors(other)[name]}
-            changes |= {key: value for key, value in factors(other).items() if key not in factors(variant)}
-            assert family_of("S").replace(variant, **changes) == other
 
 
 def test_the_levels_of_contrasts_have_one_order():

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from madbench.errors import BudgetError, ConfigError, LabelError, did_you_mean
-from madbench.mixers.family import Explanation, ListedFamily, Size, general_checks
+from madbench.mixers.family import Explanation, ListedFamily, Size
 
 MAPS = {"elu": "phi(x) = elu(x) + 1", "relu": "phi(x) = ReLU(x)", "id": "phi(x) = x"}
 
@@ -104,9 +104,6 @@ class LinearAttention(ListedFamily):
         from madbench_linear.mixer import LinearMixer
 
         return LinearMixer(allocation, settings.eps, path)
-
-    def checks(self, label: Label):
-        return general_checks(self, label)
 
 
 FAMILY = LinearAttention()

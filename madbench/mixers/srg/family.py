@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +10,7 @@ from madbench.config import check_at_least
 from madbench.errors import LabelError
 from madbench.labels import ALIASES, Explanation, InvalidLabel, Variant, all_variants
 from madbench.labels.grammar import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT, SYNTAX, from_letters
-from madbench.mixers.family import ROUNDING, Check, ListedFamily, Size, difference, general_checks, sample
+from madbench.mixers.family import ListedFamily, Size
 from madbench.mixers.srg.budget import Allocation, solve
 
 if TYPE_CHECKING:
@@ -101,20 +100,6 @@ class SRGFamily(ListedFamily):
         from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
         return DynamicMLP(allocation, rope=settings.rope, path=path)
-
-    def checks(self, label: Variant) -> Iterable[Check]:
-        """The general ones, and every fast path against the reference."""
-
-        def residual(path: str) -> float:
-            mixer, x = sample(self, label, "reference")
-            expected = mixer(x)
-            mixer.path, mixer.chunk = path, 3
-            return difference(mixer(x), expected)
-
-        yield from general_checks(self, label)
-        for path in ("dense", "chunked", *["sdpa"] * (label.base == "S" and not label.has_mixing)):
-            statement = f"The path {path} computes what the float64 loops of the reference do."
-            yield Check(f"path {path}", statement, "eq. 7-11", functools.partial(residual, path), ROUNDING)
 
 
 FAMILY = SRGFamily()
