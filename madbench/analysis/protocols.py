@@ -50,14 +50,14 @@ def shipped_profiles(suite: Suite) -> dict[str, Profile]:
     return {name: suite.Profile.load(name) for name in suite.Profile.names()}
 
 
-def nearest_profile(job: Job) -> tuple[str, tuple[str, ...]]:
+def nearest_profile(job: Job, most_changes: float = MOST_CHANGES) -> tuple[str, tuple[str, ...]]:
     """The shipped profile nearest to what the job trains, and the changes that make it so, but for the precision.
 
     The profile is ``of its own`` where there are more changes than a name should have.
     """
     changes = {name: profile_changes(job, profile) for name, profile in shipped_profiles(suite_of(job)).items()}
     nearest = min(changes, key=lambda name: len(changes[name]))
-    return (OWN, ()) if len(changes[nearest]) > MOST_CHANGES else (nearest, tuple(changes[nearest]))
+    return (OWN, ()) if len(changes[nearest]) > most_changes else (nearest, tuple(changes[nearest]))
 
 
 def profile_changes(job: Job, profile: Profile) -> list[str]:

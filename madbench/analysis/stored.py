@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -131,6 +131,23 @@ class Selection:
         if not rows:
             raise StoreError(f"{self.results}: no language-model runs of one protocol; choose one with --protocol ID")
         return self.results_of(rows)
+
+    def available(
+        self, suites: Collection[str] = ("mad", "language")
+    ) -> tuple[list[PlannedRow], dict[str, StoreError]]:
+        """The rows of both suites, or of those named, as far as they are stored; by its name why a suite is left out.
+
+        Raises what else :meth:`mad` and :meth:`language` do.
+        """
+        rows: list[PlannedRow] = []
+        missing = {}
+        asked = {MAD.name: (self.has_mad, self.mad), LANGUAGE.name: (self.has_language, self.language)}
+        for name, (is_asked, planned) in asked.items():
+            try:
+                rows += planned() if is_asked and name in suites else []
+            except StoreError as error:
+                missing[name] = error
+        return rows, missing
 
     def results_of(self, rows: Sequence[PlannedRow]) -> Results:
         """What the jobs of these rows gave; labels are in the order given, or else in that of the grammar."""

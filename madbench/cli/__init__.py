@@ -1,21 +1,32 @@
-"""The command line: one verb a file, heavy imports inside the verb."""
+"""The command line: heavy imports are inside the verbs."""
 
 from __future__ import annotations
 
 import errno
 import gc
-import importlib
 import sys
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from madbench import __version__
+from madbench.cli import (
+    data,
+    doctor,
+    findings,
+    labels,
+    ls,
+    plots,
+    prepare,
+    status,
+    sweep,
+    tables,
+    trained_models,
+    training,
+    validate,
+)
 from madbench.errors import MadbenchError
-
-VERBS = """
-run sweep lm status table plot compare attribute findings report explain budget data ls validate doctor
-""".split()
 
 app = typer.Typer(
     name="madbench",
@@ -57,9 +68,50 @@ def _options(
     pass
 
 
-for _verb in VERBS:  # modules with a function of the same name, or with verbs of their own
-    _module = importlib.import_module(f"madbench.cli.{_verb}")
-    app.add_typer(_module.app, name=_verb) if hasattr(_module, "app") else app.command()(getattr(_module, _verb))
+class _TrainByDefault(TyperGroup):
+    """A group whose first word, where it is none of its verbs, is a label to train."""
+
+    def parse_args(self, ctx, args):
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = ["train", *args]
+        return super().parse_args(ctx, args)
+
+
+lm = typer.Typer(
+    cls=_TrainByDefault,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="""Train labels as GPT-2-shaped language models, and read the runs.
+
+[bold]Start here[/bold]
+
+  madbench lm G-cg-q-12o             train one, a minute or two on a laptop
+  madbench lm S-p R-cg-q --seeds 0-2 compare two; the same command resumes
+  madbench lm table                  losses and steps to thresholds
+  madbench lm plot                   loss curves as PNG, PDF and CSV
+  madbench lm sample G-cg-q-12o      text from the trained model
+  madbench lm prepare my_texts/      tokens from your own text
+  madbench lm train --help           every option of training
+""",
+)
+
+for _verb in (
+    *(training.run, sweep.sweep, status.status, tables.table, plots.plot, tables.compare, tables.attribute),
+    *(findings.findings, findings.report, labels.explain, labels.budget, data.data, ls.ls, validate.validate),
+    doctor.doctor,
+):
+    app.command()(_verb)
+for _name, _verb in {
+    "train": training.train,
+    "prepare": prepare.prepare,
+    "table": tables.language_table,
+    "plot": plots.language_plot,
+    "sample": trained_models.sample,
+    "evaluate": trained_models.evaluate,
+    "export": trained_models.export,
+}.items():
+    lm.command(_name)(_verb)
+app.add_typer(lm, name="lm")
 
 
 def main() -> None:

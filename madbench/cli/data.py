@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from madbench.cli.options import JsonOption, ProfileOption, argument, labels_and_overrides, option
-from madbench.cli.tables import plain_table, tracked
-from madbench.cli.text import first_of
+from madbench.cli.printing import first_of, print_lines, table_lines, tracked
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 
 if TYPE_CHECKING:
@@ -196,6 +195,7 @@ def _print_check(console: Console, work: Work, seed: int, as_json: bool) -> None
         print(json.dumps({"checked": list(rows.values()), "violations": found}, indent=2))
     else:
         shown = [row | {name: f"{row[name]:,}" for name in row if isinstance(row[name], int)} for row in rows.values()]
-        console.print(plain_table(shown, right=tuple(shown[0])[2:]))
+        shown = [{"wrong" if name == "violations" else name: row[name] for name in row} for row in shown]
+        print_lines(console, table_lines(shown, right=tuple(shown[0])[2:]))
     if found:
         raise DataError("\n".join([f"{len(found):,} violations", *first_of(found, MOST_VIOLATIONS, "and {:,} more")]))

@@ -1,17 +1,21 @@
+"""``madbench findings`` and ``madbench report``."""
+
 from __future__ import annotations
 
 import itertools
 import shlex
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from madbench.cli.options import RESULTS, StoredWordsArgument, option, with_groups
-from madbench.cli.selection import StoredOptions
-from madbench.cli.tables import Format, PrintOptions, print_text_table
-from madbench.errors import ConfigError, StoreError, did_you_mean
+from madbench.cli.options import RESULTS, PrintOptions, StoredOptions, StoredWordsArgument, option, with_groups
+from madbench.cli.printing import print_text_table, quantity
+from madbench.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from madbench.analysis.findings import Finding
@@ -59,7 +63,7 @@ def findings(
         if explain not in names:
             raise ConfigError(f"--explain {explain}: no such claim here{did_you_mean(explain, names)}")
         rows = [row for row in rows if explain in (row.claim.name, "all")]
-        if printed.asked is Format.terminal:
+        if printed.asked == "terminal":
             _print_explanations(rows, explain == "all")
             return
     left_out = 0 if scores is None else measured_values(scores)[1]
@@ -68,20 +72,13 @@ def findings(
 
 def _stored(selection: Selection) -> Results | None:
     """What is stored of either suite; None where the default folder is not there yet."""
-    is_there = selection.results.exists()
-    if selection.results == RESULTS and not is_there and selection.protocol is None:
+    if selection.results == RESULTS and not RESULTS.exists() and selection.protocol is None:
         return None
-    rows = []
-    try:
-        rows += selection.language("no language models of these labels") if selection.has_language else []
-    except StoreError:
-        if selection.protocol is not None or not is_there:
-            raise
-    try:
-        rows = [*selection.mad(), *rows] if selection.has_mad else rows
-    except StoreError as error:
-        if not rows:
-            selection.warn(str(error))
+    rows, missing = selection.available()
+    if "language" in missing and (selection.protocol is not None or not selection.results.exists()):
+        raise missing["language"]
+    if "mad" in missing and not rows:
+        selection.warn(str(missing["mad"]))
     return selection.results_of(rows)
 
 
@@ -127,3 +124,51 @@ def _print_explanations(rows: list[Finding], is_all: bool) -> None:
         console.print(table)
     if is_all:
         console.print(f"\nNot listed, as no two labels isolate them: {NOT_ISOLATED}.", markup=False)
+
+
+@with_groups
+def report(
+    words: StoredWordsArgument = None,
+    *,
+    stored: StoredOptions,
+    output: option(
+        Path | None, "The file to write.", "--output", "-o", show_default="report.html in the results"
+    ) = None,
+    open_it: option(bool, "Show it in the browser.", "--open") = False,
+) -> None:
+    """Write one HTML file with the tables, the figures, the findings and every run behind a number.
+
+    It needs no network and no other file. Headings sort, labels filter, a number
+    opens its runs: settings, curve, versions, folder, measurements, and the command
+    that trains it again. The report says what is missing. Protocols are never mixed, as in
+    madbench table.
+
+    [bold]Examples[/bold]
+
+      madbench report --open
+      madbench report @table1 --profile full -o table1.html
+      madbench report -t language_model
+    """
+    from madbench.files import explain_os_errors, write_atomically
+    from madbench.report.page import report_page
+
+    selection = stored.selection(words)
+    selected = selection.select()
+    with Console(stderr=True).status("making the tables and figures"):
+        page = report_page(selected, selection.labels)
+        command = shlex.join(["madbench", *sys.argv[1:]])
+        content = page.render(command, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+    path = output or stored.results / "report.html"
+    with explain_os_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content)
+    print(f"{path}: {quantity(len(content))}B, {page.count:,} jobs")
+    for one in page.missing:
+        print(f"missing: {one.text}")
+        if one.command:
+            print(f"  {one.command}")
+    if open_it:
+        import webbrowser
+
+        if not webbrowser.open(path.resolve().as_uri()):
+            print(f"no browser found; open {path.resolve().as_uri()}", file=sys.stderr)

@@ -1,20 +1,26 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
+import functools
 import inspect
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console
 
-from madbench.cli.options import RESULTS, JsonOption, argument, option
-from madbench.cli.stored_runs import run_row, runs_table, stored_runs
-from madbench.cli.tables import plain_table
-from madbench.cli.text import quantity
+from madbench.cli.options import RESULTS, JsonOption, argument, open_stored, option, warn
+from madbench.cli.printing import PLAIN, print_lines, quantity, table_lines
 from madbench.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from madbench.jobs import Job
+    from madbench.store.runs import Run
 
 Rows = list[dict[str, Any]]
 
@@ -50,23 +56,26 @@ def ls(
         raise ConfigError(f"ls {kind}: --results has no effect; only runs are in a results folder")
 
     rows_of, _, caption = LISTINGS[kind] if kind else (_overview, "", "madbench ls KIND lists one of these")
-    rows = (
-        rows_of(specs or ["@table1"]) if kind == "labels" else rows_of(results) if kind in (None, "runs") else rows_of()
-    )
+    arguments = {"labels": [specs or ["@table1"]], "runs": [results], None: [results]}
+    rows = rows_of(*arguments.get(kind, ()))
     if as_json:
         print(json.dumps(rows, indent=2))
         return
     console = Console(highlight=False)
     if kind == "runs":
-        nothing = f"no runs in {results or RESULTS}; madbench run G-cg-q-12o makes some"
-        console.print(runs_table(rows, console) if rows else nothing)
+        if rows:
+            _print_runs(console, rows)
+        else:
+            console.print(f"no runs in {results or RESULTS}; madbench run G-cg-q-12o makes some")
         return
-    numbers = tuple(name for name in rows[0] if any(isinstance(row[name], (int, float)) for row in rows))
-    console.print(plain_table(rows, right=numbers, caption=caption))
+    numbers = [name for name in rows[0] if any(isinstance(row[name], (int, float)) for row in rows)]
+    print_lines(console, table_lines(rows, numbers, console.width))
+    console.print(caption, style="table.caption")
     if kind in ("profiles", "presets"):
         command, suite = ("madbench run", MAD) if kind == "profiles" else ("madbench lm", LANGUAGE)
         console.print(f"\nWhat KEY=VALUE can change in {command}, for example model.d_model=96:\n")
-        console.print(plain_table([{"KEY": key, "what it is": text} for key, text in suite.Profile.docs().items()]))
+        keys = [{"KEY": key, "what it is": text} for key, text in suite.Profile.docs().items()]
+        print_lines(console, table_lines(keys, width=console.width))
 
 
 def _labels(specs: list[str]) -> Rows:
@@ -137,19 +146,110 @@ def _families() -> Rows:
     rows = []
     for name in families():
         family = family_of(f"{name}:" if name else "")
-        about = _line((inspect.getdoc(sys.modules[type(family).__module__]) or "").partition("\n\n")[0])
+        about = (inspect.getdoc(sys.modules[type(family).__module__]) or "").partition("\n\n")[0]
         count = len(family.labels()) if hasattr(family, "labels") else None
-        rows.append({"family": name or "S/R/G", "labels": count, "settings": ", ".join(field_docs(family.Settings))})
-        rows[-1]["description"] = about
+        row = {"family": name or "S/R/G", "labels": count, "settings": ", ".join(field_docs(family.Settings))}
+        rows.append(row | {"description": _line(about)})
     return rows
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _runs(results: Path | None) -> Rows:
-    store, runs = stored_runs(results)
-    rows = [run_row(run) for run in runs]
-    for problem in store.problems if store else ():
-        print(f"warning: {problem}", file=sys.stderr)
+    """The runs as JSON has them: what is not a finite number is null."""
+    rows = []
+    for run in _stored(results):
+        metrics = {name: value if math.isfinite(value) else None for name, value in run.record.metrics.items()}
+        about = {"setting_change": setting_change(run.job), "status": run.record.status, "metrics": metrics}
+        about |= {"details": run.record.details, "error": run.record.error, "folder": str(run.folder)}
+        rows.append(run.job.to_dict() | about)
     return rows
+
+
+def _stored(results: Path | None) -> list[Run]:
+    """The readable runs, by label and task. The default folder may not be there yet; one that was named has to be."""
+    if results is None and not (RESULTS / "runs").exists():
+        return []
+    store = open_stored(results or RESULTS)
+    runs = sorted(store.runs(with_curves=False), key=lambda run: (run.job.label, run.job.task, run.job.seed))
+    for problem in store.problems:
+        warn(problem)
+    return runs
+
+
+_SETTING_CHANGES: dict[str, str] = {}
+
+
+def setting_change(job: Job) -> str:
+    """The named setting nearest to the job's, what it changes, and what else the job changes of a shipped profile.
+
+    Of a language model the nearest preset and its changes.
+    """
+    key = repr((job.task, job.family, job.setting, job.model, job.mixer, job.training))
+    if key not in _SETTING_CHANGES:
+        _SETTING_CHANGES[key] = " ".join(_setting_change(job)).strip()
+    return _SETTING_CHANGES[key]
+
+
+def _setting_change(job: Job) -> list[str]:
+    from madbench.analysis.protocols import nearest_profile
+    from madbench.suites import LANGUAGE, suite_of
+
+    profile, changes = nearest_profile(job, most_changes=math.inf)
+    if suite_of(job) is LANGUAGE:
+        return [profile, *changes]
+    settings = {
+        name: [f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value]
+        for name, setting in _named_settings(job.task).items()
+    }
+    nearest = min(settings, key=lambda name: len(settings[name]))
+    others = [change for change in changes if not change.startswith(("tasks.", "learning_rates", "weight_decays"))]
+    return [nearest, *settings[nearest], *others]
+
+
+@functools.cache
+def _named_settings(task: str) -> dict[str, dict[str, Any]]:
+    """The settings of a task that have a name: ``baseline``, and those of the profiles with one setting a task."""
+    from madbench.analysis.protocols import shipped_profiles
+    from madbench.suites import MAD
+    from madbench.tasks import load_task, task_names
+
+    if task not in task_names():
+        return {"": {}}
+    named = {"baseline": dataclasses.asdict(load_task(task).baseline)}
+    for name, profile in shipped_profiles(MAD).items():
+        if profile.difficulty == "baseline":
+            named.setdefault(name, profile.settings(task)[0])
+    return named
+
+
+def _print_runs(console: Console, rows: Rows) -> None:
+    """Prints a line a run where the terminal is wide enough for that, else two and its folder."""
+    shown = []
+    for row in rows:
+        training, metrics, details = row["training"], row["metrics"], row["details"]
+        speed, results = (
+            details.get("steps_per_second"),
+            {"loss": metrics.get("loss_l5"), "acc": metrics.get("accuracy")},
+        )
+        if not speed and details.get("seconds"):
+            speed = details["steps"] / details["seconds"]
+        line = {"label": row["label"], "task": row["task"], "setting": row["setting_change"]}
+        line |= {"lr": f"{training['learning_rate']:g}", "wd": f"{training['weight_decay']:g}"}
+        line |= {"seed": row["seed"], "status": row["status"]}
+        line["result"] = next((f"{name} {value:.3f}" for name, value in results.items() if value is not None), None)
+        shown.append(line | {"steps/s": None if speed is None else f"{speed:.1f}", "folder": row["folder"]})
+    lines = table_lines(shown, right=("lr", "wd", "seed", "result", "steps/s"))
+    if cell_len(lines[0]) <= console.width:
+        print_lines(console, lines)
+        return
+    for line in shown:
+        label, task, setting, *about, folder = line.items()
+        console.print("  ".join(value for _, value in (label, task, setting)), style="bold", **PLAIN)
+        console.print("  " + "  ".join(f"{name} {value}" for name, value in about if value is not None), **PLAIN)
+        console.print(f"  {folder[1]}", style="dim", **PLAIN)
 
 
 LISTINGS: dict[str, tuple[Callable[..., Rows], str, str]] = {
@@ -169,26 +269,13 @@ LISTINGS: dict[str, tuple[Callable[..., Rows], str, str]] = {
 
 
 def _overview(results: Path | None) -> Rows:
-    from madbench.labels import all_labels, available_sets, families
-    from madbench.suites import LANGUAGE, MAD
-    from madbench.tasks import task_names
+    from madbench.labels import all_labels
 
-    names = {
-        "variants": [f"@{name}" for name in available_sets()],
-        "tasks": task_names(),
-        "profiles": MAD.Profile.names(),
-        "presets": LANGUAGE.Profile.names(),
-        "families": [name or "S/R/G" for name in families()],
-    }
-    counts = {"labels": len(all_labels()), "runs": len(stored_runs(results)[1])}
-    listed = {kind: f": {', '.join(of_kind)}" for kind, of_kind in names.items()} | {
-        "runs": f" in {results or RESULTS}"
-    }
-    return [
-        {"kind": kind, "count": counts.get(kind, len(names.get(kind, ()))), "what": what + listed.get(kind, "")}
-        for kind, (_, what, _) in LISTINGS.items()
-    ]
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
+    found = {"labels": (len(all_labels()), ""), "runs": (len(_stored(results)), f" in {results or RESULTS}")}
+    rows = []
+    for kind, (rows_of, what, _) in LISTINGS.items():
+        if kind not in found:
+            names = [next(iter(row.values())) for row in rows_of()]
+            found[kind] = len(names), f": {', '.join(names)}"
+        rows.append({"kind": kind, "count": found[kind][0], "what": what + found[kind][1]})
+    return rows

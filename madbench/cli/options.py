@@ -1,38 +1,25 @@
-"""Options that several verbs share, alone and in groups."""
+"""Options that several verbs share, alone and in groups, and which stored runs they choose."""
 
 from __future__ import annotations
 
-import enum
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from madbench.cli.printing import Format, tracked
 from madbench.errors import ConfigError
+from madbench.jobs import Budget, Fidelity
 
-
-class Fidelity(str, enum.Enum):
-    corrected = "corrected"
-    published = "published"
-
-
-class Budget(str, enum.Enum):
-    strict = "strict"
-    paper = "paper"
-
-
-def parse_budget(text: str) -> Budget:
-    """The value of ``--budget``; a usage error for any other."""
-    try:
-        return Budget(text)
-    except ValueError:
-        hint = "; the paper's way to count parameters is called 'paper'" if text == "published" else ""
-        raise typer.BadParameter(f"{text!r} is not one of 'strict', 'paper'{hint}") from None
+if TYPE_CHECKING:
+    from madbench.analysis.stored import Selection
+    from madbench.store.runs import Snapshot
 
 
 def option(type_: Any, help: str, *names: str, **settings: Any) -> Any:
@@ -45,30 +32,34 @@ def argument(type_: Any, metavar: str, help: str, **settings: Any) -> Any:
     return Annotated[type_, typer.Argument(metavar=metavar, help=help, **settings)]
 
 
+def parse_budget(text: str) -> str:
+    """The value of ``--budget``; a usage error for any other."""
+    if text not in get_args(Budget):
+        hint = "; the paper's way to count parameters is called 'paper'" if text == "published" else ""
+        raise typer.BadParameter(f"{text!r} is not one of 'strict', 'paper'{hint}")
+    return text
+
+
 LABELS_HELP = (
     "Labels, e.g. G-cg-q-12o or HyperGLU. Also sets: '{S,R,G}-cg-q-12o', @table1, '~G-cg-q-12o' (its one-factor "
     "neighbours)."
 )
 _TASKS_HELP = "MAD tasks, installed tasks and language_model, comma-separated."
 _BUDGET_HELP = "strict: every parameter counts. paper: the paper's ranks, and the tables of R(1), R(2) do not count."
+_STORED_HELP = LABELS_HELP + " All labels in the store by default."
 
-StoredWordsArgument = argument(
-    list[str] | None, "LABEL|KEY=VALUE", LABELS_HELP + " All labels in the store by default."
+StoredWordsArgument = argument(list[str] | None, "LABEL|KEY=VALUE", _STORED_HELP)
+LanguageWordsArgument = argument(
+    list[str] | None, "LABEL|KEY=VALUE", _STORED_HELP + " KEY=VALUE changes the preset, as for madbench lm."
 )
 ProfileOption = option(str, "quick, full, or a YAML file like those in tasks/profiles.", "--profile", "-p")
 FidelityOption = option(
     Fidelity, "corrected: our protocol. published: the reference implementation's, quirks included."
 )
-BudgetOption = option(Budget, _BUDGET_HELP, parser=parse_budget, metavar="<strict|paper>")
+BudgetOption = option(str, _BUDGET_HELP, parser=parse_budget, metavar="<strict|paper>")
 ResultsOption = option(Path, "Folder of the run store.")
 JsonOption = option(bool, "Print JSON for a program instead of a table.", "--json")
 TasksOption = option(list[str] | None, _TASKS_HELP, "--tasks", "-t", show_default="the six of MAD and language_model")
-StoredTasksOption = option(
-    list[str] | None, _TASKS_HELP, "--tasks", "-t", show_default="the six of MAD, and language_model where stored"
-)
-LanguageProtocolOption = option(
-    str | None, "Id of the language model's protocol, as shown where there are runs of several.", "--protocol"
-)
 DeviceOption = option(str, "auto, cpu, cuda or cuda:N.")
 DetailsOption = option(bool, "With --dry-run: also memory, and parameters by what they are for.", "--details")
 
@@ -88,7 +79,7 @@ class TrainingOptions:
         str | None, "What made the ids of nanoGPT's files: gpt2, bytes or none:N.", show_default="gpt2"
     ) = None
     seeds: option(str, "Seeds such as 0,1,2 or 0-4; each decides initialisation, data and order.") = "0"
-    budget: BudgetOption = Budget.strict
+    budget: BudgetOption = "strict"
     device: DeviceOption = "auto"
     results: ResultsOption = RESULTS
     slots: option(
@@ -103,6 +94,93 @@ class TrainingOptions:
     )
     force: option(bool, "Train again what the store has already.", "--force") = False
     dry_run: option(bool, "Show jobs, parameters, FLOPs and a time estimate; train nothing.", "--dry-run") = False
+
+
+@dataclass(frozen=True)
+class PrintOptions:
+    """Options of every verb that prints tables of results."""
+
+    format: option(Format, "How to print the tables.", "--format", "-f") = "terminal"
+    as_json: JsonOption = False
+
+    def __post_init__(self):
+        if self.as_json and self.format not in ("terminal", "json"):
+            raise ConfigError(f"--json has no effect with --format {self.format}; give one of the two")
+
+    @property
+    def asked(self) -> Format:
+        """The format that the two options ask for."""
+        return "json" if self.as_json else self.format
+
+
+@dataclass(frozen=True)
+class StoredOptions:
+    """Options of the verbs that show what is stored of both suites."""
+
+    profile: ProfileOption = "quick"
+    tasks: option(
+        list[str] | None, _TASKS_HELP, "--tasks", "-t", show_default="the six of MAD, and language_model where stored"
+    ) = None
+    fidelity: FidelityOption = "corrected"
+    budget: BudgetOption = "strict"
+    protocol: option(
+        str | None, "Id of the language model's protocol, as shown where there are runs of several.", "--protocol"
+    ) = None
+    results: ResultsOption = RESULTS
+
+    def selection(self, words: list[str] | None) -> Selection:
+        """What words and options mean; raises ``LabelError`` and ``ConfigError``, for options without effect too."""
+        labels, overrides = labels_and_overrides(words or [])
+        return _selection(labels, **(vars(self) | {"tasks": split_list(self.tasks), "overrides": overrides}))
+
+
+@dataclass(frozen=True)
+class LanguageOptions:
+    """Options of the verbs that show stored language models."""
+
+    protocol: option(str | None, "Id of a protocol, as shown where runs of several are found.") = None
+    corpus: option(str | None, "Only runs on the corpus of this name, folder or digest.") = None
+    preset: option(str | None, "Only runs of this preset; tiny when a KEY=VALUE is given.", "--preset", "-p") = None
+    budget: option(
+        str | None, "Only runs with this parameter budget.", parser=parse_budget, metavar="[strict|paper]"
+    ) = None
+    results: ResultsOption = RESULTS
+
+    def selection(self, words: list[str] | None) -> Selection:
+        """What words and options mean; raises ``LabelError`` and ``ConfigError``, for options without effect too."""
+        from madbench.grid import LANGUAGE_MODEL
+        from madbench.suites.language import TASK
+
+        labels, overrides = labels_and_overrides(words or [])
+        if self.preset or overrides:
+            overrides = [f"language_model={self.preset or 'tiny'}", *(LANGUAGE_MODEL + change for change in overrides)]
+        if self.protocol and (self.corpus or self.budget or overrides):
+            raise ConfigError(
+                f"--protocol {self.protocol}: other choices have no effect beside it; give one or the other"
+            )
+        asked = {name: getattr(self, name) for name in ("protocol", "corpus", "budget", "results")}
+        return _selection(labels, tasks=[TASK], overrides=overrides, **asked)
+
+
+def _selection(labels: list[str], **asked: Any) -> Selection:
+    from madbench.analysis.stored import Selection
+    from madbench.labels import expand
+
+    return Selection(labels=expand(labels), opened=open_stored, warn=warn, **asked)
+
+
+def open_stored(results: Path) -> Snapshot:
+    """The store for reading, with a bar while many runs are read that its index does not know yet."""
+    from madbench.store.runs import Snapshot
+
+    store = Snapshot.open(results, create=False)
+    store.track = functools.partial(tracked, description="reading runs")
+    return store
+
+
+def warn(message: str) -> None:
+    """Prints a warning on stderr."""
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def with_groups(verb: Callable) -> Callable:
@@ -136,16 +214,6 @@ def split_list(values: list[str] | None) -> list[str] | None:
     if not parts:
         raise ConfigError(f"--tasks {','.join(values)!r}: no task named; without --tasks it is all of them")
     return parts
-
-
-def parse_trackers(values: list[str] | None) -> list[str]:
-    """The trackers of ``--track``, each known and named once; none without it."""
-    from madbench.trackers.tracking import NAMES, check_names
-
-    names = check_names(part.strip() for value in values or () for part in value.split(",") if part.strip())
-    if values and not names:
-        raise ConfigError(f"--track {','.join(values)!r}: no tracker named; expected one of: {', '.join(NAMES)}")
-    return names
 
 
 def labels_and_overrides(words: list[str]) -> tuple[list[str], list[str]]:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from madbench.cli.tables import PLAIN, print_whole
-from madbench.cli.text import count_of_jobs, duration, quantity
+from madbench.cli.printing import PLAIN, count_of_jobs, duration, first_of, print_lines, quantity, table_lines
 from madbench.execute.base import Policy
 
 if TYPE_CHECKING:
-    from madbench.experiment import Experiment
+    from madbench.experiment import Experiment, PlannedRow
     from madbench.jobs import Job
-
-State = Literal["done", "todo", "failed"]
 
 MOST_SHOWN = 100
 """Lines of a table that a person reads; the JSON has all."""
@@ -24,16 +21,17 @@ STATES = ("done", "todo", "failed")
 _ADDED = ("jobs", *STATES, "steps", "flops", "estimated_seconds")
 
 
-def job_states(jobs: Sequence[Job], results: Path, policy: Policy) -> dict[str, State]:
-    """What ``policy`` makes of each job, by id: ``failed`` is a stored failure that is left alone."""
+def _job_states(jobs: Sequence[Job], results: Path, policy: Policy) -> dict[str, str]:
+    """What ``policy`` makes of each job, by id: done, todo, or failed for a stored failure that is left alone."""
     from madbench.store.runs import Store
 
     if policy.redo or not (results / "runs").exists():
         return {job.id: "todo" for job in jobs}
     store = Store.open(results, create=False)
-    missing = {job.id: job for job in store.missing(jobs)}
-    left = {name for name, job in missing.items() if not policy.retry and store.status(job) == "failed"}
-    return {job.id: "failed" if job.id in left else "todo" if job.id in missing else "done" for job in jobs}
+    states = {job.id: "done" for job in jobs}
+    for job in store.missing(jobs):
+        states[job.id] = "failed" if not policy.retry and store.status(job) == "failed" else "todo"
+    return states
 
 
 def make_plan(
@@ -55,23 +53,18 @@ def make_plan(
     from madbench.training.devices import default_slots
 
     sizes = {job.id: job_size(job) for job in experiment.jobs}
-    states = job_states(experiment.jobs, experiment.results, policy)
+    states = _job_states(experiment.jobs, experiment.results, policy)
     cells: list[dict[str, Any]] = []
     suites: dict[str, dict[str, Any]] = {}
 
-    def cell(row: Any, task: str, rates: Mapping[str, float]) -> dict[str, Any]:
+    def cell(row: PlannedRow, task: str, rates: Mapping[str, float]) -> dict[str, Any]:
         jobs = [job for job in row.jobs if job.task == task]
         todo = [job for job in jobs if states[job.id] == "todo"]
         rate = (seconds_per_flop(todo, experiment.device) if details else rates).get(task, 0.0)
-        counts = {state: sum(states[job.id] == state for job in jobs) for state in STATES}
-        return {
-            "suite": suite.name,
-            "row": row.name,
-            "label": row.row.label,
-            "changes": " ".join(row.row.changes),
-            "task": task,
-            "jobs": len(jobs),
-            **counts,
+        about = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
+        about |= {"changes": " ".join(row.row.changes), "task": task, "jobs": len(jobs)}
+        about |= {state: sum(states[job.id] == state for job in jobs) for state in STATES}
+        return about | {
             "parameters": sorted({sizes[job.id].parameters for job in jobs}),
             "steps": sum(sizes[job.id].steps for job in jobs),
             "flops": sum(sizes[job.id].flops for job in jobs),
@@ -125,14 +118,13 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
     for suite, totals in plan["suites"].items():
         cells = [cell for cell in plan["cells"] if cell["suite"] == suite]
         lines = [_line(cell, plan["failed"] > 0) for cell in (cells if by_task else _rows(cells))]
-        print_whole(console, lines[:MOST_SHOWN], right=tuple(set(lines[0]) - {"row", "task"}))
-        if len(lines) > MOST_SHOWN:
-            console.print(f"and {len(lines) - MOST_SHOWN:,} more lines; --json has them all")
+        text = table_lines(lines, right=lines[0].keys() - {"row", "task"})
+        print_lines(console, first_of(text, MOST_SHOWN + 2, "and {:,} more lines; --json has them all"))
         seconds = duration(totals["estimated_seconds"])
         console.print(f"about {seconds} on {experiment.device} with {totals['slots']} at a time\n", **PLAIN)
         if "parameter_groups" in cells[0]:
             lines = _groups({f"{cell['row']} {cell['task']}": cell["parameter_groups"] for cell in cells})
-            print_whole(console, lines, right=tuple(lines[0])[2:])
+            print_lines(console, table_lines(lines, right=tuple(lines[0])[2:]))
             console.print(
                 "FLOPs/token are of training; dense: as torch counts the dense path, all pairs. Memory is that of tensors "
                 f"with {', '.join(sorted({str(cell['micro_batch']) for cell in cells}))} sequences at a time.\n"
@@ -175,15 +167,11 @@ def _line(cell: Mapping[str, Any], has_failed: bool) -> dict[str, Any]:
 
 def _groups(by_name: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """A line a group of parameters, a column a model."""
-    counts = {
-        name: {(group["group"], group["decays"]): group["parameters"] for group in groups}
-        for name, groups in by_name.items()
-    }
-    keys = dict.fromkeys(key for groups in counts.values() for key in groups)
-    lines = [
-        {"parameters": group, "weight decay": "yes" if decays else "no"}
-        | {name: f"{groups.get((group, decays), 0):,}" for name, groups in counts.items()}
-        for group, decays in keys
-    ]
-    totals = {name: f"{sum(groups.values()):,}" for name, groups in counts.items()}
-    return [*lines, {"parameters": "all", "weight decay": ""} | totals]
+    lines: dict[tuple[str, bool], dict[str, Any]] = {}
+    for name, groups in by_name.items():
+        for group in groups:
+            usual = {"parameters": group["group"], "weight decay": "yes" if group["decays"] else "no"}
+            line = lines.setdefault((group["group"], group["decays"]), usual | dict.fromkeys(by_name, "0"))
+            line[name] = f"{group['parameters']:,}"
+    totals = {name: f"{sum(group['parameters'] for group in groups):,}" for name, groups in by_name.items()}
+    return [*lines.values(), {"parameters": "all", "weight decay": ""} | totals]

@@ -1,27 +1,30 @@
-"""Progress of a sweep that this process runs: a line a slot on a terminal, a line a job elsewhere; and who else observes."""
+"""Progress of a sweep: a line for all of it and one for every running job on a terminal, a line a job elsewhere."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Column, Table
+from rich.text import Text
 
-from madbench.cli.sweep_view import job_name, view
-from madbench.cli.tables import PLAIN
-from madbench.cli.text import count_of_jobs, duration
+from madbench.cli.printing import PLAIN, count_of_jobs, duration, quantity
 from madbench.execute.tally import Tally, flatten, weights
 from madbench.jobs import Job
 
 if TYPE_CHECKING:
     from madbench.execute.base import Event, OnEvent
 
+WIDE = 110  # columns from which bars are longer and speeds are shown
+NARROW = 60  # columns below which there are no bars
 _SKIPPED = {
     "stored": "already in the store",
     "failed": "stored as failed; not retried",
@@ -29,13 +32,68 @@ _SKIPPED = {
 }
 
 
+def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
+    """The whole sweep (:meth:`madbench.execute.tally.Tally.content`) in at most ``height`` lines."""
+    room, slots = max(1, height - 1), sweep["slots"]
+    shown = slots if len(slots) <= room else slots[: room - 1]
+    parts = [_overview(sweep, width)]
+    if shown:
+        parts.append(_running_jobs(shown, width))
+    if left := len(slots) - len(shown):
+        parts.append(Text(f"... and {left} more running", style="dim", no_wrap=True, overflow="ellipsis"))
+    return Group(*parts)
+
+
+def job_name(job: Mapping[str, Any]) -> str:
+    return f"{job.get('label')} {job.get('task')} seed {job.get('seed')}"
+
+
+def _overview(sweep: Mapping[str, Any], width: int) -> RenderableType:
+    """Jobs done, failures, rate and time left, in a line."""
+    words = [Text(f"{sweep['done']}/{sweep['total']} done", style="bold")]
+    if failed := sweep["counts"].get("failed"):
+        words.append(Text(f"{failed} failed", style="red"))
+    if (rate := sweep["jobs_per_minute"]) is not None:
+        words.append(Text(f"{rate:.1f} jobs/min"))
+    if sweep["done"] < sweep["total"]:
+        left = sweep["seconds_left"]
+        words.append(Text("time left unknown" if left is None else f"{duration(left)} left"))
+    text = Text("  ").join(words)
+    text.no_wrap, text.overflow = True, "ellipsis"
+    bar = min(24, width - text.cell_len - 1)
+    if bar < 8:
+        return text
+    row = Table.grid(padding=(0, 1, 0, 0))
+    row.add_row(ProgressBar(total=1.0, completed=sweep["fraction"], width=bar), text)
+    return row
+
+
+def _running_jobs(slots: Sequence[Mapping[str, Any]], width: int) -> Table:
+    """A line a job: its name, which gives way first where there is no room, and what is known of it."""
+    is_wide = width >= WIDE
+    fixed = [Column(no_wrap=True) for _ in range(6 if is_wide else 4)]
+    table = Table.grid("", *fixed, padding=(0, 1, 0, 0))
+    for slot in slots:
+        is_known, speed = "step" in slot, slot.get("tokens_per_second")
+        values = [f"{key} {slot[key]:.3f}" for key in ("accuracy", "loss") if isinstance(slot.get(key), float)]
+        cells = [f"{100 * slot['fraction']:3.0f}%" if is_known else "", "  ".join(values)]
+        if is_wide:
+            cells.append(f"step {slot['step']}/{slot['total_steps']}" if is_known else "")
+            cells.append(f"{quantity(speed)} tokens/s" if isinstance(speed, float) else "")
+        cells.append(duration(max(0.0, slot["seconds"])))
+        bar = ProgressBar(total=1.0, completed=slot["fraction"], width=20 if is_wide else 8)
+        name = Text(job_name(slot), no_wrap=True, overflow="ellipsis")
+        table.add_row(name, bar if width >= NARROW else "", *map(Text, cells))
+    return table
+
+
 class RunScreen:
     """The progress of jobs, fed by any executor's events; jobs that are skipped share a sentence."""
 
     def __init__(self, jobs: Sequence[Job], title: str, console: Console):
-        self.jobs = {job.id: job for job in jobs}
         self.title, self.console = title, console
         self.tally = Tally(weights(jobs), jobs)
+        self._count = len(jobs)
         self._skipped: Counter[str] = Counter()
         self._began = time.monotonic()
         self._lock = threading.Lock()  # the live screen is drawn by a thread of its own
@@ -43,7 +101,7 @@ class RunScreen:
         self._live = Live(get_renderable=self.render, console=console, **how)
 
     def __enter__(self) -> RunScreen:
-        self._print(f"{count_of_jobs(len(self.jobs))}, {self.title}")
+        self._print(f"{count_of_jobs(self._count)}, {self.title}")
         if self.console.is_terminal:
             self._live.start()
         return self
@@ -51,11 +109,6 @@ class RunScreen:
     def __exit__(self, *_: object) -> None:
         self._print_skipped()
         self._live.stop()
-
-    @property
-    def failures(self) -> list[tuple[Job, str]]:
-        """Jobs that failed, each with the last line of its error."""
-        return [(self.jobs[job_id], reason) for job_id, reason in self.tally.failures]
 
     def on_event(self, event: Event) -> None:
         """Shows one event of an executor (:mod:`madbench.execute.base`)."""
@@ -70,7 +123,7 @@ class RunScreen:
         self._print_skipped()
         if event["event"] in ("finished", "failed"):
             outcome = _outcome(line, now - running.since if running else None)
-            self._print(f"[{self.tally.done}/{len(self.jobs)}] {job_name(vars(event['job']))}: {outcome}")
+            self._print(f"[{self.tally.done}/{self._count}] {job_name(vars(event['job']))}: {outcome}")
 
     def render(self) -> RenderableType:
         """The live part of the screen, never higher than the terminal."""
@@ -81,18 +134,17 @@ class RunScreen:
     def _print_skipped(self) -> None:
         for reason, text in _SKIPPED.items():
             if count := self._skipped.pop(reason, 0):
-                self._print(f"{count} of {count_of_jobs(len(self.jobs))} {text}")
+                self._print(f"{count} of {count_of_jobs(self._count)} {text}")
 
     def _print(self, text: str) -> None:
         self.console.print(text, **PLAIN)
 
 
-def _outcome(line: dict[str, Any], seconds: float | None) -> str:
+def _outcome(line: Mapping[str, Any], seconds: float | None) -> str:
     if line["status"] != "finished":
         return f"{line['status']}: {line['error']}"
     shown = {"loss_l5": "loss", "accuracy": "accuracy"}
-    values = [f"{word} {line[key]:.3f}" for key, word in shown.items() if key in line]
-    outcome = values[0] if values else "finished"
+    outcome = next((f"{word} {line[key]:.3f}" for key, word in shown.items() if key in line), "finished")
     return outcome if seconds is None else f"{outcome} in {duration(seconds)}"
 
 
@@ -106,6 +158,7 @@ def observed(
     for a tracker that cannot be used.
     """
     from madbench.execute.journal import Journal, command_line
+    from madbench.trackers import Tracking, open_trackers
     from madbench.training.distributed import is_first
 
     def warn(text: str) -> None:
@@ -115,8 +168,6 @@ def observed(
     with ExitStack() as stack:
         if is_first():
             if track:
-                from madbench.trackers import Tracking, open_trackers
-
                 tracking = Tracking(open_trackers(track, results), warn)
                 observers.append(stack.enter_context(tracking).on_event)
             journal = Journal(results, jobs, title, command_line(), warn)

@@ -11,8 +11,8 @@ from rich.live import Live
 from rich.text import Text
 
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption, option
-from madbench.cli.sweep_view import job_name, view
-from madbench.cli.text import count_of_jobs, duration, first_of
+from madbench.cli.printing import count_of_jobs, duration, first_of
+from madbench.cli.progress import job_name, view
 from madbench.errors import ConfigError, StoreError
 
 ENDED = 3

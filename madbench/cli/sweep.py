@@ -1,24 +1,26 @@
+"""``madbench sweep``: its words and options become a grid and an executor."""
+
 from __future__ import annotations
 
 import dataclasses
-import enum
+import json
+import os
+import re
+import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Literal
 
 import typer
 
 from madbench.cli import options
-from madbench.cli.executors import ExecutorName, MachineOptions, place
-from madbench.cli.options import argument, option
-from madbench.cli.sweep_words import axes_of, baseline_of, gpus_of, replaced_keys, seconds_of, source_of
-from madbench.cli.tables import PrintOptions
-from madbench.config import parse_seeds
+from madbench.cli.machines import MachineOptions
+from madbench.cli.options import argument, labels_and_overrides, option
+from madbench.config import parse_seeds, read_yaml, settings_of
 from madbench.errors import ConfigError
 
-
-class Mode(str, enum.Enum):
-    product = "product"
-    one_at_a_time = "one_at_a_time"
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 @options.with_groups
@@ -31,8 +33,9 @@ def sweep(
     ),
     vary: option(list[str] | None, "A setting in which rows differ; may be repeated.", metavar="KEY=V1,V2,...") = None,
     mode: option(
-        Mode, "product: every label with every combination. one_at_a_time: the baseline, one thing changed a row."
-    ) = Mode.product,
+        Literal["product", "one_at_a_time"],
+        "product: every label with every combination. one_at_a_time: the baseline, one thing changed a row.",
+    ) = "product",
     baseline: option(
         str | None,
         "The row that comes first and the others are compared with.",
@@ -41,7 +44,7 @@ def sweep(
     ) = None,
     profile: options.ProfileOption = "quick",
     tasks: options.TasksOption = None,
-    fidelity: options.FidelityOption = options.Fidelity.corrected,
+    fidelity: options.FidelityOption = "corrected",
     *,
     training: options.TrainingOptions,
     details: options.DetailsOption = False,
@@ -53,7 +56,7 @@ def sweep(
     time_limit: option(
         str | None, "Stop a job after this time, such as 90s, 30m or 2h; it has failed.", metavar="TIME"
     ) = None,
-    printed: PrintOptions,
+    printed: options.PrintOptions,
 ) -> None:
     """Train a grid of labels and settings, and tabulate it row by row against a baseline.
 
@@ -81,7 +84,7 @@ def sweep(
       madbench sweep grid.yaml --retry --time-limit 30m
       madbench sweep @table1 --executor ray --address head:6379 --gpus-per-job 0.5
     """
-    from madbench.cli.execution import carry_out
+    from madbench.cli.training import carry_out
     from madbench.execute.base import Policy
     from madbench.grid import load_grid
 
@@ -89,42 +92,103 @@ def sweep(
         raise ConfigError(f"--max-failures {max_failures} contradicts --fail-fast, which is --max-failures 1")
     if retry and training.force:
         raise ConfigError("--retry has no effect with --force, which trains every job again")
-    executor = machines.executor
-    if training.dry_run and executor is not ExecutorName.local:
-        raise ConfigError(f"--dry-run times a few steps on this machine; leave out --executor {executor.value}")
-    most = 1 if fail_fast else max_failures
-    policy = Policy(
-        redo=training.force, retry=retry, max_failures=most, time_limit=time_limit and seconds_of(time_limit)
-    )
+    if training.dry_run and machines.executor != "local":
+        raise ConfigError(f"--dry-run times a few steps on this machine; leave out --executor {machines.executor}")
+    limits = {"max_failures": 1 if fail_fast else max_failures, "time_limit": time_limit and _seconds_of(time_limit)}
     gpus = devices and gpus_of(devices, training.device)
-    if gpus and executor is not ExecutorName.local:
-        raise ConfigError(f"--devices {devices}: has no effect with --executor {executor.value}; use --gpus-per-job")
-    choices = vars(machines) | {"slots": training.slots, "device": "cuda" if gpus else training.device}
-    placement = place(**choices)
+    if gpus and machines.executor != "local":
+        raise ConfigError(f"--devices {devices}: has no effect with --executor {machines.executor}; use --gpus-per-job")
+    executor, device, slots = machines.place("cuda" if gpus else training.device, training.slots)
 
     keys = {
-        "mode": mode.value,
-        "baseline": baseline and baseline_of(baseline),
+        "mode": mode,
+        "baseline": baseline and _baseline_of(baseline),
         "profile": profile,
         "tasks": options.split_list(tasks),
         "seeds": parse_seeds(training.seeds),
-        "fidelity": fidelity.value,
-        "budget": training.budget.value,
-        "vary": axes_of(vary or []),
+        "fidelity": fidelity,
+        "budget": training.budget,
+        "vary": _axes_of(vary or []),
     }
-    source, overrides = source_of(words)
+    source, overrides = _source_of(words)
     changes = {key: value for key, value in keys.items() if context.get_parameter_source(key).name != "DEFAULT"}
     changes |= {"set": overrides} if overrides else {}
     if isinstance(source, Path):
-        for sentence in replaced_keys(source, changes):
-            print(sentence, file=sys.stderr)
+        _print_replaced_keys(source, changes)
     carry_out(
         load_grid(source, changes),
-        policy,
-        dataclasses.replace(training, device=placement.device, slots=placement.slots),
-        executor=placement.executor,
+        Policy(redo=training.force, retry=retry, **limits),
+        dataclasses.replace(training, device=device, slots=slots),
+        executor=executor,
         devices=gpus,
         details=details,
         has_baseline=True,
         format=printed.asked,
     )
+
+
+def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
+    """The grid's file or the labels, and the settings that all rows share."""
+    from madbench.grid import is_grid_file
+
+    files = [word for word in words if is_grid_file(word) and "=" not in word]
+    labels, overrides = labels_and_overrides([word for word in words if word not in files])
+    if len(files) > 1:
+        raise ConfigError(f"{files[1]}: give one grid; {files[0]} is one already")
+    if files and labels:
+        raise ConfigError(f"{labels[0]!r} has no effect: the labels are those of {files[0]}")
+    return (Path(files[0]) if files else labels), settings_of(overrides)
+
+
+def _axes_of(vary: list[str]) -> dict[str, Any]:
+    """``["model.mix_rank=4,8"]`` -> ``{"model.mix_rank": [4, 8]}``."""
+    for word in vary:
+        if not re.fullmatch(r"[^=]+=.*\S.*", word):
+            raise ConfigError(f"--vary {word!r}: expected KEY=V1,V2,... such as model.mix_rank=4,8")
+    return settings_of([re.sub("=(.*)", r"=[\1]", word, count=1) for word in vary])
+
+
+def _baseline_of(text: str) -> dict[str, Any]:
+    """``"S-p model.mix_rank=4"`` -> ``{"label": "S-p", "model.mix_rank": 4}``."""
+    try:
+        labels, overrides = labels_and_overrides(shlex.split(text))
+    except ValueError as error:
+        raise ConfigError(f"--baseline {text!r}: {error}") from None
+    if len(labels) > 1 or not labels + overrides:
+        raise ConfigError(f"--baseline {text!r}: expected one label, settings KEY=VALUE, or both")
+    return ({"label": labels[0]} if labels else {}) | settings_of(overrides)
+
+
+def _seconds_of(text: str) -> float:
+    """``"30m"`` -> ``1800.0``."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([smh])", text.strip())
+    if not found:
+        raise ConfigError(f"--time-limit {text!r}: expected a number and its unit, such as 90s, 30m or 2h")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def gpus_of(text: str, device: str) -> list[str]:
+    """``"0,1"`` as values of CUDA_VISIBLE_DEVICES; numbers count within what it lets this process see."""
+    from madbench.training.devices import resolve_device
+
+    gpus = [word.strip() for word in text.split(",")]
+    if not all(re.fullmatch("[0-9]{1,4}", gpu) for gpu in gpus) or len(set(gpus)) < len(gpus):
+        raise ConfigError(f"--devices {text!r}: expected numbers of GPUs, each once, such as 0,1")
+    if device not in ("auto", "cuda"):
+        raise ConfigError(f"--devices {text}: has no effect with --device {device}")
+    for gpu in gpus:
+        resolve_device(f"cuda:{gpu}")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return [visible[int(gpu)] for gpu in gpus] if visible != [""] else gpus
+
+
+def _print_replaced_keys(path: Path, changes: Mapping[str, Any]) -> None:
+    """Says on stderr which keys of the file the command line replaces."""
+    in_file = read_yaml(path)
+    nested = [(f"{name}: ", in_file.get(name), changes.get(name, {})) for name in ("set", "vary")]
+    whole = {key: value for key, value in changes.items() if key not in ("set", "vary")}
+    for prefix, known, given in [("", in_file, whole), *nested]:
+        for key, value in given.items():
+            if isinstance(known, dict) and key in known and known[key] != value:
+                before, after = json.dumps(known[key], default=str), json.dumps(value)
+                print(f"{path}: {prefix}{key} {after} instead of {before}", file=sys.stderr)

@@ -1,150 +1,163 @@
-"""Tables of the terminal that several verbs share."""
+"""Tables of what is stored: ``madbench table``, ``attribute``, ``compare`` and ``lm table``."""
 
 from __future__ import annotations
 
-import enum
-import functools
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from rich import box
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.measure import Measurement
-from rich.progress import track
-from rich.segment import Segment
-from rich.table import Table
-from rich.text import Text
-
-from madbench.cli.options import JsonOption, option
-from madbench.errors import ConfigError
-
-if TYPE_CHECKING:
-    from madbench.analysis.rendering import TextTable
-
-WIDEST = 1000  # columns of a terminal in which every table is as wide as it likes
+from madbench.cli.options import (
+    LABELS_HELP,
+    LanguageOptions,
+    LanguageWordsArgument,
+    PrintOptions,
+    StoredOptions,
+    StoredWordsArgument,
+    argument,
+    option,
+    with_groups,
+)
+from madbench.cli.printing import print_text_table
+from madbench.errors import ConfigError, StoreError
 
 
-PLAIN = {"markup": False, "highlight": False, "soft_wrap": True}
-"""How text that is not ours, or must not wrap, goes to a console."""
+@with_groups
+def table(
+    words: StoredWordsArgument = None,
+    *,
+    stored: StoredOptions,
+    sort: option(
+        str,
+        "Best row first: a task, mad_average, loss_l5, steps_to_X, budget_ratio or n; label is their order.",
+        metavar="COLUMN",
+    ) = "label",
+    printed: PrintOptions,
+) -> None:
+    """Tabulate what the store holds: means over seeds with 95% intervals, and which labels may be the best.
+
+    Every suite has one protocol: profile, fidelity, budget and overrides are never
+    mixed, nor the language model's presets and corpora. So give the same profile,
+    overrides, fidelity and budget as for madbench run, which prints the command
+    that shows its table again. madbench lm table has more of the language model.
+
+    [bold]Examples[/bold]
+
+      madbench table
+      madbench table @table1 --profile full --format latex > table1.tex
+      madbench table training.epochs=20 --sort mad_average
+      madbench table -t compression,language_model -f html > table.html
+    """
+    from madbench.analysis.tables import result_table
+
+    selection = stored.selection(words)
+    print_text_table(result_table(selection.select(), is_brief=True).sorted_by(sort), printed.asked)
 
 
-class Format(str, enum.Enum):
-    terminal = "terminal"
-    markdown = "markdown"
-    latex = "latex"
-    csv = "csv"
-    html = "html"
-    json = "json"
+@with_groups
+def language_table(
+    words: LanguageWordsArgument = None,
+    *,
+    stored: LanguageOptions,
+    thresholds: option(
+        str | None, "Losses x of the columns 'to x', such as 2.0,1.9; chosen from the curves by default."
+    ) = None,
+    sort: option(
+        str,
+        "Best row first: loss_l5, validation_loss, steps_to_X, budget_ratio or n; label is their order.",
+        metavar="COLUMN",
+    ) = "label",
+    printed: PrintOptions,
+) -> None:
+    """Tabulate stored language-model runs: L5, validation loss, steps to thresholds, loss at equal time.
+
+    Corpora, sizes, schedules and budgets are never mixed: where the
+    store holds several, this lists them and how to choose one.
+
+    [bold]Examples[/bold]
+
+      madbench lm table
+      madbench lm table S-p G-cg-q-12o --thresholds 2.0,1.9,1.8
+      madbench lm table --sort loss_l5
+      madbench lm table --preset gpt2 --corpus openwebtext --format latex > lm.tex
+    """
+    from madbench.analysis.tables import result_table
+
+    try:
+        losses = None if thresholds is None else [float(part) for part in thresholds.split(",")]
+    except ValueError:
+        raise ConfigError(f"--thresholds {thresholds!r}: expected losses such as 2.0,1.9") from None
+    selection = stored.selection(words)
+    print_text_table(result_table(selection.select(), thresholds=losses).sorted_by(sort), printed.asked)
 
 
-@dataclass(frozen=True)
-class PrintOptions:
-    """Options of every verb that prints tables of results."""
+@with_groups
+def attribute(
+    words: StoredWordsArgument = None,
+    pairs: option(bool, "Show every pair of labels below its factor.", "--pairs") = False,
+    *,
+    stored: StoredOptions,
+    printed: PrintOptions,
+) -> None:
+    """Estimate what each factor of the labels is worth: convolution, gates, RoPE, rank, mixing, layout, base, budget.
 
-    format: option(Format, "How to print the tables.", "--format", "-f") = Format.terminal
-    as_json: JsonOption = False
+    A factor's effect is its mean over all pairs of stored labels that differ in
+    it alone, with a 95% interval. Below are the significant interactions of two
+    factors. Protocols are never mixed, as in madbench table.
 
-    def __post_init__(self):
-        if self.as_json and self.format not in (Format.terminal, Format.json):
-            raise ConfigError(f"--json has no effect with --format {self.format.value}; give one of the two")
+    [bold]Examples[/bold]
 
-    @property
-    def asked(self) -> Format:
-        """The format that the two options ask for."""
-        return Format.json if self.as_json else self.format
+      madbench attribute
+      madbench attribute @table1 --profile full --pairs
+      madbench attribute -t in_context_recall,language_model --format json
+    """
+    from madbench.analysis.attribution_table import attribution_table
 
-
-def print_text_table(table: TextTable, format: Format = Format.terminal) -> None:
-    """Prints a table of results and its caption."""
-    if format is Format.terminal:
-        console = Console()
-        has_styles = console.is_terminal and not console.legacy_windows
-        console.print(table.to_rich(console.width, has_styles))
-        console.print()
-        caption = table.caption
-        if not has_styles and any(table.marks().values()):
-            caption += " In this plain text * stands for bold and ~ for underlined."
-        console.print(caption, markup=False, highlight=False)
-    elif format is Format.json:
-        print(json.dumps({"caption": table.caption, "cells": table.records()}, indent=2))
-    else:
-        write = {"markdown": table.to_markdown, "latex": table.to_latex, "csv": table.to_csv}
-        write["html"] = functools.partial(table.to_html, is_page=True)
-        print(write[format.value](), end="")
+    selection = stored.selection(words)
+    found = selection.select("no two labels share a language-model protocol", lambda labels: len(labels) > 1)
+    table = attribution_table(found.scores, found.sentences(), pairs)
+    if not table.effects:
+        raise StoreError(
+            f"{stored.results}: no two labels with a finished task and seed in common differ in exactly one factor; "
+            "madbench run '~G-cg-q-12o' trains such"
+        )
+    print_text_table(table, printed.asked)
 
 
-def tracked(items: Sequence[Any], description: str = "") -> Iterable[Any]:
-    """``items``, with a bar on stderr while they are gone through, where that is a terminal."""
-    console = Console(stderr=True)
-    return track(items, description, console=console, transient=True, disable=not console.is_terminal)
+@with_groups
+def compare(
+    words: argument(
+        list[str],
+        "LABEL|KEY=VALUE",
+        LABELS_HELP + " The first label is compared with each of the others. KEY=VALUE is one of the profile.",
+    ),
+    *,
+    stored: StoredOptions,
+    printed: PrintOptions,
+) -> None:
+    """Compare labels on the runs they share: mean difference, interval, p-value, and whether it is significant.
 
+    Runs are paired by task, setting and seed, under one protocol as in madbench
+    table; language models by seed. Every row has a bootstrap interval and a
+    sign-flip p, adjusted by Holm's method for all rows. A single seed is excluded
+    from tests, and with fewer than six pairs no difference is significant.
 
-def plain_table(rows: list[dict[str, Any]], right: tuple[str, ...] = (), caption: str | None = None) -> Table:
-    """One column a key of ``rows``; those in ``right`` are aligned right, the last one folds where the width ends."""
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-        padding=(0, 1, 0, 0),
-        caption=caption,
-        caption_justify="left",
-    )
-    names = list(rows[0])
-    for name in names:
-        last = name == names[-1]
-        table.add_column(name, justify="right" if name in right else "left", no_wrap=not last, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_shown(value)) for value in row.values()))
-    return table
+    [bold]Examples[/bold]
 
+      madbench compare R-cg-q R-cg-q-12o            what sequence mixing adds
+      madbench compare S-p R-c G-cg-q-12o -t in_context_recall,selective_copying
+      madbench compare R-cg-q-12o '~R-cg-q-12o' --profile full -f latex > factors.tex
+      madbench compare S-p G-cg-q-12o -t language_model
+    """
+    from madbench.analysis.comparison import comparison_table
 
-@dataclass(frozen=True)
-class Lines:
-    """Lines of text with a style each. What is wider than the terminal folds; it prints far faster than a rich table."""
-
-    styled: Sequence[tuple[str, str]]
-    """Text and the name of its style, empty for none."""
-
-    @property
-    def width(self) -> int:
-        return max((cell_len(text) for text, _ in self.styled), default=0)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        styles = {style: console.get_style(style) if style else None for _, style in self.styled}
-        for text, style in self.styled:
-            if cell_len(text) > options.max_width:
-                yield Text(text, style, overflow="fold")
-            else:
-                yield Segment(text, styles[style])
-                yield Segment.line()
-
-
-def plain_lines(rows: list[dict[str, Any]], right: tuple[str, ...] = ()) -> Lines:
-    """:func:`plain_table`, for thousands of rows of one line each."""
-    names = list(rows[0])
-    columns = [[name, *(_shown(row[name]) for row in rows)] for name in names]
-    padded = []
-    for name, cells in zip(names, columns):
-        widths = [cell_len(cell) for cell in cells]
-        widest = max(widths)
-        gaps = [" " * (widest - width) for width in widths]
-        padded.append([gap + cell if name in right else cell + gap for cell, gap in zip(cells, gaps)])
-    head, *body = map("  ".join, zip(*padded))
-    rule = "\u2500" * cell_len(head)
-    return Lines([(head, "table.header"), (rule, ""), *((line, "") for line in body)])
-
-
-def _shown(value: Any) -> str:
-    return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-def print_whole(console: Console, rows: list[dict[str, Any]], right: tuple[str, ...] = ()) -> None:
-    """Prints :func:`plain_table` with every cell on one line and uncut; a terminal too narrow breaks the lines itself."""
-    table, own_width = plain_table(rows, right), console.width
-    unlimited = console.options.update(width=WIDEST)
-    console.width = max(own_width, Measurement.get(console, unlimited, table).maximum)
-    console.print(table)
-    console.width = own_width
+    selection = stored.selection(words)
+    if len(selection.labels) < 2:
+        named = selection.labels[0] if selection.labels else "no label"
+        raise ConfigError(f"{named}: nothing to compare with; give two labels or more")
+    baseline, *others = selection.labels
+    among = f"{baseline} shares no {{}} with {' or '.join(others)}"
+    found = selection.select(among.format("language-model protocol"), lambda labels: labels > {baseline})
+    table = comparison_table(baseline, others, found.setting_scores, found.sentences())
+    compared = {row.label for row in table.rows}
+    if not compared:
+        raise StoreError(f"{stored.results}: {among.format('task and seed')}")
+    for label in others:
+        if label not in compared:
+            selection.warn(f"{label} is left out: it shares no task and seed with {baseline}")
+    print_text_table(table, printed.asked)

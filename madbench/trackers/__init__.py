@@ -1,5 +1,242 @@
-"""Trackers of a sweep's curves and results."""
+"""Trackers: curves and results of a sweep in tensorboard, wandb or trackio, each an extra, imported only if asked.
 
-from madbench.trackers.tracking import NAMES, Tracking, open_trackers
+A job is a run of its own, with its content as configuration. While it trains it gets the points ``progress/...``; when
+it ends, the whole curve as ``curve/...`` (of a resumed run also what an earlier sweep trained) and the metrics as
+``final/...``. The store stays the truth: a tracker that fails is left out of the rest of the sweep.
+"""
 
-__all__ = ["NAMES", "Tracking", "open_trackers"]
+from __future__ import annotations
+
+import contextvars
+import io
+import json
+import math
+import os
+import queue
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from madbench.errors import ConfigError, did_you_mean, require
+
+if TYPE_CHECKING:
+    from madbench.execute.base import Event
+    from madbench.jobs import Job, Record
+
+FLUSH_SECONDS = 60.0  # that the end of a sweep waits for its trackers
+_LONGEST_QUEUE = 10_000  # events; beyond, progress is dropped
+
+
+class Tracker(Protocol):
+    """One service; a job is a run there, and any number are open at a time."""
+
+    def begin(self, job: Job) -> Any:
+        """The service's run of a job that starts."""
+
+    def log(self, run: Any, step: int, values: Mapping[str, float]) -> None:
+        """Numbers at a step of the job; steps may go back."""
+
+    def end(self, run: Any, job: Job, record: Record | None, metrics: Mapping[str, float]) -> None:
+        """The job is over; None for one that was interrupted."""
+
+
+class TensorboardTracker:
+    """Event files in ``<results>/tensorboard/<label>_<task>_seed_<seed>_<job id>/``."""
+
+    def __init__(self, results: Path):
+        self.tensorboard = require("torch.utils.tensorboard", "tracker tensorboard", "tensorboard")
+        self.folder = results / "tensorboard"
+
+    def begin(self, job: Job) -> Any:
+        name = re.sub(r"[^A-Za-z0-9!.-]+", "_", title(job))
+        return self.tensorboard.SummaryWriter(str(self.folder / f"{name}_{job.id}"), flush_secs=10)
+
+    def log(self, run: Any, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            run.add_scalar(name, value, step)
+
+    def end(self, run: Any, job: Job, record: Record | None, metrics: Mapping[str, float]) -> None:
+        if record is not None:
+            run.add_text("job", f"```\n{json.dumps(settings(job), indent=2)}\n```")
+            run.add_text("status", f"{record.status} {record.error}".strip())
+            run.add_hparams(_flat(settings(job)), dict(metrics), run_name=".")
+        run.close()
+
+
+class WandbTracker:
+    """Runs of the project ``madbench`` or ``WANDB_PROJECT``, grouped by label; files in ``<results>/wandb``.
+
+    The other variables of wandb hold too, such as ``WANDB_MODE=offline``. Raises ``ConfigError`` where wandb would ask
+    for a key: nobody may be there to answer.
+    """
+
+    def __init__(self, results: Path):
+        self.wandb, self.folder = require("wandb", "tracker wandb", "wandb"), results
+        mode = self.wandb.setup().settings.mode
+        if mode not in ("offline", "disabled", "dryrun") and not self.wandb.api.api_key:
+            raise ConfigError("tracker wandb: no API key; run wandb login, or set WANDB_MODE=offline")
+
+    def begin(self, job: Job) -> Any:
+        self.folder.mkdir(parents=True, exist_ok=True)  # in place of a missing one wandb takes another
+        names = {"name": title(job), "group": job.label, "job_type": job.task, "config": settings(job)}
+        places = {"project": os.environ.get("WANDB_PROJECT", "madbench"), "dir": str(self.folder)}
+        quiet = self.wandb.Settings(silent=True, console="off")
+        run = self.wandb.init(**names, **places, reinit="create_new", settings=quiet)  # jobs train at the same time
+        run.define_metric("*", step_metric="step")  # the curve follows the progress, and wandb's own step only rises
+        return run
+
+    def log(self, run: Any, step: int, values: Mapping[str, float]) -> None:
+        run.log({"step": step, **values})
+
+    def end(self, run: Any, job: Job, record: Record | None, metrics: Mapping[str, float]) -> None:
+        run.summary.update({**metrics, "status": record.status if record else "interrupted"})
+        if record is not None and record.error:
+            run.summary["error"] = record.error
+        run.finish(exit_code=0 if record and record.status == "finished" else 1)
+
+
+class TrackioTracker:
+    """Runs of the project ``madbench`` in ``TRACKIO_DIR``, grouped by label; what trackio prints is dropped."""
+
+    def __init__(self, results: Path):
+        self.trackio = require("trackio", "tracker trackio", "trackio")
+
+    def begin(self, job: Job) -> Any:
+        # In a context of its own, where init finds no earlier run that it would end: several jobs train at a time.
+        init, names = contextvars.copy_context().run, {"project": "madbench", "name": f"{title(job)} {job.id}"}
+        hardware = {"auto_log_gpu": False, "auto_log_cpu": False}
+        with redirect_stdout(io.StringIO()):
+            return init(self.trackio.init, group=job.label, config=settings(job), **names, **hardware)
+
+    def log(self, run: Any, step: int, values: Mapping[str, float]) -> None:
+        run.log(dict(values), step=step)
+
+    def end(self, run: Any, job: Job, record: Record | None, metrics: Mapping[str, float]) -> None:
+        with redirect_stdout(io.StringIO()):
+            if metrics:
+                run.log(dict(metrics))
+            run.finish()
+
+
+SERVICES = {"tensorboard": TensorboardTracker, "wandb": WandbTracker, "trackio": TrackioTracker}
+NAMES = tuple(SERVICES)
+
+
+def parse_names(values: Sequence[str] | None) -> list[str]:
+    """The trackers of ``--track``, comma-separated, each known and named once, or a ``ConfigError``; none without it."""
+    names = [part.strip() for value in values or () for part in value.split(",") if part.strip()]
+    if values and not names:
+        raise ConfigError(f"--track {','.join(values)!r}: no tracker named; expected one of: {', '.join(NAMES)}")
+    for name in names:
+        if name not in SERVICES:
+            raise ConfigError(f"tracker {name!r} is not known{did_you_mean(name, SERVICES)}")
+        if names.count(name) > 1:
+            raise ConfigError(f"tracker {name!r} is given twice; once is enough")
+    return names
+
+
+def open_trackers(names: Iterable[str], results: Path) -> dict[str, Tracker]:
+    """The trackers by name. Raises ``MissingExtraError`` for one that is not installed."""
+    return {name: SERVICES[name](results) for name in names}
+
+
+class Tracking:
+    """Hands an executor's events to trackers while the context is open; ``warn`` gets a sentence where one fails.
+
+    Trackers work in a thread of their own, for a network must not hold up a sweep.
+    """
+
+    def __init__(self, trackers: Mapping[str, Tracker], warn: Callable[[str], None]):
+        self.trackers, self.warn = dict(trackers), warn
+        self._runs: dict[str, tuple[Job, dict[str, Any]]] = {}  # by job id; then by tracker
+        self._last: dict[str, dict[str, float]] = {}  # progress by job id
+        self._events: queue.Queue[Event | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._work, name="madbench-trackers", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._stdout = sys.stdout
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._events.put(None)
+        self._thread.join(FLUSH_SECONDS)
+        if self._thread.is_alive():
+            sys.stdout = self._stdout  # a tracker may have put its own in the place
+            waiting = ", ".join(self.trackers)
+            self.warn(f"{waiting}: not done after {FLUSH_SECONDS:.0f} s; the end of the sweep may be missing there")
+
+    def on_event(self, event: Event) -> None:
+        """Takes the event and returns at once."""
+        if self.trackers and not (event["event"] == "progress" and self._events.qsize() > _LONGEST_QUEUE):
+            self._events.put(event)
+
+    def _work(self) -> None:
+        while (event := self._events.get()) is not None:
+            self._handle(event)
+        for job, _ in list(self._runs.values()):
+            self._each(job, "end", job, None, {})
+
+    def _handle(self, event: Event) -> None:
+        job, kind = event["job"], event["event"]
+        if kind == "skipped":
+            return
+        if job.id not in self._runs:
+            self._runs[job.id] = job, {name: self._call(name, "begin", job) for name in list(self.trackers)}
+        if kind == "progress":
+            values = _numbers(event["progress"], "progress/", but=("step", "total_steps"))
+            if values and values != self._last.get(job.id):  # reported several times between two evaluations
+                self._last[job.id] = values
+                self._each(job, "log", event["progress"]["step"], values)
+        elif kind in ("finished", "failed"):
+            record = event["record"]
+            for row in record.curve:
+                self._each(job, "log", int(row["step"]), _numbers(row, "curve/", but=("step",)))
+            self._each(job, "end", job, record, _numbers(record.metrics, "final/"))
+            del self._runs[job.id]
+            self._last.pop(job.id, None)
+
+    def _each(self, job: Job, method: str, *arguments: Any) -> None:
+        for name, run in self._runs[job.id][1].items():
+            self._call(name, method, run, *arguments)
+
+    def _call(self, name: str, method: str, *arguments: Any) -> Any:
+        """What the tracker returns; None for one that fails now or failed before."""
+        try:
+            return getattr(self.trackers[name], method)(*arguments) if name in self.trackers else None
+        except (Exception, SystemExit) as error:  # whatever a service raises, the sweep continues
+            del self.trackers[name]
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            self.warn(f"tracker {name} failed and is left out of the rest of the sweep: {reason}")
+
+
+def _numbers(values: Mapping[str, Any], prefix: str, but: tuple[str, ...] = ()) -> dict[str, float]:
+    return {
+        prefix + name: value
+        for name, value in values.items()
+        if name not in but and isinstance(value, (int, float)) and math.isfinite(value)
+    }
+
+
+def title(job: Job) -> str:
+    """The job's name in a list of runs."""
+    return f"{job.label} {job.task} seed {job.seed}"
+
+
+def settings(job: Job) -> dict[str, Any]:
+    """The job's content and id, nested as in ``job.json``."""
+    return {"id": job.id, **job.to_dict()}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value if isinstance(value, (int, float, str)) else str(value)
+    return flat

@@ -142,14 +142,13 @@ def finish() -> Callable[[subprocess.Popen], Ended]:
 
 @pytest.fixture
 def invoke():
-    """``invoke(module, *words, columns=80)``: one verb in this process; only a user's error stays in the result."""
+    """``invoke(verb, *words, columns=80)``: one verb in this process; only a user's error stays in the result."""
 
-    def invoke(module, *words, columns=80):
+    def invoke(verb, *words, columns=80):
         app = typer.Typer()
         app.callback()(lambda: None)
-        verb = module.__name__.rpartition(".")[2]
-        app.command()(getattr(module, verb))
-        result = CliRunner().invoke(app, [verb, *map(str, words)], env={"COLUMNS": str(columns), "NO_COLOR": "1"})
+        app.command("verb")(verb)
+        result = CliRunner().invoke(app, ["verb", *map(str, words)], env={"COLUMNS": str(columns), "NO_COLOR": "1"})
         if result.exception and not isinstance(result.exception, (MadbenchError, SystemExit)):
             raise result.exception
         return result
@@ -159,10 +158,10 @@ def invoke():
 
 @pytest.fixture
 def refuse(invoke):
-    """``refuse(module, *words)``: the message of the user's error a verb ends in."""
+    """``refuse(verb, *words)``: the message of the user's error a verb ends in."""
 
-    def refuse(module, *words):
-        result = invoke(module, *words)
+    def refuse(verb, *words):
+        result = invoke(verb, *words)
         assert isinstance(result.exception, MadbenchError), result.output
         return str(result.exception)
 

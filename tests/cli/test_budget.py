@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from madbench.cli import budget
+from madbench.cli.labels import MOST_REASONS, budget
 from madbench.errors import BudgetError
 from madbench.mixers import build, solve
 from madbench.suites import MAD
@@ -89,7 +89,7 @@ def test_an_infeasible_label_hides_no_other_and_ends_in_its_message(invoke):
 
 def test_a_long_list_of_infeasible_labels_is_cut_short(refuse):
     message = refuse(budget, "{S,R,G}-{cg,g}-q-12o", "--d-model", 8, "--max-len", 4096)
-    assert message.count("does not fit its budget") == budget.MOST_REASONS
+    assert message.count("does not fit its budget") == MOST_REASONS
     assert message.endswith("and 3 more labels that do not fit")
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from madbench.cli import data
+from madbench.cli.data import DataError, data
 from madbench.jobs import Job
 from madbench.tasks import IGNORE, MAD_TASKS, generate, load_task, make_setting, settings_class
 from madbench.tasks.compression import Compression
@@ -115,7 +115,7 @@ def test_check_names_what_breaks_the_rules(invoke, monkeypatch):
     monkeypatch.setattr(Compression, "draw", draw)
     words = ("compression", "seq_len=8", "num_test_examples=20", "--check", "--split", "test")
     result = invoke(data, *words)
-    assert isinstance(result.exception, data.DataError)
+    assert isinstance(result.exception, DataError)
     assert "20 violations" in str(result.exception) and "and 15 more" in str(result.exception)
     assert "compression (seq_len 8" in str(result.exception)
     assert "example 0: the compression id" in str(result.exception)

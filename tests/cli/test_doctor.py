@@ -8,7 +8,8 @@ from importlib import metadata
 import pytest
 from packaging.requirements import Requirement
 
-from madbench.cli import doctor
+from madbench.cli import doctor as module
+from madbench.cli.doctor import doctor
 from madbench.errors import TrainingError
 
 
@@ -37,7 +38,7 @@ def test_every_path_is_run_against_the_reference(examine):
     paths = {path["path"]: path for path in examine()[0]["paths"] if path["device"] == "cpu"}
     assert set(paths) >= {"dense", "chunked", "sdpa"}
     assert all(path["works"] and 0 < path["max_relative_error"] < 1e-5 for path in paths.values())
-    assert paths["dense"]["labels"] == list(doctor.LABELS_OF_CHECK)
+    assert paths["dense"]["labels"] == list(module.LABELS_OF_CHECK)
     assert paths["sdpa"]["labels"] == ["S-pc"]
 
 
@@ -93,7 +94,7 @@ def test_a_package_that_is_missing_or_too_old_is_found_with_its_cure(examine, mo
 
 def test_a_missing_extra_is_no_problem_and_comes_with_its_command(invoke, monkeypatch, tmp_path):
     project = {"dependencies": ["numpy>=1.26"], "optional-dependencies": {"kernels": ["no-such-package>=1"]}}
-    monkeypatch.setattr(doctor, "_project", lambda: project)
+    monkeypatch.setattr(module, "_project", lambda: project)
     result = invoke(doctor, "--results", tmp_path)
     assert result.exit_code == 0
     assert "kernels" in result.output and "install with: pip install -e '.[kernels]'" in result.output
@@ -101,9 +102,9 @@ def test_a_missing_extra_is_no_problem_and_comes_with_its_command(invoke, monkey
 
 def test_extras_of_an_installed_distribution_come_from_its_metadata(monkeypatch):
     declared = ["numpy>=1.26", "no-such-package>=1; extra == 'kernels'", 'pytest>=8; extra == "test"']
-    monkeypatch.setattr(doctor, "_project", lambda: None)
+    monkeypatch.setattr(module, "_project", lambda: None)
     monkeypatch.setattr(metadata, "requires", lambda name: declared if name == "madbench" else None)
-    packages, extras = doctor.requirements()
+    packages, extras = module.requirements()
     assert [(package["name"], package["needs"], package["fits"]) for package in packages] == [("numpy", ">=1.26", True)]
     assert [(extra["extra"], extra["installed"]) for extra in extras] == [("kernels", False), ("test", True)]
     assert extras[0]["install_with"] == "pip install 'madbench[kernels]'"
@@ -111,9 +112,9 @@ def test_extras_of_an_installed_distribution_come_from_its_metadata(monkeypatch)
 
 def test_versions_are_compared_as_numbers(monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda name: "2.13.0+cpu")
-    assert doctor._installed(Requirement("torch>=2.6"))["fits"]
-    assert doctor._installed(Requirement("torch"))["fits"]
-    assert not doctor._installed(Requirement("torch>=2.14"))["fits"]
+    assert module._installed(Requirement("torch>=2.6"))["fits"]
+    assert module._installed(Requirement("torch"))["fits"]
+    assert not module._installed(Requirement("torch>=2.14"))["fits"]
 
 
 def test_the_results_folder_is_tried_and_not_created(examine, tmp_path):
@@ -129,7 +130,7 @@ def test_a_results_folder_that_cannot_be_written_is_found(refuse, tmp_path):
 
 
 def test_a_full_disk_is_found(refuse, tmp_path, monkeypatch):
-    monkeypatch.setattr(doctor, "LEAST_FREE_BYTES", 1 << 80)
+    monkeypatch.setattr(module, "LEAST_FREE_BYTES", 1 << 80)
     assert "MiB free" in refuse(doctor, "--results", tmp_path)
 
 

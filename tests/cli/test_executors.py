@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from madbench.cli import sweep
-from madbench.cli.executors import ExecutorName, place
+from madbench.cli.machines import MachineOptions
+from madbench.cli.sweep import sweep
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, MissingExtraError
 from madbench.execute.ray import ray_executor
@@ -15,7 +15,11 @@ from madbench.experiment import prepare
 from madbench.grid import GridFile, expand_grid
 from madbench.training.devices import resolve_precision
 
-LOCAL, RAY, SLURM = ExecutorName.local, ExecutorName.ray, ExecutorName.slurm
+LOCAL, RAY, SLURM = "local", "ray", "slurm"
+
+
+def place(name, device, slots, **options):
+    return MachineOptions(name, **options).place(device, slots)
 
 
 @pytest.fixture(autouse=True)
@@ -25,24 +29,23 @@ def slurm_here(monkeypatch):
     pytest.importorskip("ray")
 
 
-def chosen(placement):
-    return placement.executor.keywords["connect"].keywords
+def chosen(executor):
+    return executor.keywords["connect"].keywords
 
 
 def test_on_this_machine_device_and_slots_stay_what_they_are():
-    placement = place(LOCAL, "cuda:1", 3)
-    assert (placement.executor, placement.device, placement.slots) == (None, "cuda:1", 3)
+    assert place(LOCAL, "cuda:1", 3) == (None, "cuda:1", 3)
 
 
 def test_ray_gets_its_options():
-    placement = place(RAY, "auto", 5, address="head:6379", cpus_per_job=2, gpus_per_job=0.5, shared=True)
-    assert chosen(placement) == {"address": "head:6379", "cpus": 2, "gpus": 0.5, "slots": 5, "shared": True}
-    assert (placement.device, placement.slots) == ("cuda", None)
+    executor, *rest = place(RAY, "auto", 5, address="head:6379", cpus_per_job=2, gpus_per_job=0.5, shared=True)
+    assert chosen(executor) == {"address": "head:6379", "cpus": 2, "gpus": 0.5, "slots": 5, "shared": True}
+    assert rest == ["cuda", None]
 
 
 def test_slurm_gets_its_options():
     options = {"partition": "gpu", "wall_time": 90, "memory": 8, "sbatch": ["account=me", "--qos=low", "exclusive"]}
-    given = chosen(place(SLURM, "cuda", 7, cpus_per_job=4, **options))
+    given = chosen(place(SLURM, "cuda", 7, cpus_per_job=4, **options)[0])
     parameters = given["parameters"]
     assert parameters["slurm_array_parallelism"] == 7
     assert parameters["slurm_additional_parameters"] == {"account": "me", "qos": "low", "exclusive": True}
@@ -65,7 +68,7 @@ def test_slurm_gets_its_options():
 )
 def test_an_option_without_effect_is_an_error(name, option, value):
     flag = "--" + option.replace("_", "-")
-    with pytest.raises(ConfigError, match=rf"^{flag} has no effect with --executor {name.value}; it belongs to --exec"):
+    with pytest.raises(ConfigError, match=rf"^{flag} has no effect with --executor {name}; it belongs to --exec"):
         place(name, "auto", None, **{option: value})
 
 
@@ -74,8 +77,8 @@ def test_an_option_without_effect_is_an_error(name, option, value):
     [("auto", None, ("cpu", 0)), ("cuda", None, ("cuda", 1)), ("auto", 2, ("cuda", 2)), ("cpu", 0, ("cpu", 0))],
 )
 def test_the_device_of_the_workers_follows_what_a_job_reserves(device, gpus, expected):
-    placement = place(RAY, device, None, gpus_per_job=gpus)
-    assert (placement.device, chosen(placement)["gpus"]) == expected
+    executor, device, _ = place(RAY, device, None, gpus_per_job=gpus)
+    assert (device, chosen(executor)["gpus"]) == expected
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from madbench.analysis.quantities import MAD_AVERAGE
-from madbench.cli import findings
+from madbench.cli.findings import findings
 from madbench.tasks import MAD_TASKS
 
 TWO = ("compression", "in_context_recall")
@@ -66,7 +66,7 @@ def test_several_language_protocols_have_to_be_told_apart(fill_language, invoke,
     shown = invoke(findings, columns=100)
     assert "choose a protocol with --protocol ID" in shown.stderr and not shown.exception
     assert "2 protocols" in refuse(findings, "-t", "language_model")
-    assert "no language models of these labels" in refuse(findings, "--protocol", "00000000")
+    assert "none of its language-model runs is as asked" in refuse(findings, "--protocol", "00000000")
 
 
 def test_a_profile_without_runs_is_a_warning_and_no_verdict(fill, invoke):

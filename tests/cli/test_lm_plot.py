@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from madbench.cli.lm import plot
+from madbench.cli.plots import language_plot as plot
 from madbench.labels import expand
 
 

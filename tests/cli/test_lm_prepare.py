@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from madbench.cli.lm import prepare
+from madbench.cli import prepare
 from madbench.text.corpus import open_corpus
 
 
@@ -21,7 +21,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_folder_becomes_a_corpus_with_a_table_and_the_next_command(folder, invoke):
-    result = invoke(prepare, "poems", columns=200)
+    result = invoke(prepare.prepare, "poems", columns=200)
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["split", "documents", "tokens", "bytes", "bytes", "per", "token"]
@@ -29,14 +29,14 @@ def test_a_folder_becomes_a_corpus_with_a_table_and_the_next_command(folder, inv
     assert lines[3].split() == ["val", "2", "22", "20", "0.91"]
     assert "madbench lm G-cg-q-12o --corpus results/corpora/poems-bytes" in result.stderr
     assert open_corpus(folder / "results" / "corpora" / "poems-bytes").name == "poems-bytes"
-    again = invoke(prepare, "poems", columns=200)
+    again = invoke(prepare.prepare, "poems", columns=200)
     assert again.stdout == result.stdout
     assert "already prepared from the same sources" in again.stderr
     assert "already prepared" not in result.stderr
 
 
 def test_json_is_the_description_and_the_folder(folder, invoke):
-    content = json.loads(invoke(prepare, "poems", "--json", "--out", "here", "--name", "verse").stdout)
+    content = json.loads(invoke(prepare.prepare, "poems", "--json", "--out", "here", "--name", "verse").stdout)
     assert content == {"folder": "here", **open_corpus(folder / "here").description()}
     assert content["name"] == "verse"
     assert content["splits"]["val"]["tokens"] == 22
@@ -57,17 +57,19 @@ def test_the_default_name_is_the_source_s_and_the_tokenizer_s(folder, words, tok
 
 
 def test_errors_say_what_to_do(folder, refuse):
-    assert "--name" in refuse(prepare, "poems", "poems/a.txt")
-    assert "did you mean 'poems'" in refuse(prepare, "poem")
-    assert "--results other has no effect with --out" in refuse(prepare, "poems", "--results", "other", "--out", "x")
-    assert "did you mean 'gpt2'" in refuse(prepare, "poems", "--tokenizer", "gpt-2")
-    assert "no effect" in refuse(prepare, "poems", "--text-key", "article")
+    assert "--name" in refuse(prepare.prepare, "poems", "poems/a.txt")
+    assert "did you mean 'poems'" in refuse(prepare.prepare, "poem")
+    assert "--results other has no effect with --out" in refuse(
+        prepare.prepare, "poems", "--results", "other", "--out", "x"
+    )
+    assert "did you mean 'gpt2'" in refuse(prepare.prepare, "poems", "--tokenizer", "gpt-2")
+    assert "no effect" in refuse(prepare.prepare, "poems", "--text-key", "article")
     assert not (folder / "results").exists()
 
 
 def test_without_a_terminal_a_line_every_few_seconds_says_how_far_it_is(folder, invoke, monkeypatch):
     monkeypatch.setattr(prepare, "LINE_SECONDS", 0.0)
-    lines = invoke(prepare, "poems", columns=200).stderr.splitlines()
+    lines = invoke(prepare.prepare, "poems", columns=200).stderr.splitlines()
     assert any(line.startswith("tokenizing  2.0/2.0 kB ") and "2.0 k tokens" in line for line in lines), lines
 
 
@@ -77,7 +79,7 @@ def test_a_stopped_command_resumes(folder, invoke, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(prepare.PrepareScreen, "update", stop)
-        stopped = invoke(prepare, "poems")
+        stopped = invoke(prepare.prepare, "poems")
     assert stopped.exit_code != 0
     assert "run the same command to resume" in stopped.stderr
-    assert invoke(prepare, "poems").exit_code == 0
+    assert invoke(prepare.prepare, "poems").exit_code == 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from madbench import config
-from madbench.cli import ls
+from madbench.cli.ls import LISTINGS, ls
 from madbench.config import read_yaml
 from madbench.jobs import Record
 from madbench.store.runs import Store
@@ -80,7 +80,7 @@ def test_profiles_name_every_key_that_an_override_can_change(invoke):
 
 
 @pytest.mark.parametrize("columns", [80, 160])
-@pytest.mark.parametrize("kind", ls.LISTINGS)
+@pytest.mark.parametrize("kind", LISTINGS)
 def test_every_list_fits_its_width_uncut(invoke, results, kind, columns):
     text = invoke(ls, kind, *(["--results", results] if kind == "runs" else []), columns=columns).output
     lines = [line for line in text.splitlines() if str(results) not in line]
@@ -89,7 +89,7 @@ def test_every_list_fits_its_width_uncut(invoke, results, kind, columns):
 
 def test_the_overview_counts_everything(listed, results):
     counts = {row["kind"]: row["count"] for row in listed("--results", results)}
-    assert set(counts) == set(ls.LISTINGS)
+    assert set(counts) == set(LISTINGS)
     assert (counts["labels"], counts["tasks"], counts["runs"]) == (504, len(MAD_TASKS), 4)
 
 

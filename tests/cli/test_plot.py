@@ -8,7 +8,7 @@ from madbench.analysis.figures import files, registry
 from madbench.analysis.figures.difficulty import COLUMNS
 from madbench.analysis.figures.style import label_styles
 from madbench.analysis.frames import read_frame
-from madbench.cli import plot
+from madbench.cli.plots import plot
 
 TWO = ("compression", "in_context_recall")
 

@@ -6,8 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from madbench.cli.progress import RunScreen, observed
-from madbench.cli.sweep_view import view
+from madbench.cli.progress import RunScreen, observed, view
 from madbench.execute.tally import Tally
 from madbench.jobs import Record
 from madbench.suites import MAD
@@ -120,4 +119,4 @@ def test_observers_see_the_same_events_and_one_that_cannot_write_is_said_once(tm
     lines = out.file.getvalue().splitlines()
     assert [line.partition(":")[0] for line in lines][0] == "1 job, a title"
     assert sum("warning" in line for line in lines) == 1 and "[1/1]" in lines[-1]
-    assert screen.failures == []
+    assert screen.tally.failures == []

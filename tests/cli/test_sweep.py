@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from madbench.cli.sweep_words import gpus_of
+from madbench.cli.sweep import gpus_of
 from madbench.execute import local
 from madbench.execute.base import Summary
 from madbench.jobs import Record

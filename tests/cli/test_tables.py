@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from rich.console import Console
-
-from madbench.cli.tables import Lines, plain_lines, plain_table
+from madbench.cli.printing import table_lines
 
 ROWS = [
     {"label": "G-cg-q-12o", "task": "漢字", "lr": "0.1", "folder": "/a/b"},
@@ -11,25 +9,21 @@ ROWS = [
 ]
 
 
-def printed(shown, width: int, **choices) -> str:
-    console = Console(width=width, **choices)
-    with console.capture() as capture:
-        console.print(shown)
-    return capture.get()
+def test_columns_are_padded_to_their_widest_cell():
+    assert table_lines(ROWS, right=("lr",)) == [
+        "label       task           lr  folder ",
+        "─" * 38,
+        "G-cg-q-12o  漢字          0.1  /a/b   ",
+        "S           compression     -  /a/b/cc",
+        "[bold]                   0.25  x      ",
+    ]
 
 
-def test_plain_lines_look_like_the_plain_table():
-    assert printed(plain_lines(ROWS, right=("lr",)), 80) == printed(plain_table(ROWS, right=("lr",)), 80)
-
-
-def test_plain_lines_are_as_wide_as_their_widest():
-    lines = plain_lines(ROWS)
-    widest = max(map(len, printed(lines, 80).replace("漢字", "____").splitlines()))
-    assert lines.width == widest
-
-
-def test_a_line_wider_than_the_terminal_folds_and_keeps_its_style():
-    lines = Lines([("short", "bold"), ("x" * 30, "dim")])
-    assert printed(lines, 20) == "short\n" + "x" * 20 + "\n" + "x" * 10 + "\n"
-    styled = printed(lines, 20, force_terminal=True, color_system="standard")
-    assert "\x1b[1mshort\x1b[0m" in styled and styled.count("\x1b[2m") == 2
+def test_only_the_last_column_folds_to_the_width():
+    rows = [{"task": "a", "what": "seven words of which the last is uncut"}, {"task": "bb", "what": "short"}]
+    assert table_lines(rows, width=24)[2:] == [
+        "a     seven words of which",
+        "      the last is uncut   ",
+        "bb    short               ",
+    ]
+    assert max(map(len, table_lines(rows, width=200))) < 60

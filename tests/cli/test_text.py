@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.cli.text import duration, quantity
+from madbench.cli.printing import duration, quantity
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from madbench.cli import validate
+from madbench.cli.validate import validate
 from madbench.config import PRESETS, PROFILES, TASKS, VARIANTS
 
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.cli.options import option
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from madbench.execute.base import Executor
-
-
-class ExecutorName(str, enum.Enum):
-    local = "local"
-    ray = "ray"
-    slurm = "slurm"
 
 
 _option = functools.partial(option, rich_help_panel="Other machines")
@@ -27,9 +20,9 @@ _option = functools.partial(option, rich_help_panel="Other machines")
 class MachineOptions:
     """Options that place jobs."""
 
-    executor: _option(ExecutorName, "Where jobs run: processes of this machine, a Ray cluster, or Slurm.") = (
-        ExecutorName.local
-    )
+    executor: _option(
+        Literal["local", "ray", "slurm"], "Where jobs run: processes of this machine, a Ray cluster, or Slurm."
+    ) = "local"
     address: _option(
         str | None,
         "ray: the cluster; also ray://HOST:PORT, auto (begun here by ray start) or local (a new one).",
@@ -59,6 +52,31 @@ class MachineOptions:
         list[str] | None, "slurm: another option of sbatch, such as account=me; repeatable.", metavar="KEY=VALUE"
     ) = None
 
+    def place(self, device: str, slots: int | None) -> tuple[Executor | None, str, int | None]:
+        """The executor, the device, and the jobs at a time on this machine; no executor is this machine.
+
+        On other machines ``auto`` is ``cuda`` where a job reserves GPUs, else ``cpu``. Raises ``ConfigError`` for an
+        option that has no effect with this executor.
+        """
+        given: dict[str, Any] = {} if slots is None else {"slots": slots}
+        for name, (argument, *executors) in _ARGUMENTS.items():
+            value = getattr(self, name)
+            if value in (None, []) or value is False:
+                continue
+            if self.executor not in executors:
+                owners = " or ".join(f"--executor {other}" for other in executors)
+                problem = f"has no effect with --executor {self.executor}; it belongs to {owners}"
+                raise ConfigError(f"--{name.replace('_', '-')} {problem}")
+            given[argument] = dict(map(_pair, value)) if name == "sbatch" else value
+        if self.executor == "local":
+            return None, device, slots
+        device, given["gpus_per_job"] = _device(device, self.gpus_per_job)
+        if self.executor == "ray":
+            from madbench.execute.ray import ray_executor as make
+        else:
+            from madbench.execute.submitit import slurm_executor as make
+        return make(**given), device, None
+
 
 _ARGUMENTS = {
     "address": ("address", "ray"),
@@ -71,41 +89,6 @@ _ARGUMENTS = {
     "sbatch": ("extra", "slurm"),
 }
 """For each option the argument that it is, and the executors that have it."""
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where jobs run, and on what device."""
-
-    executor: Executor | None
-    """None for this machine."""
-    device: str
-    slots: int | None
-    """Jobs at a time on this machine; an executor has its own."""
-
-
-def place(executor: ExecutorName, device: str, slots: int | None, **options: Any) -> Placement:
-    """Where the options place jobs; raises ``ConfigError`` for one that has no effect with this executor.
-
-    On other machines ``auto`` is ``cuda`` where a job reserves GPUs, else ``cpu``.
-    """
-    given: dict[str, Any] = {} if slots is None else {"slots": slots}
-    for name, value in options.items():
-        argument, *executors = _ARGUMENTS[name]
-        if value in (None, []) or value is False:
-            continue
-        if executor.value not in executors:
-            option, others = f"--{name.replace('_', '-')}", " or ".join(f"--executor {other}" for other in executors)
-            raise ConfigError(f"{option} has no effect with --executor {executor.value}; it belongs to {others}")
-        given[argument] = dict(map(_pair, value)) if name == "sbatch" else value
-    if executor is ExecutorName.local:
-        return Placement(None, device, slots)
-    device, given["gpus_per_job"] = _device(device, given.get("gpus_per_job"))
-    if executor is ExecutorName.ray:
-        from madbench.execute.ray import ray_executor as make
-    else:
-        from madbench.execute.submitit import slurm_executor as make
-    return Placement(make(**given), device, None)
 
 
 def _device(device: str, gpus: float | None) -> tuple[str, float]:

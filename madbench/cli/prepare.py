@@ -1,3 +1,5 @@
+"""``madbench lm prepare``: text becomes tokens."""
+
 from __future__ import annotations
 
 import json
@@ -9,8 +11,7 @@ from rich import progress
 from rich.console import Console
 
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption, argument, option
-from madbench.cli.tables import PLAIN, print_whole
-from madbench.cli.text import quantity
+from madbench.cli.printing import PLAIN, print_lines, quantity, table_lines
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -129,6 +130,6 @@ def _print_corpus(corpus: Corpus, notes: Console) -> None:
     for name, split in corpus.manifest.splits.items():
         counts = {key: f"{getattr(split, key):,}" for key in ("documents", "tokens", "bytes")}
         rows.append({"split": name, **counts, "bytes per token": f"{split.bytes / split.tokens:.2f}"})
-    print_whole(Console(), rows, right=tuple(rows[0])[1:])
+    print_lines(Console(), table_lines(rows, right=tuple(rows[0])[1:]))
     notes.print(f"{corpus.name}, tokenizer {corpus.manifest.tokenizer.spec}: {corpus.manifest.split_rule}", **PLAIN)
     notes.print(f"train on it: madbench lm G-cg-q-12o --corpus {corpus.folder}", **PLAIN)

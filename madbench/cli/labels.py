@@ -1,14 +1,18 @@
+"""What labels mean and cost: ``madbench explain`` and ``madbench budget``."""
+
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
 
-from madbench.cli.options import LABELS_HELP, Budget, BudgetOption, JsonOption, argument, labels_and_overrides, option
-from madbench.cli.tables import print_whole
-from madbench.cli.text import first_of
+from madbench.cli.options import LABELS_HELP, BudgetOption, JsonOption, argument, labels_and_overrides, option
+from madbench.cli.printing import first_of, print_lines, table_lines
 from madbench.errors import BudgetError
 
 if TYPE_CHECKING:
@@ -16,6 +20,49 @@ if TYPE_CHECKING:
 
 BYTES_PER_ELEMENT = 2  # of a decoding cache in bfloat16
 MOST_REASONS = 3
+
+
+def explain(
+    labels: argument(list[str], "LABEL", LABELS_HELP, show_default=False),
+    as_json: JsonOption = False,
+) -> None:
+    """Explain every letter of a label; with two labels or more, also how each differs from the first.
+
+    A row a letter: what it does, its equation, its place in the HyperMLP paper.
+    A row - says what the label does without.
+
+    [bold]Examples[/bold]
+
+      madbench explain G-cg-q-12o           one label, letter by letter
+      madbench explain R-cg-q R-cg-q-12o    and how they differ
+      madbench explain HyperGLU --json      the paper's names are labels too
+    """
+    from madbench.labels import diff, expand, explain, parse
+
+    first, *_ = parsed = [parse(label) for label in expand(labels)]
+    if as_json:
+        content = [
+            {
+                "label": str(label),
+                "letters": [dataclasses.asdict(row) for row in explain(label)],
+                "differs_from_first_in": list(diff(first, label)),
+            }
+            for label in parsed
+        ]
+        print(json.dumps(content, indent=2))
+        return
+    console = Console(highlight=False)
+    for i, label in enumerate(parsed):
+        console.print(end="\n" * (i > 0))
+        console.print(str(label), style="bold", markup=False)
+        letter = Column(min_width=2, justify="right", style="bold")
+        table = Table.grid(letter, Column(overflow="fold"), padding=(0, 2))
+        for row in explain(label):
+            about = [(row.name, "bold"), (row.what, ""), (row.equation, "cyan"), (row.source, "dim")]
+            table.add_row(Text(row.letter or "-"), Text("\n").join(Text(*part) for part in about if part[0]))
+        console.print(table)
+        if i:
+            console.print(f"differs from {first} in: {', '.join(diff(first, label))}", markup=False)
 
 
 def budget(
@@ -28,7 +75,7 @@ def budget(
     d_model: option(int, "Width d of the model.", min=1) = 128,
     max_len: option(int, "Longest sequence L, the rows of the tables of 1 and 2.", min=1) = 128,
     n_head: option(int, "Heads H; a G label has twice as many query heads.", min=1) = 2,
-    budget: BudgetOption = Budget.strict,
+    budget: BudgetOption = "strict",
     mix_rank: option(int | None, "Short for mix_rank=VALUE.", show_default="16") = None,
     rank_multiple: option(int | None, "Short for rank_multiple=VALUE.", show_default="1") = None,
     terms: option(bool, "Break several labels down term by term too.", "--terms") = False,
@@ -60,7 +107,7 @@ def budget(
     problems: dict[str, str] = {}
     for label in expand(labels):
         try:
-            solved[label] = solve(label, d_model, n_head, max_len, budget.value, **settings)
+            solved[label] = solve(label, d_model, n_head, max_len, budget, **settings)
         except BudgetError as error:
             problems[label] = str(error)
     found = {label: _counts(solved[label]) if label in solved else {} for label in expand(labels)}
@@ -71,7 +118,7 @@ def budget(
         console = Console(highlight=False)
         _print_summary(console, found)
         console.print(
-            f"d_model {d_model}, n_head {n_head}, max_len {max_len}, ranks by the {budget.value} budget. r_qk, r_vo: ranks "
+            f"d_model {d_model}, n_head {n_head}, max_len {max_len}, ranks by the {budget} budget. r_qk, r_vo: ranks "
             "over all heads; d_qk, d_vo: width of one head; r_mix: rank r of R(1), R(2). state: bytes a token adds to a "
             "bfloat16 decoding cache; FLOP: of a forward pass, per token at max_len. B: budget in parameters; "
             "left: B - strict.",
@@ -79,11 +126,10 @@ def budget(
         )
         for label, allocation in solved.items() if terms or len(found) == 1 else ():
             console.print(f"\n{label}", style="bold", markup=False)
-            print_whole(console, _breakdown(allocation), right=("parameters", "of B"))
+            print_lines(console, table_lines(_breakdown(allocation, found[label]), right=("parameters", "of B")))
     if problems:
-        raise BudgetError(
-            "\n".join(first_of([*problems.values()], MOST_REASONS, "and {:,} more labels that do not fit"))
-        )
+        more = "and {:,} more labels that do not fit"
+        raise BudgetError("\n".join(first_of([*problems.values()], MOST_REASONS, more)))
 
 
 def _counts(allocation: Allocation) -> dict[str, Any]:
@@ -112,39 +158,36 @@ def _print_summary(console: Console, found: Mapping[str, dict[str, Any]]) -> Non
         for row in found.values()
         for name in row.get(kind, ())
     }
-
-    def ranks(row: Mapping[str, Any]) -> dict[str, Any]:
+    ranks, parameters = [], []
+    for label, row in found.items():
+        if not row:
+            ranks.append({"label": f"{label} (no fit)"})
+            parameters.append(ranks[-1])
+            continue
         costs = {"state": row["state_bytes_per_token"], "FLOP": row["flops_per_token"]}
-        shown = {heading: row[kind].get(name) for heading, (kind, name) in names.items()}
-        return shown | {name: f"{cost:,.0f}" for name, cost in costs.items()}
-
-    def parameters(row: Mapping[str, Any]) -> dict[str, str]:
-        counts = {"B": "target", "strict": "total", "left": "slack", "paper": "paper_total"}
-        shown = {name: f"{row[key]:,}" for name, key in counts.items()}
-        return shown | {"strict/B": f"{row['ratio']:.3f}", "paper/B": f"{row['paper_ratio']:.3f}"}
-
-    for i, cells in enumerate((ranks, parameters)):
-        headings = next([*cells(row)] for row in found.values() if row)
-        lines = [
-            {"label": label} | cells(row) if row else {"label": f"{label} (no fit)"} | dict.fromkeys(headings)
-            for label, row in found.items()
-        ]
+        counts = {"B": row["target"], "strict": row["total"], "left": row["slack"], "paper": row["paper_total"]}
+        ratios = {"strict/B": row["ratio"], "paper/B": row["paper_ratio"]}
+        line = {"label": label} | {heading: row[kind].get(name) for heading, (kind, name) in names.items()}
+        ranks.append(line | {name: f"{cost:,.0f}" for name, cost in costs.items()})
+        line = {"label": label} | {name: f"{count:,}" for name, count in counts.items()}
+        parameters.append(line | {name: f"{ratio:.3f}" for name, ratio in ratios.items()})
+    for i, lines in enumerate((ranks, parameters)):
         console.print(end="\n" * i)
-        print_whole(console, lines, right=tuple(headings))
+        print_lines(console, table_lines(lines, right={name for line in lines for name in line} - {"label"}))
 
 
-def _breakdown(allocation: Allocation) -> list[dict[str, str]]:
+def _breakdown(allocation: Allocation, counts: Mapping[str, Any]) -> list[dict[str, str]]:
     formulas = getattr(allocation, "formulas", {})
-    raised = allocation.target - 4 * allocation.size.d_model**2
-    counts = [(name, *formulas.get(name, ("", "")), count) for name, count in allocation.terms.items()]
-    counts += [
-        ("strict", "all terms", "", allocation.total),
-        ("paper", "without tables", "", getattr(allocation, "paper_total", allocation.total)),
-        ("B", f"4 d^2 + {raised:,}" if raised else "4 d^2", "", allocation.target),
-        ("left", "B - strict", "", allocation.target - allocation.total),
+    raised = counts["target"] - 4 * allocation.size.d_model**2
+    terms = [(name, *formulas.get(name, ("", "")), count) for name, count in allocation.terms.items()]
+    terms += [
+        ("strict", "all terms", "", counts["total"]),
+        ("paper", "without tables", "", counts["paper_total"]),
+        ("B", f"4 d^2 + {raised:,}" if raised else "4 d^2", "", counts["target"]),
+        ("left", "B - strict", "", counts["slack"]),
     ]
     return [
         {"term": term, "formula": formula, "parameters": f"{count:,}"}
-        | {"of B": f"{count / allocation.target:.1%}", "tensors": tensors}
-        for term, formula, tensors, count in counts
+        | {"of B": f"{count / counts['target']:.1%}", "tensors": tensors}
+        for term, formula, tensors, count in terms
     ]

@@ -1,15 +1,28 @@
+"""Figures of what is stored: ``madbench plot`` and ``lm plot``."""
+
 from __future__ import annotations
 
 import dataclasses
 import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import typer
 from rich.console import Console
 
-from madbench.cli.options import LABELS_HELP, argument, option, split_list, with_groups
-from madbench.cli.selection import StoredOptions
+from madbench.cli.options import (
+    LABELS_HELP,
+    LanguageOptions,
+    LanguageWordsArgument,
+    StoredOptions,
+    argument,
+    labels_and_overrides,
+    option,
+    split_list,
+    with_groups,
+)
 from madbench.errors import ConfigError, StoreError, did_you_mean
 
 if TYPE_CHECKING:
@@ -74,7 +87,7 @@ def plot(
         try:
             with Console(stderr=True).status(f"drawing {name}"):  # nothing may be printed within: it would go to stderr
                 stem = (output or stored.results / "plots") / FIGURES[name].file
-                written = write_figure(name, figure_frame(name, data), stem, **choices.get(name, {}))
+                written = _write_figure(name, figure_frame(name, data), stem, **choices.get(name, {}))
         except NothingToDrawError as error:
             if asked:
                 raise StoreError(f"{stored.results}: {name}: {error}") from error
@@ -87,7 +100,42 @@ def plot(
         raise StoreError(f"{stored.results}: there is nothing to draw; madbench run G-cg-q-12o makes runs")
 
 
-def write_figure(name: str, frame: pd.DataFrame, stem: Path, with_csv: bool = True, **choices: Any) -> list[Path]:
+@with_groups
+def language_plot(
+    context: typer.Context,
+    words: LanguageWordsArgument = None,
+    x: option(Literal["step", "tokens", "seconds"], "What the losses are drawn against.") = "tokens",
+    log_x: option(bool, "A logarithmic x axis, and all of the first losses.", "--log-x") = False,
+    *,
+    stored: LanguageOptions,
+    out: option(Path | None, "Files to write, without their endings; RESULTS/plots/loss_curves by default.") = None,
+    source: option(Path | None, "Draw the CSV that an earlier plot wrote, without the store.", "--from") = None,
+) -> None:
+    """Draw the loss curves of stored language-model runs: a PNG, a PDF and the CSV they can be drawn again from.
+
+    Left the losses on training batches, raw and smoothed; right those on
+    validation text; seeds as a band. As in the table, only runs that can be
+    compared are drawn together.
+
+    [bold]Examples[/bold]
+
+      madbench lm plot
+      madbench lm plot S-p R-cg-q-12o G-cg-q-12o --x seconds
+      madbench lm plot --from results/plots/loss_curves.csv --x step --out slide
+    """
+    out = out or stored.results / "plots" / "loss_curves"
+    stem = out.with_suffix("") if out.suffix in (".png", ".pdf", ".csv") else out
+    if source is None:
+        frame = _stored_curves(stored.selection(words), x)
+    else:
+        for choice in vars(stored):
+            if context.get_parameter_source(choice).name != "DEFAULT":
+                raise ConfigError(f"--{choice} has no effect with --from: the CSV holds what is drawn")
+        frame = _read_curves(source, words or [])
+    print(*_write_figure("loss", frame, stem, with_csv=source is None, x=x, log_x=log_x), sep="\n")
+
+
+def _write_figure(name: str, frame: pd.DataFrame, stem: Path, with_csv: bool = True, **choices: Any) -> list[Path]:
     """Draws a figure of the registry and writes it, and ``frame`` first as CSV; gives the paths."""
     from madbench.analysis.figures.files import save_figure
     from madbench.analysis.figures.registry import FIGURES
@@ -128,18 +176,44 @@ def _tasks(names: list[str], suites: set[str], tasks: list[str] | None, protocol
     return [TASK] if suites == {"language"} else tasks
 
 
-def _data(selection: Selection, suites: set[str]) -> FigureData:
-    """The runs of the chosen protocols; a suite without runs is left out where the other one has some."""
+def _data(selection: Selection, suites: Collection[str]) -> FigureData:
+    """The runs of the chosen protocols; MAD tasks without runs are left out where there are language models."""
     from madbench.analysis.figures.data import FigureData
 
-    rows, missing = [], {}
-    if "language" in suites and selection.has_language:
-        rows = selection.language("there are no language-model runs as asked")
-    if "mad" in suites and selection.has_mad:
-        try:
-            rows = [*selection.mad(), *rows]
-        except StoreError as error:
-            if not rows:
-                raise
-            missing = {"missing": str(error).removeprefix(f"{selection.results}: ")}
-    return FigureData(selection.results_of(rows), **missing)
+    rows, missing = selection.available(suites)
+    if missing and (not rows or "language" in missing):
+        raise missing.get("language") or missing["mad"]
+    results = selection.results_of(rows)
+    if "mad" not in missing:
+        return FigureData(results)
+    return FigureData(results, str(missing["mad"]).removeprefix(f"{selection.results}: "))
+
+
+def _stored_curves(selection: Selection, x: str) -> pd.DataFrame:
+    """The curves of the stored runs. Raises ``ConfigError`` where these cannot be compared along ``x``."""
+    from madbench.analysis.figures.data import FigureData, figure_frame
+    from madbench.analysis.loss_curves import timing_differences
+
+    found = selection.select()
+    differing = ", ".join(timing_differences(found.language_runs)).replace("_", " ")
+    if x == "seconds" and differing:
+        raise ConfigError(
+            f"--x seconds: the runs differ in {differing}, so their times cannot be compared; use --x tokens"
+        )
+    return figure_frame("loss", FigureData(found))
+
+
+def _read_curves(source: Path, words: list[str]) -> pd.DataFrame:
+    """The curves in a CSV file; of the labels among ``words``, where there are any."""
+    from madbench.analysis.figures.registry import FIGURES
+    from madbench.labels import expand
+
+    named, overrides = labels_and_overrides(words)
+    if overrides:
+        raise ConfigError(f"{overrides[0]!r} has no effect with --from: the CSV holds what is drawn")
+    curves = FIGURES["loss"].read(source)
+    labels = expand(named)
+    for label in labels:
+        if label not in set(curves.label):
+            raise ConfigError(f"{source}: holds no curve of {label!r}{did_you_mean(label, curves.label.unique())}")
+    return curves[curves.label.isin(labels)] if labels else curves

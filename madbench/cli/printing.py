@@ -1,0 +1,109 @@
+"""How the command line prints numbers, lists and tables."""
+
+from __future__ import annotations
+
+import functools
+import json
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.progress import track
+
+if TYPE_CHECKING:
+    from madbench.analysis.rendering import TextTable
+
+Format = Literal["terminal", "markdown", "latex", "csv", "html", "json"]
+
+PLAIN = {"markup": False, "highlight": False, "soft_wrap": True}
+"""How text that is not ours, or must not wrap, goes to a console."""
+_LEAST_WIDTH = 20  # to which a column folds
+
+
+def duration(seconds: float) -> str:
+    """``42 s``, ``3.0 min``, ``2.5 h``, ``4.1 days``; days from 48 h on."""
+    for unit, size, least in (("days", 86400, 47.95 * 3600), ("h", 3600, 59.95 * 60), ("min", 60, 59.5)):
+        if seconds >= least:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def quantity(value: float) -> str:
+    """``950``, ``68.4 k``, ``1.2 M``, ``3.0 G``, ``4.5 T``."""
+    if value < 999.5:
+        return f"{value:.0f}"
+    for prefix in "kMGTPE":
+        value /= 1000
+        if value < 999.95 or prefix == "E":
+            return f"{value:.1f} {prefix}"
+    raise AssertionError
+
+
+def count_of_jobs(count: int) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{count} job{'s' * (count != 1)}"
+
+
+def first_of(lines: Sequence[str], most: int, more: str) -> list[str]:
+    """The first ``most`` lines, and behind them ``more`` with the number of the others, where there are any."""
+    return [*lines[:most], *[more.format(len(lines) - most)] * (len(lines) > most)]
+
+
+def tracked(items: Sequence[Any], description: str = "") -> Iterable[Any]:
+    """``items``, with a bar on stderr while they are gone through, where that is a terminal."""
+    console = Console(stderr=True)
+    return track(items, description, console=console, transient=True, disable=not console.is_terminal)
+
+
+def print_text_table(table: TextTable, format: Format = "terminal") -> None:
+    """Prints a table of results and its caption."""
+    if format == "terminal":
+        console = Console()
+        has_styles = console.is_terminal and not console.legacy_windows
+        console.print(table.to_rich(console.width, has_styles))
+        console.print()
+        caption = table.caption
+        if not has_styles and any(table.marks().values()):
+            caption += " In this plain text * stands for bold and ~ for underlined."
+        console.print(caption, markup=False, highlight=False)
+    elif format == "json":
+        print(json.dumps({"caption": table.caption, "cells": table.records()}, indent=2))
+    else:
+        write = {"markdown": table.to_markdown, "latex": table.to_latex, "csv": table.to_csv}
+        write["html"] = functools.partial(table.to_html, is_page=True)
+        print(write[format](), end="")
+
+
+def table_lines(rows: Sequence[Mapping[str, Any]], right: Collection[str] = (), width: int | None = None) -> list[str]:
+    """Headings, a rule and the rows, with one column a key; those in ``right`` are aligned right.
+
+    Within ``width`` the last column folds; without it every cell is on one line and uncut.
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [names, *([_shown(row.get(name)) for name in names] for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells)]
+    if width is not None:
+        widths[-1] = min(widths[-1], max(_LEAST_WIDTH, width - sum(widths[:-1]) - 2 * (len(names) - 1)))
+        cells = [
+            [*(first if i == 0 else [""] * len(first)), part]
+            for *first, last in cells
+            for i, part in enumerate(textwrap.wrap(last, widths[-1]) or [""])
+        ]
+    lines = []
+    for line in cells:
+        gaps = [" " * (widest - cell_len(cell)) for widest, cell in zip(widths, line)]
+        padded = [gap + cell if name in right else cell + gap for name, gap, cell in zip(names, gaps, line)]
+        lines.append("  ".join(padded))
+    return [lines[0], "\u2500" * cell_len(lines[0]), *lines[1:]]
+
+
+def print_lines(console: Console, lines: Sequence[str]) -> None:
+    """Prints a table's lines; a terminal too narrow for them breaks them itself."""
+    console.out(lines[0], style="table.header", highlight=False)
+    console.out("\n".join(lines[1:]), highlight=False)
+
+
+def _shown(value: Any) -> str:
+    return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)

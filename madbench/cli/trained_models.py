@@ -1,0 +1,240 @@
+"""Verbs for one trained language model: ``madbench lm sample``, ``lm evaluate`` and ``lm export``."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from madbench.cli.ls import setting_change
+from madbench.cli.options import RESULTS, DeviceOption, JsonOption, ResultsOption, argument, open_stored, option
+from madbench.cli.printing import quantity
+from madbench.errors import ConfigError, MadbenchError, StoreError
+
+if TYPE_CHECKING:
+    from madbench.jobs import Job
+    from madbench.store.runs import Store
+    from madbench.text.corpus import Corpus
+
+WEIGHTS = "weights.safetensors"
+
+ModelArgument = argument(
+    str,
+    "RUN",
+    "A label with one run, the first digits of a run's id (madbench ls runs), or a file of weights: "
+    "weights.safetensors or checkpoint.pt.",
+)
+
+
+def sample(
+    run: ModelArgument,
+    prompt: option(str, "Text to continue.", show_default="the beginning of a document") = "",
+    tokens: option(int, "Tokens to write at most; the end of a document ends it.", min=1) = 200,
+    temperature: option(float, "Below 1 likelier, above 1 bolder; 0 the likeliest.", min=0) = 0.8,
+    top_k: option(int | None, "Choose among this many likeliest tokens only.", min=1) = None,
+    seed: option(int, "Seed of the draws.") = 0,
+    corpus: option(Path | None, "Folder of the corpus, for its tokenizer, where it has been moved.") = None,
+    device: DeviceOption = "auto",
+    results: ResultsOption = RESULTS,
+) -> None:
+    """Write text with a trained language model, token by token through the mixers' caches.
+
+    Text goes to standard output as it is made; the speed follows at the end.
+
+    [bold]Examples[/bold]
+
+      madbench lm sample G-cg-q-12o
+      madbench lm sample 3f9a --prompt 'def main(' --tokens 400 --temperature 0.5
+      madbench lm sample results/work/3f9a/checkpoint.pt
+    """
+    import torch
+
+    from madbench.models.gpt import generate
+    from madbench.training.devices import resolve_device
+
+    device = resolve_device(device)
+    trained = TrainedModel.find(run, results)
+    tokenizer = trained.corpus(corpus).tokenizer()
+    ids = tokenizer.encode(prompt).tolist() or [tokenizer.end_of_text]
+    how = {"temperature": temperature, "top_k": top_k, "vocab_size": tokenizer.vocab_size}
+    how["generator"] = torch.Generator(device).manual_seed(seed)
+    written = generate(trained.model.to(device), ids, tokens, **how)
+    print(prompt, end="", flush=True)
+    shown, made, started = "", [], time.perf_counter()
+    for token in written:
+        if token == tokenizer.end_of_text:
+            break
+        made.append(token)
+        text = tokenizer.decode(made)
+        if not text.endswith("\N{REPLACEMENT CHARACTER}"):  # half of a character
+            print(text[len(shown) :], end="", flush=True)
+            shown = text
+    seconds = time.perf_counter() - started
+    print(tokenizer.decode(made)[len(shown) :])
+    end = "" if len(made) == tokens else ", then the end of the document"
+    speed = f"{(len(ids) + len(made)) / seconds:,.0f} tokens/s on {device}, prompt included"
+    print(f"{trained.job.label}: {len(made)} tokens{end}, {speed}", file=sys.stderr)
+
+
+def evaluate(
+    run: ModelArgument,
+    seq_len: option(int | None, "Tokens of a window.", min=1, show_default="those of the training") = None,
+    windows: option(int | None, "Windows, evenly spread.", min=1, show_default="those of the training") = None,
+    corpus: option(Path | None, "Folder of the corpus, where it has been moved.") = None,
+    device: DeviceOption = "auto",
+    results: ResultsOption = RESULTS,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the validation loss of a trained language model, also at other lengths than it was trained with.
+
+    The result is printed, and stored with the run as a measurement. Mixing over
+    the sequence has tables as long as the training windows: shorter windows use
+    their first rows, longer ones are an error.
+
+    [bold]Examples[/bold]
+
+      madbench lm evaluate G-cg-q-12o
+      madbench lm evaluate G-cg-q-12o --seq-len 32 --windows 1000
+    """
+    from madbench.mixers import solve
+    from madbench.models.blocks import autocast
+    from madbench.suites.language_trial import Batches, Evaluation
+    from madbench.training.devices import resolve_device
+    from madbench.training.provenance import device_name, git_state, versions
+
+    device = resolve_device(device)
+    trained = TrainedModel.find(run, results)
+    job, windowed = trained.job, trained.corpus(corpus)
+    length = seq_len or job.model.seq_len
+    config = dataclasses.replace(job.training, eval_sequences=windows or job.training.eval_sequences)
+    evaluation = Evaluation(Batches(windowed, length, device), config, autocast(device, config.precision))
+    with Console(stderr=True).status(f"{config.eval_sequences} windows of {length} tokens"):
+        losses = evaluation.validation(trained.model.to(device))
+    described = evaluation.description()
+    if store := trained.store:
+        settings = {"seq_len": length, "windows": described["windows"], "precision": config.precision}
+        details = {"device": device_name(device), "versions": versions(), "git": git_state(), "evaluation": described}
+        store.measure(job.id, "evaluation", losses, details, settings)
+    if as_json:
+        print(json.dumps({"label": job.label, "id": job.id, **losses, **described}, indent=2))
+        return
+    numbers = f"validation loss {losses['validation_loss']:.4f} nats per token"
+    if "validation_bits_per_byte" in losses:
+        numbers += f", {losses['validation_bits_per_byte']:.4f} bits per byte"
+    print(f"{job.label}: {numbers}")
+    print(f"{described['windows']} windows of {length} tokens, one every {described['val_stride']:,.1f}")
+    mixer = solve(job.label, job.model.d_model, job.model.n_head, job.model.seq_len, job.budget, **job.mixer)
+    if length < job.model.seq_len and any(term.endswith("_tables") for term in mixer.terms):
+        print(f"trained with {job.model.seq_len} tokens: only the first {length} rows of the mixing tables are used")
+    print(f"stored with run {job.id}" if store else f"not stored: {trained.weights} is not in a store")
+
+
+def export(
+    run: ModelArgument,
+    out: option(Path | None, "File to write.", "--out", "-o", show_default="LABEL-ID.safetensors") = None,
+    force: option(bool, "Replace the file if it is there.", "--force") = False,
+    results: ResultsOption = RESULTS,
+) -> None:
+    """Write the weights of a language model as safetensors, with its job in the file's metadata.
+
+    A checkpoint of an unfinished run is exported too. In Python,
+    madbench.training.weights.load_model reads the file into a model.
+
+    [bold]Examples[/bold]
+
+      madbench lm export G-cg-q-12o
+      madbench lm export 3f9a --out hyperglu.safetensors
+    """
+    from madbench.training.weights import save_weights
+
+    trained = TrainedModel.find(run, results)
+    job = trained.job
+    out = out or Path(f"{job.label}-{job.id[:8]}.safetensors")
+    if out.exists() and not force:
+        raise ConfigError(f"{out}: already exists; give --force to replace it, or another --out")
+    save_weights(out, trained.model, job)
+    print(f"{out}: {quantity(sum(p.numel() for p in trained.model.parameters()))} parameters of {job.label}")
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A language model with its weights, and the job that made it."""
+
+    weights: Path
+    results: Path
+    model: Any
+    job: Job
+
+    @classmethod
+    def find(cls, name: str, results: Path) -> TrainedModel:
+        """The model that ``name`` means; raises ``StoreError`` for no finished one of the store, and for several."""
+        from madbench.suites import LANGUAGE
+        from madbench.training.weights import load_model
+
+        weights = Path(name) if Path(name).is_file() else _stored_weights(name, results)
+        model, job = load_model(weights)
+        if job.suite != LANGUAGE.name:
+            raise ConfigError(f"{weights}: weights of task {job.task}; only language models can be used here")
+        return cls(weights, results, model, job)
+
+    @functools.cached_property
+    def store(self) -> Store | None:
+        """The store that the run is in; None for other files."""
+        from madbench.store.runs import Store
+
+        folder = self.weights.absolute().parent
+        is_stored = folder.name == self.job.id and folder.parent.name == "runs" and self.weights.name == WEIGHTS
+        return Store.open(folder.parents[1], create=False) if is_stored else None
+
+    def corpus(self, given: Path | None) -> Corpus:
+        """The corpus it was trained on: the given one, else where its run or the results folder has it.
+
+        Raises ``ConfigError`` where the given one is another, and where none is found.
+        """
+        from madbench.text.corpus import open_corpus
+
+        digest, cache = self.job.setting["corpus"], self.results / "corpora"
+        if given is not None:
+            corpus = open_corpus(given, cache=cache)
+            if corpus.digest != digest:
+                raise ConfigError(f"{given}: corpus {corpus.digest}, but the model was trained on corpus {digest}")
+            return corpus
+        details = self.store.read(self.job.id).record.details if self.store else {}
+        recorded = [Path(details["corpus"]["folder"])] if "corpus" in details else []
+        for place in [*recorded, *sorted(cache.glob("*/"))]:
+            try:
+                corpus = open_corpus(place, cache=cache)
+            except MadbenchError:  # gone, unfinished or damaged: not the one
+                continue
+            if corpus.digest == digest:
+                return corpus
+        raise ConfigError(f"{self.weights}: its corpus {digest} is not in {cache}; name its folder with --corpus")
+
+
+def _stored_weights(name: str, results: Path) -> Path:
+    from madbench.labels import parse
+    from madbench.suites import LANGUAGE
+
+    store = open_stored(results)
+    stored = list(store.runs(with_curves=False, suite=LANGUAGE.name))
+    found = [run for run in stored if run.job.id.startswith(name)]
+    if not found:
+        label = str(parse(name))
+        found = [run for run in stored if run.job.label == label]
+    found = [run for run in found if (run.folder / WEIGHTS).is_file()]
+    if not found:
+        raise StoreError(
+            f"{results}: no finished language model {name!r}; madbench lm trains one, and an unfinished one is in "
+            f"{results}/work/ID/checkpoint.pt"
+        )
+    if len(found) > 1:
+        lines = [f"  {run.job.id}  {setting_change(run.job)}, seed {run.job.seed}" for run in found]
+        raise StoreError(f"{results}: {len(found)} runs are {name!r}; name one by its id:\n" + "\n".join(lines))
+    return store.kept_file(found[0].job.id, WEIGHTS)

@@ -1,0 +1,237 @@
+"""``madbench run`` and ``lm train``, and how a grid is carried out: its plan, or screen, tables and failures."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+from madbench.cli import options
+from madbench.cli.options import TrainingOptions, argument, labels_and_overrides, option
+from madbench.cli.plan import make_plan, print_plan
+from madbench.cli.printing import PLAIN, Format, count_of_jobs, first_of, print_text_table
+from madbench.cli.progress import observed
+from madbench.errors import ConfigError
+from madbench.trackers import parse_names
+
+if TYPE_CHECKING:
+    from madbench.analysis.results import Results
+    from madbench.execute.base import Executor, Policy
+    from madbench.experiment import Experiment
+    from madbench.grid import Grid
+
+MOST_FAILURES = 20
+"""Failures that are listed; the JSON has all."""
+
+
+@options.with_groups
+def run(
+    words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the profile."),
+    profile: options.ProfileOption = "quick",
+    tasks: options.TasksOption = None,
+    fidelity: options.FidelityOption = "corrected",
+    *,
+    training: TrainingOptions,
+    details: options.DetailsOption = False,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Train labels on the MAD tasks and as language models, and print the tables.
+
+    The same command again does only what is missing. Ctrl-C keeps what is done
+    and checkpoints of the rest; the same command resumes. madbench ls profiles
+    lists what KEY can be, madbench ls presets what it can be after
+    language_model, the suite that --tasks names like a task. On several devices:
+    torchrun --nproc-per-node 8 -m madbench run LABEL.
+
+    [bold]Examples[/bold]
+
+      madbench run G-cg-q-12o
+      madbench run R-12! R-12o! --tasks in_context_recall --seeds 0,1,2
+      madbench run '{S,R,G}-c' training.epochs=20 model.d_model=32
+      madbench run S-p -t language_model language_model.training.steps=600
+      madbench run @table1 --profile full --device cuda --dry-run
+    """
+    labels, overrides = labels_and_overrides(words)
+    asked = options.split_list(tasks)
+    choices = {"profile": profile, "tasks": asked and tuple(asked), "fidelity": fidelity}
+    _train_labels(labels, overrides, training, details, as_json, **choices)
+
+
+@options.with_groups
+def train(
+    words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the preset."),
+    preset: option(str, "tiny, mini, gpt2, or a YAML file like those in tasks/presets.", "--preset", "-p") = "tiny",
+    *,
+    training: TrainingOptions,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Train labels as language models and print the table. The same command again does only what is missing.
+
+    The word train may be left out. On several devices: torchrun
+    --nproc-per-node 8 -m madbench lm LABEL; tokens per step stay what the
+    preset says. Ctrl-C keeps a checkpoint; the same command resumes.
+    --dry-run also shows memory, and parameters by what they are for.
+
+    [bold]Examples[/bold]
+
+      madbench lm G-cg-q-12o
+      madbench lm S-p R-cg-q-12o --seeds 0,1,2 training.steps=600
+      madbench lm S --corpus openwebtext model.n_head=12 model.positions=learned
+      madbench lm @table1 --preset gpt2 --corpus openwebtext --dry-run
+    """
+    from madbench.grid import LANGUAGE_MODEL
+    from madbench.suites.language import TASK
+
+    labels, overrides = labels_and_overrides(words)
+    overrides = [f"language_model={preset}", *(LANGUAGE_MODEL + word for word in overrides)]
+    _train_labels(labels, overrides, training, training.dry_run, as_json, tasks=(TASK,))
+
+
+def _train_labels(
+    labels: list[str], overrides: list[str], training: TrainingOptions, details: bool, as_json: bool, **choices: Any
+) -> None:
+    from madbench.config import parse_seeds
+    from madbench.execute.base import Policy
+    from madbench.grid import Grid, Row
+    from madbench.labels import expand
+
+    choices |= {"seeds": tuple(parse_seeds(training.seeds)), "budget": training.budget, "overrides": tuple(overrides)}
+    grid, format = Grid(tuple(map(Row, expand(labels))), **choices), "json" if as_json else "terminal"
+    carry_out(grid, Policy(redo=training.force), training, details=details, format=format)
+
+
+def carry_out(
+    grid: Grid,
+    policy: Policy,
+    options: TrainingOptions,
+    *,
+    executor: Executor | None = None,
+    devices: list[str] | None = None,
+    details: bool = False,
+    has_baseline: bool = False,
+    format: Format = "terminal",
+) -> None:
+    """Prepares the grid, then prints its plan, or trains it and prints its tables.
+
+    With ``has_baseline`` rows are compared with the first one. Exits with code 1 where jobs failed. Under torchrun only
+    the first process prints.
+    """
+    from madbench.experiment import prepare
+    from madbench.training.distributed import is_first
+
+    if details and not options.dry_run:
+        raise ConfigError("--details has no effect without --dry-run")
+    if options.tokenizer is not None and options.corpus is None:
+        raise ConfigError(f"--tokenizer {options.tokenizer}: has no effect without --corpus")
+    trackers = parse_names(options.track)
+    console = Console(stderr=True, quiet=not is_first())
+    with console.status("opening the corpus and planning"):
+        where = {name: getattr(options, name) for name in ("device", "results", "corpus", "tokenizer")}
+        experiment = prepare(grid, is_remote=executor is not None, **where)
+    if format == "csv" and len(experiment.suites) > 1:
+        raise ConfigError("--format csv is for one table; choose the MAD tasks or language_model with --tasks")
+    for note in experiment.notes:
+        console.print(note, **PLAIN)
+    how = {"slots": options.slots, "devices": devices, "micro_batch": options.micro_batch}
+    if not options.dry_run:
+        how |= {"executor": executor, "compile": options.compile}
+        _train_and_show(experiment, policy, console, format, has_baseline, trackers, **how)
+    elif is_first():
+        plan = make_plan(experiment, policy, console, details=details, **how)
+        if format == "json":
+            print(json.dumps(plan, indent=2))
+        else:
+            print_plan(experiment, plan, by_task=not has_baseline)
+
+
+def _train_and_show(
+    experiment: Experiment,
+    policy: Policy,
+    console: Console,
+    format: Format,
+    has_baseline: bool,
+    trackers: Sequence[str],
+    **how: Any,
+) -> None:
+    """Trains what is missing, prints the tables and lists the failures; exits with code 1 where there are any."""
+    from madbench.analysis.results import Results
+    from madbench.analysis.tables import result_tables
+    from madbench.store.runs import Snapshot
+    from madbench.suites import LANGUAGE
+
+    results = experiment.results
+    try:
+        with observed(experiment.jobs, experiment.title, results, console, trackers) as (on_event, screen):
+            summary = experiment.execute(on_event, policy=policy, **how)
+    except KeyboardInterrupt:
+        rest = "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"
+        console.print(f"stopped; finished runs are in {results}, {rest}", **PLAIN)
+        raise
+    if console.quiet:
+        return
+    found = Results(experiment, Snapshot.open(results, create=False))
+    tables, failures = result_tables(found, has_baseline), _failures(found, dict(screen.tally.failures))
+    if format == "json":
+        output: dict[str, Any] = {}
+        for table in tables:
+            content = {"caption": table.caption, "cells": table.records()}
+            output |= {"language_model": content} if LANGUAGE in table.suites else content
+        print(json.dumps(output | {"failed": failures, "left": summary.left}, indent=2))
+    for i, table in enumerate(tables if format != "json" else ()):
+        print(end="\n" if i else "")
+        print_text_table(table, format)
+    if tables:
+        again = "the same command shows this again"
+        if not has_baseline:
+            again = f"again as a table: {_table_command(experiment)}"
+        console.print(f"runs: {results}/runs    {again}", **PLAIN)
+    if summary.busy:
+        console.print(f"{count_of_jobs(summary.busy)} left to another process; run this again when it is done")
+    if summary.left:
+        most = f"after {count_of_jobs(policy.max_failures)} had failed"
+        console.print(f"{count_of_jobs(summary.left)} not started {most}; the same command trains them")
+    if failures:
+        console.print(f"{len(failures)} of {len(experiment.jobs)} jobs failed:")
+        lines = ["  {row} {task} seed {seed}: {reason}".format(**failure) for failure in failures]
+        for line in first_of(lines, MOST_FAILURES, "  and {:,} more; --json has them all"):
+            console.print(line, **PLAIN)
+        words = [word for word in sys.argv[1:] if word not in ("--force", "--retry")]
+        again = "the same command" if policy.retry else shlex.join(["madbench", *words, "--retry"])
+        console.print(f"to retry them: {again}", **PLAIN)
+        raise typer.Exit(1)
+
+
+def _failures(found: Results, failed_now: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The jobs that failed now, with their reasons by id, or are stored as failed, in the order of the rows."""
+    from madbench.execute.base import reason
+
+    stored = found.store.records({job.id for job in found.experiment.jobs})
+    reasons = {name: reason(record) for name, record in stored.items() if record.status == "failed"} | failed_now
+    failures = {}
+    for row in found.experiment.rows:
+        for job in row.jobs:
+            if job.id in reasons:
+                names = {"row": row.name, "label": job.label, "task": job.task, "seed": job.seed}
+                failures.setdefault(job.id, names | {"id": job.id, "reason": reasons[job.id]})
+    return list(failures.values())
+
+
+def _table_command(experiment: Experiment) -> str:
+    """The command that shows the table of rows that differ in their labels alone."""
+    from madbench.report.commands import option_words
+    from madbench.suites import LANGUAGE
+
+    grid, protocol = experiment.grid, experiment.protocol
+    if experiment.suites == [LANGUAGE]:
+        words = ["lm", "table", *experiment.labels, *protocol.overrides, "--corpus", protocol.corpus.digest]
+        words += ["--preset", protocol.profile_name, "--budget", grid.budget]
+    else:
+        given = {"--profile": grid.profile, "--fidelity": grid.fidelity, "--budget": grid.budget}
+        words = ["table", *grid.overrides, *option_words(given)]
+        words += ["--tasks", ",".join(grid.tasks)] if grid.tasks else []
+    return shlex.join(["madbench", *words, *option_words({"--results": str(experiment.results)})])
