@@ -55,10 +55,8 @@ class Block(nn.Module):
 class DecodingState:
     """What token-by-token decoding carries from one token to the next."""
 
-    caches: tuple[Any, ...]
-    """Cache of each block's mixer."""
-    position: int
-    """Tokens decoded so far."""
+    caches: tuple[Any, ...]  # cache of each block's mixer
+    position: int  # tokens decoded so far
 
 
 class GPT(nn.Module):

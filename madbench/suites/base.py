@@ -33,33 +33,23 @@ class Column:
 
     name: str
     heading: str
-    digits: int
-    """Decimal places."""
-    better: Literal["higher", "lower", ""] = ""
-    """Which of two numbers is the better one; empty for what is no result, and so has no interval and no best."""
-    is_pooled: bool = False
-    """Whether all labels have the same noise."""
-    resolution: float | None = None
-    """Step in which the values are counted; without it, that in which they are printed."""
-    limits: tuple[float, float] = (-math.inf, math.inf)
-    """Beyond which no value can be."""
-    missing: str = ""
-    """What a cell without a number says."""
+    digits: int  # decimal places
+    better: Literal["higher", "lower", ""] = ""  # empty for what is no result, and so has no interval and no best
+    is_pooled: bool = False  # whether all labels have the same noise
+    resolution: float | None = None  # step in which the values are counted; without it, that in which they are printed
+    limits: tuple[float, float] = (-math.inf, math.inf)  # beyond which no value can be
+    missing: str = ""  # what a cell without a number says
 
 
 @dataclass(frozen=True)
 class Size:
     """What training a job takes, early stopping not counted; known without building anything."""
 
-    parameters: int
-    """Trainable parameters of the whole model."""
-    steps: int
-    """Optimiser steps."""
-    seq_len: int
-    """Tokens of an input."""
+    parameters: int  # trainable parameters of the whole model
+    steps: int  # optimiser steps
+    seq_len: int  # tokens of an input
     sequences_per_step: int
-    flops_per_token: float
-    """Forward floating-point operations per token, two for each multiply-add."""
+    flops_per_token: float  # forward floating-point operations per token, two for each multiply-add
     trained_tokens: int
     evaluated_tokens: int
 
@@ -215,18 +205,12 @@ class Suite:
     """A way to train and judge labels."""
 
     name: str
-    Profile: type[Profile]
-    """What a YAML file of the suite holds."""
-    tasks: Callable[[], Sequence[str]]
-    """Names of its tasks, in the order of its table."""
-    jobs: Callable[..., list[Job]]
-    """``jobs(labels, profile, seeds=..., budget=..., precision=..., ...)``: checked, none twice."""
-    size: Callable[[Job], Size]
-    """What training a job takes."""
-    trial: str
-    """``module:class`` of its :class:`Trial`, which is loaded with torch when it is needed."""
-    uses_all_cores: bool
-    """Whether a run on the CPU takes all its cores, or one."""
+    Profile: type[Profile]  # what a YAML file of the suite holds
+    tasks: Callable[[], Sequence[str]]  # names of its tasks, in the order of its table
+    jobs: Callable[..., list[Job]]  # ``jobs(labels, profile, seeds=..., budget=..., ...)``: checked, none twice
+    size: Callable[[Job], Size]  # what training a job takes
+    trial: str  # ``module:class`` of its :class:`Trial`, which is loaded with torch when it is needed
+    uses_all_cores: bool  # whether a run on the CPU takes all its cores, or one
 
     @property
     def Trial(self) -> type[Trial]:

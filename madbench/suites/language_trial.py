@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from madbench.models.blocks import TokenLoss
 from madbench.models.gpt import GPT
 from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.suites.language import LanguageTraining, loss_l5, sequences_per_step
-from madbench.suites.trial import Interval, Trial, World, mixer_maker
+from madbench.suites.trial import Interval, Trial, mixer_maker
 from madbench.text.batches import Split, check_tokens, evaluation_starts, training_starts, windows
 from madbench.text.corpus import Corpus
 
@@ -70,9 +71,8 @@ class LanguageTrial(Trial):
         config = job.model
         with torch.random.fork_rng():
             torch.manual_seed(job.derived_seed("init"))
-            make_mixer = mixer_maker(job, config.seq_len, path)
-            shape = (config.d_model, config.n_layer, make_mixer, config.seq_len, config.positions)
-            return GPT(job.setting["vocab_size"], *shape)
+            shape = (job.setting["vocab_size"], config.d_model, config.n_layer, mixer_maker(job, config.seq_len, path))
+            return GPT(*shape, config.seq_len, config.positions)
 
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
         seed, n_tokens = self.job.derived_seed("order"), len(self.batches.tokens["train"])
@@ -147,38 +147,34 @@ class Batches:
 
         Raises ``ConfigError`` for a token id beyond the corpus' vocabulary.
         """
-        for part in self.parts(starts):
-            inputs, targets = self.read(split, part)
-            yield self._send(inputs), self._send(targets)
+        for arrays in self.read(split, starts):
+            inputs, targets = map(torch.from_numpy, arrays)
+            if self.device.type == "cuda":
+                inputs, targets = (ids.pin_memory().to(self.device, non_blocking=True) for ids in (inputs, targets))
+            yield inputs, targets
 
-    def parts(self, starts: np.ndarray) -> list[np.ndarray]:
-        """``starts`` in micro-batches."""
-        return np.array_split(starts, math.ceil(len(starts) / self.micro_batch)) if len(starts) else []
-
-    def read(self, split: Split, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets (N, T) of the windows at ``starts`` (N,), on the host and checked."""
-        inputs, targets = windows(self.tokens[split], starts, self.seq_len)
-        for ids in (inputs, targets):
-            check_tokens(ids, self.corpus.vocab_size, str(self.corpus.folder / f"{split}.bin"))
-        return inputs, targets
-
-    def _send(self, ids: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(ids)
-        if self.device.type != "cuda":
-            return tensor
-        return tensor.pin_memory().to(self.device, non_blocking=True)
+    def read(self, split: Split, starts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The same on the host."""
+        for part in np.array_split(starts, math.ceil(len(starts) / self.micro_batch)) if len(starts) else ():
+            inputs, targets = windows(self.tokens[split], part, self.seq_len)
+            for ids in (inputs, targets):
+                check_tokens(ids, self.corpus.vocab_size, str(self.corpus.folder / f"{split}.bin"))
+            yield inputs, targets
 
 
 class Evaluation:
     """Evaluates models on the same windows whatever the label, the seed and the number of processes."""
 
     def __init__(
-        self, batches: Batches, config: LanguageTraining, autocast: torch.autocast, world: World | None = None
+        self, batches: Batches, config: LanguageTraining, autocast: torch.autocast, world: ModuleType | None = None
     ):
         self.batches, self.config, self.autocast, self.world = batches, config, autocast, world
         self.validation_starts = self._starts("val", 0)
-        self.validation_bytes = self._text_bytes()
+        self.validation_bytes: int | None = None
         """UTF-8 bytes of the targets of all validation windows; None where the corpus is ids without text."""
+        if (bytes_of_token := batches.corpus.token_bytes()) is not None:
+            targets = (targets for _, targets in batches.read("val", self.validation_starts))
+            self.validation_bytes = sum(int(bytes_of_token[ids].sum(dtype=np.int64)) for ids in targets)
 
     def losses(self, model: nn.Module, number: int) -> dict[str, float]:
         """Numbers of the ``number``-th evaluation, counted from 1: the same in every process.
@@ -212,13 +208,6 @@ class Evaluation:
     def _starts(self, split: Split, number: int) -> np.ndarray:
         tokens, count = self.batches.tokens[split], self.config.eval_sequences
         return evaluation_starts(split, number, count, len(tokens), self.batches.seq_len)
-
-    def _text_bytes(self) -> int | None:
-        bytes_of_token = self.batches.corpus.token_bytes()
-        if bytes_of_token is None:
-            return None
-        targets = (self.batches.read("val", part)[1] for part in self.batches.parts(self.validation_starts))
-        return sum(int(bytes_of_token[ids].sum(dtype=np.int64)) for ids in targets)
 
     @torch.inference_mode()
     def _mean_loss(self, model: nn.Module, split: Split, starts: np.ndarray) -> float:

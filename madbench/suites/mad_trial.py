@@ -27,15 +27,12 @@ PUBLISHED_BATCH = 128
 class Scores:
     """Numbers of one evaluation."""
 
-    loss: float
-    """Mean cross-entropy in nats per target; its exponential is the perplexity."""
-    token_accuracy: float
-    """Share of all targets predicted right (micro)."""
-    macro_accuracy: float
-    """Mean over the classes that occur as targets of their recall."""
+    loss: float  # mean cross-entropy in nats per target; its exponential is the perplexity
+    token_accuracy: float  # share of all targets predicted right (micro)
+    macro_accuracy: float  # mean over the classes that occur as targets of their recall
+    # The reference implementation's figure: macro recall within each batch of 128, a class predicted but never a target
+    # counting as zero, averaged over batches.
     batch_macro_accuracy: float
-    """The reference implementation's figure: macro recall within each batch of 128, a class predicted but never a
-    target counting as zero, averaged over batches."""
 
 
 @torch.inference_mode()
@@ -58,20 +55,13 @@ def evaluate(model: nn.Module, inputs: Tensor, targets: Tensor, autocast: torch.
         target_by_class = target_by_class + target_count
     model.train()
     total = target_by_class.sum()
-    numbers = torch.stack(
-        [
-            loss / total,
-            right_by_class.sum() / total,
-            _macro(right_by_class, target_by_class, target_by_class > 0),
-            torch.stack(batch_macros).mean(),
-        ]
-    )
-    return Scores(*numbers.tolist())
+    macro = _macro(right_by_class, target_by_class, target_by_class > 0)
+    numbers = (loss / total, right_by_class.sum() / total, macro, torch.stack(batch_macros).mean())
+    return Scores(*torch.stack(numbers).tolist())
 
 
 def _macro(right: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
-    recall = right / targets.clamp(min=1)
-    return recall.sum() / counted.sum()
+    return (right / targets.clamp(min=1)).sum() / counted.sum()
 
 
 class MadTrial(Trial):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from types import ModuleType
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,67 +21,38 @@ from madbench.text.corpus import Corpus
 class Interval:
     """The steps since a curve's last row, as the loop measured them."""
 
-    step: int
-    """Steps taken so far."""
-    steps: int
-    """Steps of the interval."""
-    seconds: float
-    """Of training so far; evaluations and checkpoints are left out."""
+    step: int  # steps taken so far
+    steps: int  # steps of the interval
+    seconds: float  # of training so far; evaluations and checkpoints are left out
     interval_seconds: float
-    mean_loss: float
-    """Mean loss of the interval's steps."""
-    learning_rate: float
-    """Of the last step."""
-    grad_norm: float | None
-    """Of the last step, before clipping; None where the trial does not clip."""
-    memory_bytes: int
-    """Most memory used so far."""
-
-
-class World(Protocol):
-    """The processes that train one run together, usually this one alone: :mod:`madbench.training.distributed`."""
-
-    def size(self) -> int:
-        """How many there are."""
-
-    def share(self, items: np.ndarray) -> np.ndarray:
-        """This process's part of ``items`` (N, ...)."""
-
-    def total(self, values: Tensor) -> Tensor:
-        """The sum over all processes of ``values``, in place."""
+    mean_loss: float  # mean loss of the interval's steps
+    learning_rate: float  # of the last step
+    grad_norm: float | None  # of the last step, before clipping; None where the trial does not clip
+    memory_bytes: int  # most memory used so far
 
 
 class Trial:
     """One job ready to train: all that the training loop knows of it; each suite has a class of its own.
 
-    ``corpora`` by digest are there for the language suite, and ``micro_batch`` is the most sequences that go through
-    the model at once.
+    ``world`` is :mod:`madbench.training.distributed`, the processes that train one run together. ``corpora`` by digest
+    are there for the language suite, and ``micro_batch`` is the most sequences that go through the model at once.
     """
 
-    model: nn.Module
-    """What is trained and checkpointed, on its device."""
-    loss: nn.Module
-    """``loss(*batch)``: mean loss of a micro-batch, a scalar; its parameters are those of ``model``."""
-    autocast: torch.autocast
-    """Arithmetic of the forward pass."""
-    steps: int
-    """Optimiser steps at most."""
-    clip: float | None
-    """Largest norm of the gradient; ``inf`` only measures it, None does neither."""
-    batch_shape: tuple[int, int]
-    """(B, T) of a micro-batch."""
-    streams: Sequence[str]
-    """Sources of randomness that it draws from, for :meth:`madbench.jobs.Job.derived_seed`."""
-    state: dict[str, Any]
-    """What a resumed run needs beside weights, optimiser and curve; saved with every checkpoint."""
-    is_kept: bool
-    """Whether the weights stay with the finished run."""
+    model: nn.Module  # what is trained and checkpointed, on its device
+    loss: nn.Module  # ``loss(*batch)``: mean loss of a micro-batch, a scalar; its parameters are those of ``model``
+    autocast: torch.autocast  # arithmetic of the forward pass
+    steps: int  # optimiser steps at most
+    clip: float | None  # largest norm of the gradient; ``inf`` only measures it, None does neither
+    batch_shape: tuple[int, int]  # (B, T) of a micro-batch
+    streams: Sequence[str]  # sources of randomness that it draws from, for :meth:`madbench.jobs.Job.derived_seed`
+    state: dict[str, Any]  # what a resumed run needs beside weights, optimiser and curve; saved with every checkpoint
+    is_kept: bool  # whether the weights stay with the finished run
 
     def __init__(
         self,
         job: Job,
         device: str,
-        world: World,
+        world: ModuleType,
         corpora: Mapping[str, Corpus] | None = None,
         micro_batch: int | None = None,
     ):

@@ -26,24 +26,18 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 class Examples:
     """The examples of one split; N examples of T positions."""
 
-    inputs: np.ndarray
-    """int64 (N, T), token ids."""
-    targets: np.ndarray
-    """int64 (N, T), the token id asked for at each position, or ``IGNORE``."""
+    inputs: np.ndarray  # int64 (N, T), token ids
+    targets: np.ndarray  # int64 (N, T), the token id asked for at each position, or ``IGNORE``
 
 
 @dataclass(frozen=True)
 class Reading:
     """What the rules of a task say about one example, worked out from its tokens alone."""
 
-    roles: list[str]
-    """What each input position is, by a name in the task's ``roles``."""
-    targets: list[int]
-    """The target each position has to have."""
-    problems: list[str]
-    """Rules of the task that the tokens break; empty for a sound example."""
-    num_unknowable: int = 0
-    """Evaluated targets that do not follow from the sequence."""
+    roles: list[str]  # what each input position is, by a name in the task's ``roles``
+    targets: list[int]  # the target each position has to have
+    problems: list[str]  # rules of the task that the tokens break; empty for a sound example
+    num_unknowable: int = 0  # evaluated targets that do not follow from the sequence
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The processes that ``torchrun`` started to train one run together, and what they tell each other.
 
-Without torchrun there is one process, and every function here does the obvious thing for it. The module is the
-:class:`madbench.suites.trial.World` of the training loop.
+Without torchrun there is one process, and every function here does the obvious thing for it.
 """
 
 from __future__ import annotations

@@ -33,8 +33,7 @@ class Term:
     formula: str
     tensors: str
     count: Callable[[Allocation], int]
-    is_table: bool = False
-    """Whether it grows with the maximum length; the paper does not count these."""
+    is_table: bool = False  # whether it grows with the maximum length; the paper does not count these
 
 
 TERMS = {
@@ -57,8 +56,7 @@ class Allocation:
 
     label: Variant
     size: Size
-    ranks: dict[str, int]
-    """``qk`` and ``vo``, summed over heads, and ``mix``, which is r, 0 without mixing."""
+    ranks: dict[str, int]  # ``qk`` and ``vo``, summed over heads, and ``mix``, which is r, 0 without mixing
 
     @functools.cached_property
     def terms(self) -> dict[str, int]:
