@@ -19,12 +19,23 @@ from madbench import __version__
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, remove, sync_folder
 from madbench.text.batches import SPLITS, Split
-from madbench.text.corpus import MANIFEST, PARTIAL, Manifest, Recipe, SplitInfo, TokenizerInfo, save
-from madbench.text.encoding import Batch, Encoded, SplitRule
+from madbench.text.corpus import MANIFEST, PARTIAL, Manifest, Recipe, SourceInfo, SplitInfo, TokenizerInfo, save
 from madbench.text.tokenizers import FILE as TOKENIZER
 from madbench.text.tokenizers import Tokenizer, trained_size
 
 PROGRESS = "progress.json"
+
+Encoded = dict[Split, tuple[np.ndarray, SplitInfo]]
+"""The ids of a batch in the tokenizer's dtype, and what they add to the split's counts, by split."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Documents of one source, in order."""
+
+    texts: list[str]
+    source: SourceInfo  # with the number of its documents so far
+    is_last: bool  # whether the source ends here
 
 
 @dataclass(frozen=True)
@@ -39,7 +50,7 @@ class State:
         return self.manifest.splits[split].tokens * np.dtype(self.manifest.dtype).itemsize
 
 
-def begin(folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer, notes: tuple[str, ...]) -> State:
+def begin(folder: Path, recipe: Recipe, rule: str, tokenizer: Tokenizer, notes: tuple[str, ...]) -> State:
     """Makes the token files, empty, with a trained tokenizer beside them; the state before the first document."""
     with explain_os_errors(folder):
         (folder / PARTIAL).mkdir()
@@ -47,9 +58,8 @@ def begin(folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer, n
             (folder / PARTIAL / f"{split}.bin").touch()
     if trained_size(tokenizer.spec):
         tokenizer.save(folder / PARTIAL)
-    empty = dict.fromkeys(SPLITS, SplitInfo())
-    info = TokenizerInfo.of(tokenizer)
-    manifest = Manifest(recipe, info, tokenizer.dtype.name, str(rule), empty, notes=notes)
+    empty, info = dict.fromkeys(SPLITS, SplitInfo()), TokenizerInfo.of(tokenizer)
+    manifest = Manifest(recipe, info, tokenizer.dtype.name, rule, empty, notes=notes)
     return State(manifest, manifest)
 
 

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import itertools
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, remove
-from madbench.text.batches import SPLITS
-from madbench.text.corpus import MANIFEST, PARTIAL, Corpus, Manifest, Recipe, SourceInfo, load, open_corpus
-from madbench.text.encoding import Batch, Encoder, SplitRule, encode, encode_all
-from madbench.text.partial import PROGRESS, State, append, begin, complete, install, save_state
+from madbench.text.batches import SPLITS, Split
+from madbench.text.corpus import MANIFEST, PARTIAL, Corpus, Manifest, Recipe, SourceInfo, SplitInfo, load, open_corpus
+from madbench.text.partial import PROGRESS, Batch, Encoded, State, append, begin, complete, install, save_state
 from madbench.text.sources import Source, find_sources
-from madbench.text.tokenizers import load_tokenizer, train_bpe, trained_size
+from madbench.text.tokenizers import Tokenizer, load_tokenizer, train_bpe, trained_size
 
 VALIDATION = 0.01
 STDLIB_VALIDATION = 0.08  # of some 12 MB: enough for a validation loss
 
 BATCH_CHARACTERS = 1_000_000
+IN_FLIGHT = 3  # batches a thread, so that none waits for the next
 SAVE_SECONDS = 5.0
 FEWEST_VALIDATION_DOCUMENTS = 10
 BPE_SAMPLE_CHARACTERS = 50_000_000
@@ -42,6 +47,32 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], object]
+Encoder = Callable[[list[str]], Encoded]
+
+
+@dataclass(frozen=True)
+class SplitRule:
+    """Which text is for validation.
+
+    A document whole, by its hash, so that copies of one document are never on both sides. Where documents are too few
+    for that, the end of every document.
+    """
+
+    validation: float  # share of the text
+    by_tail: bool  # whether it is the end of every document
+
+    def parts(self, text: str) -> list[tuple[Split, str]]:
+        """The text of a document, which is not empty, by split; no part is empty."""
+        if self.by_tail:
+            cut = len(text) - round(len(text) * self.validation)
+            return [(split, part) for split, part in (("train", text[:cut]), ("val", text[cut:])) if part]
+        digest = hashlib.sha256(text.encode()).digest()
+        return [("val" if int.from_bytes(digest[:8], "big") < self.validation * 2**64 else "train", text)]
+
+    def __str__(self) -> str:
+        if self.by_tail:
+            return f"val has the last {100 * self.validation:g}% of every document, by characters"
+        return f"val has the documents whose sha256, as a fraction of its range, is below {self.validation:g}"
 
 
 def prepare(
@@ -94,16 +125,17 @@ def prepare(
             install(folder)
         if not force and (corpus := _finished(folder, recipe, sources)):
             return corpus
-        rule = SplitRule(recipe.validation, by_tail=_has_few_documents(sources, recipe.validation))
+        enough = round(FEWEST_VALIDATION_DOCUMENTS / validation)
+        found = sum(1 for _ in itertools.islice(_documents(sources), enough))
+        rule = SplitRule(recipe.validation, by_tail=found < enough)
         state = _unfinished(folder, recipe, sources, rule, force)
         if state is None:
             notes = ()
             if chosen is None:
                 chosen = train_bpe(_sample(sources, rule, on_progress), trained_size(tokenizer))
-                notes = (
-                    f"the tokenizer was trained on the first {BPE_SAMPLE_CHARACTERS:,} characters of train, or all of it",
-                )
-            state = begin(folder, recipe, rule, chosen, notes)
+                trained_on = f"the first {BPE_SAMPLE_CHARACTERS:,} characters of train, or all of it"
+                notes = (f"the tokenizer was trained on {trained_on}",)
+            state = begin(folder, recipe, str(rule), chosen, notes)
         else:
             chosen = chosen or load_tokenizer(tokenizer, folder / PARTIAL)
             if chosen.digest != state.manifest.tokenizer.digest:
@@ -162,12 +194,6 @@ def _unfinished(folder: Path, recipe: Recipe, sources: list[Source], rule: Split
     return None
 
 
-def _has_few_documents(sources: list[Source], validation: float) -> bool:
-    """Whether validation by whole documents would leave it fewer than ten; reads no further than it needs to."""
-    enough = round(FEWEST_VALIDATION_DOCUMENTS / validation)
-    return sum(1 for _ in itertools.islice(_documents(sources), enough)) < enough
-
-
 def _documents(sources: list[Source]) -> Iterator[str]:
     return itertools.chain.from_iterable(source.documents() for source in sources)
 
@@ -193,7 +219,7 @@ def _pass_over(
     done = sum(source.size for source in state.boundary.sources)
     saved = time.monotonic()
     try:
-        with closing(encode_all(_batches(sources, state), encoder, workers)) as batches:
+        with closing(_encode_all(_batches(sources, state), encoder, workers)) as batches:
             for batch, encoded in batches:
                 current = sources[len(state.boundary.sources)]
                 state = append(folder, state, batch, encoded)
@@ -229,6 +255,46 @@ def _batches(sources: list[Source], state: State) -> Iterator[Batch]:
                 texts, characters = [], 0
         yield Batch(texts, SourceInfo.of(source, count), is_last=True)
         done = 0
+
+
+def encode(texts: list[str], tokenizer: Tokenizer, rule: SplitRule) -> Encoded:
+    """The ids of documents by split; end of text follows each."""
+    end = np.array([tokenizer.end_of_text], tokenizer.dtype)
+    parts = [part for text in texts for part in rule.parts(text)]
+    encoded = {}
+    for split in SPLITS:
+        own = [text for name, text in parts if name == split]
+        ids = np.concatenate([end[:0], *(array for text in own for array in (tokenizer.encode(text), end))])
+        encoded[split] = ids, SplitInfo(len(ids), sum(len(text.encode()) for text in own), len(own))
+    return encoded
+
+
+def _encode_all(batches: Iterable[Batch], encoder: Encoder, workers: int) -> Iterator[tuple[Batch, Encoded]]:
+    """Every batch with its ids, in order, whatever the number of threads; one worker is this thread.
+
+    When ``batches`` raises, the batches before come first. A BPE encodes outside Python's global lock.
+    """
+    if workers == 1:
+        yield from ((batch, encoder(batch.texts)) for batch in batches)
+        return
+    waiting: deque[tuple[Batch, Future[Encoded]]] = deque()
+
+    def results(at_most: int) -> Iterator[tuple[Batch, Encoded]]:
+        while len(waiting) > at_most:
+            batch, future = waiting.popleft()
+            yield batch, future.result()
+
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for batch in batches:
+            waiting.append((batch, pool.submit(encoder, batch.texts)))
+            yield from results(IN_FLIGHT * workers)
+        yield from results(0)
+    except ConfigError:
+        yield from results(0)
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
