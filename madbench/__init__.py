@@ -21,21 +21,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["build", "parse", "run", "run_language_model", "sweep"]
 
-_HOMES = {
-    "build": "madbench.mixers",
-    "parse": "madbench.labels",
-    "run": "madbench.analysis.api",
-    "run_language_model": "madbench.analysis.api",
-    "sweep": "madbench.analysis.api",
-}
-
 
 def __getattr__(name: str):
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'madbench' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    home = {"build": "mixers", "parse": "labels"}.get(name, "analysis.api")
+    return getattr(import_module(f"madbench.{home}"), name)
 
 
 def __dir__() -> list[str]:

@@ -19,6 +19,7 @@ import textwrap
 import types
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -69,7 +70,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
         where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
         raise ConfigError(f"{where}: not valid YAML: {getattr(error, 'problem', None) or error}") from error
     if not isinstance(value, dict):
-        raise ConfigError(f"{path}: expected a mapping of keys to values, got {_kind_of(value)}")
+        kinds = {list: "a list", str: "text", type(None): "nothing"}
+        got = kinds.get(type(value), type(value).__name__)
+        raise ConfigError(f"{path}: expected a mapping of keys to values, got {got}")
     return value
 
 
@@ -180,18 +183,14 @@ def convert(value: Any, expected: Any, where: str) -> Any:
     if origin is dict or expected is dict:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where}: expected a mapping of keys to values, got {_shown(value)}")
-        if not arguments:
-            return dict(value)
-        return {convert(k, arguments[0], where): convert(v, arguments[1], f"{where}: {k}") for k, v in value.items()}
-    if expected is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if expected is float and isinstance(value, str):  # YAML 1.1 reads 1e-3 (no point) as text
-        try:
+        of_key, of_value = arguments or (Any, Any)
+        return {convert(k, of_key, where): convert(v, of_value, f"{where}: {k}") for k, v in value.items()}
+    if expected is float and type(value) in (int, str):  # YAML 1.1 reads 1e-3 (no point) as text
+        with suppress(ValueError):
             value = float(value)
-        except ValueError:
-            pass
     if not isinstance(value, expected) or (expected is not bool and isinstance(value, bool)):
-        raise ConfigError(f"{where}: expected {_type_name(expected)}, got {_shown(value)}")
+        names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+        raise ConfigError(f"{where}: expected {names.get(expected, expected)}, got {_shown(value)}")
     if expected is float and value != value:
         raise ConfigError(f"{where}: not a number")
     return value
@@ -205,15 +204,6 @@ def _fields(cls: type) -> tuple[dict[str, Any], list[str]]:
     missing = dataclasses.MISSING
     required = [field.name for field in fields if field.default is missing and field.default_factory is missing]
     return {field.name: hints[field.name] for field in fields}, required
-
-
-def _type_name(expected: type) -> str:
-    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(expected, str(expected))
-
-
-def _kind_of(value: Any) -> str:
-    names = {list: "a list", str: "text", type(None): "nothing"}
-    return names.get(type(value), type(value).__name__)
 
 
 def _shown(value: Any) -> str:
@@ -232,9 +222,9 @@ def field_docs(cls: type) -> dict[str, str]:
     for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
         body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body
         for statement, following in zip(body, body[1:]):
-            if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
-                if isinstance(following.value, ast.Constant) and isinstance(following.value.value, str):
-                    docs[statement.target.id] = inspect.cleandoc(following.value.value)
+            sentence = getattr(getattr(following, "value", None), "value", None)
+            if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr) and isinstance(sentence, str):
+                docs[statement.target.id] = inspect.cleandoc(sentence)
     return {field.name: docs[field.name] for field in dataclasses.fields(cls) if field.name in docs}
 
 

@@ -35,11 +35,8 @@ def build(
         path: how it is computed; of S/R/G see :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`.
         settings: of the family alone; of S/R/G see :class:`madbench.mixers.srg.family.Settings`.
 
-    Raises:
-        LabelError: the label does not parse.
-        BudgetError: no ranks meet the budget.
-        ConfigError: a setting that the label's family does not have, or a value it does not take.
-        TrainingError: the path cannot compute this label.
+    Raises ``LabelError`` for a label that does not parse, ``BudgetError`` where no ranks meet the budget, ``ConfigError``
+    for a setting that the family does not have or take, ``TrainingError`` for a path that cannot compute this label.
     """
     label, family, settings = _resolve(label, settings)
     return family.build(family.solve(label, Size(d_model, n_head, max_len, budget), settings), settings, path)

@@ -166,9 +166,8 @@ def generate(
         top_k: draws among this many likeliest ids only.
         vocab_size: ids from here on are padding of the embedding and never drawn.
 
-    Raises:
-        TrainingError: an empty prompt, a setting out of range, a mixer that cannot decode token by token, or more
-            tokens than learned positions.
+    Raises ``TrainingError`` for an empty prompt, a setting out of range, a mixer that cannot decode token by token, and
+    more tokens than learned positions.
     """
     rows = model.embedding.weight.shape[0]
     vocab_size = rows if vocab_size is None else vocab_size
@@ -208,5 +207,4 @@ def _draw(logits: Tensor, generator: torch.Generator, temperature: float, top_k:
         logits, ids = logits.topk(top_k)
     else:
         ids = torch.arange(len(logits), device=logits.device)
-    probabilities = (logits / temperature).softmax(-1)
-    return int(ids[torch.multinomial(probabilities, 1, generator=generator)])
+    return int(ids[torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)])

@@ -140,9 +140,8 @@ def load_task_file(path: Path, mapping: Mapping[str, Any] | None = None) -> Task
     content = from_mapping(TaskContent, read_yaml(path) if mapping is None else mapping, str(path))
     check_task(content.task, f"{path}: task: ")
     cls = settings_class(content.task)
-    settings = [from_mapping(cls, content.baseline, f"{path}: baseline")]
+    settings, where = [from_mapping(cls, content.baseline, f"{path}: baseline")], f"{path}: vary"
     for name, values in content.vary.items():
-        where = f"{path}: vary"
         if not isinstance(values, list) or not values:
             raise ConfigError(f"{where}: {name}: expected a list of values, got {values!r}")
         for value in values:
@@ -156,18 +155,16 @@ def load_task_file(path: Path, mapping: Mapping[str, Any] | None = None) -> Task
 @functools.cache
 def load_task(task: str) -> TaskFile:
     """The file that comes with ``task``."""
-    path = task_path(task)
-    file = load_task_file(path)
+    file = load_task_file(task_path(task))
     if file.task != task:
-        raise ConfigError(f"{path}: task: expected {task!r}, got {file.task!r}")
+        raise ConfigError(f"{file.path}: task: expected {task!r}, got {file.task!r}")
     return file
 
 
 def make_setting(task: str, mapping: Mapping[str, Any], where: str) -> TaskSetting:
     """The baseline of ``task`` with the fields in ``mapping`` replaced; ``where`` opens every error message.
 
-    Raises:
-        ConfigError: an unknown task or field, a value of the wrong type, or one the task cannot have.
+    Raises ``ConfigError`` for an unknown task or field, a value of the wrong type, or one the task cannot have.
     """
     check_task(task, f"{where}: ")
     if not isinstance(mapping, Mapping):
@@ -192,9 +189,7 @@ def _entry_points() -> dict[str, EntryPoint]:
 def generate(task: str, setting: TaskSetting, split: Split, seed: int) -> Examples:
     """The examples of ``split``, the same on every machine; training targets for "train", evaluation's for the others.
 
-    Raises:
-        ConfigError: unknown task or split.
-        TypeError: ``setting`` belongs to another task.
+    Raises ``ConfigError`` for an unknown task or split, ``TypeError`` where ``setting`` belongs to another task.
     """
     import numpy as np
 

@@ -184,14 +184,12 @@ class DynamicMLP(nn.Module):
         return o if norm is None else (o / norm).to(o.dtype)
 
     def _attend_in_chunks(self, p: Projected) -> Tensor:
-        length = p.q.shape[2]
-        whole = self._ordered(p)
-        blocks = []
+        whole, length, blocks = self._ordered(p), p.q.shape[2], []
         for start in range(0, length, self.chunk):
             end = min(start + self.chunk, length)
-            rows = [None if t is None else t[:, :, start:end] for t in (p.q, p.s1, p.s2)]
+            q, s1, s2 = (None if t is None else t[:, :, start:end] for t in (p.q, p.s1, p.s2))
             seen = slice(length - end, None) if self.by_lag else slice(0, end)
-            block = (rows[0], whole.k[:, :, seen], whole.v[:, :, seen], rows[1], rows[2])
+            block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2)
             how = {"use_reentrant": False, "preserve_rng_state": False}  # a block draws no random numbers
             blocks.append(checkpoint(self._attend_block, start, *block, **how))
         return torch.cat(blocks, dim=2)

@@ -16,15 +16,9 @@ from madbench.labels import Variant
 
 
 def reference(parameters: Mapping[str, Tensor], variant: Variant, n_head: int, x: Tensor, rope: str) -> Tensor:
-    """The mixer's output, differentiable in ``x`` and in the parameters.
+    """x (B, T, D) -> the mixer's output (B, T, D) in float64, differentiable in ``x`` and in the parameters.
 
-    Args:
-        parameters: the state dict of a ``DynamicMLP``, any floating dtype.
-        x: (B, T, D).
-        rope: ``rotation`` or ``mispaired``.
-
-    Returns:
-        (B, T, D) in float64.
+    ``parameters`` is the state dict of a ``DynamicMLP``, any floating dtype; ``rope`` is ``rotation`` or ``mispaired``.
     """
     w = {name: value.double() for name, value in parameters.items()}
     return torch.stack([_sequence(w, variant, n_head, sequence, rope) for sequence in x.double()])
@@ -81,17 +75,13 @@ def _mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, leng
 
 
 def _conv(x: Tensor, taps: Tensor) -> Tensor:
-    rows = []
-    for t in range(x.shape[0]):
-        rows.append(sum(taps[:, j] * x[t - 3 + j] for j in range(4) if t - 3 + j >= 0))
-    return torch.stack(rows)
+    rows = range(x.shape[0])
+    return torch.stack([sum(taps[:, j] * x[t - 3 + j] for j in range(4) if t - 3 + j >= 0) for t in rows])
 
 
 def _turn(x: Tensor, style: str) -> Tensor:
     """Rotary embedding of one head: x (T, K), row t at position t."""
-    width = x.shape[1]
-    half = width // 2
-    rows = []
+    width, half, rows = x.shape[1], x.shape[1] // 2, []
     for t in range(x.shape[0]):
         angle = [t * 10000.0 ** (-2 * (j % half) / width) for j in range(width)]
         turned = [None] * width
