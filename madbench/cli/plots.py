@@ -28,7 +28,7 @@ from madbench.errors import ConfigError, StoreError, did_you_mean
 if TYPE_CHECKING:
     import pandas as pd
 
-    from madbench.analysis.figures.data import FigureData
+    from madbench.analysis.figures.registry import FigureData
     from madbench.analysis.stored import Selection
 
 _FIGURES = ("mad", "learning", "loss", "effects", "budget", "difficulty")
@@ -69,9 +69,8 @@ def plot(
       madbench plot learning S-c R-cg-q-12o -t in_context_recall --y loss
       madbench plot budget --cost mixer_parameters --output slides
     """
-    from madbench.analysis.figures.data import figure_frame
-    from madbench.analysis.figures.registry import FIGURES
-    from madbench.analysis.frames import NothingToDrawError
+    from madbench.analysis.figures.files import NothingToDrawError
+    from madbench.analysis.figures.registry import FIGURES, figure_frame
 
     asked, others = _split(words or [])
     names = asked or _FIGURES
@@ -137,9 +136,8 @@ def language_plot(
 
 def _write_figure(name: str, frame: pd.DataFrame, stem: Path, with_csv: bool = True, **choices: Any) -> list[Path]:
     """Draws a figure of the registry and writes it, and ``frame`` first as CSV; gives the paths."""
-    from madbench.analysis.figures.files import save_figure
+    from madbench.analysis.figures.files import save_figure, write_frame
     from madbench.analysis.figures.registry import FIGURES
-    from madbench.analysis.frames import write_frame
 
     figure = FIGURES[name].draw(frame, **choices)
     csv = [stem.with_name(f"{stem.name}.csv")] if with_csv else []
@@ -178,7 +176,7 @@ def _tasks(names: list[str], suites: set[str], tasks: list[str] | None, protocol
 
 def _data(selection: Selection, suites: Collection[str]) -> FigureData:
     """The runs of the chosen protocols; MAD tasks without runs are left out where there are language models."""
-    from madbench.analysis.figures.data import FigureData
+    from madbench.analysis.figures.registry import FigureData
 
     rows, missing = selection.available(suites)
     if missing and (not rows or "language" in missing):
@@ -191,7 +189,7 @@ def _data(selection: Selection, suites: Collection[str]) -> FigureData:
 
 def _stored_curves(selection: Selection, x: str) -> pd.DataFrame:
     """The curves of the stored runs. Raises ``ConfigError`` where these cannot be compared along ``x``."""
-    from madbench.analysis.figures.data import FigureData, figure_frame
+    from madbench.analysis.figures.registry import FigureData, figure_frame
     from madbench.analysis.loss_curves import timing_differences
 
     found = selection.select()

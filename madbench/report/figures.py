@@ -16,7 +16,6 @@ from pathlib import Path
 from markupsafe import Markup
 
 import madbench
-from madbench.analysis.frames import NothingToDrawError
 from madbench.analysis.results import Results
 from madbench.config import PUBLISHED
 from madbench.errors import StoreError
@@ -69,9 +68,8 @@ def page_figures(results: Results) -> list[PageFigure]:
 
 
 def _draw(name: str, results: Results) -> PageFigure:
-    from madbench.analysis.figures.data import FigureData, figure_frame
-    from madbench.analysis.figures.files import svg
-    from madbench.analysis.figures.registry import FIGURES
+    from madbench.analysis.figures.files import NothingToDrawError, svg
+    from madbench.analysis.figures.registry import FIGURES, FigureData, figure_frame
 
     try:
         figure = FIGURES[name].draw(figure_frame(name, FigureData(results)))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from madbench.analysis.figures.files import write_frame
 from madbench.analysis.figures.registry import FIGURES
-from madbench.analysis.frames import write_frame
 from madbench.analysis.loss_curves import (
     COLUMNS,
     common_seconds,

@@ -6,8 +6,8 @@ import pytest
 
 from madbench.analysis.figures import files, registry
 from madbench.analysis.figures.difficulty import COLUMNS
+from madbench.analysis.figures.files import read_frame
 from madbench.analysis.figures.style import label_styles
-from madbench.analysis.frames import read_frame
 from madbench.cli.plots import plot
 
 TWO = ("compression", "in_context_recall")

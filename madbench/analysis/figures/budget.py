@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -14,23 +15,55 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from matplotlib.transforms import Bbox
 
+from madbench.analysis.cells import Cell, seed_means, with_noise
+from madbench.analysis.figures.files import NothingToDrawError, frame_of
 from madbench.analysis.figures.panels import Panels, in_lines, interval_notes, seeds_note
 from madbench.analysis.figures.style import GREY, SMALLEST, LabelStyle, in_order, label_styles, style, title
-from madbench.analysis.frames import NothingToDrawError
-from madbench.analysis.quantities import LOSS
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column
+from madbench.suites import LANGUAGE, MAD
 
 COLUMNS = dict.fromkeys(("protocol", "quantity", "label"), str)
 COLUMNS |= dict.fromkeys(("budget_ratio", "mixer_parameters", "mean", "low", "high"), float) | {"n": int}
 """A quantity and label a row: both costs, and the mean over ``n`` seeds with the ends of its 95% interval; the mean is
 NaN where a seed has no value."""
 
-_COSTS = {"budget_ratio": "budget: mixer parameters over softmax attention's", "mixer_parameters": "mixer parameters"}
+COSTS = {"budget_ratio": "budget: mixer parameters over softmax attention's", "mixer_parameters": "mixer parameters"}
 _FEW = 12  # labels of which every one has its interval drawn in full
 _FRONT = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))}
 _RADIUS = 4  # of a marker, in points
 _STARTS = ((8, 0), (14, 0), (20, 0), (28, 0), (-20, 0))  # from a point to where its name begins to move, in points
 
 
+def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd.DataFrame:
+    """What :func:`budget_figure` draws; ``protocol`` are sentences about what the runs share.
+
+    Of MAD the average where any label has it, otherwise each task that has begun. A label that lacks a value of one of
+    its seeds, as it diverged, has no mean. Intervals are those of the tables.
+
+    Args:
+        scores: of one protocol a suite (:mod:`madbench.analysis.scores`); a seed counts once all its jobs are done.
+        costs: label, column, budget_ratio and mixer_parameters of every run; NaN where they are not known.
+    """
+    scores = scores[(scores.suite == MAD.name) | (scores.column == LOSS)]
+    costs = costs.astype(dict.fromkeys(COSTS, float)).groupby(["label", "column"])[[*COSTS]].mean()
+    of_tasks = costs.drop(LOSS, level="column", errors="ignore").groupby("label").mean()
+    quantities = set(scores.column[scores.done > 0])
+    quantities &= {MAD_AVERAGE, LOSS} if MAD_AVERAGE in quantities else quantities
+    columns = [column(name) for name in quantities]
+    cells = with_noise(columns, seed_means(scores[scores.done == scores.expected], columns), (), has_marks=False)
+    rows = []
+    for quantity in in_order(quantities):
+        suite = LANGUAGE.name if quantity == LOSS else MAD.name
+        for label in scores.label[scores.suite == suite].unique():
+            cell = cells.get(label, {}).get(quantity, Cell.of(math.nan))
+            cost = of_tasks.loc[label] if quantity == MAD_AVERAGE else costs.loc[label, quantity]
+            n = cell.n if math.isfinite(cell.mean) else 0
+            mean = {"mean": cell.mean, "low": cell.mean - cell.half_width, "high": cell.mean + cell.half_width, "n": n}
+            rows.append({"quantity": quantity, "label": label, **cost, **mean})
+    return frame_of(rows, COLUMNS, protocol)
+
+
+@style()
 def budget_figure(frame: pd.DataFrame, x: Literal["budget_ratio", "mixer_parameters"] = "budget_ratio") -> Figure:
     """Labels by name, against the cost ``x``, and the front of those that none beats at its cost.
 
@@ -45,26 +78,25 @@ def budget_figure(frame: pd.DataFrame, x: Literal["budget_ratio", "mixer_paramet
     is_crowded = frame.label.nunique() > _FEW
     size = (5.6, 5.8) if is_crowded else (3.6, 3.0)
     size = max(size[0], 0.15 * frame.label.str.len().max() + 1), size[1]  # a name fits on either side of the middle
-    with style():
-        lines = in_lines(len(of_quantity), min(3, len(of_quantity)))
-        heading = "Accuracy and loss against the budget" if LOSS in of_quantity else "Accuracy against the budget"
-        panels = Panels("budget", heading, lines, size)
-        for axes, (quantity, rows) in zip(panels.axes, of_quantity.items()):
-            _draw(axes, rows, styles, is_crowded)
-            y_label = "L5, nats per token (less is better)" if quantity == LOSS else "accuracy, %"
-            axes.set(xlabel=_COSTS[x], ylabel=y_label, title=title(quantity))
-            if x == "mixer_parameters":
-                axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        figure = panels.finish(notes, {"Pareto front: none is better at this cost or less": _FRONT}, is_below=True)
-        for axes, rows in zip(panels.axes, of_quantity.values()):
-            for other in panels.axes:
-                other.set_visible(other is axes)  # adjustText draws what is visible
-            ends = [*itertools.pairwise(_stairs(axes, rows))]
-            if not is_crowded:
-                ends += [((one.cost, one.low), (one.cost, one.high)) for one in rows[rows.low.notna()].itertuples()]
-            _name_points(axes, rows.label.tolist(), rows[["cost", "mean"]].to_numpy(), ends)
-        for axes in panels.axes:
-            axes.set_visible(True)
+    lines = in_lines(len(of_quantity), 3)
+    heading = "Accuracy and loss against the budget" if LOSS in of_quantity else "Accuracy against the budget"
+    panels = Panels("budget", heading, lines, size)
+    for axes, (quantity, rows) in zip(panels.axes, of_quantity.items()):
+        _draw(axes, rows, styles, is_crowded)
+        y_label = "L5, nats per token (less is better)" if quantity == LOSS else "accuracy, %"
+        axes.set(xlabel=COSTS[x], ylabel=y_label, title=title(quantity))
+        if x == "mixer_parameters":
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    figure = panels.finish(notes, {"Pareto front: none is better at this cost or less": _FRONT}, is_below=True)
+    for axes, rows in zip(panels.axes, of_quantity.values()):
+        for other in panels.axes:
+            other.set_visible(other is axes)  # adjustText draws what is visible
+        ends = [*itertools.pairwise(_stairs(axes, rows))]
+        if not is_crowded:
+            ends += [((one.cost, one.low), (one.cost, one.high)) for one in rows[rows.low.notna()].itertuples()]
+        _name_points(axes, rows.label.tolist(), rows[["cost", "mean"]].to_numpy(), ends)
+    for axes in panels.axes:
+        axes.set_visible(True)
     return figure
 
 

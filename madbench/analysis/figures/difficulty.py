@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,8 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from madbench.analysis.figures.curves import joined
+from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import Panels, interval_notes, seeds_note
 from madbench.analysis.figures.style import CEILING, OTHERS, PERCENTS, Highlights, in_order, label_styles, style, title
+from madbench.analysis.scores import setting_scores
+from madbench.analysis.statistics import mean_interval
 
 COLUMNS = dict.fromkeys(("protocol", "task", "variable"), str) | {"value": float, "label": str}
 COLUMNS |= dict.fromkeys(("accuracy", "low", "high", "ceiling"), float) | {"n": int}
@@ -28,6 +33,41 @@ _NAMES = {
 }
 
 
+def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
+    """What :func:`difficulty_figure` draws; empty where nothing varies. ``protocol`` is about what the runs share.
+
+    A setting counts where it differs from the task's first one in one variable. A setting of a label whose runs of a
+    seed all diverged is left out, and so is a seed with jobs to do.
+    ``collected`` is :func:`madbench.analysis.scores.collect` of one protocol, the baseline setting of a task first.
+    """
+    scores = setting_scores(collected)
+    whole = scores[scores.done == scores.expected]
+    places = {label: i for i, label in enumerate(collected.label.unique())}
+    settings = {text: json.loads(text) for text in scores.setting.unique()}
+    baselines = collected.groupby("column").setting.first().map(settings)
+    rows: list[dict[str, Any]] = []
+    for (task, label, text), seeds in whole.groupby(["column", "label", "setting"], sort=False):
+        setting, baseline = settings[text], baselines[task]
+        changes = [name for name, value in setting.items() if value != baseline[name]]
+        if len(changes) > 1 or seeds.value.isna().any():
+            continue
+        mean, low, high = mean_interval(seeds.value.to_numpy())
+        place = {"task": task, "label": label, "ceiling": seeds.ceiling.mean(), "n": len(seeds)}
+        place |= {"accuracy": mean, "low": low, "high": high}
+        for variable in changes or setting:
+            if isinstance(setting[variable], (int, float)):
+                rows.append(place | {"variable": variable, "value": setting[variable]})
+    frame = frame_of(rows, COLUMNS, protocol)
+    order = {task: i for i, task in enumerate(in_order(frame.task))}
+    keys = {"task": order, "label": places}
+    frame = frame.sort_values(
+        ["task", "variable", "label", "value"], key=lambda of: of.map(keys[of.name]) if of.name in keys else of
+    )
+    varied = frame.groupby(["task", "variable"]).value.transform("nunique") > 1
+    return frame[varied].reset_index(drop=True)
+
+
+@style()
 def difficulty_figure(frame: pd.DataFrame) -> Figure:
     """A line a label. Of more than eight labels the best are in colour. ``frame`` is not empty."""
     panel_frames = dict([*frame.groupby(["task", "variable"], sort=False)])
@@ -38,25 +78,24 @@ def difficulty_figure(frame: pd.DataFrame) -> Figure:
     means = pd.DataFrame({key: table.mean(skipna=False) for key, table in tables.items()})
     shown = Highlights.of({label: means.loc[label].tolist() for label in frame.label.unique()}, label_styles(frame))
     tasks = [task for task, _ in keys]
-    with style():
-        lines = [tasks.count(task) for task in dict.fromkeys(tasks)]
-        panels = Panels("difficulty", "MAD: accuracy against difficulty", lines, (1.76, 1.25), sharey="row")
-        for axes, (key, table) in zip(panels.axes, tables.items()):
-            _draw(axes, panel_frames[key], table, shown)
-            axes.set_xlabel(_NAMES.get(key[1], key[1]))
-        for line, task in zip(panels.rows, dict.fromkeys(tasks)):
-            line[0].set_ylabel(f"{title(task)}\naccuracy, %")
-        coloured = frame[frame.label.isin(list(shown.styles))]
-        notes = [
-            *frame.protocol.unique(),
-            "One variable changed at a time, the others as in the profile.",
-            seeds_note(frame.n),
-            shown.note("difficulty", "accuracy, mean over panels"),
-            *interval_notes(coloured.n, coloured.low),
-        ]
-        if (frame.ceiling < 99.95).any():
-            notes.append("Dashed grey: the ceiling, the share of the targets that can be known.")
-        return panels.finish(notes, shown.entries())
+    lines = [tasks.count(task) for task in dict.fromkeys(tasks)]
+    panels = Panels("difficulty", "MAD: accuracy against difficulty", lines, (1.76, 1.25), sharey="row")
+    for axes, (key, table) in zip(panels.axes, tables.items()):
+        _draw(axes, panel_frames[key], table, shown)
+        axes.set_xlabel(_NAMES.get(key[1], key[1]))
+    for line, task in zip(panels.rows, dict.fromkeys(tasks)):
+        line[0].set_ylabel(f"{title(task)}\naccuracy, %")
+    coloured = frame[frame.label.isin(list(shown.styles))]
+    notes = [
+        *frame.protocol.unique(),
+        "One variable changed at a time, the others as in the profile.",
+        seeds_note(frame.n),
+        shown.note("difficulty", "accuracy, mean over panels"),
+        *interval_notes(coloured.n, coloured.low),
+    ]
+    if (frame.ceiling < 99.95).any():
+        notes.append("Dashed grey: the ceiling, the share of the targets that can be known.")
+    return panels.finish(notes, shown.entries())
 
 
 def _draw(axes: Axes, panel: pd.DataFrame, table: pd.DataFrame, shown: Highlights) -> None:

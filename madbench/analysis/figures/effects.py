@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from madbench.analysis.attribution import Effect
+from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import Panels, in_lines
 from madbench.analysis.figures.style import COLORS, GREY, Look, in_order, style, title
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
@@ -27,35 +32,48 @@ _ESTIMATES: dict[str, Look] = {
 }
 
 
+def effects_frame(found: Sequence[Effect], protocol: str) -> pd.DataFrame:
+    """What :func:`effects_figure` draws: all effects and the significant interactions; ``protocol`` is about the runs."""
+    rows: list[dict[str, Any]] = []
+    for one in found:
+        shared = {"row": one.name.removesuffix(" against none"), "quantity": one.quantity}
+        kind = "interaction" if one.is_interaction else "effect"
+        if kind == "effect" or one.estimate.is_significant:
+            rows.append({"kind": kind, **shared, "pairs": len(one.cases), **vars(one.estimate)})
+        for (given, without), estimate in one.cases.items() if kind == "effect" else ():
+            rows.append({"kind": "pair", **shared, "given": given, "without": without, "pairs": 1, **vars(estimate)})
+    return frame_of(rows, COLUMNS, protocol)
+
+
+@style()
 def effects_figure(frame: pd.DataFrame) -> Figure:
     """Rows of factors in panels of the quantities of ``frame``. Labels are not drawn."""
     factors, interactions = (frame.row[frame.kind == kind].unique() for kind in ("effect", "interaction"))
     places = {name: float(i) for i, name in enumerate(factors)}
     places |= {name: len(factors) + 0.5 + i for i, name in enumerate(interactions)}
     quantities = in_order(frame.quantity)
-    lines = in_lines(len(quantities), min(len(quantities), 4) if len(places) <= _FEW else len(quantities))
+    lines = in_lines(len(quantities), 4 if len(places) <= _FEW else len(quantities))
     significance = np.where(frame.p_holm <= LEVEL, "differs from 0", "not significant")
     estimate = pd.Series(significance, frame.index).where(frame.low.notna(), "no interval")
     frame = frame.assign(place=frame.row.map(places), estimate=estimate.where(frame.kind != "pair", ""))
-    with style():
-        panels = Panels("effects", "Effect of each factor", lines, (1.54, 0.24 * (max(places.values()) + 1.2)))
-        for axes, quantity in zip(panels.axes, quantities):
-            of_quantity = frame[frame.quantity == quantity]
-            limit = _reach(of_quantity if quantity == LOSS else frame[frame.quantity != LOSS])
-            _draw(axes, of_quantity, limit)
-            axes.set_title(title(quantity), fontweight="bold" if quantity in (MAD_AVERAGE, LOSS) else "normal")
-            axes.set_xlim(-limit, limit)
-            axes.locator_params(axis="x", nbins=4)
-            if quantity == LOSS:
-                axes.set_xlabel("nats per token\n(less is better)")
-            elif axes in panels.bottom:
-                axes.set_xlabel("percentage points")
-            if len(interactions):
-                axes.axhline(len(factors) - 0.25, color=GREY, linewidth=0.8)
-        panels.name_rows(places)
-        entries = {text: look for text, look in _ESTIMATES.items() if text in set(frame.estimate)}
-        entries = {text: look if text == "no interval" else look | _BAR for text, look in entries.items()}
-        return panels.finish(_notes(frame), entries | {"a pair of labels": _PAIR}, is_below=True)
+    panels = Panels("effects", "Effect of each factor", lines, (1.54, 0.24 * (max(places.values()) + 1.2)))
+    for axes, quantity in zip(panels.axes, quantities):
+        of_quantity = frame[frame.quantity == quantity]
+        limit = _reach(of_quantity if quantity == LOSS else frame[frame.quantity != LOSS])
+        _draw(axes, of_quantity, limit)
+        axes.set_title(title(quantity), fontweight="bold" if quantity in (MAD_AVERAGE, LOSS) else "normal")
+        axes.set_xlim(-limit, limit)
+        axes.locator_params(axis="x", nbins=4)
+        if quantity == LOSS:
+            axes.set_xlabel("nats per token\n(less is better)")
+        elif axes in panels.bottom:
+            axes.set_xlabel("percentage points")
+        if len(interactions):
+            axes.axhline(len(factors) - 0.25, color=GREY, linewidth=0.8)
+    panels.name_rows(places)
+    entries = {text: look for text, look in _ESTIMATES.items() if text in set(frame.estimate)}
+    entries = {text: look if text == "no interval" else look | _BAR for text, look in entries.items()}
+    return panels.finish(_notes(frame), entries | {"a pair of labels": _PAIR}, is_below=True)
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, limit: float) -> None:

@@ -1,19 +1,63 @@
-"""Figures as files and as text for a page. The same figure gives the same bytes."""
+"""The files of a figure, the CSV of what it draws among them, and its text for a page. The same figure gives the same bytes."""
 
 from __future__ import annotations
 
 import html
 import io
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import matplotlib
+import pandas as pd
 from matplotlib.figure import Figure
 
 from madbench.analysis.figures.style import style
+from madbench.errors import ConfigError
 from madbench.files import explain_os_errors, write_atomically
 
 _FAMILIES = ["DejaVu Sans", "Verdana", "Arial", "Helvetica"]  # of the text of a page, which need not have the first
 _METADATA = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None}}
+
+
+class NothingToDrawError(ConfigError):
+    """There are no data for a kind of figure; the message says what is missing."""
+
+
+def frame_of(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, type], protocol: str) -> pd.DataFrame:
+    """The rows as a frame of these columns, with ``protocol`` in each; what a row lacks is NaN, 0 or the empty text."""
+    frame = pd.DataFrame(list(rows), columns=list(columns)).assign(protocol=protocol)
+    return frame.fillna({name: kind() for name, kind in columns.items() if kind is not float}).astype(columns)
+
+
+def write_frame(frame: pd.DataFrame, path: Path) -> None:
+    """Writes what a figure draws as CSV; :func:`read_frame` gives the very same back."""
+    with explain_os_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, frame.to_csv(index=False, lineterminator="\n").encode())
+
+
+def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame:
+    """The frame of a CSV file with the columns of ``types``, and ``style``, the numbers of labels' styles, if it has them.
+
+    An empty cell is NaN, of a column of text the empty text.
+
+    Raises ``ConfigError`` where the file is none that :func:`write_frame` wrote, calling it ``what``.
+    """
+    try:
+        frame = pd.read_csv(path, dtype=str, encoding="utf-8", keep_default_na=False)
+        missing = [name for name in types if name not in frame]
+        if missing:
+            raise ConfigError(f"{path}: no {what}: without column {missing[0]!r}")
+        types = {**types, "style": int} if "style" in frame else types
+        frame = frame[list(types)]
+        numbers = [name for name, kind in types.items() if kind is not str]
+        frame[numbers] = frame[numbers].replace("", "nan")
+        return frame.astype(types)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:  # pandas' parser errors, undecodable bytes and cells that are no numbers
+        raise ConfigError(f"{path}: no {what}: {str(error).strip()}") from error
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -12,18 +13,51 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from madbench.analysis.figures.curves import Curves, curve_notes, draw_curves
+from madbench.analysis.figures.files import NothingToDrawError, frame_of
 from madbench.analysis.figures.panels import Panels, in_lines, seeds_note
 from madbench.analysis.figures.style import PERCENTS, Highlights, in_order, label_styles, style, title
-from madbench.analysis.frames import NothingToDrawError
+from madbench.analysis.scores import chosen_runs
+from madbench.jobs import Record
 
 COLUMNS = dict.fromkeys(("protocol", "task", "label"), str) | {"seed": int}
 COLUMNS |= dict.fromkeys(("id", "status", "split"), str) | {"epoch": int, "step": int}
 COLUMNS |= dict.fromkeys(("accuracy", "loss", "train_loss"), float)
 """An evaluation a row, on ``split``; accuracy in percent, losses in nats per target."""
 
+_EVALUATIONS = {  # by split, the names of loss and accuracy in a curve
+    "validation": ("validation_loss", "validation_token_accuracy"),
+    "test": ("test_loss", "test_batch_macro_accuracy"),
+}
 _Y_LABELS = {"accuracy": "accuracy, %", "loss": "loss, nats per target"}
 
 
+def learning_frame(collected: pd.DataFrame, record: Callable[[str], Record], protocol: str) -> pd.DataFrame:
+    """What :func:`learning_figure` draws; ``protocol`` are sentences about what the runs share.
+
+    These are the chosen runs of every task's first setting; of a seed of which no run finished, the first diverged one.
+
+    Args:
+        collected: :func:`madbench.analysis.scores.collect` of one protocol, the baseline setting of a task first.
+        record: what the run of an id gave, with its curve.
+    """
+    baselines = collected.groupby("column", sort=False).setting.first()
+    of_baseline = collected[collected.setting == collected.column.map(baselines)]
+    keys = ["label", "column", "seed"]
+    chosen = chosen_runs(of_baseline).set_index(keys).id
+    diverged = of_baseline[of_baseline.status == "diverged"].drop_duplicates(keys).set_index(keys).id
+    ordered = pd.MultiIndex.from_frame(of_baseline[keys].drop_duplicates())
+    rows: list[dict[str, Any]] = []
+    for (label, task, seed), run_id in chosen.combine_first(diverged).reindex(ordered).dropna().items():
+        found = record(run_id)
+        for row, (split, (loss, accuracy)) in itertools.product(found.curve, _EVALUATIONS.items()):
+            if loss in row:
+                run = {"task": task, "label": label, "seed": seed, "id": run_id, "status": found.status, "split": split}
+                run |= {name: row[name] for name in ("epoch", "step", "train_loss")}
+                rows.append(run | {"accuracy": 100 * row[accuracy], "loss": row[loss]})
+    return frame_of(rows, COLUMNS, protocol)
+
+
+@style()
 def learning_figure(frame: pd.DataFrame, y: Literal["accuracy", "loss"] = "accuracy") -> Figure:
     """Means over seeds, and bands from the lowest to the highest one.
 
@@ -39,23 +73,22 @@ def learning_figure(frame: pd.DataFrame, y: Literal["accuracy", "loss"] = "accur
     labels = frame.label.unique()
     ends = {label: [_end(of_task.get(label)) for of_task in curves.values()] for label in labels}
     shown = Highlights.of(ends, label_styles(frame), is_lower_better=y == "loss")
-    lines = in_lines(len(curves), min(3, len(curves)))
+    lines = in_lines(len(curves), 3)
     (split,) = frame.split.unique()
-    with style():
-        shared = {"sharey": "row"} if y == "accuracy" else {}
-        panels = Panels("learning", f"MAD: {split} {y} in training", lines, (2.47, 1.75), **shared)
-        for axes, (task, of_task) in zip(panels.axes, curves.items()):
-            draw_curves(axes, {label: of_task[label] for label in labels if label in of_task}, shown)
-            axes.set(title=title(task), xlim=(0, None))
-            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-            axes.set(ylim=(-3, 103), yticks=PERCENTS) if y == "accuracy" else axes.set(ylim=(0, None))
-        for line in panels.rows:
-            line[0].set_ylabel(_Y_LABELS[y])
-        for axes in panels.bottom:
-            axes.set_xlabel("optimiser steps")
-        return panels.finish(
-            _notes(frame, curves, shown.note("learning", f"{y} at the end, mean over tasks")), shown.entries()
-        )
+    shared = {"sharey": "row"} if y == "accuracy" else {}
+    panels = Panels("learning", f"MAD: {split} {y} in training", lines, (2.47, 1.75), **shared)
+    for axes, (task, of_task) in zip(panels.axes, curves.items()):
+        draw_curves(axes, {label: of_task[label] for label in labels if label in of_task}, shown)
+        axes.set(title=title(task), xlim=(0, None))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.set(ylim=(-3, 103), yticks=PERCENTS) if y == "accuracy" else axes.set(ylim=(0, None))
+    for line in panels.rows:
+        line[0].set_ylabel(_Y_LABELS[y])
+    for axes in panels.bottom:
+        axes.set_xlabel("optimiser steps")
+    return panels.finish(
+        _notes(frame, curves, shown.note("learning", f"{y} at the end, mean over tasks")), shown.entries()
+    )
 
 
 def _curves(frame: pd.DataFrame, y: str) -> dict[str, Curves]:

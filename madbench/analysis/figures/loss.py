@@ -13,9 +13,9 @@ from matplotlib.ticker import EngFormatter
 from numpy.lib.stride_tricks import sliding_window_view
 
 from madbench.analysis.figures.curves import Curves, curve_notes, draw_curves, set_log_ticks
+from madbench.analysis.figures.files import NothingToDrawError
 from madbench.analysis.figures.panels import Panels
 from madbench.analysis.figures.style import OTHERS, Highlights, Look, label_styles, style
-from madbench.analysis.frames import NothingToDrawError
 from madbench.suites.language import LAST_EVALUATIONS, loss_l5
 
 X_LABELS = {"step": "optimiser steps", "tokens": "training tokens", "seconds": "training time, seconds"}
@@ -23,6 +23,7 @@ _LOSSES = ["train_loss", "validation_loss"]
 _STEEP = 0.1  # share of the training that the y axis need not show on a linear x axis
 
 
+@style()
 def loss_figure(
     frame: pd.DataFrame,
     x: Literal["step", "tokens", "seconds"] = "tokens",
@@ -57,29 +58,26 @@ def loss_figure(
     shown = Highlights.of({label: [loss] for label, loss in losses.items()}, label_styles(frame), is_lower_better=True)
     by_label = dict([*evaluated.groupby("label")])
     best_first = [label for label in sorted(losses, key=losses.__getitem__) if label in by_label]
-    with style():
-        panels = Panels("loss", "Language model: loss", [2], (3.35, 3.25), sharey="row")
-        for axes, quantity, window in zip(panels.axes, _LOSSES, (LAST_EVALUATIONS, 1)):
-            curves = {label: _curves(by_label[label], x, quantity, window) for label in best_first}
-            draw_curves(axes, curves, shown)
-            axes.set(xlabel=X_LABELS[x], xscale="log" if log_x else "linear")
-        left, right = panels.axes
-        left.set(
-            ylabel="loss, nats per token", title=f"training batches (thick: mean of {LAST_EVALUATIONS} evaluations)"
-        )
-        right.set_title("validation")
-        limits = [limit for axes in panels.axes for limit in axes.get_xlim()]
-        for axes in panels.axes:
-            axes.set_xlim(min(limits), max(limits))
-            if log_x:
-                set_log_ticks(axes)
-            elif x == "tokens":
-                axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        if not log_x:
-            left.set_ylim(_y_limits(evaluated))
-        notes = [f"{protocol[:1].upper()}{protocol[1:]}." for protocol in frame.protocol.unique()]
-        notes += [shown.note("loss", "L5"), *curve_notes(curves.values())]
-        return panels.finish(notes, _entries(shown, losses, seeds), legend_title="L5")
+    panels = Panels("loss", "Language model: loss", [2], (3.35, 3.25), sharey="row")
+    for axes, quantity, window in zip(panels.axes, _LOSSES, (LAST_EVALUATIONS, 1)):
+        curves = {label: _curves(by_label[label], x, quantity, window) for label in best_first}
+        draw_curves(axes, curves, shown)
+        axes.set(xlabel=X_LABELS[x], xscale="log" if log_x else "linear")
+    left, right = panels.axes
+    left.set(ylabel="loss, nats per token", title=f"training batches (thick: mean of {LAST_EVALUATIONS} evaluations)")
+    right.set_title("validation")
+    limits = [limit for axes in panels.axes for limit in axes.get_xlim()]
+    for axes in panels.axes:
+        axes.set_xlim(min(limits), max(limits))
+        if log_x:
+            set_log_ticks(axes)
+        elif x == "tokens":
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if not log_x:
+        left.set_ylim(_y_limits(evaluated))
+    notes = [f"{protocol[:1].upper()}{protocol[1:]}." for protocol in frame.protocol.unique()]
+    notes += [shown.note("loss", "L5"), *curve_notes(curves.values())]
+    return panels.finish(notes, _entries(shown, losses, seeds), legend_title="L5")
 
 
 def _curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Curves:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import Panels, in_lines, interval_notes, seeds_note
 from madbench.analysis.figures.style import (
     CEILING,
@@ -19,6 +24,10 @@ from madbench.analysis.figures.style import (
     title,
 )
 from madbench.analysis.quantities import MAD_AVERAGE
+from madbench.analysis.scores import published_scores
+from madbench.analysis.statistics import mean_interval
+from madbench.suites import MAD
+from madbench.tasks import MAD_TASKS
 
 COLUMNS = dict.fromkeys(("protocol", "task", "label", "mark"), str)
 COLUMNS |= dict.fromkeys(("seed", "accuracy", "low", "high"), float) | {"n": int, "state": str}
@@ -33,28 +42,72 @@ _STATE = {"size": SMALLEST, "color": GREY, "style": "italic", "ha": "center", "v
 _BEHIND = {"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0.5}
 
 
+def mad_frame(
+    scores: pd.DataFrame, protocol: str, chances: Mapping[str, float] = {}, shows_published: bool = False
+) -> pd.DataFrame:
+    """What :func:`mad_figure` draws; ``protocol`` are sentences about what the runs share.
+
+    Args:
+        scores: of one protocol (:mod:`madbench.analysis.scores`); a seed counts once all its jobs are done.
+        chances: percent that guessing gives, by task.
+        shows_published: whether the published numbers are drawn as well.
+    """
+    if set(MAD_TASKS) <= set(chances):
+        chances = {**chances, MAD_AVERAGE: sum(chances[task] for task in MAD_TASKS) / len(MAD_TASKS)}
+    scores = scores[scores.suite == MAD.name]
+    begun, whole = scores[scores.done > 0], scores[scores.done == scores.expected]
+    begun_cells = {*zip(begun.column, begun.label), *((MAD_AVERAGE, label) for label in begun.label)}
+    by_cell = dict([*whole.groupby(["column", "label"])])
+    ceilings = whole[whole.column != MAD_AVERAGE].groupby("column").ceiling.mean()
+    rows: list[dict[str, Any]] = []
+    for task in in_order(begun.column):
+        for mark, values in (("ceiling", ceilings), ("chance", chances)):
+            if values.get(task, math.nan) < 99.95:
+                rows.append({"task": task, "label": "", "mark": mark, "accuracy": values[task]})
+        for label in scores.label.unique():
+            seeds = by_cell.get((task, label), whole[:0])
+            finished = seeds.dropna(subset="value")
+            state = _state(len(seeds), len(seeds) - len(finished), (task, label) in begun_cells)
+            mean, low, high = (math.nan,) * 3 if state else mean_interval(finished.value.to_numpy())
+            base = {"task": task, "label": label}
+            interval = {"accuracy": mean, "low": low, "high": high, "n": len(finished)}
+            rows.append(base | {"mark": "mean", "state": state} | interval)
+            for seed, value in zip(finished.seed, finished.value):
+                rows.append(base | {"mark": "seed", "seed": seed, "accuracy": value})
+            published = published_scores().get(label, {}) if shows_published else {}
+            if task in published:
+                rows.append(base | {"mark": "published", "accuracy": published[task]})
+    return frame_of(rows, COLUMNS, protocol)
+
+
+def _state(seeds: int, diverged: int, is_begun: bool) -> str:
+    """Why a mean has no accuracy; empty where it has one."""
+    if diverged:
+        return "diverged" if seeds == diverged else f"{diverged}/{seeds} diverged"
+    if seeds:
+        return ""
+    return "unfinished" if is_begun else "not run"
+
+
+@style()
 def mad_figure(frame: pd.DataFrame) -> Figure:
     """Rows of labels, in their colours, in panels of the tasks of ``frame`` and the MAD average."""
     styles = label_styles(frame)
-    labels = [*styles]
-    frame = frame.assign(
-        place=frame.label.map({label: i for i, label in enumerate(labels)}),
-        color=frame.label.map({label: styles[label].color for label in labels}),
-    )
+    places = {label: i for i, label in enumerate(styles)}
+    colors = {label: of_label.color for label, of_label in styles.items()}
+    frame = frame.assign(place=frame.label.map(places), color=frame.label.map(colors))
     tasks = in_order(frame.task)
-    is_few = len(labels) <= _FEW
-    lines = in_lines(len(tasks), min(len(tasks), 4) if is_few else len(tasks))
-    with style():
-        size = (1.63, (0.26 if is_few else 0.21) * (len(labels) + 0.2))
-        panels = Panels("mad", "MAD: accuracy by task and label", lines, size)
-        for axes, task in zip(panels.axes, tasks):
-            _draw(axes, frame[frame.task == task])
-            axes.set_title(title(task), fontweight="bold" if task == MAD_AVERAGE else "normal")
-            axes.set(xlim=(-5, 105), xticks=PERCENTS)
-        for axes in panels.bottom:
-            axes.set_xlabel("accuracy, %")
-        panels.name_rows({label: i for i, label in enumerate(labels)})
-        return panels.finish(_notes(frame), _entries(frame), is_below=True)
+    is_few = len(places) <= _FEW
+    size = (1.63, (0.26 if is_few else 0.21) * (len(places) + 0.2))
+    panels = Panels("mad", "MAD: accuracy by task and label", in_lines(len(tasks), 4 if is_few else len(tasks)), size)
+    for axes, task in zip(panels.axes, tasks):
+        _draw(axes, frame[frame.task == task])
+        axes.set_title(title(task), fontweight="bold" if task == MAD_AVERAGE else "normal")
+        axes.set(xlim=(-5, 105), xticks=PERCENTS)
+    for axes in panels.bottom:
+        axes.set_xlabel("accuracy, %")
+    panels.name_rows(places)
+    return panels.finish(_notes(frame), _entries(frame), is_below=True)
 
 
 def _draw(axes: Axes, frame: pd.DataFrame) -> None:

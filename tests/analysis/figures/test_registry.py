@@ -7,9 +7,8 @@ import matplotlib
 import pytest
 
 from analysis.figures import synthetic
-from madbench.analysis.figures.files import save_figure, svg
+from madbench.analysis.figures.files import read_frame, save_figure, svg, write_frame
 from madbench.analysis.figures.registry import FIGURES
-from madbench.analysis.frames import read_frame, write_frame
 from madbench.errors import ConfigError, StoreError
 from madbench.tasks import MAD_TASKS
 

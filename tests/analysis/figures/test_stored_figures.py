@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from madbench.analysis.figures.data import FigureData, figure_frame
-from madbench.analysis.figures.registry import FIGURES
-from madbench.analysis.frames import NothingToDrawError, write_frame
+from madbench.analysis.figures.files import NothingToDrawError, write_frame
+from madbench.analysis.figures.registry import FIGURES, FigureData, figure_frame
 from madbench.analysis.stored import Selection
 from madbench.jobs import Record
 from madbench.labels import expand
