@@ -1,15 +1,43 @@
-"""Curves of many labels in one panel: means over seeds with bands, the best labels in colour, the others in grey."""
+"""Curves: accuracy or loss of MAD runs in training, and losses of language models.
+
+Means over seeds with bands, the best labels in colour, the others in grey.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+from numpy.lib.stride_tricks import sliding_window_view
 
-from madbench.analysis.figures.style import OTHERS, Highlights
+from madbench.analysis.figures.files import NothingToDrawError, frame_of
+from madbench.analysis.figures.panels import Panels, in_lines, seeds_note
+from madbench.analysis.figures.style import OTHERS, PERCENTS, Highlights, Look, in_order, label_styles, style, title
+from madbench.analysis.scores import chosen_runs
+from madbench.jobs import Record
+from madbench.suites.language import LAST_EVALUATIONS, loss_l5
+
+LEARNING_COLUMNS = dict.fromkeys(("protocol", "task", "label"), str) | {"seed": int}
+LEARNING_COLUMNS |= dict.fromkeys(("id", "status", "split"), str) | {"epoch": int, "step": int}
+LEARNING_COLUMNS |= dict.fromkeys(("accuracy", "loss", "train_loss"), float)
+"""An evaluation a row, on ``split``; accuracy in percent, losses in nats per target."""
+X_LABELS = {"step": "optimiser steps", "tokens": "training tokens", "seconds": "training time, seconds"}
+
+_EVALUATIONS = {  # by split, the names of loss and accuracy in a curve
+    "validation": ("validation_loss", "validation_token_accuracy"),
+    "test": ("test_loss", "test_batch_macro_accuracy"),
+}
+_Y_LABELS = {"accuracy": "accuracy, %", "loss": "loss, nats per target"}
+_LOSSES = ["train_loss", "validation_loss"]
+_STEEP = 0.1  # share of the training that the y axis need not show on a linear x axis
 
 
 @dataclass
@@ -31,6 +59,11 @@ class Curves:
         known = np.isfinite(self.y).any(axis=0)
         of_seeds = [summary(self.y[:, known], axis=0) for summary in (np.nanmean, np.nanmin, np.nanmax)]
         return np.array([self.x[known], *of_seeds])
+
+    @property
+    def end(self) -> float:
+        """The mean of the last values; NaN where no run finished."""
+        return float(self.y[:, -1].mean()) if len(self.y) else math.nan
 
 
 def draw_curves(axes: Axes, curves: Mapping[str, Curves], shown: Highlights) -> None:
@@ -75,9 +108,187 @@ def curve_notes(curves: Iterable[Curves]) -> list[str]:
     return [text for text, is_so in texts.items() if is_so]
 
 
-def set_log_ticks(axes: Axes) -> None:
-    """Ticks of a logarithmic x axis at 1, 2 and 5 times powers of ten, at the powers alone over three decades or more."""
-    low, high = axes.get_xlim()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+def learning_frame(collected: pd.DataFrame, record: Callable[[str], Record], protocol: str) -> pd.DataFrame:
+    """What :func:`learning_figure` draws; ``protocol`` are sentences about what the runs share.
+
+    These are the chosen runs of every task's first setting; of a seed of which no run finished, the first diverged one.
+
+    Args:
+        collected: :func:`madbench.analysis.scores.collect` of one protocol, the baseline setting of a task first.
+        record: what the run of an id gave, with its curve.
+    """
+    baselines = collected.groupby("column", sort=False).setting.first()
+    of_baseline = collected[collected.setting == collected.column.map(baselines)]
+    keys = ["label", "column", "seed"]
+    chosen = chosen_runs(of_baseline).set_index(keys).id
+    diverged = of_baseline[of_baseline.status == "diverged"].drop_duplicates(keys).set_index(keys).id
+    ordered = pd.MultiIndex.from_frame(of_baseline[keys].drop_duplicates())
+    rows: list[dict[str, Any]] = []
+    for (label, task, seed), run_id in chosen.combine_first(diverged).reindex(ordered).dropna().items():
+        found = record(run_id)
+        for row, (split, (loss, accuracy)) in itertools.product(found.curve, _EVALUATIONS.items()):
+            if loss in row:
+                run = {"task": task, "label": label, "seed": seed, "id": run_id, "status": found.status, "split": split}
+                run |= {name: row[name] for name in ("epoch", "step", "train_loss")}
+                rows.append(run | {"accuracy": 100 * row[accuracy], "loss": row[loss]})
+    return frame_of(rows, LEARNING_COLUMNS, protocol)
+
+
+@style()
+def learning_figure(frame: pd.DataFrame, y: Literal["accuracy", "loss"] = "accuracy") -> Figure:
+    """Means over seeds, and bands from the lowest to the highest one.
+
+    A run that stopped early keeps its last value. A diverged run is a thin line that ends in a cross. Of more than eight
+    labels the best at the end are in colour.
+
+    Raises ``NothingToDrawError`` where no run was evaluated.
+    """
+    frame = frame[np.isfinite(frame[y])]
+    if frame.empty:
+        raise NothingToDrawError("no run was evaluated even once: there is no curve to draw")
+    curves = {task: _learning_curves(frame[frame.task == task], y) for task in in_order(frame.task)}
+    labels = frame.label.unique()
+    ends = {
+        label: [of_task[label].end if label in of_task else math.nan for of_task in curves.values()] for label in labels
+    }
+    shown = Highlights.of(ends, label_styles(frame), is_lower_better=y == "loss")
+    lines = in_lines(len(curves), 3)
+    (split,) = frame.split.unique()
+    shared = {"sharey": "row"} if y == "accuracy" else {}
+    panels = Panels("learning", f"MAD: {split} {y} in training", lines, (2.47, 1.75), **shared)
+    for axes, (task, of_task) in zip(panels.axes, curves.items()):
+        draw_curves(axes, {label: of_task[label] for label in labels if label in of_task}, shown)
+        axes.set(title=title(task), xlim=(0, None))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.set(ylim=(-3, 103), yticks=PERCENTS) if y == "accuracy" else axes.set(ylim=(0, None))
+    for line in panels.rows:
+        line[0].set_ylabel(_Y_LABELS[y])
+    for axes in panels.bottom:
+        axes.set_xlabel("optimiser steps")
+    return panels.finish(
+        _learning_notes(frame, curves, shown.note("learning", f"{y} at the end, mean over tasks")), shown.entries()
+    )
+
+
+def _learning_curves(frame: pd.DataFrame, y: str) -> dict[str, Curves]:
+    """The curves of a task by label; a finished run keeps its last value until the longest one's end."""
+    points = frame[["step", y]].to_numpy(float)
+    curves: dict[str, Curves] = {}
+    finished: dict[str, list[np.ndarray]] = {}
+    for (label, _, status), rows in frame.groupby(["label", "seed", "status"]).indices.items():
+        of_label = curves.setdefault(label, Curves())
+        (finished.setdefault(label, []) if status == "finished" else of_label.diverged).append(points[rows])
+    for label, lines in finished.items():
+        curves[label].x = steps = np.unique(np.concatenate([line[:, 0] for line in lines]))
+        places = [np.searchsorted(line[:, 0], steps, side="right") - 1 for line in lines]
+        curves[label].y = np.array([np.where(at < 0, math.nan, line[at, 1]) for at, line in zip(places, lines)])
+    return curves
+
+
+def _learning_notes(frame: pd.DataFrame, curves: Mapping[str, Mapping[str, Curves]], in_colour: str) -> list[str]:
+    drawn = [of_label for of_task in curves.values() for of_label in of_task.values()]
+    lengths = frame[frame.status == "finished"].groupby(["task", "label", "seed"]).step.max()
+    is_shorter = lengths < lengths.groupby(["task", "label"]).transform("max")
+    return [
+        *frame.protocol.unique(),
+        f"On the {frame.split.iloc[0]} data, after every epoch.",
+        seeds_note(len(of_label.y) for of_label in drawn),
+        in_colour,
+        *curve_notes(drawn),
+        "A run that stopped early keeps its last value." if is_shorter.any() else "",
+    ]
+
+
+@style()
+def loss_figure(
+    frame: pd.DataFrame,
+    x: Literal["step", "tokens", "seconds"] = "tokens",
+    log_x: bool = False,
+) -> Figure:
+    """Training and validation loss of every label against ``x``, in nats per token, means over seeds.
+
+    Left, evaluations on training batches: thin as they are, thick the mean of five around each, whose end is L5. Right,
+    evaluations on validation text. Bands reach from the lowest to the highest seed. A diverged run is a thin line that
+    ends in a cross. With a linear ``x`` the steep start leaves at the top. Of more than eight labels those of lowest L5
+    are in colour.
+
+    Args:
+        frame: :func:`madbench.analysis.loss_curves.loss_curves`.
+        x: what the losses are drawn against.
+        log_x: whether that has a logarithmic axis.
+
+    Raises ``NothingToDrawError`` where no run was evaluated.
+    """
+    evaluated = frame[np.isfinite(frame[["evaluation", *_LOSSES]]).all(axis=1)]
+    if evaluated.empty:
+        raise NothingToDrawError("no run was evaluated even once: there is no curve to draw")
+    seeds = frame.groupby("label", sort=False).id.nunique()
+    is_whole = (frame.status == "finished").groupby(frame.label).all()
+    of_runs = evaluated.groupby(["label", "id"]).train_loss.agg(lambda losses: loss_l5(losses.tolist()))
+    l5 = of_runs.groupby("label").mean()
+    losses = {label: l5[label] if is_whole[label] else math.inf for label in seeds.index}
+    shown = Highlights.of({label: [loss] for label, loss in losses.items()}, label_styles(frame), is_lower_better=True)
+    by_label = dict([*evaluated.groupby("label")])
+    best_first = [label for label in sorted(losses, key=losses.__getitem__) if label in by_label]
+    panels = Panels("loss", "Language model: loss", [2], (3.35, 3.25), sharey="row")
+    for axes, quantity, window in zip(panels.axes, _LOSSES, (LAST_EVALUATIONS, 1)):
+        curves = {label: _loss_curves(by_label[label], x, quantity, window) for label in best_first}
+        draw_curves(axes, curves, shown)
+        axes.set(xlabel=X_LABELS[x], xscale="log" if log_x else "linear")
+    left, right = panels.axes
+    left.set(ylabel="loss, nats per token", title=f"training batches (thick: mean of {LAST_EVALUATIONS} evaluations)")
+    right.set_title("validation")
+    limits = [limit for axes in panels.axes for limit in axes.get_xlim()]
+    for axes in panels.axes:
+        axes.set_xlim(min(limits), max(limits))
+        if log_x:
+            low, high = axes.get_xlim()  # ticks at the powers of ten alone over three decades or more
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        elif x == "tokens":
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if not log_x:
+        left.set_ylim(_y_limits(evaluated))
+    notes = [f"{protocol[:1].upper()}{protocol[1:]}." for protocol in frame.protocol.unique()]
+    notes += [shown.note("loss", "L5"), *curve_notes(curves.values())]
+    return panels.finish(notes, _entries(shown, losses, seeds), legend_title="L5")
+
+
+def _loss_curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Curves:
+    """The curves of a label, smoothed over ``window`` evaluations where there are more."""
+    diverged = frame[frame.status != "finished"].groupby("id", sort=False)
+    curves = Curves(diverged=[of_run[[x, quantity]].to_numpy(float) for _, of_run in diverged])
+    finished = frame[frame.status == "finished"].set_index(["evaluation", "id"])
+    if len(finished):
+        curves.x = finished[x].groupby("evaluation").mean().to_numpy()
+        curves.y = finished[quantity].unstack().to_numpy(float).T
+    if 1 < window < len(curves.x):
+        curves.thin = curves.range[:2].T
+        curves.x = curves.x[window // 2 : -(window // 2)]
+        curves.y = sliding_window_view(curves.y, window, axis=1).mean(axis=2)
+    return curves
+
+
+def _y_limits(evaluated: pd.DataFrame) -> tuple[float, float]:
+    """From the lowest loss to the highest one after the steep start, of the runs that finished if any did."""
+    finished = evaluated[evaluated.status == "finished"]
+    shown = evaluated if finished.empty else finished
+    late = shown[shown.step >= _STEEP * shown.step.max()][_LOSSES].to_numpy()
+    margin = 0.04 * np.ptp(late) or 0.1
+    return late.min() - margin, late.max() + margin
+
+
+def _entries(shown: Highlights, losses: Mapping[str, float], seeds: Mapping[str, int]) -> dict[str, Look]:
+    """The legend: labels in colour with their L5, best first, and ``25 others  2.737 to 3.026``."""
+    entries = {}
+    for label in sorted(shown.styles, key=losses.__getitem__):
+        text = f"{label}  {losses[label]:.3f}" if math.isfinite(losses[label]) else f"{label}  diverged"
+        repeated = f" (n = {seeds[label]})" if seeds[label] > 1 else ""
+        entries[text + repeated] = {**shown.styles[label].mark(), **shown.styles[label].line}
+    known = sorted(losses[label] for label in shown.others if math.isfinite(losses[label]))
+    diverged = len(shown.others) - len(known)
+    parts = [" to ".join(dict.fromkeys(f"{loss:.3f}" for loss in (known[0], known[-1])))] if known else []
+    parts += [f"{diverged} diverged"] if diverged else []
+    text = f"{len(shown.others)} other{'s' if len(shown.others) > 1 else ''}  {', '.join(parts)}"
+    return entries | ({text: OTHERS} if shown.others else {})

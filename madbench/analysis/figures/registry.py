@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from madbench.analysis import loss_curves
 from madbench.analysis.attribution import attribute, measured_values
 from madbench.analysis.captions import accuracy_meaning
-from madbench.analysis.figures import budget, difficulty, effects, learning, loss, mad
+from madbench.analysis.figures import budget, curves, difficulty, effects, mad
 from madbench.analysis.figures.files import NothingToDrawError, read_frame
 from madbench.analysis.figures.style import COLORS, best_first
 from madbench.analysis.quantities import LOSS
@@ -95,7 +95,7 @@ def _learning(results: Results) -> pd.DataFrame:
         sentences.append("The baseline setting of every task.")
     if collected.duplicated(["label", "column", "setting", "seed"]).any():
         sentences.append("Runs with the learning rate and weight decay that were chosen.")
-    frame = learning.learning_frame(collected, lambda name: results.store.read(name).record, " ".join(sentences))
+    frame = curves.learning_frame(collected, lambda name: results.store.read(name).record, " ".join(sentences))
     if frame.empty:
         raise NothingToDrawError("no run of a baseline setting is finished")
     return frame
@@ -154,8 +154,8 @@ def _loss(results: Results) -> pd.DataFrame:
 
 FIGURES = {
     "mad": Drawing(_mad, mad.mad_figure, mad.COLUMNS, "mad", ("mad",)),
-    "learning": Drawing(_learning, learning.learning_figure, learning.COLUMNS, "learning", ("mad",)),
-    "loss": Drawing(_loss, loss.loss_figure, loss_curves.COLUMNS, "loss_curves", ("language",)),
+    "learning": Drawing(_learning, curves.learning_figure, curves.LEARNING_COLUMNS, "learning", ("mad",)),
+    "loss": Drawing(_loss, curves.loss_figure, loss_curves.COLUMNS, "loss_curves", ("language",)),
     "effects": Drawing(_effects, effects.effects_figure, effects.COLUMNS, "effects", ("mad", "language")),
     "budget": Drawing(_budget, budget.budget_figure, budget.COLUMNS, "budget", ("mad", "language")),
     "difficulty": Drawing(_difficulty, difficulty.difficulty_figure, difficulty.COLUMNS, "difficulty", ("mad",)),
