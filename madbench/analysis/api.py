@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.loss_curves import loss_curves
-from madbench.analysis.results import Results
+from madbench.analysis.scores import Results
 from madbench.config import check_seeds, settings_of
 from madbench.errors import TrainingError
 from madbench.execute.base import Policy

@@ -19,7 +19,7 @@ from madbench.suites.language import LAST_EVALUATIONS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from madbench.analysis.results import Results
+    from madbench.analysis.scores import Results
     from madbench.store.runs import Run
 
 _BUDGET = "Budget is mixer parameters over softmax attention's, both with the conv taps of the label."

@@ -67,7 +67,7 @@ def comparison_table(
     Args:
         baseline: the label whose numbers are subtracted.
         labels: the other labels, in the order of the rows.
-        scores: those of every setting (:attr:`madbench.analysis.results.Results.setting_scores`), of one protocol.
+        scores: those of every setting (:attr:`madbench.analysis.scores.Results.setting_scores`), of one protocol.
         protocol: sentences about the protocols, which begin the caption.
     """
     scores = scores[(scores.suite == MAD.name) | scores.column.isin(LANGUAGE_COLUMNS)]

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.protocols import by_protocol, describe
-from madbench.analysis.quantities import LOSSES, steps_name
+from madbench.analysis.quantities import LOSS, LOSSES, steps_name
 from madbench.store.runs import Run
 from madbench.suites.language import loss_l5
 
@@ -86,25 +86,23 @@ def run_losses(runs: Sequence[Run], thresholds: Sequence[float]) -> pd.DataFrame
 
     Columns: id, label, seed, status; loss_l5; the last validation_loss and validation_bits_per_byte;
     equal_time_validation_loss, that of the last evaluation at or before :func:`common_seconds`; steps_to_x for each of
-    ``thresholds``; tokens_per_second of the whole training. What a run does not have is NaN, and so are the losses of a
-    diverged run.
+    ``thresholds``; tokens_per_second of the whole training. What a run does not have is NaN, as the losses of a
+    diverged one are.
     """
     common = common_seconds(runs)
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        evaluated = evaluations(run)
+        losses = [row["train_loss"] for row in evaluated]
+        row = {"id": run.job.id, "label": run.job.label, "seed": run.job.seed, "status": run.record.status}
+        row |= {steps_name(threshold): steps_to(losses, threshold) for threshold in thresholds}
+        if run.record.status == "finished":
+            row |= {name: evaluated[-1].get(name) for name in ("validation_loss", "validation_bits_per_byte")}
+            in_time = [one["validation_loss"] for one in evaluated if one["seconds"] <= common]
+            row |= {LOSS: loss_l5(losses), "equal_time_validation_loss": in_time[-1] if in_time else None}
+        if run.record.curve and (last := run.record.curve[-1])["seconds"] > 0:
+            row["tokens_per_second"] = last["tokens"] / last["seconds"]
+        rows.append(row)
     numbers = [*LOSSES, *map(steps_name, thresholds), "tokens_per_second"]
-    rows = [_run_row(run, thresholds, common) for run in runs]
     frame = pd.DataFrame(rows, columns=["id", "label", "seed", "status", *numbers])
     return frame.astype(dict.fromkeys(numbers, float))
-
-
-def _run_row(run: Run, thresholds: Sequence[float], common: float) -> dict[str, Any]:
-    rows = evaluations(run)
-    train_losses = [evaluation["train_loss"] for evaluation in rows]
-    row: dict[str, Any] = {"id": run.job.id, "label": run.job.label, "seed": run.job.seed, "status": run.record.status}
-    row |= {steps_name(threshold): steps_to(train_losses, threshold) for threshold in thresholds}
-    if run.record.status == "finished":
-        row |= {name: rows[-1].get(name) for name in ("validation_loss", "validation_bits_per_byte")}
-        in_time = [evaluation["validation_loss"] for evaluation in rows if evaluation["seconds"] <= common]
-        row |= {"loss_l5": loss_l5(train_losses), "equal_time_validation_loss": in_time[-1] if in_time else None}
-    if run.record.curve and (last := run.record.curve[-1])["seconds"] > 0:
-        row["tokens_per_second"] = last["tokens"] / last["seconds"]
-    return row

@@ -1,4 +1,4 @@
-"""From runs to scores: one long frame for every suite.
+"""Scores, one long frame for every suite, and results: the scores of what is stored of an experiment.
 
 Score of a task: for every setting the accuracy of the best (learning rate, weight decay), chosen by
 ``selection_accuracy``, then the mean over settings. That is validation accuracy, so the number that is reported has no
@@ -19,21 +19,22 @@ from __future__ import annotations
 import csv
 import functools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import pandas as pd
 
+from madbench.analysis.captions import protocol_sentences
 from madbench.analysis.loss_curves import run_losses
 from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE
 from madbench.config import PUBLISHED
+from madbench.experiment import Experiment, PlannedRow
 from madbench.jobs import Job, Record, mapping_text
-from madbench.suites import LANGUAGE
+from madbench.store.runs import Run, Store
+from madbench.suites import LANGUAGE, MAD, Suite
 from madbench.tasks import MAD_TASKS, settings_class
 
-if TYPE_CHECKING:
-    from madbench.store.runs import Run, Store
-
 COLUMNS = ("suite", "label", "seed", "column", "value", "done", "expected", "diverged", "budget_ratio", "ceiling")
+_TRAINING = ("learning_rate", "weight_decay", "precision")
 _METRICS = ("accuracy", "selection_accuracy", "ceiling")
 _SETTING = ["suite", "label", "column", "setting", "seed"]
 _DETAILS = ("budget_ratio", "mixer_parameters", "device", "path", "seconds")
@@ -46,26 +47,23 @@ def collect(jobs: Iterable[Job], store: Store, names: Sequence[str] | None = Non
     """One row a MAD job, in their order: what decided it, its ``status`` (or ``missing``) and what it gave.
 
     Columns: id, suite, label (one of ``names``, where they are given for every job), column (its task), setting (JSON),
-    learning_rate, weight_decay, seed, precision, status, accuracy, selection_accuracy, ceiling, budget_ratio,
+    seed, status, learning_rate, weight_decay, precision, accuracy, selection_accuracy, ceiling, budget_ratio,
     mixer_parameters, device, path, seconds.
     """
     jobs = list(jobs)
     records = store.records({job.id for job in jobs})
     records = {job_id: record for job_id, record in records.items() if record.status != "failed"}
-    nothing = Record("failed")
-    found = [records.get(job.id, nothing) for job in jobs]
     columns = {
         "id": [job.id for job in jobs],
         "suite": [job.suite for job in jobs],
         "label": [job.label for job in jobs] if names is None else list(names),
         "column": [job.task for job in jobs],
         "setting": [mapping_text(job.setting) for job in jobs],
-        "learning_rate": [job.training.learning_rate for job in jobs],
-        "weight_decay": [job.training.weight_decay for job in jobs],
         "seed": [job.seed for job in jobs],
-        "precision": [job.training.precision for job in jobs],
         "status": [records[job.id].status if job.id in records else "missing" for job in jobs],
     }
+    columns |= {name: [getattr(job.training, name) for job in jobs] for name in _TRAINING}
+    found = [records.get(job.id, Record("failed")) for job in jobs]
     columns |= {name: [record.metrics.get(name) for record in found] for name in _METRICS}
     columns |= {name: [record.details.get(name) for record in found] for name in _DETAILS}
     return pd.DataFrame(columns)
@@ -98,9 +96,7 @@ def mad_scores(collected: pd.DataFrame) -> pd.DataFrame:
     settings = setting_scores(collected)
     settings["is_hopeless"] = (settings.done > 0) & settings.value.isna()
     scores = settings.groupby(["suite", "label", "column", "seed"], sort=False, as_index=False).agg(
-        value=("value", "mean"),
-        ceiling=("ceiling", "mean"),
-        budget_ratio=("budget_ratio", "mean"),
+        **{name: (name, "mean") for name in ("value", "ceiling", "budget_ratio")},
         **SUMS,
         is_hopeless=("is_hopeless", "any"),
     )
@@ -157,3 +153,72 @@ def published_scores() -> dict[str, dict[str, float]]:
             | {name: int(value) for name, value in row.items() if name.startswith("steps_to_") and value}
             for row in csv.DictReader(file)
         }
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the jobs of an experiment gave, as far as ``store`` has it; read once, however much of it is asked for.
+
+    Of the MAD suite a row shows all its jobs, whether they are stored or not; of the language suite those with a result.
+    """
+
+    experiment: Experiment
+    store: Store
+
+    @functools.cached_property
+    def collected(self) -> pd.DataFrame:
+        """The MAD jobs (:func:`madbench.analysis.scores.collect`), once for each row that has them, under its name."""
+        pairs = [(job, row.name) for row in self.rows(MAD) for job in row.jobs]
+        return collect([job for job, _ in pairs], self.store, [name for _, name in pairs])
+
+    @functools.cached_property
+    def runs(self) -> dict[str, list[Run]]:
+        """The finished and diverged language models with their curves, by the name of the row; no row without one."""
+        rows = self.rows(LANGUAGE)
+        records = self.store.records({job.id for row in rows for job in row.jobs})
+        done = {job_id for job_id, record in records.items() if record.status != "failed"}
+        found = {row.name: [self.store.read(job.id) for job in row.jobs if job.id in done] for row in rows}
+        return {name: runs for name, runs in found.items() if runs}
+
+    @property
+    def language_runs(self) -> list[Run]:
+        """Those of all rows, in their order."""
+        return [run for runs in self.runs.values() for run in runs]
+
+    @functools.cached_property
+    def setting_scores(self) -> pd.DataFrame:
+        """Scores of every setting of the MAD tasks, and those of language models; ``setting`` is empty there."""
+        language = self.scores[self.scores.suite == LANGUAGE.name].assign(setting="")
+        parts = [setting_scores(self.collected) if self.rows(MAD) else language[:0], language]
+        return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
+
+    @functools.cached_property
+    def scores(self) -> pd.DataFrame:
+        """The scores of all rows, suite by suite (:mod:`madbench.analysis.scores`); ``label`` is the row's name."""
+        frames = [mad_scores(self.collected)] if self.rows(MAD) else []
+        if self.runs:
+            names = [name for name, runs in self.runs.items() for _ in runs]
+            frames.append(language_scores(self.language_runs, names=names))
+        return pd.concat(frames, ignore_index=True) if frames else no_scores()
+
+    def rows(self, suite: Suite) -> list[PlannedRow]:
+        """The rows of one suite."""
+        return self.experiment.of(suite).rows
+
+    def of(self, suite: Suite) -> Results:
+        """The part of one suite."""
+        return Results(self.experiment.of(suite), self.store)
+
+    def has(self, suite: Suite) -> bool:
+        """Whether there is a row of the suite; of the language suite, one with a result."""
+        return bool(self.runs if suite is LANGUAGE else self.rows(suite))
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of all rows, each once, in their order."""
+        return self.experiment.labels
+
+    def sentences(self, suite: Suite | None = None) -> list[str]:
+        """What the runs of one suite share, or those of each."""
+        suites = (MAD, LANGUAGE) if suite is None else (suite,)
+        return [sentence for one in suites if self.has(one) for sentence in protocol_sentences(self, one)]

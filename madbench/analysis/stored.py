@@ -17,7 +17,7 @@ from madbench.analysis.protocols import (
     protocol_list,
     trains,
 )
-from madbench.analysis.results import Results
+from madbench.analysis.scores import Results
 from madbench.config import key_of
 from madbench.errors import BudgetError, ConfigError, LabelError, StoreError
 from madbench.experiment import Experiment, PlannedRow, Protocol, load_mad

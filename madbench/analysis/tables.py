@@ -20,8 +20,7 @@ from madbench.analysis.loss_curves import (
 from madbench.analysis.protocols import by_protocol, check_one_protocol, language_protocol
 from madbench.analysis.quantities import BUDGET_RATIO, LOSS, MAD_AVERAGE, SEEDS, loss_column, mad_columns, steps_column
 from madbench.analysis.result_table import ResultTable, paired_differences, side_by_side
-from madbench.analysis.results import Results
-from madbench.analysis.scores import language_scores, mean_over, published_scores
+from madbench.analysis.scores import Results, language_scores, mean_over, published_scores
 from madbench.errors import ConfigError
 from madbench.experiment import PlannedRow
 from madbench.store.runs import Run

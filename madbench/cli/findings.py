@@ -19,7 +19,7 @@ from madbench.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from madbench.analysis.findings import Finding
-    from madbench.analysis.results import Results
+    from madbench.analysis.scores import Results
     from madbench.analysis.stored import Selection
 
 

@@ -20,7 +20,7 @@ from madbench.errors import ConfigError
 from madbench.trackers import parse_names
 
 if TYPE_CHECKING:
-    from madbench.analysis.results import Results
+    from madbench.analysis.scores import Results
     from madbench.execute.base import Executor, Policy
     from madbench.experiment import Experiment
     from madbench.grid import Grid
@@ -159,7 +159,7 @@ def _train_and_show(
     **how: Any,
 ) -> None:
     """Trains what is missing, prints the tables and lists the failures; exits with code 1 where there are any."""
-    from madbench.analysis.results import Results
+    from madbench.analysis.scores import Results
     from madbench.analysis.tables import result_tables
     from madbench.store.runs import Snapshot
     from madbench.suites import LANGUAGE

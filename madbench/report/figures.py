@@ -16,7 +16,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 import madbench
-from madbench.analysis.results import Results
+from madbench.analysis.scores import Results
 from madbench.config import PUBLISHED
 from madbench.errors import StoreError
 from madbench.files import explain_os_errors, write_atomically

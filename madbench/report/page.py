@@ -25,8 +25,7 @@ from madbench.analysis.findings import findings
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.protocols import language_protocol_id
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE, suite_title, title
-from madbench.analysis.results import Results
-from madbench.analysis.scores import chosen_runs
+from madbench.analysis.scores import Results, chosen_runs
 from madbench.analysis.tables import result_table
 from madbench.config import seed_list
 from madbench.experiment import PlannedRow

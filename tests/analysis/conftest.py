@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from madbench.analysis.results import Results
+from madbench.analysis.scores import Results
 from madbench.analysis.stored import Selection
 from madbench.experiment import prepare
 from madbench.grid import load_grid

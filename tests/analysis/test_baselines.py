@@ -9,7 +9,7 @@ from scipy import stats
 
 from madbench.analysis.protocols import language_protocol
 from madbench.analysis.result_table import paired_differences
-from madbench.analysis.results import Results
+from madbench.analysis.scores import Results
 from madbench.analysis.tables import result_table, result_tables
 from madbench.errors import ConfigError
 from madbench.experiment import Experiment, PlannedRow

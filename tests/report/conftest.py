@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from madbench.analysis.results import Results
+from madbench.analysis.scores import Results
 from madbench.analysis.stored import Selection
 from madbench.jobs import Record
 from madbench.report.page import Page, report_page

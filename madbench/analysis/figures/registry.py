@@ -20,8 +20,7 @@ from madbench.analysis.figures import budget, curves, difficulty, effects, mad
 from madbench.analysis.figures.files import NothingToDrawError, read_frame
 from madbench.analysis.figures.style import COLORS, best_first
 from madbench.analysis.quantities import LOSS
-from madbench.analysis.results import Results
-from madbench.analysis.scores import collect
+from madbench.analysis.scores import Results, collect
 from madbench.jobs import Job
 from madbench.suites import LANGUAGE, MAD
 from madbench.tasks import make_setting
