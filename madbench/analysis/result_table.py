@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from madbench.analysis.cells import Cell, legend, row_texts
 from madbench.analysis.quantities import BUDGET_RATIO, SEEDS, suite_title
@@ -20,25 +20,23 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import RenderableType
 
-VS_BASELINE = "vs baseline"
+_VS_BASELINE = "vs baseline"
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """A row's mean minus that of the baseline, paired by seed."""
 
-    mean: float
-    low: float
+    mean: float = math.nan
+    low: float = math.nan
     """Lower end of the 95% interval of Student's t; NaN for a single pair."""
-    high: float
-    n: int
+    high: float = math.nan
+    n: int = 0
     """Pairs."""
 
     def text(self, digits: int) -> str:
         """``+1.3 [-0.2,+2.8]``."""
-        if math.isnan(self.low):
-            return f"{self.mean:+.{digits}f}"
-        return f"{self.mean:+.{digits}f} [{self.low:+.{digits}f},{self.high:+.{digits}f}]"
+        interval = "" if math.isnan(self.low) else f" [{self.low:+.{digits}f},{self.high:+.{digits}f}]"
+        return f"{self.mean:+.{digits}f}{interval}"
 
 
 def paired_differences(scores: pd.DataFrame, baseline: str) -> dict[tuple[str, str], Difference]:
@@ -89,24 +87,17 @@ class ResultTable(TextTable):
         return " and ".join(map(suite_title, self.suites))
 
     @property
-    def headings(self) -> list[str]:
-        """Those of the columns after the first one."""
-        return [*(column.heading for column in self.columns), *[VS_BASELINE] * bool(self.compared)]
-
-    @property
     def caption(self) -> str:
         return " ".join([self.about, *legend(self.columns, self.cells, self.has_over_budget)])
 
     def texts(self, name: str) -> list[str]:
-        """The row ``name`` as text."""
-        return [*row_texts(self.columns, self.cells.get(name, {})), *self._difference(name)]
-
-    def _difference(self, name: str) -> list[str]:
+        """The row ``name`` as text, one a column, and the difference from the baseline."""
+        texts = row_texts(self.columns, self.cells.get(name, {}))
         if self.compared is None:
-            return []
+            return texts
         difference = self.differences.get((name, self.compared.name))
         text = difference.text(self.compared.digits) if difference else "-"
-        return ["baseline" if name == self.baseline else text]
+        return [*texts, "baseline" if name == self.baseline else text]
 
     def published_texts(self, name: str) -> list[str]:
         """The published numbers below the row as text; nothing but empty texts where there are none."""
@@ -121,7 +112,8 @@ class ResultTable(TextTable):
             lines.append([name, *self.texts(name)])
             if any(theirs := self.published_texts(name)):
                 lines.append([PUBLISHED, *theirs])
-        return ["Label", *self.headings], lines
+        headings = [column.heading for column in self.columns]
+        return ["Label", *headings, *[_VS_BASELINE] * bool(self.compared)], lines
 
     def marks(self) -> dict[tuple[str, int], str]:
         return {
@@ -158,7 +150,7 @@ class ResultTable(TextTable):
         if not self.baseline:
             return record
         record = {"row": row.name} | record | {"label": row.label, "changes": " ".join(row.changes)}
-        found = self.differences.get((row.name, column.name), Difference(math.nan, math.nan, math.nan, 0))
+        found = self.differences.get((row.name, column.name), Difference())
         numbers = {"difference": found.mean, "difference_low": found.low, "difference_high": found.high}
         return record | known(numbers) | {"difference_n": found.n}
 
@@ -191,25 +183,24 @@ class ResultTable(TextTable):
 
 def side_by_side(mad: ResultTable, language: ResultTable, names: Sequence[str]) -> ResultTable:
     """One table of both suites, with the rows ``names``."""
-    again = {column.name: replace(column, name=f"lm_{column.name}") for column in (BUDGET_RATIO, SEEDS)}
-    again = {name: replace(column, heading=f"LM {column.heading.lower()}") for name, column in again.items()}
-    columns = [*mad.columns, *(again.get(column.name, column) for column in language.columns)]
+    own = {column.name: column for column in language.columns}
+    for column in (BUDGET_RATIO, SEEDS):
+        own[column.name] = replace(column, name=f"lm_{column.name}", heading=f"LM {column.heading.lower()}")
     cells: dict[str, dict[str, Cell]] = {}
     for name in names:
         of_language = language.cells.get(name, {})
-        renamed = {again[key].name if key in again else key: cell for key, cell in of_language.items()}
-        cells[name] = mad.cells.get(name, {}) | renamed
+        cells[name] = mad.cells.get(name, {}) | {own[key].name: cell for key, cell in of_language.items() if key in own}
     parts = (mad, language)
     sentences = [f"{part.title}: {part.about}" for part in parts]
     for part in parts:
         if lacking := [name for name in names if name not in part.rows]:
             sentences.append(f"Without runs ({part.title}): {', '.join(lacking)}.")
-    found = mad.rows | language.rows
+    rows = mad.rows | language.rows
     return replace(
         mad,
         suites=(*mad.suites, *language.suites),
-        columns=columns,
-        rows={name: found[name] for name in names},
+        columns=[*mad.columns, *own.values()],
+        rows={name: rows[name] for name in names},
         cells=cells,
         published={name: {**mad.published.get(name, {}), **language.published.get(name, {})} for name in names},
         about=" ".join(sentences),

@@ -34,10 +34,9 @@ from madbench.suites import LANGUAGE, MAD, Suite
 from madbench.tasks import MAD_TASKS, settings_class
 
 COLUMNS = ("suite", "label", "seed", "column", "value", "done", "expected", "diverged", "budget_ratio", "ceiling")
-_TRAINING = ("learning_rate", "weight_decay", "precision")
 _METRICS = ("accuracy", "selection_accuracy", "ceiling")
 _SETTING = ["suite", "label", "column", "setting", "seed"]
-_DETAILS = ("budget_ratio", "mixer_parameters", "device", "path", "seconds")
+_DETAILS = ("budget_ratio", "mixer_parameters", "device")
 _COUNTS = ("done", "expected", "diverged")
 SUMS = {name: (name, "sum") for name in _COUNTS}
 """Of jobs, where rows are aggregated."""
@@ -47,8 +46,7 @@ def collect(jobs: Iterable[Job], store: Store, names: Sequence[str] | None = Non
     """One row a MAD job, in their order: what decided it, its ``status`` (or ``missing``) and what it gave.
 
     Columns: id, suite, label (one of ``names``, where they are given for every job), column (its task), setting (JSON),
-    seed, status, learning_rate, weight_decay, precision, accuracy, selection_accuracy, ceiling, budget_ratio,
-    mixer_parameters, device, path, seconds.
+    seed, status, accuracy, selection_accuracy, ceiling, budget_ratio, mixer_parameters, device.
     """
     jobs = list(jobs)
     records = store.records({job.id for job in jobs})
@@ -62,7 +60,6 @@ def collect(jobs: Iterable[Job], store: Store, names: Sequence[str] | None = Non
         "seed": [job.seed for job in jobs],
         "status": [records[job.id].status if job.id in records else "missing" for job in jobs],
     }
-    columns |= {name: [getattr(job.training, name) for job in jobs] for name in _TRAINING}
     found = [records.get(job.id, Record("failed")) for job in jobs]
     columns |= {name: [record.metrics.get(name) for record in found] for name in _METRICS}
     columns |= {name: [record.details.get(name) for record in found] for name in _DETAILS}

@@ -75,8 +75,8 @@ def _mad_table(results: Results, has_baseline: bool) -> ResultTable | None:
         return None
     protocol = rows[0].protocol
     if has_baseline:
-        shared = tuple(word for word in protocol.overrides if word not in rows[0].row.changes)
-        protocol = replace(protocol, overrides=shared)
+        changes = rows[0].row.changes
+        protocol = replace(protocol, overrides=tuple(word for word in protocol.overrides if word not in changes))
     scores = results.scores[results.scores.suite == MAD.name]
     columns = mad_columns(protocol.tasks)
     table = suite_table(results, MAD, columns, [scores], captions.about_mad(protocol, results.collected), has_baseline)
@@ -104,7 +104,11 @@ def _language_table(
     if thresholds is None:
         lowest = min((row["train_loss"] for run in runs for row in evaluations(run)), default=math.nan)
         thresholds = PAPER_THRESHOLDS if is_comparable else thresholds_above(lowest)
-    _check(thresholds)
+    for threshold in thresholds:
+        if not 0 < threshold < math.inf:
+            raise ConfigError(f"threshold {threshold:g}: expected a loss above 0, in nats per token")
+    if len(set(thresholds)) < len(thresholds):
+        raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
     row_of = {run.job.id: name for name, found in results.runs.items() for run in found}
     frames = [language_scores(found, thresholds, [row_of[run.job.id] for run in found]) for found in groups]
     has_one_seed = all(found[found.column == LOSS].label.is_unique for found in frames)
@@ -137,14 +141,6 @@ def _language_columns(
             columns.append(loss_column("equal_time_validation_loss", captions.equal_time_heading(common)))
         columns.append(Column("tokens_per_second", "Tokens/s", 0))
     return columns
-
-
-def _check(thresholds: Sequence[float]) -> None:
-    for threshold in thresholds:
-        if not 0 < threshold < math.inf:
-            raise ConfigError(f"threshold {threshold:g}: expected a loss above 0, in nats per token")
-    if len(set(thresholds)) < len(thresholds):
-        raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
 
 
 def suite_table(
