@@ -36,8 +36,8 @@ from madbench.errors import MadbenchError, TrainingError
 from madbench.labels import Variant, expand, parse
 from madbench.mixers import build
 from madbench.mixers.srg.dynamic_mlp import PATHS
+from madbench.training.cost import PeakMemory
 from madbench.training.devices import resolve_device
-from madbench.training.peak_memory import PeakMemory
 
 LABELS = ("S", "R", "R-cg-q-12", "R-cg-q-12o", "G-cg-q-12o")
 MIB = 2**20

@@ -106,8 +106,7 @@ def evaluate(
     from madbench.mixers import solve
     from madbench.models.blocks import autocast
     from madbench.suites.language_trial import Batches, Evaluation
-    from madbench.training.devices import resolve_device
-    from madbench.training.provenance import device_name, git_state, versions
+    from madbench.training.devices import device_name, git_state, resolve_device, versions
 
     device = resolve_device(device)
     trained = TrainedModel.find(run, results)
@@ -145,14 +144,14 @@ def export(
     """Write the weights of a language model as safetensors, with its job in the file's metadata.
 
     A checkpoint of an unfinished run is exported too. In Python,
-    madbench.training.weights.load_model reads the file into a model.
+    madbench.training.checkpoints.load_model reads the file into a model.
 
     [bold]Examples[/bold]
 
       madbench lm export G-cg-q-12o
       madbench lm export 3f9a --out hyperglu.safetensors
     """
-    from madbench.training.weights import save_weights
+    from madbench.training.checkpoints import save_weights
 
     trained = TrainedModel.find(run, results)
     job = trained.job
@@ -176,7 +175,7 @@ class TrainedModel:
     def find(cls, name: str, results: Path) -> TrainedModel:
         """The model that ``name`` means; raises ``StoreError`` for no finished one of the store, and for several."""
         from madbench.suites import LANGUAGE
-        from madbench.training.weights import load_model
+        from madbench.training.checkpoints import load_model
 
         weights = Path(name) if Path(name).is_file() else _stored_weights(name, results)
         model, job = load_model(weights)

@@ -1,20 +1,45 @@
-"""The state of an unfinished run: one file, written atomically, refused by any other job."""
+"""What a run leaves on disk: the checkpoint of an unfinished one, and the weights of a finished one with their job."""
 
 from __future__ import annotations
 
 import json
+import math
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from torch import Tensor, nn
 
-from madbench.errors import TrainingError
+from madbench.errors import MadbenchError, TrainingError
 from madbench.files import write_atomically
 from madbench.jobs import Job
+from madbench.suites import job_from_dict, suite_of
 from madbench.suites.trial import Trial
-from madbench.training.state import TrainingState
 
 NAME = "checkpoint.pt"
+METADATA_KEY = "madbench_job"
+
+
+class TrainingState:
+    """What a resumed run needs beside weights and optimiser; the same in every process but for timings."""
+
+    def __init__(self, device: str):
+        self.step = 0
+        self.seconds = 0.0
+        """Of training so far."""
+        self.row_seconds = 0.0
+        """Of training until the curve's last row."""
+        self.loss_sum = torch.zeros((), device=device)
+        """Losses of the steps since the curve's last row."""
+        self.curve: list[dict[str, float]] = []
+        self.diverged = False
+
+    def add(self, row: dict[str, float]) -> None:
+        """Appends a row to the curve; a loss in it that is not finite ends the run."""
+        self.curve.append(row)
+        self.diverged = not all(math.isfinite(value) for name, value in row.items() if name.endswith("_loss"))
 
 
 def save_checkpoint(
@@ -26,15 +51,18 @@ def save_checkpoint(
     file cannot be written; an earlier checkpoint is then still there.
     """
     state.seconds += seconds
-    content = {
-        "job": job.id,
-        "config": json.dumps(job.to_dict()),
-        "model": trial.model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "state": vars(state),
-        "trial": trial.state,
-    }
-    write_atomically(work / NAME, lambda file: _write(content, file))
+    content = {"job": job.id, "config": json.dumps(job.to_dict()), "state": vars(state), "trial": trial.state}
+    content |= {"model": trial.model.state_dict(), "optimizer": optimizer.state_dict()}
+
+    def write(file: BinaryIO) -> None:
+        try:
+            torch.save(content, file)
+        except (
+            RuntimeError
+        ) as error:  # after a failed write torch's archive cannot be closed either, and says only that
+            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+
+    write_atomically(work / NAME, write)
 
 
 def load_checkpoint(
@@ -61,10 +89,52 @@ def load_checkpoint(
         raise TrainingError(f"{path}: the checkpoint belongs to job {saved_by}, not to {job.id}; delete it")
 
 
-def _write(content: dict[str, Any], file: BinaryIO) -> None:
+def save_weights(path: Path, model: nn.Module, job: Job) -> None:
+    """Writes the state dict as safetensors, the job as JSON in its metadata. Raises ``StoreError`` on a full disk."""
+    from safetensors.torch import save
+
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    write_atomically(path, save(tensors, {METADATA_KEY: json.dumps(job.to_dict())}))
+
+
+def load_model(path: Path) -> tuple[nn.Module, Job]:
+    """The model in a ``weights.safetensors`` or a ``checkpoint.pt``, on the CPU in eval mode, and its job.
+
+    Raises ``TrainingError`` where the file is not there, is damaged or holds no model of ours.
+    """
+    path = Path(path)
     try:
-        torch.save(content, file)
-    except RuntimeError as error:  # after a failed write torch's archive cannot be closed either, and says only that
-        if isinstance(error.__context__, OSError):
-            raise error.__context__ from None
-        raise
+        text, tensors = _read(path)
+    except FileNotFoundError:
+        raise TrainingError(f"{path}: there is no such file") from None
+    except Exception as error:  # torch and safetensors raise half a dozen kinds for a damaged file
+        raise TrainingError(f"{path}: not a readable file of weights ({_short(error)})") from error
+    if text is None:
+        raise TrainingError(f"{path}: holds no job, so these are not weights that madbench saved")
+    try:
+        job = job_from_dict(json.loads(text))
+    except (AttributeError, MadbenchError, ValueError) as error:
+        raise TrainingError(f"{path}: its job is not one of this madbench ({_short(error)})") from error
+    model = suite_of(job).Trial.build(job)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise TrainingError(f"{path}: the weights do not fit the job in the same file: {_short(error)}") from error
+    return model.eval(), job
+
+
+def _read(path: Path) -> tuple[str | None, dict[str, Tensor]]:
+    """The job as JSON and the state dict in a file; no job where it is another program's."""
+    from safetensors import safe_open
+    from safetensors.torch import load_file
+
+    if path.suffix == ".pt":
+        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+        return (content.get("config"), content.get("model", {})) if isinstance(content, Mapping) else (None, {})
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata() or {}
+    return metadata.get(METADATA_KEY), load_file(path)
+
+
+def _short(error: BaseException) -> str:
+    return textwrap.shorten(str(error), 300, placeholder=" ...") or type(error).__name__

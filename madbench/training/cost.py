@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import math
 import time
+import weakref
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode  # no public module has it
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import TrainingError
@@ -24,7 +27,6 @@ from madbench.jobs import Job
 from madbench.models.blocks import TokenLoss, autocast
 from madbench.suites import size_of, suite_of
 from madbench.suites.base import MICRO_BATCH_TOKENS, Size
-from madbench.training.peak_memory import PeakMemory
 
 CALIBRATION_PASSES = 4
 CALIBRATION_FLOPS = 1e9
@@ -42,9 +44,12 @@ def job_size(job: Job) -> Size:
 def counted_flops_per_token(job: Job) -> float:
     """FLOPs per token of forward and backward by ``torch.utils.flop_counter``, on the dense path, computing nothing."""
     size = job_size(job)
-    with _too_large_is_an_error(job), torch.device("meta"):
-        network = _network(job, "dense")
-        tokens = torch.zeros(1, size.seq_len, dtype=torch.long)
+    try:
+        with torch.device("meta"):
+            network = _network(job, "dense")
+            tokens = torch.zeros(1, size.seq_len, dtype=torch.long)
+    except RuntimeError as error:  # a tensor with more elements than 64 bits count
+        raise _too_large(job) from error
     with FlopCounterMode(display=False) as counter:
         network(tokens, tokens).backward()
     return counter.get_total_flops() / size.seq_len
@@ -138,13 +143,39 @@ def _threads(count: int):
         torch.set_num_threads(before)
 
 
-@contextmanager
-def _too_large_is_an_error(job: Job):
-    try:
-        yield
-    except RuntimeError as error:  # a tensor with more elements than 64 bits count
-        raise _too_large(job) from error
-
-
 def _too_large(job: Job) -> TrainingError:
     return TrainingError(f"{job.label} {job.task} at d_model {job.model.d_model}: too large to build")
+
+
+class PeakMemory(TorchDispatchMode):
+    """Bytes in live tensors that torch operations returned while it was active: ``live`` now, ``peak`` at most.
+
+    A storage counts once, from the operation that returns it first until it is freed. Storages that come from outside,
+    such as parameters, do not count.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = self.peak = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        self._track((args, kwargs), ours=False)
+        result = function(*args, **kwargs)
+        self._track(result, ours=True)
+        return result
+
+    def _track(self, tree: object, ours: bool) -> None:
+        for tensor in tree_leaves(tree):
+            if not isinstance(tensor, Tensor) or id(storage := tensor.untyped_storage()) in self._known:
+                continue
+            size = storage.nbytes() if ours else 0
+            self._known.add(id(storage))
+            self.live += size
+            self.peak = max(self.peak, self.live)
+            weakref.finalize(storage, self._free, id(storage), size).atexit = False
+
+    def _free(self, key: int, size: int) -> None:
+        self._known.remove(key)
+        self.live -= size

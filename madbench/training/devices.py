@@ -1,4 +1,4 @@
-"""What hardware there is, and what to use of it."""
+"""What hardware and software there is, and what to use of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import functools
 import os
 import platform
 import re
+import subprocess
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+import madbench
 from madbench.errors import ConfigError
 from madbench.jobs import Precision
 
@@ -48,12 +52,7 @@ def resolve_precision(precision: str, device: str, is_here: bool = True) -> Prec
 
 def cpu_has_bfloat16_units() -> bool:
     """Whether the processor multiplies bfloat16 matrices in hardware (AMX or AVX-512 BF16; Arm BF16)."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False
-    flags = set(re.findall(r"\b(?:amx_bf16|avx512_bf16|bf16)\b", text))
-    return bool(flags)
+    return bool(re.search(r"\b(?:amx_bf16|avx512_bf16|bf16)\b", _cpuinfo()))
 
 
 def peak_flops(device_name: str, precision: Precision) -> float | None:
@@ -87,14 +86,26 @@ _BFLOAT16_TERAFLOPS = {
 }
 
 
+def device_name(device: str) -> str:
+    """What the hardware calls itself."""
+    if device.startswith("cuda"):
+        import torch
+
+        return torch.cuda.get_device_name(device)
+    return cpu_name()
+
+
 @functools.cache
 def cpu_name() -> str:
-    """What the processor calls itself."""
+    name = re.search(r"^model name\s*:\s*(\S.*)$", _cpuinfo(), re.MULTILINE)
+    return name[1].strip() if name else platform.processor() or platform.machine()
+
+
+def _cpuinfo() -> str:
     try:
-        names = re.findall(r"^model name\s*:\s*(\S.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        return Path("/proc/cpuinfo").read_text()
     except OSError:
-        names = []
-    return names[0].strip() if names else platform.processor() or platform.machine()
+        return ""
 
 
 def default_slots(device: str) -> int:
@@ -107,3 +118,27 @@ def available_cores() -> int:
         return max(1, len(os.sched_getaffinity(0)))
     except AttributeError:
         return os.cpu_count() or 1
+
+
+def versions() -> dict[str, str]:
+    """Those that decide the numbers of a run."""
+    return {"madbench": madbench.__version__, "python": platform.python_version()} | {
+        package: version(package) for package in ("torch", "numpy")
+    }
+
+
+@functools.cache
+def git_state() -> dict[str, Any] | None:
+    """Commit and cleanliness of the checkout this package runs from; ``None`` when it is not in one."""
+    folder = Path(__file__).resolve().parents[2]
+    if not (folder / ".git").exists():
+        return None
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+
+    try:
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 import itertools
+import resource
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,68 +26,53 @@ from madbench.suites import suite_of
 from madbench.suites.trial import Interval, Trial
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
-from madbench.training.checkpoints import load_checkpoint, save_checkpoint
-from madbench.training.devices import peak_flops
-from madbench.training.optimizer import make_adamw, set_learning_rate
-from madbench.training.provenance import device_name, provenance
-from madbench.training.state import Stopwatch, TrainingState, memory_bytes
-from madbench.training.weights import save_weights
+from madbench.training.checkpoints import TrainingState, load_checkpoint, save_checkpoint, save_weights
+from madbench.training.devices import device_name, git_state, peak_flops, versions
+from madbench.training.optimizer import make_adamw
 
 CHECKPOINT_SECONDS = 15.0
 CHECKPOINT_SHARE = 0.05  # of the time, at most, goes into writing checkpoints
 REPORT_SECONDS = 0.25
 
-Report = Callable[[dict[str, Any]], None]
-T = TypeVar("T")
-
 
 def train(
-    jobs: Sequence[Job],
-    works: Sequence[Path],
-    report: Callable[[Job, dict[str, Any]], None],
-    *,
-    device: str = "cpu",
-    corpora: Mapping[str, Corpus] | None = None,
-    micro_batch: int | None = None,
-    compile: bool = False,
+    jobs: Sequence[Job], works: Sequence[Path], report: Callable[[Job, dict[str, Any]], None], **how: Any
 ) -> list[Record]:
-    """Trains a group of jobs and evaluates them; each resumes from the checkpoint in its work folder, if any.
-
-    Args:
-        jobs: what to train.
-        works: a folder a job, for its checkpoint, and for ``keep/weights.safetensors`` once a run that keeps its
-            weights is finished; this process's alone while it runs.
-        report: called a few times a second with a job and its progress; when it raises ``StopTraining`` the state is
-            saved first.
-        device: a torch device name.
-        corpora: those that language jobs name, by digest.
-        micro_batch: sequences that go through the model at once; gradients of the rest are accumulated.
-        compile: train through ``torch.compile``. Evaluations are not compiled: they are few.
-
-    Returns:
-        A record a job, ``finished`` or ``diverged``. On the CPU an interrupted and resumed run returns the same
-        numbers, bit for bit, as an uninterrupted one in as many threads; threads, micro-batches and processes change
-        them by rounding only. Seconds are those of training: evaluations and checkpoints are left out.
-
-    Raises:
-        ConfigError: what the suite cannot train so.
-        TrainingError: a checkpoint that cannot be used, or another corpus than the job's.
-    """
-    how = {"device": device, "corpora": corpora, "micro_batch": micro_batch, "compile": compile}
+    """Trains a group of jobs, each in its work folder: :func:`train_job`, which takes the other arguments."""
     return [train_job(job, work, functools.partial(report, job), **how) for job, work in zip(jobs, works, strict=True)]
 
 
 def train_job(
     job: Job,
     work: Path,
-    report: Report,
+    report: Callable[[dict[str, Any]], None],
     *,
     device: str = "cpu",
     corpora: Mapping[str, Corpus] | None = None,
     micro_batch: int | None = None,
     compile: bool = False,
 ) -> Record:
-    """Trains one job; see :func:`train`."""
+    """Trains and evaluates a job, from the checkpoint in its work folder on, if there is one.
+
+    Args:
+        job: what to train.
+        work: a folder for its checkpoint, and for ``keep/weights.safetensors`` once a run that keeps its weights is
+            finished; this process's alone while it runs.
+        report: called a few times a second with its progress; when it raises ``StopTraining`` the state is saved first.
+        device: a torch device name.
+        corpora: those that language jobs name, by digest.
+        micro_batch: sequences that go through the model at once; gradients of the rest are accumulated.
+        compile: train through ``torch.compile``. Evaluations are not compiled: they are few.
+
+    Returns:
+        A record, ``finished`` or ``diverged``. On the CPU an interrupted and resumed run returns the same numbers, bit
+        for bit, as an uninterrupted one in as many threads; threads, micro-batches and processes change them by
+        rounding only. Seconds are those of training: evaluations and checkpoints are left out.
+
+    Raises:
+        ConfigError: what the suite cannot train so.
+        TrainingError: a checkpoint that cannot be used, or another corpus than the job's.
+    """
     suite = suite_of(job)
     trial = suite.Trial(job, device, world, corpora=corpora, micro_batch=micro_batch)
     optimizer = make_adamw(trial.model, job.training)
@@ -98,12 +84,13 @@ def train_job(
     flops_per_token = 3 * suite.size(job).flops_per_token
     peak = peak_flops(device_name(device), job.training.precision)
 
-    watch = Stopwatch(device)
+    watch = _Stopwatch(device)
     last_save = last_report = time.monotonic()
     save_every = CHECKPOINT_SECONDS
     while state.step < trial.steps and not state.diverged and not (state.curve and trial.is_done(state.curve[-1])):
         rate = trial.learning_rate(state.step)
-        set_learning_rate(optimizer, rate)
+        for parameters in optimizer.param_groups:
+            parameters["lr"] = rate
         optimizer.zero_grad(set_to_none=True)
         state.loss_sum += backward(network, trial, state.step, device)
         norm = None if trial.clip is None else nn.utils.clip_grad_norm_(trial.model.parameters(), trial.clip)
@@ -135,7 +122,7 @@ def train_job(
             raise StopTraining
     state.seconds += watch.lap()
 
-    details = provenance(job, trial, device) | {
+    details = _provenance(job, trial, device) | {
         "flops_per_token": flops_per_token,
         "steps": state.step,
         "seconds": state.seconds,
@@ -158,8 +145,9 @@ def train_job(
 def backward(network: nn.Module, trial: Trial, step: int, device: str) -> Tensor:
     """Accumulates the gradient of the mean loss of one step and gives that loss, both over all processes."""
     loss = torch.zeros((), device=device)
-    for (batch, share), is_last in _with_last(trial.micro_batches(step)):
-        waits = not is_last and isinstance(network, DistributedDataParallel)
+    batches = itertools.chain(trial.micro_batches(step), [None])
+    for (batch, share), following in itertools.pairwise(batches):
+        waits = following is not None and isinstance(network, DistributedDataParallel)
         with network.no_sync() if waits else nullcontext():
             with trial.autocast:
                 part = network(*batch) * share
@@ -168,14 +156,7 @@ def backward(network: nn.Module, trial: Trial, step: int, device: str) -> Tensor
     return world.total(loss) / world.size()
 
 
-def _with_last(items: Iterable[T]) -> Iterator[tuple[T, bool]]:
-    """Each item and whether it is the last one."""
-    end = object()
-    for item, following in itertools.pairwise(itertools.chain(items, [end])):
-        yield item, following is end
-
-
-def _interval(state: TrainingState, watch: Stopwatch, rate: float, norm: Tensor | None, device: str) -> Interval:
+def _interval(state: TrainingState, watch: _Stopwatch, rate: float, norm: Tensor | None, device: str) -> Interval:
     """The steps since the last row; begins a new interval."""
     before, state.row_seconds = state.row_seconds, state.seconds + watch.lap()
     state.seconds = state.row_seconds
@@ -190,7 +171,7 @@ def _interval(state: TrainingState, watch: Stopwatch, rate: float, norm: Tensor 
         mean_loss=mean_loss,
         learning_rate=rate,
         grad_norm=None if norm is None else float(norm),
-        memory_bytes=memory_bytes(device),
+        memory_bytes=_memory_bytes(device),
     )
 
 
@@ -201,3 +182,44 @@ def _network(loss: nn.Module, device: str, compile: bool) -> nn.Module:
         return loss
     gpu = [torch.device(device)] if torch.device(device).type == "cuda" else None
     return DistributedDataParallel(loss, device_ids=gpu, gradient_as_bucket_view=True)
+
+
+class _Stopwatch:
+    """Seconds between one look and the next, the device's queued work included."""
+
+    def __init__(self, device: str):
+        self.device = torch.device(device)
+        self.last = time.monotonic()
+
+    def lap(self) -> float:
+        """Seconds since the last lap."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        now = time.monotonic()
+        seconds, self.last = now - self.last, now
+        return seconds
+
+
+def _memory_bytes(device: str) -> int:
+    """Most memory used so far: allocated on the GPU, or resident of this process."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _provenance(job: Job, trial: Trial, device: str) -> dict[str, Any]:
+    """Everything about a run that is not its job and not its result: budget, path, versions, device, code."""
+    details: dict[str, Any] = {
+        "model_parameters": sum(p.numel() for p in trial.model.parameters()),
+        "mixer_parameters": sum(p.numel() for p in trial.mixer.parameters()),
+        "seeds": {stream: job.derived_seed(stream) for stream in trial.streams},
+        "device": device_name(device),
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+        "git": git_state(),
+    }
+    if allocation := getattr(trial.mixer, "allocation", None):
+        details |= {"ranks": dict(allocation.ranks), "budget": allocation.target, "budget_ratio": allocation.ratio}
+    if resolve_path := getattr(trial.mixer, "resolve_path", None):
+        details["path"] = resolve_path(*trial.batch_shape)
+    return details

@@ -31,11 +31,6 @@ def make_adamw(model: nn.Module, config: Any) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-
-
 _GROUP_OF = (
     ("embedding.", "embedding"),
     ("positions.", "positions"),

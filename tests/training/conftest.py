@@ -59,8 +59,8 @@ def train_language(corpus, tmp_path):
 
     ``train_language.work`` is that folder, ``train_language.weights()`` what the last run left there.
     """
+    from madbench.training.checkpoints import load_model
     from madbench.training.loop import train_job
-    from madbench.training.weights import load_model
 
     work = tmp_path / "work"
     work.mkdir()

@@ -17,8 +17,7 @@ from madbench.suites.language import GPTConfig, LanguageTraining
 from madbench.suites.mad import MadProfile, setting_of
 from madbench.tasks import MAD_TASKS
 from madbench.training import cost
-from madbench.training.cost import counted_flops_per_token, job_size, peak_memory_bytes, seconds_per_flop
-from madbench.training.peak_memory import PeakMemory
+from madbench.training.cost import PeakMemory, counted_flops_per_token, job_size, peak_memory_bytes, seconds_per_flop
 from sample_jobs import language_job
 
 EXAMPLES = [

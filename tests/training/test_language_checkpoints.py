@@ -18,9 +18,8 @@ from madbench import files
 from madbench.errors import StoreError, TrainingError
 from madbench.jobs import StopTraining
 from madbench.suites.language_trial import Evaluation
-from madbench.training import loop, state
-from madbench.training.checkpoints import NAME
-from madbench.training.weights import load_model
+from madbench.training import loop
+from madbench.training.checkpoints import NAME, load_model
 
 HERE = Path(__file__).parent
 
@@ -45,7 +44,7 @@ def every_step(monkeypatch):
 def clock(monkeypatch):
     """A clock that stands still unless a test moves it: ``clock[0]`` is the time in seconds."""
     now = [0.0]
-    monkeypatch.setattr(state.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])
     return now
 
 

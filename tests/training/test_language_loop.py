@@ -18,7 +18,7 @@ from madbench.suites.language import LanguageTraining
 from madbench.suites.language_trial import Evaluation, LanguageTrial
 from madbench.text.batches import evaluation_starts, training_starts
 from madbench.training import distributed, loop
-from madbench.training.weights import load_model
+from madbench.training.checkpoints import load_model
 
 WEIGHTS = "keep/weights.safetensors"
 

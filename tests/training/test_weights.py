@@ -12,10 +12,8 @@ from safetensors.torch import save_file
 from madbench.errors import StoreError, TrainingError
 from madbench.suites.language import GPTConfig, LanguageTraining
 from madbench.suites.language_trial import LanguageTrial
-from madbench.training.checkpoints import save_checkpoint
+from madbench.training.checkpoints import TrainingState, load_model, save_checkpoint, save_weights
 from madbench.training.optimizer import make_adamw
-from madbench.training.state import TrainingState
-from madbench.training.weights import load_model, save_weights
 from sample_jobs import language_job
 
 MODEL = GPTConfig(d_model=16, n_layer=1, seq_len=8, positions="learned")
