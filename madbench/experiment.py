@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from madbench.config import check_seeds, key_of
 from madbench.errors import ConfigError, did_you_mean
-from madbench.execute.base import Executor, OnEvent, Policy, Summary, ignore_event, ready_groups
+from madbench.execute.base import Executor, OnEvent, Policy, Summary, ignore_event
 from madbench.grid import LANGUAGE_MODEL, Grid, Row, errors_named, suite_of_override
 from madbench.jobs import Budget, Fidelity, Job, Precision
 from madbench.labels import family_of, parse
@@ -166,18 +166,17 @@ class Experiment:
             if (corpus := row.protocol.corpus)
         }
         training = functools.partial(train, corpora=corpora, **how)
-        groups = ready_groups(self.jobs)
         if is_distributed():
             store = Store.open(self.results) if is_first() else Store(self.results)
-            return train_distributed(groups, store, training, on_event, policy, device=self.device)
+            return train_distributed(self.jobs, store, training, on_event, policy, device=self.device)
         training = functools.partial(training, device=self.device)
         executor, devices = options["executor"], options["devices"]
         if executor is None:
             usual = len(devices) if devices else 1 if suite.uses_all_cores else default_slots(self.device)
-            slots = min(options["slots"] or usual, max(1, len(groups)))
+            slots = min(options["slots"] or usual, max(1, len(self.jobs)))
             threads = max(1, available_cores() // slots) if suite.uses_all_cores else 1
             executor = functools.partial(run_jobs, slots=slots, threads_per_slot=threads, devices=devices)
-        return executor(groups, Store.open(self.results), training, on_event=on_event, policy=policy)
+        return executor(self.jobs, Store.open(self.results), training, on_event=on_event, policy=policy)
 
 
 def prepare(

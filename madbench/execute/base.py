@@ -1,8 +1,7 @@
-"""What executors share: groups of jobs in, stored runs out, the same events on the way, whatever machines do the work.
+"""What executors share: jobs in, stored runs out, the same events on the way, whatever machines do the work.
 
-An executor is called as ``executor(groups, store, train, on_event=..., policy=...)`` and gives a :class:`Summary`. A
-group is a sequence of jobs that train together, as one call of ``train`` in one worker. The executor trains the jobs
-that ``policy`` asks for, in order, each at most once, and stores each result at once. ``on_event`` gets
+An executor is called as ``executor(jobs, store, train, on_event=..., policy=...)`` and gives a :class:`Summary`. It trains
+the jobs that ``policy`` asks for, in order, each at most once, and stores each result at once. ``on_event`` gets
 ``{"event": kind, "job": job, ...}`` for each job: ``skipped`` (with ``reason``: ``stored``, ``failed`` for a stored
 failure that is not retried, or ``busy`` for a job that another process is training), ``started`` (with ``slot``),
 ``progress`` (with ``slot`` and the reported dict as ``progress``), ``finished`` and ``failed`` (with ``slot`` and
@@ -14,7 +13,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,19 +25,13 @@ from madbench.store.runs import Store, StoreBusyError
 
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
-Report = Callable[[Job, dict[str, Any]], None]
-"""``report(job, progress)``; it raises ``StopTraining`` when the group is to stop."""
-Train = Callable[[Sequence[Job], Sequence[Path], Report], list[Record]]
-"""``train(jobs, works, report)``: a picklable function that gives a record for each job; ``works`` are their folders."""
+Report = Callable[[dict[str, Any]], None]
+"""``report(progress)``; it raises ``StopTraining`` when the run is to stop."""
+Train = Callable[[Job, Path, Report], Record]
+"""``train(job, work, report)``: a picklable function; ``work`` is the job's folder."""
 LONGEST_REASON = 200
 """Characters of the last line of a stored error."""
-Groups = Sequence[Sequence[Job]]
 Executor = Callable[..., "Summary"]
-
-
-def ready_groups(jobs: Iterable[Job]) -> list[list[Job]]:
-    """The jobs in groups that can train together: one job each."""
-    return [[job] for job in jobs]
 
 
 def ignore_event(event: Event) -> None:
@@ -54,9 +47,9 @@ class Policy:
     retry: bool = True
     """Retry jobs that are stored as failed, from their checkpoints."""
     max_failures: int | None = None
-    """Failures after which no further group starts."""
+    """Failures after which no further job starts."""
     time_limit: float | None = None
-    """Seconds after which a group is stopped and its jobs stored as failed; their checkpoints stay."""
+    """Seconds after which a job is stopped and stored as failed; its checkpoint stays."""
 
     def __post_init__(self):
         check_counts(max_failures=self.max_failures)
@@ -103,34 +96,20 @@ class Execution:
     on_event: OnEvent
     summary: Summary = field(default_factory=Summary)
 
-    def missing(self, groups: Groups) -> deque[list[Job]]:
-        """The groups without the jobs that are skipped; the store is read once."""
-        unique = {job.id: job for group in groups for job in group}
-        records = self.store.records(unique)
+    def missing(self, jobs: Iterable[Job]) -> deque[Job]:
+        """The jobs that are not skipped, each once; the store is read once."""
+        unique = {job.id: job for job in jobs}
+        statuses = {job_id: record.status for job_id, record in self.store.records(unique).items()}
+        return deque(job for job in unique.values() if not self.skip(job, self.policy.skips(statuses.get(job.id))))
 
-        def is_missing(job: Job) -> bool:
-            record = records.get(job.id)
-            return unique.pop(job.id, None) is not None and not self.skip(
-                job, self.policy.skips(record and record.status)
-            )
-
-        return deque(filter(None, ([job for job in group if is_missing(job)] for group in groups)))
-
-    def claim(self, group: Sequence[Job], claims: ExitStack, is_shared: bool = False) -> tuple[list[Job], list[Path]]:
-        """The jobs of the group that are to be trained and their work folders, claimed until ``claims`` is closed."""
-        jobs, works = [], []
-        for job in group:
-            with ExitStack() as claim:
-                try:
-                    work = claim.enter_context(self.store.claim(job, self.policy.redo, is_shared))
-                except StoreBusyError:
-                    self.skip(job, "busy")
-                    continue
-                if not self.skip(job, self.policy.skips(self.store.status(job))):
-                    jobs.append(job)
-                    works.append(work)
-                    claims.push(claim.pop_all())
-        return jobs, works
+    def claim(self, job: Job, claims: ExitStack, is_shared: bool = False) -> Path | None:
+        """The work folder of a job that is to be trained, claimed until ``claims`` is closed; None for one that is not."""
+        try:
+            work = claims.enter_context(self.store.claim(job, self.policy.redo, is_shared))
+        except StoreBusyError:
+            self.skip(job, "busy")
+            return None
+        return None if self.skip(job, self.policy.skips(self.store.status(job))) else work
 
     def skip(self, job: Job, reason: str | None) -> bool:
         """Reports and counts the job as skipped, if there is a reason."""

@@ -2,7 +2,7 @@
 
 Workers only train (:mod:`madbench.execute.worker`). Their records, and the files of their runs, come back to the driver,
 which alone writes the store, under the store's claim of each job: of two sweeps at once on one store each trains its own
-jobs. The driver claims a group when it hands it to the backend, and hands over no more than the machines can take.
+jobs. The driver claims a job when it hands it to the backend, and hands over no more than the machines can take.
 
 Where workers see the results folder (``Backend.shares_folder``) a job trains in its own work folder in the store, and an
 interrupted job resumes from its checkpoint wherever it runs next. Elsewhere it trains in a temporary folder of the
@@ -22,26 +22,26 @@ from pathlib import Path
 from typing import Any, Literal
 
 from madbench.errors import StoreError
-from madbench.execute.base import Execution, Groups, OnEvent, Policy, Summary, Train, ignore_event
+from madbench.execute.base import Execution, OnEvent, Policy, Summary, Train, ignore_event
 from madbench.execute.worker import Assignment, Outcome
 from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import KEEP, Job
 from madbench.store.runs import Store
 
 GRACE = 15.0
-"""Seconds beyond its time limit that a group has to stop by itself before its task is cancelled."""
+"""Seconds beyond its time limit that a run has to stop by itself before its task is cancelled."""
 ATTEMPTS = 3
-"""How often a group is given to a machine that is lost with it."""
+"""How often a job is given to a machine that is lost with it."""
 POLL_SECONDS = 1.0
 
 
 @dataclass(eq=False)
 class Task:
-    """A group of jobs that the driver has claimed and handed to a backend, for one worker."""
+    """A job that the driver has claimed and handed to a backend, for one worker."""
 
     assignment: Assignment
-    works: Sequence[Path]
-    """The work folders of the jobs, as the driver sees them."""
+    work: Path
+    """The job's work folder, as the driver sees it."""
     claims: ExitStack
     attempt: int = 1
     slot: int | None = None
@@ -52,15 +52,15 @@ class Task:
     """What it gave, while that is being stored."""
 
     @property
-    def jobs(self) -> Sequence[Job]:
-        return self.assignment.jobs
+    def job(self) -> Job:
+        return self.assignment.job
 
 
 Kind = Literal["started", "waiting", "progress", "done", "failed", "lost"]
 Message = tuple[Task, Kind, Any]
-"""``started`` comes with a slot or None, ``progress`` with a job's id and the reported dict, and ``waiting`` when the task is
-back in the queue. ``done`` comes with an :class:`Outcome`, ``failed`` with why the worker ended without one, and ``lost``
-with what became of its machine; these three end the task."""
+"""``started`` comes with a slot or None, ``progress`` with the reported dict, and ``waiting`` when the task is back in the
+queue. ``done`` comes with an :class:`Outcome`, ``failed`` with why the worker ended without one, and ``lost`` with what
+became of its machine; these three end the task."""
 
 
 class Backend:
@@ -94,7 +94,7 @@ class Backend:
 
 
 def drive(
-    groups: Groups,
+    jobs: Iterable[Job],
     store: Store,
     train: Train,
     on_event: OnEvent = ignore_event,
@@ -105,15 +105,15 @@ def drive(
     """Trains the jobs without a result in ``store``, in order, with the workers behind ``connect(store)``.
 
     An executor (:mod:`madbench.execute.base`), once ``connect`` is given; it is called when there is anything to do.
-    Jobs of a run that raises, whose process dies or that takes longer than ``policy.time_limit`` are stored as
-    ``failed``. A group whose machine is lost is tried again, and fails when that has happened ``ATTEMPTS`` times.
+    A job that raises, whose process dies or that takes longer than ``policy.time_limit`` is stored as ``failed``. One
+    whose machine is lost is tried again, and fails when that has happened ``ATTEMPTS`` times.
 
     On Ctrl-C, on a ``StoreError`` and on any other error, results that have arrived are stored, tasks are cancelled and
     the error is raised. Raises ``StoreError`` where results cannot be written, and where a worker reports that it cannot
     train at all: another version of madbench, no corpus, no GPU, a full disk.
     """
     execution = Execution(store, policy, on_event)
-    if todo := execution.missing(groups):
+    if todo := execution.missing(jobs):
         with connect(store) as backend:
             _Driver(execution, train, backend, todo).run()
     return execution.summary
@@ -122,7 +122,7 @@ def drive(
 class _Driver:
     """The state of one call of ``drive``."""
 
-    def __init__(self, execution: Execution, train: Train, backend: Backend, todo: deque[list[Job]]):
+    def __init__(self, execution: Execution, train: Train, backend: Backend, todo: deque[Job]):
         self.execution, self.train, self.backend, self.todo = execution, train, backend, todo
         self.policy, self.summary = execution.policy, execution.summary
         self.tasks: list[Task] = []
@@ -135,7 +135,7 @@ class _Driver:
                     self.handle(*message)
                 for task in [task for task in self.tasks if task.due <= time.monotonic()]:
                     self.backend.cancel([task])
-                    self.end(task, Outcome.failure(task.jobs, self.policy.overtime))
+                    self.end(task, Outcome.failure(self.policy.overtime))
                 self.hand_over()
         except BaseException:
             ended = [(task, "done", task.outcome) for task in self.tasks if task.outcome]
@@ -152,23 +152,23 @@ class _Driver:
                     task.claims.close()
 
     def hand_over(self) -> None:
-        """Claims and submits as many groups as the backend takes, or none more after too many failures."""
+        """Claims and submits as many jobs as the backend takes, or none more after too many failures."""
         if self.policy.max_failures is not None and self.summary.failed >= self.policy.max_failures:
             waiting = [task for task in self.tasks if task.slot is None]
             self.backend.cancel(waiting)
             for task in waiting:
                 self.release(task)
-            self.summary.left += sum(map(len, [*(task.jobs for task in waiting), *self.todo]))
+            self.summary.left += len(waiting) + len(self.todo)
             self.todo.clear()
         room = self.backend.capacity() - len(self.tasks) if self.todo else 0
         claimed: list[Task] = []
         while self.todo and len(claimed) < room:
+            job = self.todo.popleft()
             with ExitStack() as claims:
-                jobs, works = self.execution.claim(self.todo.popleft(), claims, self.backend.outlives_driver)
-                if jobs:
-                    works = [work.absolute() for work in works]
-                    folders = works if self.backend.shares_folder else None
-                    claimed.append(Task(Assignment(jobs, self.train, self.policy, folders), works, claims.pop_all()))
+                if work := self.execution.claim(job, claims, self.backend.outlives_driver):
+                    work = work.absolute()
+                    folder = work if self.backend.shares_folder else None
+                    claimed.append(Task(Assignment(job, self.train, self.policy, folder), work, claims.pop_all()))
                     self.tasks.append(claimed[-1])
         if claimed:
             self.backend.submit(claimed)
@@ -182,19 +182,16 @@ class _Driver:
             taken = {other.slot for other in self.tasks}
             free = next(slot for slot in range(len(taken) + 1) if slot not in taken)
             task.slot = free if kind != "started" or value is None else value
-            for job in task.jobs:
-                self.execution.tell("started", job, slot=task.slot)
+            self.execution.tell("started", task.job, slot=task.slot)
         if kind == "waiting":
             task.due = math.inf
         elif kind in ("started", "progress") and task.due == math.inf and self.policy.time_limit is not None:
             task.due = time.monotonic() + self.policy.time_limit + GRACE
         if kind == "progress":
-            job_id, progress = value
-            job = next(job for job in task.jobs if job.id == job_id)
-            self.execution.tell("progress", job, slot=task.slot, progress=progress)
+            self.execution.tell("progress", task.job, slot=task.slot, progress=value)
         elif kind in ("failed", "lost"):
             error = value if kind == "failed" else f"lost {ATTEMPTS} times, at last: {value}"
-            self.end(task, Outcome.failure(task.jobs, error))
+            self.end(task, Outcome.failure(error))
         elif kind == "done":
             if value.broken:
                 raise StoreError(value.broken)
@@ -203,19 +200,16 @@ class _Driver:
     def end(self, task: Task, outcome: Outcome) -> None:
         task.outcome = outcome
         self.save(task, outcome)
-        for job, record in zip(task.jobs, outcome.records, strict=True):
-            self.execution.finish(job, record, task.slot)
+        self.execution.finish(task.job, outcome.record, task.slot)
 
     def save(self, task: Task, outcome: Outcome) -> None:
-        """Stores the records of a task, with the files of their runs, and frees its jobs."""
-        for work, files in zip(task.works, outcome.files, strict=False):
-            for name, content in files.items():
-                path = work / KEEP / name
-                with explain_os_errors(path):
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(path, content)
-        for job, record in zip(task.jobs, outcome.records, strict=True):
-            self.execution.store.finish(job, record, replace=self.policy.redo)
+        """Stores the record of a task, with the files of its run, and frees its job."""
+        for name, content in outcome.files.items():
+            path = task.work / KEEP / name
+            with explain_os_errors(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, content)
+        self.execution.store.finish(task.job, outcome.record, replace=self.policy.redo)
         self.release(task)
 
     def release(self, task: Task) -> None:

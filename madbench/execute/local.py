@@ -14,7 +14,6 @@ from typing import Any
 
 from madbench.errors import TrainingError
 from madbench.execute.base import (
-    Groups,
     OnEvent,
     Policy,
     Summary,
@@ -25,7 +24,7 @@ from madbench.execute.base import (
 )
 from madbench.execute.driver import ATTEMPTS, Backend, Message, Task, drive
 from madbench.execute.worker import work
-from madbench.jobs import StopTraining
+from madbench.jobs import Job, StopTraining
 from madbench.store.runs import Store
 
 GRACE = 5.0
@@ -35,7 +34,7 @@ START_LIMIT = 600.0
 
 
 def run_jobs(
-    groups: Groups,
+    jobs: Iterable[Job],
     store: Store,
     train: Train,
     on_event: OnEvent = ignore_event,
@@ -45,11 +44,11 @@ def run_jobs(
     threads_per_slot: int = 1,
     devices: Sequence[str] | None = None,
 ) -> Summary:
-    """Trains the jobs without a result in ``store``, in order, ``slots`` groups at a time; stores each result at once.
+    """Trains the jobs without a result in ``store``, in order, ``slots`` at a time; stores each result at once.
 
-    An executor (:mod:`madbench.execute.base`). ``train(jobs, works, report) -> records`` runs in processes of its own and
+    An executor (:mod:`madbench.execute.base`). ``train(job, work, report) -> record`` runs in processes of its own and
     must be picklable. Slot i sees the GPU ``devices[i % len(devices)]`` only (a value of ``CUDA_VISIBLE_DEVICES``). A
-    process that fails is replaced, so that the next group gets sound memory and a sound device.
+    process that fails is replaced, so that the next job gets sound memory and a sound device.
 
     On Ctrl-C and on any error runs in progress have ``GRACE`` seconds to save their checkpoints, and the error is raised;
     a second Ctrl-C kills them at once. Workers never outlive this process, however it ends.
@@ -65,7 +64,7 @@ def run_jobs(
         finally:
             backend.end(backend.workers)
 
-    return drive(groups, store, train, on_event, policy, connect=connect)
+    return drive(jobs, store, train, on_event, policy, connect=connect)
 
 
 class LocalBackend(Backend):
@@ -138,7 +137,7 @@ class LocalBackend(Backend):
 
 
 class WorkerProcess:
-    """A process that trains one group after the other, and never receives Ctrl-C."""
+    """A process that trains one job after the other, and never receives Ctrl-C."""
 
     def __init__(self, slot: int, environment: Mapping[str, str]):
         context = multiprocessing.get_context("spawn")
@@ -184,15 +183,15 @@ class WorkerProcess:
 def _serve(pipe: connection.Connection) -> None:
     """Trains the assignments that arrive until told to stop or the parent is gone; what arrives in between means stop.
 
-    It answers with ``started``, ``progress`` (a job's id and a dict) and ``done`` (an ``Outcome``).
+    It answers with ``started``, ``progress`` (a dict) and ``done`` (an ``Outcome``).
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
-    def send(job_id: str, progress: dict[str, Any]) -> None:
+    def send(progress: dict[str, Any]) -> None:
         try:
             if pipe.poll():
                 raise StopTraining
-            pipe.send(("progress", (job_id, progress)))
+            pipe.send(("progress", progress))
         except OSError as error:
             raise StopTraining from error
 

@@ -17,7 +17,7 @@ from typing import Any
 from madbench.errors import ConfigError, MissingExtraError
 from madbench.execute.base import Executor, check_counts, worker_environment
 from madbench.execute.driver import Backend, Message, Task, drive
-from madbench.execute.worker import Outcome, Packed, batched, source_checkout, work_remotely
+from madbench.execute.worker import Outcome, Packed, now_and_then, source_checkout, work_remotely
 from madbench.store.runs import Store
 
 REPORT_SECONDS = 1.0
@@ -36,7 +36,7 @@ def ray_executor(
     slots: int | None = None,
     shared: bool = False,
 ) -> Executor:
-    """An executor (:mod:`madbench.execute.base`) whose groups of jobs are Ray tasks.
+    """An executor (:mod:`madbench.execute.base`) whose jobs are Ray tasks.
 
     Args:
         address: ``host:port`` of a cluster, ``ray://host:port`` of its client server, ``auto`` for the one that
@@ -132,8 +132,8 @@ class RayBackend(Backend):
 
     def submit(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
-            packed = task.assignment.pack()
-            self.tasks[self.train.remote(packed, self.board, task.jobs[0].id, self.gpus > 0)] = task
+            reference = self.train.remote(task.assignment.pack(), self.board, task.job.id, self.gpus > 0)
+            self.tasks[reference] = task
 
     def poll(self, seconds: float) -> Iterator[Message]:
         import ray
@@ -149,10 +149,9 @@ class RayBackend(Backend):
             news = ray.get(self.board.take.remote(), timeout=5)
         except ray.exceptions.RayError:  # without its board a sweep only shows less
             return
-        tasks = {job.id: task for task in self.tasks.values() for job in task.jobs}
-        for job_id, progress in news.items():
-            if job_id in tasks:
-                yield tasks[job_id], *(("progress", (job_id, progress)) if progress else ("started", None))
+        for task in list(self.tasks.values()):
+            if (progress := news.get(task.job.id)) is not None:
+                yield task, *(("progress", progress) if progress else ("started", None))
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         import ray
@@ -169,17 +168,18 @@ class _Board:
     def __init__(self):
         self.news: dict[str, dict[str, Any]] = {}
 
-    def tell(self, news: dict[str, dict[str, Any]]) -> None:
-        self.news.update(news)
+    def tell(self, job_id: str, progress: dict[str, Any]) -> None:
+        self.news[job_id] = progress
 
     def take(self) -> dict[str, dict[str, Any]]:
         news, self.news = self.news, {}
         return news
 
 
-def _train(packed: Packed, board: Any, first: str, needs_gpu: bool) -> Outcome:
-    board.tell.remote({first: {}})
-    return work_remotely(packed, batched(REPORT_SECONDS, board.tell.remote), needs_gpu)
+def _train(packed: Packed, board: Any, job_id: str, needs_gpu: bool) -> Outcome:
+    tell = functools.partial(board.tell.remote, job_id)
+    tell({})
+    return work_remotely(packed, now_and_then(REPORT_SECONDS, tell), needs_gpu)
 
 
 def _machines() -> list[dict[str, float]]:

@@ -4,27 +4,38 @@
 or stops at its wall time it queues again, and training resumes from the checkpoint. A driver that ended without
 cancelling its Slurm jobs, as when a login node kills it, leaves notes in the work folders: the same command takes them
 over, those that have ended meanwhile included.
+
+The driver's note in a work folder bears the ticket of the one Slurm job that may train there. A Slurm job that another
+driver has replaced, because it could not know of it or was told to begin afresh, stops.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import os
 import shlex
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from madbench.errors import ConfigError, MissingExtraError, TrainingError
+from madbench.errors import ConfigError, MissingExtraError, StoreError, TrainingError
 from madbench.execute.base import Executor, check_counts, worker_environment
 from madbench.execute.driver import Backend, Message, Task, drive
-from madbench.execute.submitit_job import NEWS, NOTE, SlurmCall, read_note, write_note
-from madbench.execute.worker import Outcome, source_checkout
+from madbench.execute.worker import Outcome, Packed, now_and_then, source_checkout, work_remotely
+from madbench.files import write_atomically
 from madbench.store.runs import Store
 
+NOTE, NEWS = "slurm.json", "slurm_progress.json"
+"""Files in a work folder, of the driver and of its Slurm job."""
+REPORT_SECONDS = 5.0
+TICKET_SECONDS = 60.0
+"""How long a Slurm job waits for its ticket to show; a network disk may lag behind the driver."""
 MOST_TIMEOUTS = 10
 """Wall times that a job may use up before it fails."""
 FORCE_SECONDS = 60.0
@@ -44,7 +55,7 @@ def slurm_executor(
     extra: Mapping[str, Any] = {},
     cluster: Literal["slurm", "local"] = "slurm",
 ) -> Executor:
-    """An executor (:mod:`madbench.execute.base`) whose groups of jobs are Slurm jobs.
+    """An executor (:mod:`madbench.execute.base`) whose jobs are Slurm jobs.
 
     Args:
         partition: where to queue them; Slurm's own default.
@@ -83,6 +94,54 @@ def _connect(store: Store, **how: Any) -> AbstractContextManager[SlurmBackend]:
     return nullcontext(SlurmBackend(store.root.absolute() / "slurm", **how))
 
 
+@dataclass
+class SlurmCall:
+    """What a Slurm job runs."""
+
+    packed: Packed
+    work: Path
+    ticket: str
+    needs_gpu: bool
+    is_requeued: bool = False
+
+    def __call__(self) -> Outcome:
+        replaced = f"{self.work}: {NOTE} is missing or names another Slurm job, which trains there now"
+        deadline = time.monotonic() + TICKET_SECONDS
+        while self.noted_ticket() != self.ticket:
+            if time.monotonic() >= deadline:
+                return Outcome(broken=replaced)
+            time.sleep(1)
+        start = f"{os.environ.get('SLURM_JOB_ID', '')}-{os.getpid()}-{time.time()}"
+
+        def tell(progress: dict[str, Any]) -> None:
+            if self.noted_ticket() not in (self.ticket, None):  # a note that cannot be read now ends nothing
+                raise StoreError(replaced)
+            self.tell(start=start, progress=progress)
+
+        self.tell(start=start)
+        outcome = work_remotely(self.packed, now_and_then(REPORT_SECONDS, tell), self.needs_gpu)
+        if self.is_requeued:  # submitit's exit on the signal, which a run takes for one of its own
+            sys.exit(-1)
+        return outcome
+
+    def noted_ticket(self) -> str | None:
+        return read_note(self.work / NOTE).get("ticket")
+
+    def tell(self, **news: Any) -> None:
+        from submitit import JobEnvironment
+
+        with suppress(StoreError):
+            write_note(self.work / NEWS, ticket=self.ticket, slurm_job=JobEnvironment().job_id, **news)
+
+    def checkpoint(self) -> Any:
+        """Called by submitit on Slurm's signal, before it has the job queued again."""
+        from submitit.helpers import DelayedSubmission
+
+        self.is_requeued = True
+        self.tell()
+        return DelayedSubmission(replace(self, is_requeued=False))
+
+
 class SlurmBackend(Backend):
     """Tasks as submitit's jobs."""
 
@@ -105,10 +164,10 @@ class SlurmBackend(Backend):
         tasks = [task for task in tasks if task.attempt > 1 or not self._take_over(task)]
         calls = []
         for task in tasks:
-            _remove(task.works[0] / NEWS)
+            _remove(task.work / NEWS)
             self.news.pop(task, None)
-            calls.append(SlurmCall(task.assignment.pack(), task.works, os.urandom(8).hex(), self.needs_gpu))
-            _note(task, ticket=calls[-1].ticket)
+            calls.append(SlurmCall(task.assignment.pack(), task.work, os.urandom(8).hex(), self.needs_gpu))
+            write_note(task.work / NOTE, ticket=calls[-1].ticket)
         try:
             jobs = self.executor.submit_array(calls) if calls else []
         except (FailedJobError, FailedSubmissionError, OSError) as error:
@@ -117,52 +176,45 @@ class SlurmBackend(Backend):
             raise TrainingError(f"sbatch does not take the jobs: {' '.join(str(error).split())}") from error
         for task, call, job in zip(tasks, calls, jobs, strict=True):
             self.jobs[task] = job
-            _note(task, ticket=call.ticket, slurm_job=job.job_id)
+            write_note(task.work / NOTE, ticket=call.ticket, slurm_job=job.job_id)
 
     def _take_over(self, task: Task) -> bool:
-        """Whether a Slurm job of an earlier driver trains the same group, or has trained it."""
+        """Whether a Slurm job of an earlier driver trains there, or has trained there."""
         import submitit
 
-        first, *others = [read_note(work / NOTE) for work in task.works]
-        news = read_note(task.works[0] / NEWS)  # a driver may be killed before it has noted which Slurm job it is
-        if "slurm_job" not in first and news.get("ticket") == first.get("ticket"):
-            first |= {"slurm_job": news.get("slurm_job")}
-        is_same = first.get("jobs") == _ids(task) and all(note.get("ticket") == first.get("ticket") for note in others)
-        if not is_same or not first.get("slurm_job") or self.executor.cluster != "slurm":
+        note, news = read_note(task.work / NOTE), read_note(task.work / NEWS)
+        if news.get("ticket") == note.get("ticket"):  # a driver may be killed before it has noted which Slurm job it is
+            note = news | note
+        if not (note.get("ticket") and note.get("slurm_job")) or self.executor.cluster != "slurm":
             return False
-        self.jobs[task] = submitit.SlurmJob(self.executor.folder, first["slurm_job"])
+        self.jobs[task] = submitit.SlurmJob(self.executor.folder, note["slurm_job"])
         return True
 
     def poll(self, seconds: float) -> Iterator[Message]:
-        is_quiet = True
+        time.sleep(min(seconds, self.poll_interval))
         force = time.monotonic() - self.last_force > FORCE_SECONDS
         if force:
             self.last_force = time.monotonic()
         for task, job in list(self.jobs.items()):
-            for message in self._read_news(task):
-                is_quiet = False
-                yield message
+            yield from self._read_news(task)
             is_done, force = job.done(force_check=force), False  # asking of one asks of all
             if is_done:
-                is_quiet = False
                 kind, value = _result(job)
                 del self.jobs[task]
                 if kind != "done" or value.has_failed:  # else the notes go when the result is stored, and not before
                     _remove_notes(task)
                 yield task, kind, value
                 _tidy(job, keeps_logs=kind != "done")
-        if is_quiet:
-            time.sleep(min(seconds, self.poll_interval))
 
     def _read_news(self, task: Task) -> Iterator[Message]:
         """What the worker has written since the last time."""
-        before, news = self.news.get(task, {}), read_note(task.works[0] / NEWS)
+        before, news = self.news.get(task, {}), read_note(task.work / NEWS)
         if news and news != before:
             self.news[task] = news
             if news.get("start") != before.get("start"):
                 yield task, "started" if news.get("start") else "waiting", None
-            for item in news.get("progress", {}).items():
-                yield task, "progress", item
+            if news.get("progress"):
+                yield task, "progress", news["progress"]
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
@@ -191,17 +243,21 @@ def _result(job: Any) -> tuple[str, Any]:
         return "failed", "\n".join([*tail, f"{ending}; its log is {log}"])
 
 
-def _ids(task: Task) -> list[str]:
-    return [job.id for job in task.jobs]
+def read_note(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; an empty one where there is none."""
+    with suppress(OSError, ValueError):
+        content = json.loads(path.read_bytes())
+        if isinstance(content, dict):
+            return content
+    return {}
 
 
-def _note(task: Task, **note: Any) -> None:
-    for work in task.works:
-        write_note(work / NOTE, jobs=_ids(task), **note)
+def write_note(path: Path, **content: Any) -> None:
+    write_atomically(path, json.dumps(content).encode())
 
 
 def _remove_notes(task: Task) -> None:
-    _remove(*(work / name for work in task.works for name in (NOTE, NEWS)))
+    _remove(task.work / NOTE, task.work / NEWS)
 
 
 def _tidy(job: Any, keeps_logs: bool) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from madbench.errors import StoreError
 from madbench.execute import local
-from madbench.execute.base import ready_groups
 from madbench.files import write_atomically
 from madbench.jobs import Job, Record
 from madbench.store.runs import Store
@@ -38,11 +37,7 @@ def expected(job: Job) -> Record:
     return Record(job.setting.get("status", "finished"), metrics={"state": state})
 
 
-def train(jobs, works, report):
-    return [train_one(job, work, report) for job, work in zip(jobs, works, strict=True)]
-
-
-def train_one(job, work, report):
+def train(job, work, report):
     setting = job.setting
     checkpoint = work / "checkpoint"
     if "pids" in setting:
@@ -50,13 +45,13 @@ def train_one(job, work, report):
             file.write(f"{os.getpid()}\n")
     environment = {name: os.environ.get(name) for name in setting.get("environment", ())}
     step, state = map(int, checkpoint.read_text().split()) if checkpoint.exists() else (0, job.seed)
-    report(job, {"step": step, "pid": os.getpid(), "environment": environment, "at_import": AT_IMPORT})
+    report({"step": step, "pid": os.getpid(), "environment": environment, "at_import": AT_IMPORT})
     misbehave(setting.get("trouble"), setting)
     while step < setting.get("steps", 1):
         time.sleep(setting.get("pause", 0))
         step, state = step + 1, next_state(state)
         write_atomically(checkpoint, f"{step} {state}".encode())
-        report(job, {"step": step})
+        report({"step": step})
     return Record(setting.get("status", "finished"), metrics={"state": state})
 
 
@@ -87,4 +82,4 @@ if __name__ == "__main__":
     local.GRACE = float(grace[0]) if grace else local.GRACE
     setting = {"steps": int(steps), "pause": 0.01, "pids": pids} | ({"trouble": "unresponsive"} if grace else {})
     sweep = [make_job(seed, **setting) for seed in range(int(n_jobs))]
-    local.run_jobs(ready_groups(sweep), Store.open(root), train, slots=2)
+    local.run_jobs(sweep, Store.open(root), train, slots=2)

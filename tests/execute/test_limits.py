@@ -11,14 +11,14 @@ import pytest
 
 from madbench.errors import ConfigError
 from madbench.execute import driver, local
-from madbench.execute.base import Policy, Summary, failure_text, ready_groups, reason
+from madbench.execute.base import Policy, Summary, failure_text, reason
 from madbench.execute.torchrun import train_distributed
 from madbench.jobs import Record
 from madbench.store.runs import Store
 
 
 def run_jobs(jobs, store, train, **how) -> Summary:
-    return local.run_jobs(ready_groups(jobs), store, train, **how)
+    return local.run_jobs(jobs, store, train, **how)
 
 
 def test_a_job_over_its_time_limit_fails_keeps_its_checkpoint_and_finishes_when_tried_again(fake, store):
@@ -61,7 +61,7 @@ def test_a_process_that_dies_before_it_trains_is_replaced(fake, store, monkeypat
         f"if os.getpid() != {os.getpid()} and not marker.exists():\n"
         "    marker.touch()\n"
         "    os._exit(5)\n"
-        "def train(jobs, works, report, inner): return inner(jobs, works, report)\n"
+        "def train(job, work, report, inner): return inner(job, work, report)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     train = functools.partial(importlib.import_module("dying").train, inner=fake.train)
