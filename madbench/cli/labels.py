@@ -16,7 +16,7 @@ from madbench.cli.printing import first_of, print_lines, table_lines
 from madbench.errors import BudgetError
 
 if TYPE_CHECKING:
-    from madbench.mixers.family import Allocation
+    from madbench.mixers import Allocation
 
 BYTES_PER_ELEMENT = 2  # of a decoding cache in bfloat16
 MOST_REASONS = 3

@@ -1,7 +1,7 @@
 """Labels: one spelling for every sequence mixer, the key of every table, file name and plot.
 
 The text before a label's first colon names its family, and no colon means S/R/G. A family is a value of the protocol
-:class:`madbench.mixers.family.Family`. One that is not built in comes from an installed package, as an entry point of
+:class:`madbench.mixers.Family`. One that is not built in comes from an installed package, as an entry point of
 the group ``madbench.families`` named like the family. A set of labels is written with ``{S,R}-c`` braces, as
 ``@table1``, a file, or as ``~LABEL``, a neighbourhood.
 """
@@ -34,7 +34,7 @@ __all__ = [
 GROUP = "madbench.families"
 MOST_LABELS = 10_000
 
-Family = Any  # of madbench.mixers.family, a room above this one
+Family = Any  # of madbench.mixers, a room above this one
 Label = Any  # what a family's parser returns: frozen, hashable, its str is the canonical label
 
 

@@ -1,17 +1,112 @@
-"""Sequence mixers by family: from a label to its module, by the family that the label names."""
+"""Sequence mixers by family: the protocol of a family, and from a label to its module with a known cost.
+
+S/R/G is the family without a name; an installed package adds one as an entry point of the group ``madbench.families``
+(``examples/plugin`` is a complete one). A family is a value, imported without torch.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from madbench.config import from_mapping
-from madbench.labels import family_of, parse
-from madbench.mixers.family import Allocation, Budget, Size
+from madbench.errors import BudgetError, did_you_mean
+from madbench.jobs import Budget
+from madbench.labels import Explanation, family_of, parse
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Allocation", "Size", "build", "solve"]
+__all__ = ["Allocation", "Explanation", "Family", "ListedFamily", "Size", "build", "solve"]
+
+
+@dataclass(frozen=True)
+class Size:
+    """Where a mixer stands: what every family solves its ranks for. Raises ``BudgetError`` for a size that is none."""
+
+    d_model: int  # width; the budget is 4 d_model^2
+    n_head: int
+    max_len: int  # longest sequence
+    budget: Budget = "strict"  # every parameter counts, and the budget is enforced; or the ranks of the family's paper
+
+    def __post_init__(self):
+        for name in ("d_model", "n_head", "max_len"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BudgetError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if self.budget not in get_args(Budget):
+            raise BudgetError(f"budget {self.budget!r} is unknown{did_you_mean(str(self.budget), get_args(Budget))}")
+
+
+class Allocation(Protocol):
+    """What a mixer is built from and what it costs. Every count is exact for the built module.
+
+    Optional, for ``madbench budget``: ``formulas`` {term: (formula, tensors)}, ``widths`` {name: width of one head}, and
+    ``paper_total``, the parameters that the family's paper counts.
+    """
+
+    label: Any
+    size: Size
+    terms: Mapping[str, int]  # parameters by term
+    total: int  # every parameter of the mixer
+    target: int  # the budget
+    ratio: float  # total / target
+    ranks: Mapping[str, int]  # what the budget decided
+
+    def flops_per_token(self, seq_len: int) -> float:
+        """Forward FLOPs per token of a causal sequence of ``seq_len`` tokens, two for each multiply-add."""
+
+    def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
+        """Bytes by which each token makes the decoding cache grow."""
+
+
+class Family(Protocol):
+    """A family of mixers. A label is frozen and hashable, and its ``str`` is the canonical text."""
+
+    name: str  # text before the colon of its labels
+    version: str  # raised when the same label would give other numbers; part of a job's identity
+    Settings: type  # frozen dataclass of what this family alone uses, each field followed by a sentence about it
+
+    def parse(self, text: str) -> Any:
+        """The label of the whole text, its name and colon included; a ``LabelError`` points at the fault."""
+
+    def factors(self, label: Any) -> Mapping[str, str]:
+        """What the label is, factor by factor, ``""`` for what it lacks; one that has no meaning for it is left out.
+
+        Two labels differ in the factors that both have with different values. ``budget`` is ``matched`` or ``over``.
+        """
+
+    def neighbours(self, label: Any) -> Sequence[Any]:
+        """Every label that differs from this one in exactly one factor."""
+
+    def explain(self, label: Any) -> Sequence[Explanation]:
+        """A row a letter, in the order of the label."""
+
+    def solve(self, label: Any, size: Size, settings: Any) -> Allocation:
+        """The ranks of the label at a size; a ``BudgetError`` where nothing fits."""
+
+    def build(self, allocation: Allocation, settings: Any, path: str = "auto") -> nn.Module:
+        """The causal mixer, (B, T, D) -> (B, T, D) for T up to ``max_len``, with exactly ``allocation.total`` parameters.
+
+        Optional: ``step(x, cache, slide)`` decodes one token (B, D), ``resolve_path(batch, length)`` names the path that
+        computes an input of this shape, ``allocation`` is what it was built from.
+        """
+
+
+class ListedFamily:
+    """Neighbours in a family whose labels can be listed; it has ``factors``, and ``labels``."""
+
+    def neighbours(self, label: Any) -> tuple[Any, ...]:
+        """Every label that differs from this one in exactly one factor, by factor and then in their order."""
+        mine = self.factors(label)
+        found: dict[str, list[Any]] = {name: [] for name in mine}
+        for other in self.labels():
+            theirs = self.factors(other)
+            differing = [name for name in mine if theirs.get(name, mine[name]) != mine[name]]
+            if len(differing) == 1:
+                found[differing[0]].append(other)
+        return tuple(other for of_factor in found.values() for other in of_factor)
 
 
 def build(

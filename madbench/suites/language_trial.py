@@ -1,4 +1,8 @@
-"""A language-model job ready to train: windows of a corpus, evaluations on the same windows for every label."""
+"""A language-model job ready to train: windows of a corpus, evaluations on the same windows for every label.
+
+A window of ``seq_len`` tokens and its targets, the same tokens one place later, takes ``seq_len + 1`` tokens of the
+split. Windows ignore where documents begin and end, as in nanoGPT.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,10 @@ from madbench.models.gpt import GPT
 from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.suites.language import LanguageTraining, loss_l5, sequences_per_step
 from madbench.suites.trial import Interval, Trial, mixer_maker
-from madbench.text.batches import Split, check_tokens, evaluation_starts, training_starts, windows
-from madbench.text.corpus import Corpus
+from madbench.text.corpus import SPLITS, Corpus, Split, check_tokens
 
 ROWS_PER_EVALUATION = 20
+_EVALUATION_STREAM = 0x6576616C  # keeps the evaluation's windows apart from those of any training seed
 
 
 class LanguageTrial(Trial):
@@ -131,6 +135,46 @@ def scheduled_rate(config: LanguageTraining, step: int) -> float:
     return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
 
 
+def windows(tokens: np.ndarray, starts: np.ndarray, seq_len: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and targets, int64 of shape (N, T), of the windows that begin at ``starts`` (N,).
+
+    ``tokens`` (n_tokens,) may be memory-mapped: only the windows are read. Every start must be below
+    ``n_tokens - seq_len``.
+    """
+    rows = np.lib.stride_tricks.sliding_window_view(tokens, seq_len + 1)[starts].astype(np.int64)
+    return rows[:, :-1], rows[:, 1:]
+
+
+def training_starts(seed: int, step: int, count: int, n_tokens: int, seq_len: int) -> np.ndarray:
+    """Starts (``count``,) of one optimiser step, uniform over the split with replacement: a function of seed and step.
+
+    Raises ``ConfigError`` when the split has no window.
+    """
+    return np.random.default_rng([seed, step]).integers(_window_count("train", n_tokens, seq_len), size=count)
+
+
+def evaluation_starts(split: Split, evaluation: int, count: int, n_tokens: int, seq_len: int) -> np.ndarray:
+    """Starts (``count``,) of one evaluation, the same for every label and seed.
+
+    On ``val`` they are the same at every evaluation, evenly spread from the first token on; they overlap where
+    ``count`` windows hold more tokens than the split. On ``train`` they are drawn anew for each ``evaluation`` number.
+    Raises ``ConfigError`` when the split has no window.
+    """
+    possible = _window_count(split, n_tokens, seq_len)
+    if split == "val":
+        return np.arange(count, dtype=np.int64) * possible // count
+    return np.random.default_rng([_EVALUATION_STREAM, evaluation]).integers(possible, size=count)
+
+
+def _window_count(split: str, n_tokens: int, seq_len: int) -> int:
+    if n_tokens <= seq_len:
+        raise ConfigError(
+            f"the {split} split has {n_tokens} tokens; seq_len {seq_len} needs at least {seq_len + 1}: "
+            "shorten model.seq_len or prepare more text"
+        )
+    return n_tokens - seq_len
+
+
 class Batches:
     """The two splits of a corpus, cut into windows of ``seq_len`` tokens for ``device``.
 
@@ -140,7 +184,7 @@ class Batches:
     def __init__(self, corpus: Corpus, seq_len: int, device: str, micro_batch: int | None = None):
         self.corpus, self.seq_len, self.device = corpus, seq_len, torch.device(device)
         self.micro_batch = micro_batch or max(1, MICRO_BATCH_TOKENS // seq_len)
-        self.tokens = {split: corpus.tokens(split) for split in ("train", "val")}
+        self.tokens = {split: corpus.tokens(split) for split in SPLITS}
 
     def micro_batches(self, split: Split, starts: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and targets, int64 (B, T) on the device, of the windows at ``starts`` (N,), in parts of like size.

@@ -1,1 +1,1 @@
-"""Text for the language models: sources of documents, tokenisers, prepared corpora, batches. Without torch."""
+"""Text for the language models: sources of documents, tokenisers, prepared corpora. Without torch."""

@@ -21,10 +21,11 @@ import numpy as np
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, write_atomically
-from madbench.text.batches import SPLITS, Split, check_tokens
 from madbench.text.sources import Source
 from madbench.text.tokenizers import Tokenizer, load_tokenizer
 
+Split = Literal["train", "val"]
+SPLITS: tuple[Split, Split] = ("train", "val")
 MANIFEST = "manifest.json"
 PARTIAL = "partial"  # folder of an unfinished corpus, inside that of the finished one
 VOCAB_MULTIPLE = 64
@@ -267,6 +268,16 @@ def _read_split(path: Path, vocab_size: int, token_bytes: np.ndarray | None) -> 
         check_tokens(chunk[first : first + 1], vocab_size, f"{path}, token {start + first}")
         text_bytes += 0 if token_bytes is None else int(token_bytes[chunk].sum(dtype=np.int64))
     return SplitInfo(len(ids), None if token_bytes is None else text_bytes, None, hashlib.sha256(ids).hexdigest())
+
+
+def check_tokens(ids: np.ndarray, vocab_size: int, where: str) -> None:
+    """Raises ``ConfigError`` when an id does not fit the vocabulary; ``where`` opens its message."""
+    largest = int(ids.max(initial=0))
+    if largest >= vocab_size:
+        raise ConfigError(
+            f"{where}: token id {largest} is beyond the vocabulary of {vocab_size}; the file is damaged or was "
+            "written with another tokenizer"
+        )
 
 
 def _number_of_ids(spec: str) -> int | None:

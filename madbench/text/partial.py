@@ -18,8 +18,18 @@ import numpy as np
 from madbench import __version__
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, remove, sync_folder
-from madbench.text.batches import SPLITS, Split
-from madbench.text.corpus import MANIFEST, PARTIAL, Manifest, Recipe, SourceInfo, SplitInfo, TokenizerInfo, save
+from madbench.text.corpus import (
+    MANIFEST,
+    PARTIAL,
+    SPLITS,
+    Manifest,
+    Recipe,
+    SourceInfo,
+    Split,
+    SplitInfo,
+    TokenizerInfo,
+    save,
+)
 from madbench.text.tokenizers import FILE as TOKENIZER
 from madbench.text.tokenizers import Tokenizer, trained_size
 

@@ -20,8 +20,19 @@ import numpy as np
 
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, remove
-from madbench.text.batches import SPLITS, Split
-from madbench.text.corpus import MANIFEST, PARTIAL, Corpus, Manifest, Recipe, SourceInfo, SplitInfo, load, open_corpus
+from madbench.text.corpus import (
+    MANIFEST,
+    PARTIAL,
+    SPLITS,
+    Corpus,
+    Manifest,
+    Recipe,
+    SourceInfo,
+    Split,
+    SplitInfo,
+    load,
+    open_corpus,
+)
 from madbench.text.partial import PROGRESS, Batch, Encoded, State, append, begin, complete, install, save_state
 from madbench.text.sources import Source, find_sources
 from madbench.text.tokenizers import Tokenizer, load_tokenizer, train_bpe, trained_size

@@ -15,8 +15,7 @@ from madbench.errors import ConfigError, TrainingError
 from madbench.store.runs import Store
 from madbench.suites import language_trial
 from madbench.suites.language import LanguageTraining
-from madbench.suites.language_trial import Evaluation, LanguageTrial
-from madbench.text.batches import evaluation_starts, training_starts
+from madbench.suites.language_trial import Evaluation, LanguageTrial, evaluation_starts, training_starts
 from madbench.training import distributed, loop
 from madbench.training.checkpoints import load_model
 

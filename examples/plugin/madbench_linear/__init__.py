@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from madbench.errors import BudgetError, ConfigError, LabelError, did_you_mean
-from madbench.mixers.family import Explanation, ListedFamily, Size
+from madbench.mixers import Explanation, ListedFamily, Size
 
 MAPS = {"elu": "phi(x) = elu(x) + 1", "relu": "phi(x) = ReLU(x)", "id": "phi(x) = x"}
 
@@ -65,7 +65,7 @@ class Allocation:
 
 
 class LinearAttention(ListedFamily):
-    """See :class:`madbench.mixers.family.Family`."""
+    """See :class:`madbench.mixers.Family`."""
 
     name, version, Settings = "lin", "1", Settings
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from madbench.errors import BudgetError
 from madbench.labels import Variant
-from madbench.mixers.family import Size
+from madbench.mixers import Size
 
 CONV_TAPS = 4
 WIDE_MODEL = 256

@@ -10,7 +10,7 @@ from madbench.config import check_at_least
 from madbench.errors import LabelError
 from madbench.labels import ALIASES, Explanation, InvalidLabel, Variant, all_variants
 from madbench.labels.grammar import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT, SYNTAX, from_letters
-from madbench.mixers.family import ListedFamily, Size
+from madbench.mixers import ListedFamily, Size
 from madbench.mixers.srg.budget import Allocation, solve
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ LEVELS = ("", *dict.fromkeys(level for row in LETTERS for level in _LEVELS_OF.ge
 
 
 class SRGFamily(ListedFamily):
-    """The family of labels without a prefix; see :class:`madbench.mixers.family.Family`."""
+    """The family of labels without a prefix; see :class:`madbench.mixers.Family`."""
 
     name = ""
     version = "1"

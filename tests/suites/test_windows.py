@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.text.batches import check_tokens, evaluation_starts, training_starts, windows
+from madbench.suites.language_trial import evaluation_starts, training_starts, windows
+from madbench.text.corpus import check_tokens
 
 TOKENS = np.random.default_rng(0).integers(0, 1000, 5000, dtype=np.uint16)
 
