@@ -19,16 +19,15 @@ from typing import TYPE_CHECKING, Any
 from madbench import config
 from madbench.config import from_mapping, read_yaml, source_identity
 from madbench.errors import LabelError, did_you_mean
-from madbench.labels.diagnosis import SHOWN, InvalidLabel, point_at, show
+from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.grammar import ALIASES, FACTORS, Explanation, Variant, all_labels, all_variants
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = [
-    "ALIASES", "FACTORS", "Explanation", "InvalidLabel", "LabelSet", "Variant", "all_labels", "all_variants",
-    "available_sets", "diff", "expand", "explain", "factors", "families", "family_identity", "family_of", "levels",
-    "neighbours", "parse",
+    "ALIASES", "FACTORS", "Explanation", "LabelSet", "Variant", "all_labels", "all_variants", "available_sets", "diff",
+    "expand", "explain", "factors", "families", "family_identity", "family_of", "levels", "parse",
 ]  # fmt: skip
 
 GROUP = "madbench.families"
@@ -74,11 +73,6 @@ def diff(a: Label, b: Label) -> tuple[str, ...]:
     if family is not other:
         return ("family", *dict.fromkeys((*mine, *theirs)))
     return tuple(name for name in mine if name in theirs and mine[name] != theirs[name])
-
-
-def neighbours(label: Label) -> Sequence[Label]:
-    """Every label that differs from this one in exactly one factor."""
-    return family_of(label).neighbours(label)
 
 
 def explain(label: Label) -> Sequence[Explanation]:
@@ -163,7 +157,7 @@ def _labels_of(spec: str, folder: Path, files: tuple[Path, ...]) -> list[str]:
                 labels += _labels_in(_find(text[1:], folder), files)
             elif text.startswith("~"):
                 centre = parse(text[1:])
-                labels += map(str, (centre, *neighbours(centre)))
+                labels += map(str, (centre, *family_of(centre).neighbours(centre)))
             else:
                 labels.append(str(parse(text)))
         except LabelError as error:

@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-__all__ = [
-    "IGNORE", "MAD_TASKS", "SPLITS", "Examples", "Split", "TaskFile", "TaskSetting", "ceiling", "check_task",
-    "find_violations", "generate", "heading", "load_task", "load_task_file", "make_setting", "settings_class", "stream",
-    "task_names", "task_path", "task_source", "title",
-]  # fmt: skip
-
 GROUP = "madbench.tasks"
 TOKENS_PER_CHUNK = 1 << 17
 """Tokens drawn at a time: bounds memory and keeps the work in the processor's cache. Another value, other data."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.labels import FACTORS, all_variants, diff, explain, factors, levels, neighbours, parse
+from madbench.labels import FACTORS, all_variants, diff, explain, factors, family_of, levels, parse
 from madbench.mixers.srg.family import LEVELS
 
 
@@ -36,14 +36,14 @@ def test_only_a_variant_itself_differs_in_nothing():
 def test_neighbourhood_is_what_differs_in_one_factor_and_is_symmetric():
     variants = all_variants()
     for a in variants[::9]:
-        near = neighbours(a)
+        near = family_of(a).neighbours(a)
         assert len(set(near)) == len(near)
         assert set(near) == {b for b in variants if len(diff(a, b)) == 1}
-        assert all(a in neighbours(b) for b in near[:3])
+        assert all(a in family_of(b).neighbours(b) for b in near[:3])
 
 
 def test_neighbourhood_of_hyperglu_by_hand():
-    assert " ".join(map(str, neighbours(parse("HyperGLU")))) == (
+    assert " ".join(map(str, family_of("HyperGLU").neighbours(parse("HyperGLU")))) == (
         "S-cg-q-12o R-cg-q-12o G-pcg-q-12o G-g-q-12o G-c-q-12o G-cg-v-12o G-cg-q-2o G-cg-q-1o G-cg-q-12 G-cg-12o!"
     )
 

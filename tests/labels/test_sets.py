@@ -8,7 +8,7 @@ import pytest
 
 from madbench import config
 from madbench.errors import ConfigError, LabelError
-from madbench.labels import all_labels, expand, neighbours, parse
+from madbench.labels import all_labels, expand, family_of, parse
 
 BRACES = {
     "S": "S",
@@ -36,7 +36,10 @@ def test_a_single_text_is_one_spec():
 
 
 def test_a_neighbourhood_starts_with_its_label():
-    assert expand(["~HyperGLU"]) == ["G-cg-q-12o", *map(str, neighbours(parse("HyperGLU")))]
+    assert expand(["~HyperGLU"]) == [
+        "G-cg-q-12o",
+        *map(str, family_of("HyperGLU").neighbours(parse("HyperGLU"))),
+    ]
 
 
 def test_all_504_labels_in_one_pattern():

@@ -180,9 +180,8 @@ class _Solver:
     mix_rank: int
     rank_multiple: int
 
-    @property
-    def d(self) -> int:
-        return self.size.d_model
+    d = property(lambda self: self.size.d_model)
+    qk_step = property(lambda self: 2 if self.variant.rope else 1)
 
     def at(self, **changes: int) -> _Solver:
         return replace(self, size=replace(self.size, **changes))
@@ -204,10 +203,6 @@ class _Solver:
 
     def has_room_for_heads(self) -> bool:
         return max(self.qk.ceil(1), self.vo.ceil(1)) <= self.d
-
-    @property
-    def qk_step(self) -> int:
-        return 2 if self.variant.rope else 1
 
     @property
     def qk(self) -> _Side:

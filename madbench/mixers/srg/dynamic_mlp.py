@@ -146,10 +146,6 @@ class DynamicMLP(nn.Module):
         is_small = length <= DENSE_LIMIT_LENGTH and scores <= DENSE_LIMIT_BYTES
         return "dense" if is_small or length <= self.chunk else "chunked"
 
-    def extra_repr(self) -> str:
-        ranks = ", ".join(f"{name} {rank}" for name, rank in self.allocation.ranks.items())
-        return f"{self.variant}, ranks {ranks}, path {self.path}"
-
     def _check_length(self, length: int) -> None:
         if self.variant.has_mixing and length > self.max_len:
             limit = f"its mixing tables hold max_len = {self.max_len}; build it with a larger max_len"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.config import check_at_least
 from madbench.errors import LabelError
-from madbench.labels import ALIASES, Explanation, InvalidLabel, Variant, all_variants
+from madbench.labels import ALIASES, Explanation, Variant, all_variants
+from madbench.labels.diagnosis import describe
 from madbench.labels.grammar import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT, SYNTAX, from_letters
 from madbench.mixers import ListedFamily, Size
 from madbench.mixers.srg.budget import Allocation, solve
@@ -48,12 +50,10 @@ class SRGFamily(ListedFamily):
     def parse(self, text: str) -> Variant:
         """The variant a label or an alias names."""
         text = next((label for name, label in ALIASES.items() if name.lower() == text.lower()), text)
-        try:
-            if SYNTAX.fullmatch(text):
+        if SYNTAX.fullmatch(text):
+            with suppress(LabelError):
                 return from_letters(text)
-        except LabelError:
-            pass
-        raise InvalidLabel(text)
+        raise LabelError(describe(text))
 
     def factors(self, label: Variant) -> dict[str, str]:
         """Letters by factor, ``layout`` and ``budget`` in words.
