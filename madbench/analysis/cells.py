@@ -81,11 +81,7 @@ def seed_means(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dic
     shown = scores[scores.column.isin([column.name for column in columns])]
     shown = shown.assign(value=shown.value.where(shown.done > 0), is_begun=shown.done > 0)
     groups = shown.groupby(["label", "column"], sort=False).agg(
-        mean=("value", "mean"),
-        spread=("value", "std"),
-        known=("value", "count"),
-        n=("is_begun", "sum"),
-        **SUMS,
+        mean=("value", "mean"), spread=("value", "std"), known=("value", "count"), n=("is_begun", "sum"), **SUMS
     )
     is_known = groups.pop("known") == groups.n
     results = [column.name for column in columns if column.better]  # what differs in speed is not the noise of seeds

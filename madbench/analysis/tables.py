@@ -28,11 +28,7 @@ from madbench.suites import LANGUAGE, MAD, SUITES, Column, Suite
 
 
 def result_table(
-    results: Results,
-    *,
-    thresholds: Sequence[float] | None = None,
-    is_brief: bool = False,
-    has_baseline: bool = False,
+    results: Results, *, thresholds: Sequence[float] | None = None, is_brief: bool = False, has_baseline: bool = False
 ) -> ResultTable | None:
     """The table of both suites as far as they have a result, side by side; None without any.
 

@@ -200,11 +200,7 @@ def _learning_notes(frame: pd.DataFrame, curves: Mapping[str, Mapping[str, Curve
 
 
 @style()
-def loss_figure(
-    frame: pd.DataFrame,
-    x: Literal["step", "tokens", "seconds"] = "tokens",
-    log_x: bool = False,
-) -> Figure:
+def loss_figure(frame: pd.DataFrame, x: Literal["step", "tokens", "seconds"] = "tokens", log_x: bool = False) -> Figure:
     """Training and validation loss of every label against ``x``, in nats per token, means over seeds.
 
     Left, evaluations on training batches: thin as they are, thick the mean of five around each, whose end is L5. Right,

@@ -121,10 +121,7 @@ class Highlights:
 
     @classmethod
     def of(
-        cls,
-        results: Mapping[str, Sequence[float]],
-        styles: Mapping[str, LabelStyle],
-        is_lower_better: bool = False,
+        cls, results: Mapping[str, Sequence[float]], styles: Mapping[str, LabelStyle], is_lower_better: bool = False
     ) -> Highlights:
         """All of up to eight labels, otherwise the best by ``results`` (:func:`best_first`), and ``REFERENCE``.
 
