@@ -47,7 +47,7 @@ class Cell(Sample):
         """A number that is no result, such as a count."""
         return cls(float(value), math.nan, 1, 1, 1)
 
-    def text(self, column: Column, n: int | None = None) -> str:
+    def text(self, column: Column, n: int = 0) -> str:
         """``76.1 ±3.0``; ``76.1†`` of one seed; ``76.1† (3/6)`` where half of its jobs are done; ``diverged``.
 
         ``n`` is what the row says of its seeds; a cell that rests on fewer, but more than one, says so.
@@ -62,7 +62,7 @@ class Cell(Sample):
             return number
         half = "" if math.isnan(self.half_width) else f"{self.half_width:,.{column.digits}f}"
         noise = "†" if self.n == 1 else f" ±{half}" if half.strip("0.,") else ""
-        fewer = f" n={self.n}" if not partial and n is not None and 1 < self.n < n else ""
+        fewer = f" n={self.n}" if not partial and 1 < self.n < n else ""
         return number + noise + partial + fewer
 
     def numbers(self, column: Column) -> dict[str, Any]:
@@ -98,36 +98,32 @@ def is_over_budget(label: str, budget_ratio: float) -> bool:
     return budget_ratio > MOST_BUDGET or factors(parse(label)).get("budget") == "over"
 
 
-def with_noise(
-    columns: Sequence[Column], cells: Cells, left_out: Container[str], has_marks: bool = True
-) -> dict[str, dict[str, Cell]]:
+def with_noise(columns: Sequence[Column], cells: Cells, competing: Container[str] = ()) -> dict[str, dict[str, Cell]]:
     """``cells`` with their intervals and marks.
 
-    In each column those cells compete that have two seeds or more and nothing missing or diverged, of rows not in
-    ``left_out``; of columns with pooled noise none of a row that has diverged. The best mean is marked, with those that
+    In each column those cells of the ``competing`` rows compete that have two seeds or more and nothing missing or
+    diverged; of columns with pooled noise none of a row that has diverged. The best mean is marked, with those that
     are printed alike, and all that may be the best as well (:func:`may_be_best`).
     """
     filled = {name: dict(row) for name, row in cells.items()}
     pooled_names = [column.name for column in columns if column.is_pooled]
     diverged = {name for name, row in cells.items() if any(row[x].diverged for x in pooled_names if x in row)}
-    for column in columns:
-        if not column.better:
-            continue
+    for column in (column for column in columns if column.better):
         of_column = {name: row[column.name] for name, row in cells.items() if column.name in row}
         repeated = {name: cell for name, cell in of_column.items() if cell.n > 1 and not math.isnan(cell.mean)}
-        pooled, freedom = pooled_spread([*repeated.values()])
+        common = pooled_spread([*repeated.values()]) if column.is_pooled else None
+        without = diverged if column.is_pooled else ()
         whole = {
             name: cell
             for name, cell in repeated.items()
-            if cell.done == cell.expected and not (name in left_out or (column.is_pooled and name in diverged))
+            if cell.done == cell.expected and name in competing and name not in without
         }
         best = []
-        if len(whole) > 1 and has_marks:
+        if len(whole) > 1:
             resolution = column.resolution or 10**-column.digits
-            common = (pooled, freedom) if column.is_pooled else None
             best = may_be_best(whole, column.better == "higher", resolution, common)
         for name, cell in repeated.items():
-            spread, degrees = (pooled, freedom) if column.is_pooled else (cell.spread, cell.n - 1)
+            spread, degrees = common or (cell.spread, cell.n - 1)
             is_best = name in best and round(cell.mean, column.digits) == round(of_column[best[0]].mean, column.digits)
             mark = BEST if is_best else WITHIN_NOISE if name in best else ""
             filled[name][column.name] = replace(cell, half_width=half_width(spread, cell.n, degrees), mark=mark)
@@ -136,12 +132,13 @@ def with_noise(
 
 def row_texts(columns: Sequence[Column], row: Mapping[str, Cell]) -> list[str]:
     """The row as text; cells say so where they rest on fewer seeds than others of their suite."""
-    seeds: dict[bool, int] = {}
-    for column in columns:
-        if column.better and column.name in row:
-            seeds[column.is_pooled] = max(seeds.get(column.is_pooled, 0), row[column.name].n)
+    shown = [column for column in columns if column.name in row]
+    seeds = {
+        is_pooled: max((row[x.name].n for x in shown if x.better and x.is_pooled == is_pooled), default=0)
+        for is_pooled in (False, True)
+    }
     return [
-        row[column.name].text(column, seeds.get(column.is_pooled)) if column.name in row else column.missing
+        row[column.name].text(column, seeds[column.is_pooled]) if column in shown else column.missing
         for column in columns
     ]
 

@@ -18,14 +18,17 @@ from __future__ import annotations
 
 import csv
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
 from madbench.analysis.captions import protocol_sentences
 from madbench.analysis.loss_curves import run_losses
 from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE
+from madbench.analysis.statistics import students_t
 from madbench.config import PUBLISHED
 from madbench.experiment import Experiment, PlannedRow
 from madbench.jobs import Job, Record, mapping_text
@@ -150,6 +153,39 @@ def published_scores() -> dict[str, dict[str, float]]:
             | {name: int(value) for name, value in row.items() if name.startswith("steps_to_") and value}
             for row in csv.DictReader(file)
         }
+
+
+class Difference(NamedTuple):
+    """A row's mean minus that of the baseline, paired by seed."""
+
+    mean: float = math.nan
+    low: float = math.nan
+    """Lower end of the 95% interval of Student's t; NaN for a single pair."""
+    high: float = math.nan
+    n: int = 0
+    """Pairs."""
+
+    def text(self, digits: int) -> str:
+        """``+1.3 [-0.2,+2.8]``."""
+        interval = "" if math.isnan(self.low) else f" [{self.low:+.{digits}f},{self.high:+.{digits}f}]"
+        return f"{self.mean:+.{digits}f}{interval}"
+
+
+def paired_differences(scores: pd.DataFrame, baseline: str) -> dict[tuple[str, str], Difference]:
+    """Differences of scores from those of the label ``baseline`` by (label, column), over the seeds that both have.
+
+    A seed counts once all its jobs are done. None where a seed of either side has no number, because it diverged.
+    """
+    whole = scores.loc[scores.done == scores.expected, ["label", "column", "seed", "value"]]
+    pairs = whole[whole.label != baseline].merge(whole[whole.label == baseline], on=["column", "seed"])
+    differences = (pairs.value_x - pairs.value_y).groupby([pairs.label_x, pairs.column], sort=False)
+    found = {}
+    for key, values in differences:
+        if not values.isna().any():
+            n, mean = len(values), math.fsum(values) / len(values)
+            half = students_t(n - 1) * values.std() / math.sqrt(n) if n > 1 else math.nan
+            found[key] = Difference(mean, mean - half, mean + half, n)
+    return found
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from madbench.analysis.claims import Claim
 from madbench.analysis.findings import Finding
 from madbench.analysis.findings_table import FindingsTable
 from madbench.analysis.quantities import MAD_AVERAGE, column, signed, title
-from madbench.analysis.result_table import ResultTable
+from madbench.analysis.tables import ResultTable
 from madbench.jobs import Job
 from madbench.mixers import solve
 from madbench.suites import Suite

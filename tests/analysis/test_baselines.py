@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 
 from madbench.analysis.protocols import language_protocol
-from madbench.analysis.result_table import paired_differences
-from madbench.analysis.scores import Results
+from madbench.analysis.scores import Results, paired_differences
 from madbench.analysis.tables import result_table, result_tables
 from madbench.errors import ConfigError
 from madbench.experiment import Experiment, PlannedRow

@@ -50,7 +50,7 @@ def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd
     quantities = set(scores.column[scores.done > 0])
     quantities &= {MAD_AVERAGE, LOSS} if MAD_AVERAGE in quantities else quantities
     columns = [column(name) for name in quantities]
-    cells = with_noise(columns, seed_means(scores[scores.done == scores.expected], columns), (), has_marks=False)
+    cells = with_noise(columns, seed_means(scores[scores.done == scores.expected], columns))
     rows = []
     for quantity in in_order(quantities):
         suite = LANGUAGE.name if quantity == LOSS else MAD.name
