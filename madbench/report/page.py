@@ -21,6 +21,8 @@ from markupsafe import Markup
 import madbench
 from madbench.analysis.attribution_table import AttributionTable, attribution_table, estimate_text
 from madbench.analysis.captions import setting_sentences
+from madbench.analysis.figures.files import NothingToDrawError, svg
+from madbench.analysis.figures.registry import FIGURES, FigureData, figure_frame
 from madbench.analysis.findings import findings
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.protocols import language_protocol_id
@@ -32,7 +34,6 @@ from madbench.experiment import PlannedRow
 from madbench.jobs import Record
 from madbench.labels import explain, parse
 from madbench.report.commands import Missing, job_words, missing_runs, protocol_words
-from madbench.report.figures import page_figures
 from madbench.report.runs import ReportedRun, plain, run_columns, setting_changes, thin_curve
 from madbench.report.tables import budget_page_table, factor_page_table, page_claims, result_page_table
 from madbench.store.runs import Store
@@ -41,6 +42,15 @@ from madbench.suites.language import TASK
 from madbench.tasks import MAD_TASKS
 
 _FOLDER = Path(__file__).parent
+CAPTIONS = {
+    "mad": "Accuracy on each task, by label",
+    "learning": "Learning curves of the MAD runs",
+    "loss": "Loss curves of the language models",
+    "effects": "What each factor is worth",
+    "budget": "Accuracy and L5 loss against the budget",
+    "difficulty": "Accuracy against difficulty",
+}
+"""By name of the figure, in the order of the page."""
 _SECTIONS = ("asked", "missing", "findings", "tables", "figures", "factors", "budget")
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 """Characters that could end a ``<script>`` element, or a line of one, by their JSON escapes."""
@@ -91,7 +101,8 @@ def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
     first = {row.protocol.suite.name: row for row in reversed(rows)}
     options = {f"{suite}_options": shlex.join(protocol_words(row, store.root)) for suite, row in first.items()}
     found = findings_table(findings(results.scores, **options))
-    figures, table = page_figures(results), result_table(results)
+    table = result_table(results)
+    figures, not_drawn = _figures(results)
     verdicts = [row.verdict for row in found.rows]
     content = {
         "lead": _lead(rows),
@@ -102,13 +113,13 @@ def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
         "verdicts": {name: verdicts.count(name) for name in ("supported", "contradicted", "not enough data")},
         "findings_note": found.caption,
         "tables": [result_page_table(part) for part in (table.parts or [table] if table else [])],
-        "figures": [figure for figure in figures if figure.svg],
+        "figures": figures,
         "factors": factor_page_table(effects) if effects.effects else None,
         "budget": budget_page_table(run.job for run in runs),
         "data": Markup(embedded_json(_data(runs, effects, store))),
     }
     missing = _missing(results, rows, labels, records)
-    missing += [Missing(f"No figure “{one.caption}”: {one.reason}.") for one in figures if one.reason]
+    missing += [Missing(f"No figure “{CAPTIONS[name]}”: {reason}.") for name, reason in not_drawn.items()]
     missing += [Missing(f"Could not be read: {problem}") for problem in store.problems]
     return Page(len(runs), missing, content)
 
@@ -224,6 +235,19 @@ def _missing(
         text = f"{others:,} stored runs are of other labels or protocols, which are never mixed."
         found.append(Missing(text, "madbench ls runs"))
     return found
+
+
+def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], dict[str, str]]:
+    """Name, caption and SVG of the figures, and by name why the others have nothing to draw."""
+    figures, not_drawn, data = [], {}, FigureData(results)
+    for name, caption in CAPTIONS.items():
+        try:
+            figure = FIGURES[name].draw(figure_frame(name, data))
+        except NothingToDrawError as error:
+            not_drawn[name] = str(error)
+        else:
+            figures.append((name, caption, Markup(svg(figure, f"figure-{name}"))))
+    return figures, not_drawn
 
 
 def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) -> dict[str, Any]:

@@ -15,7 +15,7 @@ TWO = ("compression", "in_context_recall")
 
 @pytest.fixture(autouse=True)
 def without_figures(monkeypatch):
-    monkeypatch.setattr("madbench.report.figures.CAPTIONS", {})
+    monkeypatch.setattr("madbench.report.page.CAPTIONS", {})
 
 
 def embedded(path) -> dict:

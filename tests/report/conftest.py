@@ -30,7 +30,7 @@ tasks:
   compression: {{setting: {{{SIZES}}}}}
   in_context_recall: {{setting: {{{SIZES}}}, learning_rates: [1.0e-3]}}
 """
-FIGURES = "madbench.report.figures.CAPTIONS"
+FIGURES = "madbench.report.page.CAPTIONS"
 LABELS = ("S", "S-c", "R-c")
 TASKS = ("compression", "in_context_recall")
 ERROR = "</script><script>document.title='gone'</script> & <b>out of memory</b>"
