@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from madbench.analysis.figures import files, registry
-from madbench.analysis.figures.difficulty import COLUMNS
+from madbench.analysis.figures.accuracy import DIFFICULTY_COLUMNS
 from madbench.analysis.figures.files import read_frame
 from madbench.analysis.figures.style import label_styles
 from madbench.cli.plots import plot
@@ -75,7 +75,7 @@ def test_settings_of_a_sweep_are_difficulties(fill, drawn, tmp_path):
     fill("S", 0.9, setting={"seq_len": 64}, fidelity="published")
     fill("S-p", 0.9, setting={"seq_len": 64})
     assert list(drawn("difficulty")) == ["difficulty"]
-    frame = read_frame(tmp_path / "results" / "plots" / "difficulty.csv", COLUMNS, "difficulties")
+    frame = read_frame(tmp_path / "results" / "plots" / "difficulty.csv", DIFFICULTY_COLUMNS, "difficulties")
     assert set(zip(frame.task, frame.variable)) == {(task, "seq_len") for task in TWO}
     of_task = frame[frame.task == "compression"]
     assert list(zip(of_task.value, of_task.label, of_task.accuracy)) == [

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from madbench.analysis import loss_curves
 from madbench.analysis.attribution import attribute, measured_values
 from madbench.analysis.captions import accuracy_meaning
-from madbench.analysis.figures import budget, curves, difficulty, effects, mad
+from madbench.analysis.figures import accuracy, budget, curves, effects
 from madbench.analysis.figures.files import NothingToDrawError, read_frame
 from madbench.analysis.figures.style import COLORS, best_first
 from madbench.analysis.quantities import LOSS
@@ -85,7 +85,7 @@ def _mad(results: Results) -> pd.DataFrame:
     sentences = _about_accuracy(results)
     if is_comparable and (protocol.fidelity, protocol.budget) != ("published", "paper"):
         sentences += " The published numbers are of the published fidelity and the paper budget."
-    return mad.mad_frame(results.scores, sentences, chances, is_comparable)
+    return accuracy.mad_frame(results.scores, sentences, chances, is_comparable)
 
 
 def _learning(results: Results) -> pd.DataFrame:
@@ -128,7 +128,7 @@ def _difficulty(results: Results) -> pd.DataFrame:
         stored = [job for job in results.store.jobs().values() if job.suite == MAD.name and job.id not in jobs]
         alike = [job for job in stored if _all_but_setting_and_seed(job) in planned]
         collected = collect([*jobs.values(), *alike], results.store)
-    frame = difficulty.difficulty_frame(collected, _about_accuracy(results))
+    frame = accuracy.difficulty_frame(collected, _about_accuracy(results))
     if frame.empty:
         raise NothingToDrawError(
             "every task is stored at one setting alone; --profile full varies them, or a run with e.g. "
@@ -152,11 +152,11 @@ def _loss(results: Results) -> pd.DataFrame:
 
 
 FIGURES = {
-    "mad": Drawing(_mad, mad.mad_figure, mad.COLUMNS, "mad", ("mad",)),
+    "mad": Drawing(_mad, accuracy.mad_figure, accuracy.MAD_COLUMNS, "mad", ("mad",)),
     "learning": Drawing(_learning, curves.learning_figure, curves.LEARNING_COLUMNS, "learning", ("mad",)),
     "loss": Drawing(_loss, curves.loss_figure, loss_curves.COLUMNS, "loss_curves", ("language",)),
     "effects": Drawing(_effects, effects.effects_figure, effects.COLUMNS, "effects", ("mad", "language")),
     "budget": Drawing(_budget, budget.budget_figure, budget.COLUMNS, "budget", ("mad", "language")),
-    "difficulty": Drawing(_difficulty, difficulty.difficulty_figure, difficulty.COLUMNS, "difficulty", ("mad",)),
+    "difficulty": Drawing(_difficulty, accuracy.difficulty_figure, accuracy.DIFFICULTY_COLUMNS, "difficulty", ("mad",)),
 }
 """By name, in the order in which they are drawn."""

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from madbench.analysis.attribution import attribute, measured_values
 from madbench.analysis.cells import Cell, Column, with_noise
+from madbench.analysis.figures.accuracy import difficulty_frame, mad_frame
 from madbench.analysis.figures.budget import budget_frame, pareto_front
 from madbench.analysis.figures.curves import learning_frame
-from madbench.analysis.figures.difficulty import difficulty_frame
 from madbench.analysis.figures.effects import effects_frame
 from madbench.analysis.figures.files import write_frame
-from madbench.analysis.figures.mad import mad_frame
 from madbench.analysis.figures.registry import FIGURES
 from madbench.analysis.quantities import LOSS
 from madbench.jobs import Record

@@ -11,12 +11,11 @@ from matplotlib.colors import same_color
 from matplotlib.text import Text
 
 from analysis.figures.synthetic import TABLE, budget, effects, frame_of
+from madbench.analysis.figures.accuracy import difficulty_figure, mad_figure
 from madbench.analysis.figures.budget import budget_figure
 from madbench.analysis.figures.curves import X_LABELS, learning_figure, loss_figure
-from madbench.analysis.figures.difficulty import difficulty_figure
 from madbench.analysis.figures.effects import effects_figure
 from madbench.analysis.figures.files import NothingToDrawError
-from madbench.analysis.figures.mad import mad_figure
 from madbench.analysis.figures.style import GREY
 from madbench.suites.language import loss_l5
 from madbench.tasks import MAD_TASKS
