@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import pkgutil
 import sys
 from typing import Annotated
 
@@ -11,22 +12,16 @@ import typer
 from typer.core import TyperGroup
 
 from madbench import __version__
-from madbench.cli import (
-    data,
-    doctor,
-    findings,
-    labels,
-    ls,
-    plots,
-    prepare,
-    status,
-    sweep,
-    tables,
-    trained_models,
-    training,
-    validate,
-)
 from madbench.errors import MadbenchError
+
+VERBS = """
+training:run sweep:sweep progress:status results:table plots:plot results:compare results:attribute results:findings
+results:report labels:explain labels:budget data:data ls:ls validate:validate doctor:doctor
+"""
+LANGUAGE_VERBS = """
+training:train prepare:prepare results:language_table plots:language_plot trained_models:sample trained_models:evaluate
+trained_models:export
+"""
 
 app = typer.Typer(
     name="madbench",
@@ -95,22 +90,10 @@ lm = typer.Typer(
 """,
 )
 
-for _verb in (
-    *(training.run, sweep.sweep, status.status, tables.table, plots.plot, tables.compare, tables.attribute),
-    *(findings.findings, findings.report, labels.explain, labels.budget, data.data, ls.ls, validate.validate),
-    doctor.doctor,
-):
-    app.command()(_verb)
-for _name, _verb in {
-    "train": training.train,
-    "prepare": prepare.prepare,
-    "table": tables.language_table,
-    "plot": plots.language_plot,
-    "sample": trained_models.sample,
-    "evaluate": trained_models.evaluate,
-    "export": trained_models.export,
-}.items():
-    lm.command(_name)(_verb)
+for _group, _paths in ((app, VERBS), (lm, LANGUAGE_VERBS)):
+    for _path in _paths.split():
+        _verb = pkgutil.resolve_name(f"madbench.cli.{_path}")
+        _group.command(_verb.__name__.removeprefix("language_"))(_verb)
 app.add_typer(lm, name="lm")
 
 

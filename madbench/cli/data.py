@@ -1,23 +1,22 @@
 from __future__ import annotations
 
 import itertools
-import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from madbench import tasks as mad_tasks
 from madbench.cli.options import JsonOption, ProfileOption, argument, labels_and_overrides, option
-from madbench.cli.printing import first_of, print_lines, table_lines, tracked
+from madbench.cli.printing import first_of, print_json, print_lines, table_lines, tracked
+from madbench.config import settings_of
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
-
-if TYPE_CHECKING:
-    from madbench.tasks import Split, TaskSetting
-
-    Work = list[tuple[str, TaskSetting, Split]]
+from madbench.jobs import Job
+from madbench.suites import MAD
+from madbench.tasks import IGNORE, SPLITS, Split, TaskSetting, load_task
 
 MOST_VIOLATIONS = 5
 DEFAULT_EXAMPLES = 2
@@ -52,9 +51,6 @@ def data(
       madbench data --check                              check all tasks
       madbench data memorization --check --profile full
     """
-    from madbench.jobs import Job
-    from madbench.tasks import SPLITS, load_task, task_names
-
     tasks, overrides = labels_and_overrides(words or [])
     if len(tasks) > 1:
         raise ConfigError(f"one task at a time, got {', '.join(tasks)}")
@@ -68,75 +64,69 @@ def data(
 
     console = Console(highlight=False)
     data_seed = Job("mad", "", "S", "", {}, None, {}, None, seed=seed).derived_seed("data")
-    settings = {task: _settings(task, profile, overrides) for task in tasks or task_names()}
+    settings = {task: _settings(task, profile, overrides) for task in tasks or mad_tasks.task_names()}
     if check:
         splits = (split,) if split else SPLITS
         work = [(task, setting, split) for task, of_task in settings.items() for setting in of_task for split in splits]
         _print_check(console, work, data_seed, as_json)
     elif tasks:
-        setting, shown = settings[tasks[0]][0], split or "test"
-        count = examples or min(DEFAULT_EXAMPLES, setting.count(shown))
-        content = _preview(tasks[0], setting, shown, data_seed, count)
+        content = _preview(tasks[0], settings[tasks[0]][0], split or "test", data_seed, examples)
         if as_json:
-            print(json.dumps({"seed": seed, **content}, indent=2))
+            print_json({"seed": seed, **content})
         else:
             _print_preview(console, content)
-    elif as_json:
-        about = {task: {"task": task, "description": load_task(task).description} for task in settings}
-        print(json.dumps([about[task] | {"setting": asdict(settings[task][0])} for task in settings], indent=2))
     else:
-        for task in settings:
-            console.print(f"[bold]{task}[/bold]\n  {load_task(task).description}")
+        rows = [{"task": task, "description": load_task(task).description} for task in settings]
+        if as_json:
+            print_json([row | {"setting": asdict(settings[row["task"]][0])} for row in rows])
+            return
+        for row in rows:
+            console.print(f"[bold]{row['task']}[/bold]\n  {row['description']}")
         console.print("\nmadbench data TASK shows examples; --check checks the data of all tasks.", markup=False)
 
 
 def _settings(task: str, profile: str, overrides: list[str]) -> list[TaskSetting]:
     """The profile's settings of ``task``; overrides change its first one, and leave only that."""
-    from madbench.config import settings_of
-    from madbench.suites import MAD
-    from madbench.tasks import make_setting
-
     settings = MAD.Profile.load(profile).settings(task)
     if overrides:
         settings = [{**settings[0], **settings_of(overrides)}]
-    return [make_setting(task, setting, f"setting of {task}") for setting in settings]
+    return [mad_tasks.make_setting(task, setting, f"setting of {task}") for setting in settings]
 
 
-def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: int) -> dict[str, Any]:
+def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: int | None) -> dict[str, Any]:
     """The setting and the first ``count`` examples of ``split`` with roles and targets, as JSON has it."""
-    from madbench.tasks import IGNORE, ceiling, generate, load_task
-
-    if count > setting.count(split):
+    if count is not None and count > setting.count(split):
         raise ConfigError(f"--examples {count}: the {split} split of {task} has {setting.count(split)} examples")
-    examples = generate(task, setting, split, seed)
-    asked = (examples.targets != IGNORE).sum(axis=1)
-    shown = []
-    for index, row in enumerate(zip(examples.inputs[:count].tolist(), examples.targets[:count].tolist())):
-        roles, targets = setting.read(*row, split == "train").roles, (None if t == IGNORE else t for t in row[1])
-        positions = zip(row[0], roles, targets, strict=True)
-        named = [dict(zip(("token_id", "role", "target"), position)) for position in positions]
-        shown.append({"index": index, "positions": named})
+    found = mad_tasks.generate(task, setting, split, seed)
+    asked = (found.targets != IGNORE).sum(axis=1)
+    examples = []
+    shown = slice(count or DEFAULT_EXAMPLES)
+    for index, (tokens, targets) in enumerate(zip(found.inputs[shown].tolist(), found.targets[shown].tolist())):
+        roles = setting.read(tokens, targets, split == "train").roles
+        positions = [
+            {"token_id": token, "role": role, "target": None if target == IGNORE else target}
+            for token, role, target in zip(tokens, roles, targets, strict=True)
+        ]
+        examples.append({"index": index, "positions": positions})
     return {
         "task": task,
         "description": load_task(task).description,
         "split": split,
         "setting": asdict(setting),
         "targets_per_sequence": {"mean": float(asked.mean()), "fewest": int(asked.min()), "most": int(asked.max())},
-        "ceiling": ceiling(task, setting, seed),
-        "examples": shown,
+        "ceiling": mad_tasks.ceiling(task, setting, seed),
+        "examples": examples,
     }
 
 
 def _print_preview(console: Console, content: dict[str, Any]) -> None:
     """Prints what :func:`_preview` gave, readable without colours too."""
-    from madbench.tasks import settings_class
-
     asked = content["targets_per_sequence"]
-    targets = f"{asked['fewest']}"
+    targets = str(asked["fewest"])
     if asked["fewest"] < asked["most"]:
-        targets = f"{asked['fewest']} to {asked['most']} ({asked['mean']:.1f} on average)"
+        targets += f" to {asked['most']} ({asked['mean']:.1f} on average)"
     seen = {position["role"] for example in content["examples"] for position in example["positions"]}
-    roles = settings_class(content["task"]).roles
+    roles = mad_tasks.settings_class(content["task"]).roles
     looks = {role: (roles[role], style) for role, style in zip(roles, itertools.cycle(STYLES)) if role in seen}
 
     console.print(f"[bold]{content['task']}[/bold]: {content['description']}")
@@ -162,29 +152,27 @@ def _blocks(positions: list[dict[str, Any]], looks: dict[str, tuple[str, str]], 
     if per_block > 10:
         per_block -= per_block % 10
     for start in range(0, len(positions), per_block):
+        block = positions[start : start + per_block]
         starts = {"token": start, "role": "", "target": ""}
         lines = {name: Text.assemble((f"{place:>{number}}  {name:<6}", "dim")) for name, place in starts.items()}
-        for position in positions[start : start + per_block]:
+        for position in block:
             letter, style = looks[position["role"]]
             target = "" if position["target"] is None else position["target"]
             lines["token"].append(f"{position['token_id']:>{cell}}", style)
             lines["role"].append(f"{letter:>{cell}}", style)
             lines["target"].append(f"{target:>{cell}}", "bold yellow")
-        if not any(position["target"] is not None for position in positions[start : start + per_block]):
-            del lines["target"]
-        yield Text("\n").join(lines.values())
+        is_asked = any(position["target"] is not None for position in block)
+        yield Text("\n").join([*lines.values()][: 3 if is_asked else 2])
 
 
-def _print_check(console: Console, work: Work, seed: int, as_json: bool) -> None:
+def _print_check(console: Console, work: Sequence[tuple[str, TaskSetting, Split]], seed: int, as_json: bool) -> None:
     """Prints a row of counts for each task and split; raises ``DataError`` with the first violations and their places."""
-    from madbench.tasks import IGNORE, find_violations, generate, load_task
-
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     found: list[str] = []
     for task, setting, split in tracked(work):
         started = time.perf_counter()
-        examples = generate(task, setting, split, seed)
-        violations = find_violations(setting, examples, split)
+        examples = mad_tasks.generate(task, setting, split, seed)
+        violations = mad_tasks.find_violations(setting, examples, split)
         change = ", ".join(f"{name} {value}" for name, value in load_task(task).change_of(setting).items())
         found += [f"{task} ({change or 'baseline'}) {split}: {violation}" for violation in violations]
         counts = {"settings": 1, "examples": len(examples.inputs), "targets": int((examples.targets != IGNORE).sum())}
@@ -192,10 +180,12 @@ def _print_check(console: Console, work: Work, seed: int, as_json: bool) -> None
         row = rows.setdefault((task, split), {"task": task, "split": split, **dict.fromkeys(counts, 0)})
         row |= {name: row[name] + count for name, count in counts.items()}
     if as_json:
-        print(json.dumps({"checked": list(rows.values()), "violations": found}, indent=2))
+        print_json({"checked": list(rows.values()), "violations": found})
     else:
-        shown = [row | {name: f"{row[name]:,}" for name in row if isinstance(row[name], int)} for row in rows.values()]
-        shown = [{"wrong" if name == "violations" else name: row[name] for name in row} for row in shown]
+        shown = []
+        for row in rows.values():
+            texts = {name: f"{value:,}" if isinstance(value, int) else value for name, value in row.items()}
+            shown.append({"wrong" if name == "violations" else name: text for name, text in texts.items()})
         print_lines(console, table_lines(shown, right=tuple(shown[0])[2:]))
     if found:
         raise DataError("\n".join([f"{len(found):,} violations", *first_of(found, MOST_VIOLATIONS, "and {:,} more")]))

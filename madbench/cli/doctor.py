@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
@@ -9,21 +8,21 @@ import shutil
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from packaging.requirements import Requirement
 from rich.console import Console
 from rich.text import Text
 
+import madbench
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption
+from madbench.cli.printing import print_json
 from madbench.errors import MadbenchError, TrainingError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from packaging.requirements import Requirement
+from madbench.training.devices import available_cores, cpu_has_bfloat16_units, cpu_name
 
 TOLERANCE = 1e-4  # largest error of a float32 path, relative to the largest output of the reference
 LEAST_FREE_BYTES = 100 * 2**20
@@ -49,13 +48,17 @@ def doctor(results: ResultsOption = RESULTS, as_json: JsonOption = False) -> Non
     content: dict[str, Any] = {"machine": _machine(), "packages": packages, "extras": extras}
     content |= {"gpus": [], "paths": [], "results": _results(results), "problems": []}
     try:
+        from madbench.mixers.srg.dynamic_mlp import PATHS
+
         content["gpus"] = _gpus()
-        content["paths"] = list(_paths(bool(content["gpus"])))
+        devices = ("cpu", "cuda") if content["gpus"] else ("cpu",)
+        paths = [path for path in PATHS if path not in ("auto", "reference")]
+        content["paths"] = [_compare(path, device) for device in devices for path in paths]
     except (ImportError, OSError) as error:
         content["problems"] = [f"torch cannot be imported: {error}"]
     content["problems"] += _problems(content)
     if as_json:
-        print(json.dumps(content, indent=2))
+        print_json(content)
     else:
         _print(content)
     if content["problems"]:
@@ -64,21 +67,17 @@ def doctor(results: ResultsOption = RESULTS, as_json: JsonOption = False) -> Non
 
 def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The packages madbench always needs and its extras, each with the installed versions."""
-    from packaging.requirements import Requirement
-
-    project, by_extra = _project(), {"": []}
-    if project is None:
-        lines = metadata.requires("madbench") or []
+    if (project := _project()) is None:
+        lines, install = metadata.requires("madbench") or [], "pip install 'madbench[{}]'"
     else:
-        extras = project.get("optional-dependencies", {}).items()
-        optional = [f"{line}; extra == '{extra}'" for extra, lines in extras for line in lines]
+        extras, install = project.get("optional-dependencies", {}), "pip install -e '.[{}]'"
+        optional = [f"{line}; extra == '{extra}'" for extra, lines in extras.items() for line in lines]
         lines = [*project["dependencies"], *optional]
-    for line in lines:
-        requirement = Requirement(line)
+    by_extra: dict[str, list[dict[str, Any]]] = {"": []}
+    for requirement in map(Requirement, lines):
         extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", str(requirement.marker))
         if requirement.name != "madbench":  # an extra that includes another
             by_extra.setdefault(extra[1] if extra else "", []).append(_installed(requirement))
-    install = "pip install 'madbench[{}]'" if project is None else "pip install -e '.[{}]'"
     return by_extra.pop(""), [
         {"extra": extra, "packages": packages, "installed": all(package["fits"] for package in packages)}
         | {"install_with": install.format(extra)}
@@ -88,27 +87,27 @@ def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 def _project() -> dict[str, Any] | None:
     """The project table of the checkout that madbench runs from; None where it is installed."""
-    import madbench
-
     path = Path(madbench.__file__).resolve().parents[1] / "pyproject.toml"
     project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {}) if path.is_file() else {}
     return project if project.get("name") == "madbench" else None
 
 
 def _installed(requirement: Requirement) -> dict[str, Any]:
-    """The package that is required, as it is installed here."""
-    try:
+    version = None
+    with suppress(metadata.PackageNotFoundError):
         version = metadata.version(requirement.name)
-    except metadata.PackageNotFoundError:
-        version = None
     fits = version is not None and requirement.specifier.contains(version, prereleases=True)
     return {"name": requirement.name, "version": version, "needs": str(requirement.specifier), "fits": fits}
 
 
 def _machine() -> dict[str, Any]:
-    import madbench
-    from madbench.training.devices import available_cores, cpu_has_bfloat16_units, cpu_name
-
+    """The machine; its memory is its container's where that is less, None where unknown."""
+    sizes = []
+    with suppress(AttributeError, OSError, ValueError):
+        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            sizes.append(int(Path(limit).read_text()))
     return {
         "madbench": madbench.__version__,
         "python": platform.python_version(),
@@ -118,19 +117,8 @@ def _machine() -> dict[str, Any]:
         "cores_usable": available_cores(),
         "cores": os.cpu_count(),
         "bfloat16_units": cpu_has_bfloat16_units(),
-        "memory_bytes": _memory(),
+        "memory_bytes": min(sizes, default=None),
     }
-
-
-def _memory() -> int | None:
-    """Memory this process may use: the machine's, or its container's where that is less. None where unknown."""
-    sizes = []
-    with suppress(AttributeError, OSError, ValueError):
-        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):
-            sizes.append(int(Path(limit).read_text()))
-    return min(sizes, default=None)
 
 
 def _gpus() -> list[dict[str, Any]]:
@@ -144,23 +132,12 @@ def _gpus() -> list[dict[str, Any]]:
     ]
 
 
-def _paths(has_gpu: bool) -> Iterator[dict[str, Any]]:
-    """Every fast path on every kind of device, against the reference."""
-    from madbench.mixers.srg.dynamic_mlp import PATHS
-
-    for device in ("cpu", "cuda")[: 1 + has_gpu]:
-        for path in PATHS:
-            if path not in ("auto", "reference"):
-                yield {"path": path, "device": device, **_compare(path, device)}
-
-
 def _compare(path: str, device: str) -> dict[str, Any]:
     """The largest error of ``path`` over the labels it takes, relative to the largest output; or why it fails."""
     import torch
 
-    import madbench
-
     errors: dict[str, float] = {}
+    about: dict[str, Any] = {"path": path, "device": device}
     for label in LABELS_OF_CHECK:
         torch.manual_seed(0)
         reference, x = madbench.build(label, 32, 16, path="reference"), torch.randn(2, 13, 32)
@@ -174,21 +151,19 @@ def _compare(path: str, device: str) -> dict[str, Any]:
             with torch.no_grad():
                 expected, output = reference(x), mixer.to(device)(x.to(device)).cpu()
         except (RuntimeError, ImportError) as error:
-            reason = f"{label}: {error}"
-            return {"works": False, "max_relative_error": None, "labels": [*errors, label], "reason": reason}
+            failed = {"works": False, "max_relative_error": None, "labels": [*errors, label]}
+            return about | failed | {"reason": f"{label}: {error}"}
         errors[label] = float((output - expected).abs().max() / expected.abs().max())
     worst = float(torch.tensor([*errors.values(), -math.inf]).max())  # NaN where one of them is
     works = 0 <= worst <= TOLERANCE
     reason = "" if works else f"differs from the reference by {worst:.1e}" if errors else "refuses every label tried"
-    finite = worst if math.isfinite(worst) else None
-    return {"works": works, "max_relative_error": finite, "labels": [*errors], "reason": reason}
+    about |= {"works": works, "max_relative_error": worst if math.isfinite(worst) else None, "labels": [*errors]}
+    return about | {"reason": reason}
 
 
 def _results(folder: Path) -> dict[str, Any]:
     """Whether runs can be written to ``folder``; nothing is created."""
-    existing = folder.absolute()
-    while not existing.exists():
-        existing = existing.parent
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     content = {"folder": str(folder), "exists": folder.exists(), "writable": False, "free_bytes": None, "reason": ""}
     try:
         with tempfile.TemporaryFile(dir=existing) as probe:
@@ -226,13 +201,15 @@ def _print(content: dict[str, Any]) -> None:
 
     console.print("[bold]machine[/bold]")
     for name, value in content["machine"].items():
-        show(name.removesuffix("_bytes").replace("_", " "), _text(name, value))
-    for gpu in content["gpus"] or [{"device": "gpu", "name": "none that torch can use"}]:
-        show(gpu["device"], ", ".join(_text(name, value) for name, value in gpu.items() if name != "device"))
+        show(name.removesuffix("_bytes").replace("_", " "), _text(value, name))
+    for gpu in content["gpus"]:
+        memory, capability = _text(gpu["memory_bytes"], "memory_bytes"), gpu["compute_capability"]
+        show(gpu["device"], f"{gpu['name']}, {memory}, compute capability {capability}")
+    if not content["gpus"]:
+        show("gpu", "none that torch can use")
     console.print("[bold]packages[/bold]")
     for package in content["packages"]:
-        version = package["version"] or "not installed"
-        show(package["name"], f"{version} (needs {package['needs']})", package["fits"])
+        show(package["name"], f"{package['version'] or 'not installed'} (needs {package['needs']})", package["fits"])
     console.print("[bold]operator, against the float64 reference[/bold]")
     for path in content["paths"]:
         error = path["reason"] or f"largest relative error {path['max_relative_error']:.1e}"
@@ -245,14 +222,12 @@ def _print(content: dict[str, Any]) -> None:
     console.print("[bold]results[/bold]")
     results = content["results"]
     state = "writable" if results["exists"] else "can be created"
-    free = f"{state}, {_text('free_bytes', results['free_bytes'])} free"
+    free = f"{state}, {_text(results['free_bytes'], 'free_bytes')} free"
     show(results["folder"], free if results["writable"] else results["reason"], results["writable"])
 
 
-def _text(name: str, value: Any) -> str:
-    """``value`` as the screen shows it; ``name`` tells bytes and compute capabilities."""
+def _text(value: Any, name: str) -> str:
+    """``value`` as the screen shows it; ``name`` tells bytes."""
     if name.endswith("_bytes"):
         return "unknown" if value is None else f"{value / 2**30:.1f} GiB"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"compute capability {value}" if name == "compute_capability" else str(value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

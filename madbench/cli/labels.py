@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from madbench import labels as grammar
 from madbench.cli.options import LABELS_HELP, BudgetOption, JsonOption, argument, labels_and_overrides, option
-from madbench.cli.printing import first_of, print_lines, table_lines
+from madbench.cli.printing import first_of, print_json, print_lines, table_lines
+from madbench.config import settings_of
 from madbench.errors import BudgetError
-
-if TYPE_CHECKING:
-    from madbench.mixers import Allocation
+from madbench.labels import diff, expand, parse
+from madbench.mixers import Allocation, solve
 
 BYTES_PER_ELEMENT = 2  # of a decoding cache in bfloat16
 MOST_REASONS = 3
@@ -37,19 +37,14 @@ def explain(
       madbench explain R-cg-q R-cg-q-12o    and how they differ
       madbench explain HyperGLU --json      the paper's names are labels too
     """
-    from madbench.labels import diff, expand, explain, parse
-
     first, *_ = parsed = [parse(label) for label in expand(labels)]
     if as_json:
-        content = [
-            {
-                "label": str(label),
-                "letters": [dataclasses.asdict(row) for row in explain(label)],
-                "differs_from_first_in": list(diff(first, label)),
-            }
-            for label in parsed
-        ]
-        print(json.dumps(content, indent=2))
+        content = []
+        for label in parsed:
+            letters = [dataclasses.asdict(row) for row in grammar.explain(label)]
+            differs = list(diff(first, label))
+            content.append({"label": str(label), "letters": letters, "differs_from_first_in": differs})
+        print_json(content)
         return
     console = Console(highlight=False)
     for i, label in enumerate(parsed):
@@ -57,7 +52,7 @@ def explain(
         console.print(str(label), style="bold", markup=False)
         letter = Column(min_width=2, justify="right", style="bold")
         table = Table.grid(letter, Column(overflow="fold"), padding=(0, 2))
-        for row in explain(label):
+        for row in grammar.explain(label):
             about = [(row.name, "bold"), (row.what, ""), (row.equation, "cyan"), (row.source, "dim")]
             table.add_row(Text(row.letter or "-"), Text("\n").join(Text(*part) for part in about if part[0]))
         console.print(table)
@@ -95,25 +90,21 @@ def budget(
       madbench budget '~R-cg-q-12o' --budget paper   by the paper's rule
       madbench budget S-c G-cg-q-12o --d-model 768 --n-head 12 --max-len 1024
     """
-    from madbench.config import settings_of
-    from madbench.labels import expand
-    from madbench.mixers import solve
-
     labels, overrides = labels_and_overrides(words)
-    options = {"mix_rank": mix_rank, "rank_multiple": rank_multiple}
-    given = [f"{name}={value}" for name, value in options.items() if value is not None]
+    short = {"mix_rank": mix_rank, "rank_multiple": rank_multiple}
+    given = [f"{name}={value}" for name, value in short.items() if value is not None]
     settings = settings_of([*(word.removeprefix("model.") for word in overrides), *given])
     solved: dict[str, Allocation] = {}
-    problems: dict[str, str] = {}
+    found: dict[str, dict[str, Any]] = {}
     for label in expand(labels):
         try:
             solved[label] = solve(label, d_model, n_head, max_len, budget, **settings)
+            found[label] = _counts(solved[label])
         except BudgetError as error:
-            problems[label] = str(error)
-    found = {label: _counts(solved[label]) if label in solved else {} for label in expand(labels)}
+            found[label] = {"error": str(error)}
+    problems = [row["error"] for row in found.values() if "error" in row]
     if as_json:
-        rows = [{"label": label} | (row or {"error": problems[label]}) for label, row in found.items()]
-        print(json.dumps(rows, indent=2))
+        print_json([{"label": label} | row for label, row in found.items()])
     elif solved:
         console = Console(highlight=False)
         _print_summary(console, found)
@@ -128,23 +119,19 @@ def budget(
             console.print(f"\n{label}", style="bold", markup=False)
             print_lines(console, table_lines(_breakdown(allocation, found[label]), right=("parameters", "of B")))
     if problems:
-        more = "and {:,} more labels that do not fit"
-        raise BudgetError("\n".join(first_of([*problems.values()], MOST_REASONS, more)))
+        raise BudgetError("\n".join(first_of(problems, MOST_REASONS, "and {:,} more labels that do not fit")))
 
 
 def _counts(allocation: Allocation) -> dict[str, Any]:
-    paper_total = getattr(allocation, "paper_total", allocation.total)
-    return {
-        **vars(allocation.size),
+    target, total = allocation.target, allocation.total
+    paper_total = getattr(allocation, "paper_total", total)
+    content = vars(allocation.size) | {
         "ranks": dict(allocation.ranks),
         "widths": dict(getattr(allocation, "widths", {})),
-        "terms": dict(allocation.terms),
-        "target": allocation.target,
-        "total": allocation.total,
-        "ratio": allocation.ratio,
-        "slack": allocation.target - allocation.total,
-        "paper_total": paper_total,
-        "paper_ratio": paper_total / allocation.target,
+    }
+    content |= {"terms": dict(allocation.terms), "target": target, "total": total, "ratio": allocation.ratio}
+    content |= {"slack": target - total, "paper_total": paper_total, "paper_ratio": paper_total / target}
+    return content | {
         "state_bytes_per_token": allocation.state_bytes_per_token(BYTES_PER_ELEMENT),
         "flops_per_token": allocation.flops_per_token(allocation.size.max_len),
     }
@@ -160,7 +147,7 @@ def _print_summary(console: Console, found: Mapping[str, dict[str, Any]]) -> Non
     }
     ranks, parameters = [], []
     for label, row in found.items():
-        if not row:
+        if "error" in row:
             ranks.append({"label": f"{label} (no fit)"})
             parameters.append(ranks[-1])
             continue

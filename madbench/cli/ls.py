@@ -2,25 +2,27 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import functools
 import inspect
-import json
 import math
 import sys
 from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
 
+from madbench.analysis.protocols import nearest_profile, shipped_profiles
 from madbench.cli.options import RESULTS, JsonOption, argument, open_stored, option, warn
-from madbench.cli.printing import PLAIN, print_lines, quantity, table_lines
+from madbench.cli.printing import PLAIN, print_json, print_lines, quantity, table_lines
+from madbench.config import PUBLISHED, field_docs, from_mapping, read_yaml
 from madbench.errors import ConfigError, did_you_mean
-
-if TYPE_CHECKING:
-    from madbench.jobs import Job
-    from madbench.store.runs import Run
+from madbench.jobs import Job
+from madbench.labels import LabelSet, all_labels, available_sets, expand, explain, families, family_of, parse
+from madbench.store.runs import Run
+from madbench.suites import LANGUAGE, MAD, Suite, suite_of
+from madbench.tasks import MAD_TASKS, load_task, settings_class, task_names
 
 Rows = list[dict[str, Any]]
 
@@ -46,8 +48,6 @@ def ls(
       madbench ls runs --results elsewhere
       madbench ls runs --json               all of each run but its curve
     """
-    from madbench.suites import LANGUAGE, MAD
-
     if kind is not None and kind not in LISTINGS:
         raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, LISTINGS)}")
     if specs and kind != "labels":
@@ -59,7 +59,7 @@ def ls(
     arguments = {"labels": [specs or ["@table1"]], "runs": [results], None: [results]}
     rows = rows_of(*arguments.get(kind, ()))
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     console = Console(highlight=False)
     if kind == "runs":
@@ -79,9 +79,6 @@ def ls(
 
 
 def _labels(specs: list[str]) -> Rows:
-    from madbench.config import PUBLISHED
-    from madbench.labels import expand, explain, parse
-
     with open(PUBLISHED / "hypermlp_table1.csv", newline="", encoding="utf-8") as file:
         published = {row["label"]: float(row["mad_average"]) for row in csv.DictReader(file)}
     meaning = {label: ", ".join(row.name for row in explain(parse(label))) for label in expand(specs)}
@@ -89,9 +86,6 @@ def _labels(specs: list[str]) -> Rows:
 
 
 def _variants() -> Rows:
-    from madbench.config import from_mapping, read_yaml
-    from madbench.labels import LabelSet, available_sets, expand
-
     sets = {name: from_mapping(LabelSet, read_yaml(path), str(path)) for name, path in available_sets().items()}
     return [
         {"set": f"@{name}", "labels": len(expand([f"@{name}"])), "description": _line(content.description)}
@@ -100,49 +94,31 @@ def _variants() -> Rows:
 
 
 def _tasks() -> Rows:
-    from madbench.tasks import MAD_TASKS, load_task, settings_class, task_names
-
-    files = {name: load_task(name) for name in task_names()}
-    packages = {name: settings_class(name).__module__.partition(".")[0] for name in files}
-    return [
-        {"task": name, "settings": len(file.settings)}
-        | {"from": "MAD" if name in MAD_TASKS else packages[name], "description": _line(file.description)}
-        for name, file in files.items()
-    ]
+    rows = []
+    for name in task_names():
+        file = load_task(name)
+        package = "MAD" if name in MAD_TASKS else settings_class(name).__module__.partition(".")[0]
+        about = {"from": package, "description": _line(file.description)}
+        rows.append({"task": name, "settings": len(file.settings)} | about)
+    return rows
 
 
-def _profiles() -> Rows:
-    from madbench.suites import MAD
-    from madbench.tasks import MAD_TASKS
-
-    def runs(profile: Any) -> int:
-        return sum(len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in MAD_TASKS)
-
-    profiles = {name: MAD.Profile.load(name) for name in MAD.Profile.names()}
-    return [{"profile": name, "runs": runs(profile)} | _about(profile) for name, profile in profiles.items()]
-
-
-def _presets() -> Rows:
-    from madbench.suites import LANGUAGE
-
-    presets = {name: LANGUAGE.Profile.load(name) for name in LANGUAGE.Profile.names()}
-    return [
-        {"preset": name, "tokens": quantity(preset.training["steps"] * preset.training["tokens_per_step"])}
-        | {"corpus": preset.corpus or "to be named"}
-        | _about(preset)
-        for name, preset in presets.items()
-    ]
-
-
-def _about(profile: Any) -> dict[str, str]:
-    paper = "comparable" if profile.comparable_with_paper else "not comparable"
-    return {"paper": paper, "description": _line(profile.description)}
+def _profiles(suite: Suite) -> Rows:
+    rows = []
+    for name in suite.Profile.names():
+        profile = suite.Profile.load(name)
+        if suite is MAD:
+            runs = sum(len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in MAD_TASKS)
+            row = {"profile": name, "runs": runs}
+        else:
+            tokens = quantity(profile.training["steps"] * profile.training["tokens_per_step"])
+            row = {"preset": name, "tokens": tokens, "corpus": profile.corpus or "to be named"}
+        paper = "comparable" if profile.comparable_with_paper else "not comparable"
+        rows.append(row | {"paper": paper, "description": _line(profile.description)})
+    return rows
 
 
 def _families() -> Rows:
-    from madbench.config import field_docs
-    from madbench.labels import families, family_of
-
     rows = []
     for name in families():
         family = family_of(f"{name}:" if name else "")
@@ -194,9 +170,6 @@ def setting_change(job: Job) -> str:
 
 
 def _setting_change(job: Job) -> list[str]:
-    from madbench.analysis.protocols import nearest_profile
-    from madbench.suites import LANGUAGE, suite_of
-
     profile, changes = nearest_profile(job, most_changes=math.inf)
     if suite_of(job) is LANGUAGE:
         return [profile, *changes]
@@ -209,20 +182,14 @@ def _setting_change(job: Job) -> list[str]:
     return [nearest, *settings[nearest], *others]
 
 
-@functools.cache
+@cache
 def _named_settings(task: str) -> dict[str, dict[str, Any]]:
     """The settings of a task that have a name: ``baseline``, and those of the profiles with one setting a task."""
-    from madbench.analysis.protocols import shipped_profiles
-    from madbench.suites import MAD
-    from madbench.tasks import load_task, task_names
-
     if task not in task_names():
         return {"": {}}
-    named = {"baseline": dataclasses.asdict(load_task(task).baseline)}
-    for name, profile in shipped_profiles(MAD).items():
-        if profile.difficulty == "baseline":
-            named.setdefault(name, profile.settings(task)[0])
-    return named
+    profiles = {name: profile for name, profile in shipped_profiles(MAD).items() if profile.difficulty == "baseline"}
+    baseline = {"baseline": dataclasses.asdict(load_task(task).baseline)}
+    return baseline | {name: profile.settings(task)[0] for name, profile in profiles.items()}
 
 
 def _print_runs(console: Console, rows: Rows) -> None:
@@ -260,8 +227,12 @@ LISTINGS: dict[str, tuple[Callable[..., Rows], str, str]] = {
     ),
     "variants": (_variants, "sets of labels", "madbench ls labels @NAME lists one; any command takes @NAME"),
     "tasks": (_tasks, "tasks besides language_model", "madbench data TASK shows examples"),
-    "profiles": (_profiles, "sizes and schedules of an experiment", "runs: for one label and one seed"),
-    "presets": (_presets, "sizes and schedules of a language model", "tokens: trained on, with one label and seed"),
+    "profiles": (partial(_profiles, MAD), "sizes and schedules of an experiment", "runs: for one label and one seed"),
+    "presets": (
+        partial(_profiles, LANGUAGE),
+        "sizes and schedules of a language model",
+        "tokens: trained on, with one label and seed",
+    ),
     "families": (_families, "families of labels", "settings: what KEY can be after model."),
     "runs": (_runs, "stored runs", ""),
 }
@@ -269,8 +240,6 @@ LISTINGS: dict[str, tuple[Callable[..., Rows], str, str]] = {
 
 
 def _overview(results: Path | None) -> Rows:
-    from madbench.labels import all_labels
-
     found = {"labels": (len(all_labels()), ""), "runs": (len(_stored(results)), f" in {results or RESULTS}")}
     rows = []
     for kind, (rows_of, what, _) in LISTINGS.items():

@@ -15,11 +15,14 @@ import typer
 
 from madbench.cli.printing import Format, tracked
 from madbench.errors import ConfigError
+from madbench.grid import LANGUAGE_MODEL
 from madbench.jobs import Budget, Fidelity
+from madbench.labels import expand
+from madbench.store.runs import Snapshot
+from madbench.suites.language import TASK
 
 if TYPE_CHECKING:
     from madbench.analysis.stored import Selection
-    from madbench.store.runs import Snapshot
 
 
 def option(type_: Any, help: str, *names: str, **settings: Any) -> Any:
@@ -148,8 +151,6 @@ class LanguageOptions:
 
     def selection(self, words: list[str] | None) -> Selection:
         """What words and options mean; raises ``LabelError`` and ``ConfigError``, for options without effect too."""
-        from madbench.grid import LANGUAGE_MODEL
-        from madbench.suites.language import TASK
 
         labels, overrides = labels_and_overrides(words or [])
         if self.preset or overrides:
@@ -164,15 +165,12 @@ class LanguageOptions:
 
 def _selection(labels: list[str], **asked: Any) -> Selection:
     from madbench.analysis.stored import Selection
-    from madbench.labels import expand
 
     return Selection(labels=expand(labels), opened=open_stored, warn=warn, **asked)
 
 
 def open_stored(results: Path) -> Snapshot:
     """The store for reading, with a bar while many runs are read that its index does not know yet."""
-    from madbench.store.runs import Snapshot
-
     store = Snapshot.open(results, create=False)
     store.track = functools.partial(tracked, description="reading runs")
     return store

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
 from madbench.cli.printing import PLAIN, count_of_jobs, duration, first_of, print_lines, quantity, table_lines
 from madbench.execute.base import Policy
-
-if TYPE_CHECKING:
-    from madbench.experiment import Experiment, PlannedRow
-    from madbench.jobs import Job
+from madbench.experiment import Experiment, PlannedRow
+from madbench.jobs import Job
+from madbench.store.runs import Store
+from madbench.suites import LANGUAGE, suite_of
+from madbench.training.devices import default_slots
 
 MOST_SHOWN = 100
 """Lines of a table that a person reads; the JSON has all."""
@@ -23,8 +24,6 @@ _ADDED = ("jobs", *STATES, "steps", "flops", "estimated_seconds")
 
 def _job_states(jobs: Sequence[Job], results: Path, policy: Policy) -> dict[str, str]:
     """What ``policy`` makes of each job, by id: done, todo, or failed for a stored failure that is left alone."""
-    from madbench.store.runs import Store
-
     if policy.redo or not (results / "runs").exists():
         return {job.id: "todo" for job in jobs}
     store = Store.open(results, create=False)
@@ -50,7 +49,6 @@ def make_plan(
     counts them, and parameters by group.
     """
     from madbench.training.cost import job_size, seconds_per_flop
-    from madbench.training.devices import default_slots
 
     sizes = {job.id: job_size(job) for job in experiment.jobs}
     states = _job_states(experiment.jobs, experiment.results, policy)
@@ -94,7 +92,6 @@ def make_plan(
 def _details(job: Job, micro_batch: int | None) -> dict[str, Any]:
     import torch
 
-    from madbench.suites import LANGUAGE, suite_of
     from madbench.training.cost import counted_flops_per_token, job_size, peak_memory_bytes, usual_micro_batch
     from madbench.training.optimizer import parameter_groups
 

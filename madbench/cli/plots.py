@@ -5,30 +5,21 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 from rich.console import Console
 
-from madbench.cli.options import (
-    LABELS_HELP,
-    LanguageOptions,
-    LanguageWordsArgument,
-    StoredOptions,
-    argument,
-    labels_and_overrides,
-    option,
-    split_list,
-    with_groups,
-)
+from madbench.cli import options
+from madbench.cli.options import argument, labels_and_overrides, option, split_list, with_groups
 from madbench.errors import ConfigError, StoreError, did_you_mean
+from madbench.labels import ALIASES, expand
+from madbench.suites.language import TASK
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from madbench.analysis.figures.registry import FigureData
     from madbench.analysis.stored import Selection
 
 _FIGURES = ("mad", "learning", "loss", "effects", "budget", "difficulty")
@@ -39,7 +30,7 @@ def plot(
     words: argument(
         list[str] | None,
         "FIGURE|LABEL|KEY=VALUE",
-        f"Figures: {', '.join(_FIGURES)}; all by default. {LABELS_HELP} All labels in the store by default.",
+        f"Figures: {', '.join(_FIGURES)}; all by default. {options.LABELS_HELP} All labels in the store by default.",
     ) = None,
     y: option(Literal["accuracy", "loss"] | None, "What learning curves show.", show_default="accuracy") = None,
     cost: option(
@@ -48,7 +39,7 @@ def plot(
         show_default="budget_ratio",
     ) = None,
     *,
-    stored: StoredOptions,
+    stored: options.StoredOptions,
     output: option(Path | None, "Folder of the files.", "--output", "-o", show_default="RESULTS/plots") = None,
 ) -> None:
     """Draw what the store holds under one protocol: every figure as PNG and PDF, with the CSV of exactly what it shows.
@@ -70,17 +61,23 @@ def plot(
       madbench plot budget --cost mixer_parameters --output slides
     """
     from madbench.analysis.figures.files import NothingToDrawError
-    from madbench.analysis.figures.registry import FIGURES, figure_frame
+    from madbench.analysis.figures.registry import FIGURES, FigureData, figure_frame
 
     asked, others = _split(words or [])
     names = asked or _FIGURES
+    drawn = ", ".join(names)
     choices = {"learning": {"y": y} if y else {}, "budget": {"x": cost} if cost else {}}
     for flag, value, name in (("--y", y, "learning"), ("--cost", cost, "budget")):
         if value and name not in names:
-            raise ConfigError(f"{flag} {value}: has no effect on {', '.join(names)}; it is for {name}")
+            raise ConfigError(f"{flag} {value}: has no effect on {drawn}; it is for {name}")
     suites = {suite for name in names for suite in FIGURES[name].suites}
-    tasks = _tasks(names, suites, split_list(stored.tasks), stored.protocol)
-    data = _data(dataclasses.replace(stored, tasks=tasks).selection(others), suites)
+    tasks = _tasks(drawn, suites, split_list(stored.tasks), stored.protocol)
+    selection = dataclasses.replace(stored, tasks=tasks).selection(others)
+    rows, missing = selection.available(suites)
+    if missing and (not rows or "language" in missing):
+        raise missing.get("language") or missing["mad"]
+    why = {"missing": str(missing["mad"]).removeprefix(f"{stored.results}: ")} if missing else {}
+    data = FigureData(selection.results_of(rows), **why)
     reasons = {}
     for name in names:
         try:
@@ -102,11 +99,11 @@ def plot(
 @with_groups
 def language_plot(
     context: typer.Context,
-    words: LanguageWordsArgument = None,
+    words: options.LanguageWordsArgument = None,
     x: option(Literal["step", "tokens", "seconds"], "What the losses are drawn against.") = "tokens",
     log_x: option(bool, "A logarithmic x axis, and all of the first losses.", "--log-x") = False,
     *,
-    stored: LanguageOptions,
+    stored: options.LanguageOptions,
     out: option(Path | None, "Files to write, without their endings; RESULTS/plots/loss_curves by default.") = None,
     source: option(Path | None, "Draw the CSV that an earlier plot wrote, without the store.", "--from") = None,
 ) -> None:
@@ -148,8 +145,6 @@ def _write_figure(name: str, frame: pd.DataFrame, stem: Path, with_csv: bool = T
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
     """The figures among ``words``, each once, and the other words. Raises ``ConfigError`` for what is neither."""
-    from madbench.labels import ALIASES
-
     others = [word for word in words if word not in _FIGURES]
     known = {name.lower() for name in ALIASES}
     for word in others:
@@ -158,33 +153,16 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     return [name for name in _FIGURES if name in words], others
 
 
-def _tasks(names: list[str], suites: set[str], tasks: list[str] | None, protocol: str | None) -> list[str] | None:
+def _tasks(drawn: str, suites: set[str], tasks: list[str] | None, protocol: str | None) -> list[str] | None:
     """The tasks of the figures. Raises ``ConfigError`` where ``tasks`` or ``protocol`` have no effect on them."""
-    from madbench.suites.language import TASK
-
-    drawn = ", ".join(names)
     if protocol and "language" not in suites:
         raise ConfigError(f"--protocol {protocol}: has no effect on {drawn}, which are of MAD tasks")
-    if suites == {"language"} and tasks and tasks != [TASK]:
+    if suites == {"language"} and tasks not in (None, [TASK]):
         raise ConfigError(f"--tasks {','.join(tasks)}: has no effect on {drawn}, which is of {TASK}")
     if suites == {"mad"} and tasks == [TASK]:
-        raise ConfigError(
-            f"--tasks {TASK}: has no effect on {drawn}, of MAD tasks; madbench plot loss draws language models"
-        )
+        problem = f"has no effect on {drawn}, of MAD tasks; madbench plot loss draws language models"
+        raise ConfigError(f"--tasks {TASK}: {problem}")
     return [TASK] if suites == {"language"} else tasks
-
-
-def _data(selection: Selection, suites: Collection[str]) -> FigureData:
-    """The runs of the chosen protocols; MAD tasks without runs are left out where there are language models."""
-    from madbench.analysis.figures.registry import FigureData
-
-    rows, missing = selection.available(suites)
-    if missing and (not rows or "language" in missing):
-        raise missing.get("language") or missing["mad"]
-    results = selection.results_of(rows)
-    if "mad" not in missing:
-        return FigureData(results)
-    return FigureData(results, str(missing["mad"]).removeprefix(f"{selection.results}: "))
 
 
 def _stored_curves(selection: Selection, x: str) -> pd.DataFrame:
@@ -195,16 +173,14 @@ def _stored_curves(selection: Selection, x: str) -> pd.DataFrame:
     found = selection.select()
     differing = ", ".join(timing_differences(found.language_runs)).replace("_", " ")
     if x == "seconds" and differing:
-        raise ConfigError(
-            f"--x seconds: the runs differ in {differing}, so their times cannot be compared; use --x tokens"
-        )
+        problem = f"the runs differ in {differing}, so their times cannot be compared; use --x tokens"
+        raise ConfigError(f"--x seconds: {problem}")
     return figure_frame("loss", FigureData(found))
 
 
 def _read_curves(source: Path, words: list[str]) -> pd.DataFrame:
     """The curves in a CSV file; of the labels among ``words``, where there are any."""
     from madbench.analysis.figures.registry import FIGURES
-    from madbench.labels import expand
 
     named, overrides = labels_and_overrides(words)
     if overrides:

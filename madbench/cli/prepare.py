@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from rich import progress
 from rich.console import Console
 
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption, argument, option
-from madbench.cli.printing import PLAIN, print_lines, quantity, table_lines
+from madbench.cli.printing import PLAIN, print_json, print_lines, quantity, table_lines
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def prepare(
     if screen.stage is None:
         console.print("already prepared from the same sources")
     if as_json:
-        print(json.dumps({"folder": str(corpus.folder), **corpus.description()}, indent=2))
+        print_json({"folder": str(corpus.folder), **corpus.description()})
     else:
         _print_corpus(corpus, console)
 

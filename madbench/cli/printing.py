@@ -57,6 +57,10 @@ def tracked(items: Sequence[Any], description: str = "") -> Iterable[Any]:
     return track(items, description, console=console, transient=True, disable=not console.is_terminal)
 
 
+def print_json(content: Any) -> None:
+    print(json.dumps(content, indent=2))
+
+
 def print_text_table(table: TextTable, format: Format = "terminal") -> None:
     """Prints a table of results and its caption."""
     if format == "terminal":
@@ -69,7 +73,7 @@ def print_text_table(table: TextTable, format: Format = "terminal") -> None:
             caption += " In this plain text * stands for bold and ~ for underlined."
         console.print(caption, markup=False, highlight=False)
     elif format == "json":
-        print(json.dumps({"caption": table.caption, "cells": table.records()}, indent=2))
+        print_json({"caption": table.caption, "cells": table.records()})
     else:
         write = {"markdown": table.to_markdown, "latex": table.to_latex, "csv": table.to_csv}
         write["html"] = functools.partial(table.to_html, is_page=True)

@@ -1,26 +1,106 @@
-"""``madbench sweep``: its words and options become a grid and an executor."""
+"""``madbench sweep``: its words and options become a grid, and an executor on this machine or others."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import re
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import typer
 
 from madbench.cli import options
-from madbench.cli.machines import MachineOptions
 from madbench.cli.options import argument, labels_and_overrides, option
 from madbench.config import parse_seeds, read_yaml, settings_of
 from madbench.errors import ConfigError
+from madbench.execute.base import Executor, Policy
+from madbench.grid import is_grid_file, load_grid
+from madbench.training.devices import resolve_device
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
+_option = functools.partial(option, rich_help_panel="Other machines")
+
+
+@dataclass(frozen=True)
+class MachineOptions:
+    """Options that place jobs."""
+
+    executor: _option(
+        Literal["local", "ray", "slurm"], "Where jobs run: processes of this machine, a Ray cluster, or Slurm."
+    ) = "local"
+    address: _option(
+        str | None,
+        "ray: the cluster; also ray://HOST:PORT, auto (begun here by ray start) or local (a new one).",
+        metavar="HOST:PORT",
+        show_default="RAY_ADDRESS, else auto, else local",
+    ) = None
+    cpus_per_job: _option(int | None, "ray, slurm: cores of a job, and its threads.", show_default="1") = None
+    gpus_per_job: _option(
+        float | None,
+        "ray, slurm: GPUs of a job; with ray 0.5 puts two jobs on one.",
+        show_default="1 with --device cuda, else 0",
+    ) = None
+    shared: _option(
+        bool,
+        "ray: all machines see the results folder at its path; interrupted jobs resume from checkpoints there.",
+        "--shared",
+    ) = False
+    partition: _option(str | None, "slurm: the partition.") = None
+    wall_time: _option(
+        int | None,
+        "slurm: wall time of a job; at its end the job is queued again and resumes.",
+        metavar="MINUTES",
+        show_default="60",
+    ) = None
+    memory: _option(float | None, "slurm: memory of a job.", metavar="GB") = None
+    sbatch: _option(
+        list[str] | None, "slurm: another option of sbatch, such as account=me; repeatable.", metavar="KEY=VALUE"
+    ) = None
+
+    def place(self, device: str, slots: int | None) -> tuple[Executor | None, str, int | None]:
+        """The executor, the device, and the jobs at a time on this machine; no executor is this machine.
+
+        On other machines ``auto`` is ``cuda`` where a job reserves GPUs, else ``cpu``. Raises ``ConfigError`` for an
+        option that has no effect with this executor.
+        """
+        given: dict[str, Any] = {} if slots is None else {"slots": slots}
+        for field, (name, *executors) in _ARGUMENTS.items():
+            value = getattr(self, field)
+            if value in (None, []) or value is False:
+                continue
+            if self.executor not in executors:
+                owners = " or ".join(f"--executor {other}" for other in executors)
+                problem = f"has no effect with --executor {self.executor}; it belongs to {owners}"
+                raise ConfigError(f"--{field.replace('_', '-')} {problem}")
+            given[name] = dict(map(_pair, value)) if field == "sbatch" else value
+        if self.executor == "local":
+            return None, device, slots
+        device, given["gpus_per_job"] = _device(device, self.gpus_per_job)
+        if self.executor == "ray":
+            from madbench.execute.ray import ray_executor as make
+        else:
+            from madbench.execute.submitit import slurm_executor as make
+        return make(**given), device, None
+
+
+_ARGUMENTS = {
+    "address": ("address", "ray"),
+    "cpus_per_job": ("cpus_per_job", "ray", "slurm"),
+    "gpus_per_job": ("gpus_per_job", "ray", "slurm"),
+    "shared": ("shared", "ray"),
+    "partition": ("partition", "slurm"),
+    "wall_time": ("minutes", "slurm"),
+    "memory": ("memory_gb", "slurm"),
+    "sbatch": ("extra", "slurm"),
+}
+"""For each option the argument that it is, and the executors that have it."""
 
 
 @options.with_groups
@@ -85,8 +165,6 @@ def sweep(
       madbench sweep @table1 --executor ray --address head:6379 --gpus-per-job 0.5
     """
     from madbench.cli.training import carry_out
-    from madbench.execute.base import Policy
-    from madbench.grid import load_grid
 
     if fail_fast and max_failures not in (None, 1):
         raise ConfigError(f"--max-failures {max_failures} contradicts --fail-fast, which is --max-failures 1")
@@ -129,8 +207,6 @@ def sweep(
 
 def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
     """The grid's file or the labels, and the settings that all rows share."""
-    from madbench.grid import is_grid_file
-
     files = [word for word in words if is_grid_file(word) and "=" not in word]
     labels, overrides = labels_and_overrides([word for word in words if word not in files])
     if len(files) > 1:
@@ -169,8 +245,6 @@ def _seconds_of(text: str) -> float:
 
 def gpus_of(text: str, device: str) -> list[str]:
     """``"0,1"`` as values of CUDA_VISIBLE_DEVICES; numbers count within what it lets this process see."""
-    from madbench.training.devices import resolve_device
-
     gpus = [word.strip() for word in text.split(",")]
     if not all(re.fullmatch("[0-9]{1,4}", gpu) for gpu in gpus) or len(set(gpus)) < len(gpus):
         raise ConfigError(f"--devices {text!r}: expected numbers of GPUs, each once, such as 0,1")
@@ -192,3 +266,25 @@ def _print_replaced_keys(path: Path, changes: Mapping[str, Any]) -> None:
             if isinstance(known, dict) and key in known and known[key] != value:
                 before, after = json.dumps(known[key], default=str), json.dumps(value)
                 print(f"{path}: {prefix}{key} {after} instead of {before}", file=sys.stderr)
+
+
+def _device(device: str, gpus: float | None) -> tuple[str, float]:
+    """The device of the workers and the GPUs that a job reserves; each decides the other."""
+    if device not in ("auto", "cpu", "cuda"):
+        problem = "on other machines a job sees its own GPUs only; expected auto, cpu or cuda"
+        raise ConfigError(f"--device {device}: {problem}")
+    if gpus is None:
+        return ("cuda", 1) if device == "cuda" else ("cpu", 0)
+    if gpus and device == "cpu":
+        raise ConfigError(f"--gpus-per-job {gpus:g} has no effect with --device cpu")
+    if device == "cuda" and not gpus:
+        raise ConfigError("--device cuda needs GPUs: --gpus-per-job 0 gives a job none")
+    return ("cuda" if gpus else "cpu"), gpus
+
+
+def _pair(word: str) -> tuple[str, str | bool]:
+    """``account=me`` -> ``("account", "me")``, ``exclusive`` -> ``("exclusive", True)``."""
+    key, separator, value = word.removeprefix("--").partition("=")
+    if not key or (separator and not value):
+        raise ConfigError(f"--sbatch {word!r}: expected KEY=VALUE, such as account=me, or KEY")
+    return key, value if separator else True

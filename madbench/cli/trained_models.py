@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import json
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from madbench.cli.ls import setting_change
 from madbench.cli.options import RESULTS, DeviceOption, JsonOption, ResultsOption, argument, open_stored, option
-from madbench.cli.printing import quantity
+from madbench.cli.printing import print_json, quantity
 from madbench.errors import ConfigError, MadbenchError, StoreError
+from madbench.labels import parse
+from madbench.mixers import solve
+from madbench.store.runs import Store
+from madbench.suites import LANGUAGE
+from madbench.training.devices import device_name, git_state, resolve_device, versions
 
 if TYPE_CHECKING:
-    from madbench.jobs import Job
-    from madbench.store.runs import Store
     from madbench.text.corpus import Corpus
 
 WEIGHTS = "weights.safetensors"
@@ -57,10 +57,9 @@ def sample(
     import torch
 
     from madbench.models.gpt import generate
-    from madbench.training.devices import resolve_device
 
     device = resolve_device(device)
-    trained = TrainedModel.find(run, results)
+    trained = TrainedModel(run, results)
     tokenizer = trained.corpus(corpus).tokenizer()
     ids = tokenizer.encode(prompt).tolist() or [tokenizer.end_of_text]
     how = {"temperature": temperature, "top_k": top_k, "vocab_size": tokenizer.vocab_size}
@@ -103,13 +102,11 @@ def evaluate(
       madbench lm evaluate G-cg-q-12o
       madbench lm evaluate G-cg-q-12o --seq-len 32 --windows 1000
     """
-    from madbench.mixers import solve
     from madbench.models.blocks import autocast
     from madbench.suites.language_trial import Batches, Evaluation
-    from madbench.training.devices import device_name, git_state, resolve_device, versions
 
     device = resolve_device(device)
-    trained = TrainedModel.find(run, results)
+    trained = TrainedModel(run, results)
     job, windowed = trained.job, trained.corpus(corpus)
     length = seq_len or job.model.seq_len
     config = dataclasses.replace(job.training, eval_sequences=windows or job.training.eval_sequences)
@@ -122,12 +119,11 @@ def evaluate(
         details = {"device": device_name(device), "versions": versions(), "git": git_state(), "evaluation": described}
         store.measure(job.id, "evaluation", losses, details, settings)
     if as_json:
-        print(json.dumps({"label": job.label, "id": job.id, **losses, **described}, indent=2))
+        print_json({"label": job.label, "id": job.id, **losses, **described})
         return
-    numbers = f"validation loss {losses['validation_loss']:.4f} nats per token"
-    if "validation_bits_per_byte" in losses:
-        numbers += f", {losses['validation_bits_per_byte']:.4f} bits per byte"
-    print(f"{job.label}: {numbers}")
+    units = {"validation_loss": "nats per token", "validation_bits_per_byte": "bits per byte"}
+    numbers = [f"{losses[name]:.4f} {unit}" for name, unit in units.items() if name in losses]
+    print(f"{job.label}: validation loss {', '.join(numbers)}")
     print(f"{described['windows']} windows of {length} tokens, one every {described['val_stride']:,.1f}")
     mixer = solve(job.label, job.model.d_model, job.model.n_head, job.model.seq_len, job.budget, **job.mixer)
     if length < job.model.seq_len and any(term.endswith("_tables") for term in mixer.terms):
@@ -153,44 +149,30 @@ def export(
     """
     from madbench.training.checkpoints import save_weights
 
-    trained = TrainedModel.find(run, results)
-    job = trained.job
-    out = out or Path(f"{job.label}-{job.id[:8]}.safetensors")
+    trained = TrainedModel(run, results)
+    out = out or Path(f"{trained.job.label}-{trained.job.id[:8]}.safetensors")
     if out.exists() and not force:
         raise ConfigError(f"{out}: already exists; give --force to replace it, or another --out")
-    save_weights(out, trained.model, job)
-    print(f"{out}: {quantity(sum(p.numel() for p in trained.model.parameters()))} parameters of {job.label}")
+    save_weights(out, trained.model, trained.job)
+    print(f"{out}: {quantity(sum(p.numel() for p in trained.model.parameters()))} parameters of {trained.job.label}")
 
 
-@dataclass(frozen=True)
 class TrainedModel:
-    """A language model with its weights, and the job that made it."""
+    """The language model that ``name`` means, with its weights, the job that made it, and the store it is in, if any.
 
-    weights: Path
-    results: Path
-    model: Any
-    job: Job
+    Raises ``StoreError`` for no finished one of the store, and for several.
+    """
 
-    @classmethod
-    def find(cls, name: str, results: Path) -> TrainedModel:
-        """The model that ``name`` means; raises ``StoreError`` for no finished one of the store, and for several."""
-        from madbench.suites import LANGUAGE
+    def __init__(self, name: str, results: Path):
         from madbench.training.checkpoints import load_model
 
-        weights = Path(name) if Path(name).is_file() else _stored_weights(name, results)
-        model, job = load_model(weights)
-        if job.suite != LANGUAGE.name:
-            raise ConfigError(f"{weights}: weights of task {job.task}; only language models can be used here")
-        return cls(weights, results, model, job)
-
-    @functools.cached_property
-    def store(self) -> Store | None:
-        """The store that the run is in; None for other files."""
-        from madbench.store.runs import Store
-
+        self.weights, self.results = Path(name) if Path(name).is_file() else _stored_weights(name, results), results
+        self.model, self.job = load_model(self.weights)
+        if self.job.suite != LANGUAGE.name:
+            raise ConfigError(f"{self.weights}: weights of task {self.job.task}; only language models can be used here")
         folder = self.weights.absolute().parent
         is_stored = folder.name == self.job.id and folder.parent.name == "runs" and self.weights.name == WEIGHTS
-        return Store.open(folder.parents[1], create=False) if is_stored else None
+        self.store = Store.open(folder.parents[1], create=False) if is_stored else None
 
     def corpus(self, given: Path | None) -> Corpus:
         """The corpus it was trained on: the given one, else where its run or the results folder has it.
@@ -218,21 +200,14 @@ class TrainedModel:
 
 
 def _stored_weights(name: str, results: Path) -> Path:
-    from madbench.labels import parse
-    from madbench.suites import LANGUAGE
-
     store = open_stored(results)
     stored = list(store.runs(with_curves=False, suite=LANGUAGE.name))
     found = [run for run in stored if run.job.id.startswith(name)]
-    if not found:
-        label = str(parse(name))
-        found = [run for run in stored if run.job.label == label]
+    found = found or [run for run in stored if run.job.label == str(parse(name))]
     found = [run for run in found if (run.folder / WEIGHTS).is_file()]
     if not found:
-        raise StoreError(
-            f"{results}: no finished language model {name!r}; madbench lm trains one, and an unfinished one is in "
-            f"{results}/work/ID/checkpoint.pt"
-        )
+        elsewhere = f"madbench lm trains one, and an unfinished one is in {results}/work/ID/checkpoint.pt"
+        raise StoreError(f"{results}: no finished language model {name!r}; {elsewhere}")
     if len(found) > 1:
         lines = [f"  {run.job.id}  {setting_change(run.job)}, seed {run.job.seed}" for run in found]
         raise StoreError(f"{results}: {len(found)} runs are {name!r}; name one by its id:\n" + "\n".join(lines))

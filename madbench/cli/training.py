@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,16 +13,22 @@ from rich.console import Console
 from madbench.cli import options
 from madbench.cli.options import TrainingOptions, argument, labels_and_overrides, option
 from madbench.cli.plan import make_plan, print_plan
-from madbench.cli.printing import PLAIN, Format, count_of_jobs, first_of, print_text_table
+from madbench.cli.printing import PLAIN, Format, count_of_jobs, first_of, print_json, print_text_table
 from madbench.cli.progress import observed
+from madbench.config import parse_seeds
 from madbench.errors import ConfigError
+from madbench.execute.base import Executor, Policy, reason
+from madbench.experiment import Experiment, prepare
+from madbench.grid import LANGUAGE_MODEL, Grid, Row
+from madbench.labels import expand
+from madbench.report.commands import option_words
+from madbench.store.runs import Snapshot
+from madbench.suites import LANGUAGE
+from madbench.suites.language import TASK
 from madbench.trackers import parse_names
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
-    from madbench.execute.base import Executor, Policy
-    from madbench.experiment import Experiment
-    from madbench.grid import Grid
 
 MOST_FAILURES = 20
 """Failures that are listed; the JSON has all."""
@@ -84,9 +89,6 @@ def train(
       madbench lm S --corpus openwebtext model.n_head=12 model.positions=learned
       madbench lm @table1 --preset gpt2 --corpus openwebtext --dry-run
     """
-    from madbench.grid import LANGUAGE_MODEL
-    from madbench.suites.language import TASK
-
     labels, overrides = labels_and_overrides(words)
     overrides = [f"language_model={preset}", *(LANGUAGE_MODEL + word for word in overrides)]
     _train_labels(labels, overrides, training, training.dry_run, as_json, tasks=(TASK,))
@@ -95,11 +97,6 @@ def train(
 def _train_labels(
     labels: list[str], overrides: list[str], training: TrainingOptions, details: bool, as_json: bool, **choices: Any
 ) -> None:
-    from madbench.config import parse_seeds
-    from madbench.execute.base import Policy
-    from madbench.grid import Grid, Row
-    from madbench.labels import expand
-
     choices |= {"seeds": tuple(parse_seeds(training.seeds)), "budget": training.budget, "overrides": tuple(overrides)}
     grid, format = Grid(tuple(map(Row, expand(labels))), **choices), "json" if as_json else "terminal"
     carry_out(grid, Policy(redo=training.force), training, details=details, format=format)
@@ -121,7 +118,6 @@ def carry_out(
     With ``has_baseline`` rows are compared with the first one. Exits with code 1 where jobs failed. Under torchrun only
     the first process prints.
     """
-    from madbench.experiment import prepare
     from madbench.training.distributed import is_first
 
     if details and not options.dry_run:
@@ -144,7 +140,7 @@ def carry_out(
     elif is_first():
         plan = make_plan(experiment, policy, console, details=details, **how)
         if format == "json":
-            print(json.dumps(plan, indent=2))
+            print_json(plan)
         else:
             print_plan(experiment, plan, by_task=not has_baseline)
 
@@ -161,8 +157,6 @@ def _train_and_show(
     """Trains what is missing, prints the tables and lists the failures; exits with code 1 where there are any."""
     from madbench.analysis.scores import Results
     from madbench.analysis.tables import result_tables
-    from madbench.store.runs import Snapshot
-    from madbench.suites import LANGUAGE
 
     results = experiment.results
     try:
@@ -181,7 +175,7 @@ def _train_and_show(
         for table in tables:
             content = {"caption": table.caption, "cells": table.records()}
             output |= {"language_model": content} if LANGUAGE in table.suites else content
-        print(json.dumps(output | {"failed": failures, "left": summary.left}, indent=2))
+        print_json(output | {"failed": failures, "left": summary.left})
     for i, table in enumerate(tables if format != "json" else ()):
         print(end="\n" if i else "")
         print_text_table(table, format)
@@ -208,8 +202,6 @@ def _train_and_show(
 
 def _failures(found: Results, failed_now: Mapping[str, str]) -> list[dict[str, Any]]:
     """The jobs that failed now, with their reasons by id, or are stored as failed, in the order of the rows."""
-    from madbench.execute.base import reason
-
     stored = found.store.records({job.id for job in found.experiment.jobs})
     reasons = {name: reason(record) for name, record in stored.items() if record.status == "failed"} | failed_now
     failures = {}
@@ -223,9 +215,6 @@ def _failures(found: Results, failed_now: Mapping[str, str]) -> list[dict[str, A
 
 def _table_command(experiment: Experiment) -> str:
     """The command that shows the table of rows that differ in their labels alone."""
-    from madbench.report.commands import option_words
-    from madbench.suites import LANGUAGE
-
     grid, protocol = experiment.grid, experiment.protocol
     if experiment.suites == [LANGUAGE]:
         words = ["lm", "table", *experiment.labels, *protocol.overrides, "--corpus", protocol.corpus.digest]

@@ -3,28 +3,30 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import json
+import itertools
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from madbench.cli.options import JsonOption, argument
+from madbench.cli.printing import print_json
+from madbench.config import from_mapping, read_yaml
 from madbench.errors import BudgetError, ConfigError, MadbenchError
-
-if TYPE_CHECKING:
-    from madbench.suites import Suite
+from madbench.labels import LabelSet, available_sets, expand
+from madbench.mixers import solve
+from madbench.suites import MAD, SUITES, Suite
+from madbench.suites.base import Profile
+from madbench.tasks import MAD_TASKS, load_task, load_task_file, task_names, task_path
 
 KINDS = {"variants": "labels", "task": "task", "profile": "learning_rates", "preset": "training"}
 """The key that tells the kind of a file; where none does, the folder of that kind does."""
 
-Load = Callable[[Mapping[str, Any]], Any]
-"""Makes of a file's content what it stands for, or raises the user's error."""
-Finding = tuple[list[str], str, Sequence[str]]
+Finding = tuple[list[str], str, list[str]]
 """The problems of a file; what a sound one holds; notes on what is allowed and worth knowing."""
 
 
@@ -48,33 +50,23 @@ def validate(
     """
     reports = [_check(path) for path in files or _shipped_files()]
     if as_json:
-        print(json.dumps(reports, indent=2))
-    else:
+        print_json(reports)
+    for report in reports if not as_json else ():
+        verdict = ("ok   ", "green") if report["ok"] else ("wrong", "bold red")
+        content = f"  {report['kind']}: {report['summary']}" if report["ok"] else ""
         console = Console(highlight=False)
-        for report in reports:
-            _print(console, report)
-    wrong = [report for report in reports if not report["ok"]]
-    if wrong:
+        console.print(Text.assemble(verdict, f"  {report['file']}", (content, "dim")), soft_wrap=True)
+        for text in (*report["problems"], *(f"note: {note}" for note in report["notes"])):
+            console.print(Text("       " + text.replace("\n", "\n       ")), soft_wrap=True)
+    if wrong := [report for report in reports if not report["ok"]]:
         problems = sum(len(report["problems"]) for report in wrong)
         raise ConfigError(
             f"{problems} problem{'s' * (problems > 1)} in {len(wrong)} of {len(reports)} file{'s' * (len(reports) > 1)}"
         )
 
 
-def _print(console: Any, report: dict[str, Any]) -> None:
-    verdict = ("ok   ", "green") if report["ok"] else ("wrong", "bold red")
-    content = f"  {report['kind']}: {report['summary']}" if report["ok"] else ""
-    console.print(Text.assemble(verdict, f"  {report['file']}", (content, "dim")), soft_wrap=True)
-    for text in (*report["problems"], *(f"note: {note}" for note in report["notes"])):
-        console.print(Text("       " + text.replace("\n", "\n       ")), soft_wrap=True)
-
-
 def _shipped_files() -> list[Path]:
     """Every set of variants a label can name, every installed task, every profile, every preset."""
-    from madbench.labels import available_sets
-    from madbench.suites import SUITES
-    from madbench.tasks import task_names, task_path
-
     profiles = [path for suite in SUITES.values() for path in sorted(suite.Profile.folder.glob("*.yaml"))]
     paths = [*available_sets().values(), *map(task_path, task_names()), *profiles]
     here = Path.cwd()
@@ -83,32 +75,25 @@ def _shipped_files() -> list[Path]:
 
 def _check(path: Path) -> dict[str, Any]:
     """What the check of one file gave, as ``--json`` has it."""
-    from madbench.config import read_yaml
-    from madbench.suites import SUITES
-
-    kind, summary, notes = "", "", ()
+    kind, summary, notes = "", "", []
     try:
         mapping = read_yaml(path)
         folder = path.resolve().parent.name
-        kinds = [kind for kind, key in KINDS.items() if key in mapping]
-        kind = next(iter(kinds or [kind for kind in KINDS if folder in (kind, f"{kind}s")]), "")
+        by_key = [kind for kind, key in KINDS.items() if key in mapping]
+        kind = next(iter(by_key or [kind for kind in KINDS if folder in (kind, f"{kind}s")]), "")
+        if not kind:
+            keys = ", ".join(f"{key} ({name})" for name, key in KINDS.items())
+            raise ConfigError(f"{path}: cannot tell what this is; expected one of the keys {keys}")
         checks = {"variants": _check_variants, "task": _check_task}
         checks |= {suite.Profile.noun: functools.partial(_check_profile, suite) for suite in SUITES.values()}
-        if kind:
-            problems, summary, notes = checks[kind](path, mapping)
-        else:
-            keys = ", ".join(f"{key} ({name})" for name, key in KINDS.items())
-            problems = [f"{path}: cannot tell what this is; expected one of the keys {keys}"]
+        problems, summary, notes = checks[kind](path, mapping)
     except ConfigError as error:
         problems = [str(error)]
     about = {"ok": not problems, "file": str(path), "kind": kind, "summary": summary * (not problems)}
-    return about | {"problems": problems, "notes": list(notes)}
+    return about | {"problems": problems, "notes": notes}
 
 
 def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Finding:
-    from madbench.config import from_mapping
-    from madbench.labels import LabelSet, expand
-
     sound = {"description": "", "labels": ["S"]}
     problems = _find_problems(lambda content: from_mapping(LabelSet, content, str(path)), mapping, sound, path)
     specs = mapping["labels"] if isinstance(mapping.get("labels"), list) else []
@@ -121,26 +106,20 @@ def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Finding:
                 expand([re.sub(r"@([^/{},][^{},]*\.ya?ml)", lambda file: f"@{path.parent / file[1]}", spec)])
             except MadbenchError as error:
                 problems.append(f"{error}\nin {where}")
-    return problems, "" if problems else f"{len(expand([f'@{path}']))} labels", ()
+    return problems, "" if problems else f"{len(expand([f'@{path}']))} labels", []
 
 
 def _check_task(path: Path, mapping: Mapping[str, Any]) -> Finding:
-    from madbench.tasks import MAD_TASKS, load_task, load_task_file, task_names
-
     is_known = mapping.get("task") in task_names()
     file = load_task(mapping["task"] if is_known else MAD_TASKS[0])
     sound = {"description": file.description, "baseline": dataclasses.asdict(file.baseline)}
     sound |= {"task": file.task} if is_known else {}
     problems = _find_problems(lambda content: load_task_file(path, content), mapping, sound, path)
     settings = () if problems else load_task_file(path).settings
-    return problems, f"{file.task}, {len(settings)} settings", ()
+    return problems, f"{file.task}, {len(settings)} settings", []
 
 
 def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Finding:
-    from madbench.config import from_mapping, read_yaml
-    from madbench.suites import MAD
-    from madbench.tasks import MAD_TASKS
-
     cls = suite.Profile
 
     def load(content: Mapping[str, Any]) -> Any:
@@ -153,7 +132,7 @@ def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Find
     required = [one.name for one in dataclasses.fields(cls) if one.default is one.default_factory]
     problems = _find_problems(load, mapping, {name: shipped[name] for name in required}, path)
     if problems:
-        return problems, "", ()
+        return problems, "", []
     profile = cls.load(str(path))
     if suite is MAD:
         settings = [(task, setting) for task in MAD_TASKS for setting in profile.settings(task)]
@@ -163,27 +142,23 @@ def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Find
     else:
         training, lengths = profile.training_config("float32"), {profile.model_config().seq_len}
         summary = f"{training.steps:,} steps of {training.tokens_per_step:,} tokens"
-    return [], summary, list(_without_budget(profile, lengths))
+    return [], summary, _notes(profile, lengths)
 
 
-def _without_budget(profile: Any, lengths: set[int]) -> Iterator[str]:
-    """A note for each length at which labels of the paper's table have no ranks under the strict budget."""
-    from madbench.labels import expand
-    from madbench.mixers import solve
-
-    model = profile.model_config()
-    for length in sorted(lengths):
-        failed = []
-        for label in expand(["@table1"]):
-            try:
-                solve(label, model.d_model, model.n_head, length, "strict", **profile.mixer_settings(label))
-            except BudgetError:
-                failed.append(label)
-        if failed:
-            yield f"no ranks at seq_len {length} under the strict budget: {', '.join(failed)}"
+def _notes(profile: Profile, lengths: set[int]) -> list[str]:
+    """The lengths at which labels of the paper's table have no ranks under the strict budget."""
+    model, failed = profile.model_config(), {}
+    for length, label in itertools.product(sorted(lengths), expand(["@table1"])):
+        try:
+            solve(label, model.d_model, model.n_head, length, "strict", **profile.mixer_settings(label))
+        except BudgetError:
+            failed.setdefault(length, []).append(label)
+    return [f"no ranks at seq_len {n} under the strict budget: {', '.join(labels)}" for n, labels in failed.items()]
 
 
-def _find_problems(load: Load, mapping: Mapping[str, Any], sound: Mapping[str, Any], path: Path) -> list[str]:
+def _find_problems(
+    load: Callable[[Mapping[str, Any]], Any], mapping: Mapping[str, Any], sound: Mapping[str, Any], path: Path
+) -> list[str]:
     """Every error of ``mapping``: where one is found, the part that causes it is mended, and the rest loaded again.
 
     ``sound`` has a value for every required key. A part is the cause of an error if without it the error is gone.

@@ -32,16 +32,17 @@ _LONGEST_QUEUE = 10_000  # events; beyond, progress is dropped
 
 
 class Tracker(Protocol):
-    """One service; a job is a run there, and any number are open at a time."""
+    """One service; a job is a run there, and any number are open at a time.
 
-    def begin(self, job: Job) -> Any:
-        """The service's run of a job that starts."""
+    ``begin`` gives the service's run, ``log`` takes numbers at a step, which may go back, and ``end`` the record, None for
+    a job that was interrupted.
+    """
 
-    def log(self, run: Any, step: int, values: Mapping[str, float]) -> None:
-        """Numbers at a step of the job; steps may go back."""
+    def begin(self, job: Job) -> Any: ...
 
-    def end(self, run: Any, job: Job, record: Record | None, metrics: Mapping[str, float]) -> None:
-        """The job is over; None for one that was interrupted."""
+    def log(self, run: Any, step: int, values: Mapping[str, float]) -> None: ...
+
+    def end(self, run: Any, job: Job, record: Record | None, metrics: Mapping[str, float]) -> None: ...
 
 
 class TensorboardTracker:
@@ -172,28 +173,25 @@ class Tracking:
 
     def on_event(self, event: Event) -> None:
         """Takes the event and returns at once."""
-        if self.trackers and not (event["event"] == "progress" and self._events.qsize() > _LONGEST_QUEUE):
+        is_dropped = event["event"] == "progress" and self._events.qsize() > _LONGEST_QUEUE
+        if self.trackers and event["event"] != "skipped" and not is_dropped:
             self._events.put(event)
 
     def _work(self) -> None:
         while (event := self._events.get()) is not None:
-            self._handle(event)
+            self._handle(event["job"], event)
         for job, _ in list(self._runs.values()):
             self._each(job, "end", job, None, {})
 
-    def _handle(self, event: Event) -> None:
-        job, kind = event["job"], event["event"]
-        if kind == "skipped":
-            return
+    def _handle(self, job: Job, event: Event) -> None:
         if job.id not in self._runs:
             self._runs[job.id] = job, {name: self._call(name, "begin", job) for name in list(self.trackers)}
-        if kind == "progress":
+        if event["event"] == "progress":
             values = _numbers(event["progress"], "progress/", but=("step", "total_steps"))
             if values and values != self._last.get(job.id):  # reported several times between two evaluations
                 self._last[job.id] = values
                 self._each(job, "log", event["progress"]["step"], values)
-        elif kind in ("finished", "failed"):
-            record = event["record"]
+        elif record := event.get("record"):
             for row in record.curve:
                 self._each(job, "log", int(row["step"]), _numbers(row, "curve/", but=("step",)))
             self._each(job, "end", job, record, _numbers(record.metrics, "final/"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from madbench.cli.tables import compare
+from madbench.cli.results import compare
 from madbench.jobs import Record
 from madbench.suites import MAD
 

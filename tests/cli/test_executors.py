@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from madbench.cli.machines import MachineOptions
-from madbench.cli.sweep import sweep
+from madbench.cli.sweep import MachineOptions, sweep
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, MissingExtraError
 from madbench.execute.ray import ray_executor

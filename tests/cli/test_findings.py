@@ -5,7 +5,7 @@ import json
 import pytest
 
 from madbench.analysis.quantities import MAD_AVERAGE
-from madbench.cli.findings import findings
+from madbench.cli.results import findings
 from madbench.tasks import MAD_TASKS
 
 TWO = ("compression", "in_context_recall")

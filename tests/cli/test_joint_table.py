@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from madbench.cli.tables import table
+from madbench.cli.results import table
 from madbench.jobs import Record
 from madbench.suites import MAD
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from madbench.cli.tables import language_table as table
+from madbench.cli.results import language_table as table
 from madbench.jobs import Record
 from madbench.suites import LANGUAGE
 from sample_jobs import mad_job

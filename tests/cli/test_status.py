@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from madbench.cli.status import status
+from madbench.cli.progress import status
 from madbench.execute import journal as journal_module
 from madbench.execute.journal import Journal
 from madbench.jobs import Record

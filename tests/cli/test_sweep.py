@@ -226,7 +226,7 @@ def is_locked(file: Path) -> bool:
 
 
 def test_gpus_are_counted_within_those_that_the_process_sees(monkeypatch):
-    monkeypatch.setattr("madbench.training.devices.resolve_device", lambda device: device)
+    monkeypatch.setattr("madbench.cli.sweep.resolve_device", lambda device: device)
     assert gpus_of("0,1", "auto") == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,MIG-5")
     assert gpus_of("1", "cuda") == ["MIG-5"]

@@ -1,0 +1,312 @@
+"""What the stored runs say: ``madbench table``, ``attribute``, ``compare``, ``findings``, ``report`` and ``lm table``."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from madbench.cli import options
+from madbench.cli.options import StoredOptions, StoredWordsArgument, argument, option, with_groups
+from madbench.cli.printing import print_text_table, quantity
+from madbench.errors import ConfigError, StoreError, did_you_mean
+from madbench.files import explain_os_errors, write_atomically
+from madbench.grid import suite_of_override
+from madbench.report.commands import option_words, protocol_words
+from madbench.suites import LANGUAGE, MAD
+
+if TYPE_CHECKING:
+    from madbench.analysis.findings import Finding
+    from madbench.analysis.scores import Results
+    from madbench.analysis.stored import Selection
+
+
+@with_groups
+def table(
+    words: StoredWordsArgument = None,
+    *,
+    stored: StoredOptions,
+    sort: option(
+        str,
+        "Best row first: a task, mad_average, loss_l5, steps_to_X, budget_ratio or n; label is their order.",
+        metavar="COLUMN",
+    ) = "label",
+    printed: options.PrintOptions,
+) -> None:
+    """Tabulate what the store holds: means over seeds with 95% intervals, and which labels may be the best.
+
+    Every suite has one protocol: profile, fidelity, budget and overrides are never
+    mixed, nor the language model's presets and corpora. So give the same profile,
+    overrides, fidelity and budget as for madbench run, which prints the command
+    that shows its table again. madbench lm table has more of the language model.
+
+    [bold]Examples[/bold]
+
+      madbench table
+      madbench table @table1 --profile full --format latex > table1.tex
+      madbench table training.epochs=20 --sort mad_average
+      madbench table -t compression,language_model -f html > table.html
+    """
+    from madbench.analysis.tables import result_table
+
+    selection = stored.selection(words)
+    print_text_table(result_table(selection.select(), is_brief=True).sorted_by(sort), printed.asked)
+
+
+@with_groups
+def language_table(
+    words: options.LanguageWordsArgument = None,
+    *,
+    stored: options.LanguageOptions,
+    thresholds: option(
+        str | None, "Losses x of the columns 'to x', such as 2.0,1.9; chosen from the curves by default."
+    ) = None,
+    sort: option(
+        str,
+        "Best row first: loss_l5, validation_loss, steps_to_X, budget_ratio or n; label is their order.",
+        metavar="COLUMN",
+    ) = "label",
+    printed: options.PrintOptions,
+) -> None:
+    """Tabulate stored language-model runs: L5, validation loss, steps to thresholds, loss at equal time.
+
+    Corpora, sizes, schedules and budgets are never mixed: where the
+    store holds several, this lists them and how to choose one.
+
+    [bold]Examples[/bold]
+
+      madbench lm table
+      madbench lm table S-p G-cg-q-12o --thresholds 2.0,1.9,1.8
+      madbench lm table --sort loss_l5
+      madbench lm table --preset gpt2 --corpus openwebtext --format latex > lm.tex
+    """
+    from madbench.analysis.tables import result_table
+
+    try:
+        losses = None if thresholds is None else [float(part) for part in thresholds.split(",")]
+    except ValueError:
+        raise ConfigError(f"--thresholds {thresholds!r}: expected losses such as 2.0,1.9") from None
+    selection = stored.selection(words)
+    print_text_table(result_table(selection.select(), thresholds=losses).sorted_by(sort), printed.asked)
+
+
+@with_groups
+def attribute(
+    words: StoredWordsArgument = None,
+    pairs: option(bool, "Show every pair of labels below its factor.", "--pairs") = False,
+    *,
+    stored: StoredOptions,
+    printed: options.PrintOptions,
+) -> None:
+    """Estimate what each factor of the labels is worth: convolution, gates, RoPE, rank, mixing, layout, base, budget.
+
+    A factor's effect is its mean over all pairs of stored labels that differ in
+    it alone, with a 95% interval. Below are the significant interactions of two
+    factors. Protocols are never mixed, as in madbench table.
+
+    [bold]Examples[/bold]
+
+      madbench attribute
+      madbench attribute @table1 --profile full --pairs
+      madbench attribute -t in_context_recall,language_model --format json
+    """
+    from madbench.analysis.attribution_table import attribution_table
+
+    selection = stored.selection(words)
+    found = selection.select("no two labels share a language-model protocol", lambda labels: len(labels) > 1)
+    table = attribution_table(found.scores, found.sentences(), pairs)
+    if not table.effects:
+        raise StoreError(
+            f"{stored.results}: no two labels with a finished task and seed in common differ in exactly one factor; "
+            "madbench run '~G-cg-q-12o' trains such"
+        )
+    print_text_table(table, printed.asked)
+
+
+@with_groups
+def compare(
+    words: argument(
+        list[str],
+        "LABEL|KEY=VALUE",
+        options.LABELS_HELP + " The first label is compared with each of the others. KEY=VALUE is one of the profile.",
+    ),
+    *,
+    stored: StoredOptions,
+    printed: options.PrintOptions,
+) -> None:
+    """Compare labels on the runs they share: mean difference, interval, p-value, and whether it is significant.
+
+    Runs are paired by task, setting and seed, under one protocol as in madbench
+    table; language models by seed. Every row has a bootstrap interval and a
+    sign-flip p, adjusted by Holm's method for all rows. A single seed is excluded
+    from tests, and with fewer than six pairs no difference is significant.
+
+    [bold]Examples[/bold]
+
+      madbench compare R-cg-q R-cg-q-12o            what sequence mixing adds
+      madbench compare S-p R-c G-cg-q-12o -t in_context_recall,selective_copying
+      madbench compare R-cg-q-12o '~R-cg-q-12o' --profile full -f latex > factors.tex
+      madbench compare S-p G-cg-q-12o -t language_model
+    """
+    from madbench.analysis.comparison import comparison_table
+
+    selection = stored.selection(words)
+    if len(selection.labels) < 2:
+        named = selection.labels[0] if selection.labels else "no label"
+        raise ConfigError(f"{named}: nothing to compare with; give two labels or more")
+    baseline, *others = selection.labels
+    among = f"{baseline} shares no {{}} with {' or '.join(others)}"
+    found = selection.select(among.format("language-model protocol"), lambda labels: labels > {baseline})
+    table = comparison_table(baseline, others, found.setting_scores, found.sentences())
+    compared = {row.label for row in table.rows}
+    if not compared:
+        raise StoreError(f"{stored.results}: {among.format('task and seed')}")
+    for label in others:
+        if label not in compared:
+            selection.warn(f"{label} is left out: it shares no task and seed with {baseline}")
+    print_text_table(table, printed.asked)
+
+
+@with_groups
+def findings(
+    words: StoredWordsArgument = None,
+    explain: option(str | None, "All about one claim, such as lag; all for every claim.", metavar="NAME") = None,
+    *,
+    stored: StoredOptions,
+    printed: options.PrintOptions,
+) -> None:
+    """Hold the claims of the HyperMLP paper against the stored runs: supported, contradicted, not enough data.
+
+    Each claim has the pairs of labels that isolate it, the published number,
+    ours with an interval over seeds, and a verdict. What is not stored comes with
+    the command that trains it. Claims are about S/R/G labels and the six MAD
+    tasks. Protocols are never mixed, as in madbench table.
+
+    [bold]Examples[/bold]
+
+      madbench findings
+      madbench findings --explain lag
+      madbench findings --profile full --format markdown
+      madbench findings -t language_model --format json
+    """
+    from madbench.analysis.attribution import measured_values
+    from madbench.analysis.findings import findings
+    from madbench.analysis.findings_table import findings_table
+    from madbench.analysis.quantities import LOSS, mad_columns
+
+    selection = stored.selection(words)
+    quantities = None
+    if selection.tasks is not None:
+        quantities = [column.name for column in mad_columns(selection.mad_tasks)]
+        quantities += [LOSS] if selection.has_language else []
+    found, left_out, sentences = _stored(selection), 0, []
+    if found:
+        left_out, sentences = measured_values(found.scores)[1], found.sentences()
+        profiles = {row.protocol.profile.noun: row.protocol.profile for row in found.experiment.rows}
+        for noun, profile in profiles.items():
+            if not profile.comparable_with_paper:
+                sentences.append(f"The {noun} is not comparable with the paper: verdicts are about this {noun}.")
+    rows = findings(found and found.scores, quantities, **_options(selection, found))
+    if explain is not None:
+        names = [*dict.fromkeys(row.claim.name for row in rows), "all"]
+        if explain not in names:
+            raise ConfigError(f"--explain {explain}: no such claim here{did_you_mean(explain, names)}")
+        rows = [row for row in rows if explain in (row.claim.name, "all")]
+        if printed.asked == "terminal":
+            _print_explanations(rows, explain == "all")
+            return
+    print_text_table(findings_table(rows, sentences, left_out), printed.asked)
+
+
+def _stored(selection: Selection) -> Results | None:
+    """What is stored of either suite; None where the default folder is not there yet."""
+    if selection.results == options.RESULTS and not options.RESULTS.exists() and selection.protocol is None:
+        return None
+    rows, missing = selection.available()
+    if "language" in missing and (selection.protocol is not None or not selection.results.exists()):
+        raise missing["language"]
+    if "mad" in missing and not rows:
+        selection.warn(str(missing["mad"]))
+    return selection.results_of(rows)
+
+
+def _options(selection: Selection, found: Results | None) -> dict[str, str]:
+    """What ``madbench run`` and ``madbench lm`` need to know of the protocols."""
+    overrides = [word for word in selection.overrides if suite_of_override(word) == MAD.name]
+    MAD.Profile.load(selection.profile, overrides)  # which has to be one, with runs or without
+    of_language = option_words({"--budget": selection.budget, "--results": str(selection.results)})
+    named = option_words({"--profile": selection.profile, "--fidelity": selection.fidelity})
+    of_mad = [*overrides, *named, *of_language]
+    if found and found.has(LANGUAGE):
+        of_language = protocol_words(found.rows(LANGUAGE)[0], selection.results)
+    return {"mad_options": shlex.join(of_mad), "language_options": shlex.join(of_language)}
+
+
+def _print_explanations(rows: list[Finding], is_all: bool) -> None:
+    from madbench.analysis.claims import NOT_ISOLATED
+    from madbench.analysis.findings_table import explanation
+
+    console = Console(highlight=False)
+    for i, (claim, found) in enumerate(itertools.groupby(rows, key=lambda row: row.claim)):
+        console.print(end="\n" * (i > 0))
+        console.print(f"{claim.name}: {claim.title}", style="bold", markup=False)
+        table = Table.grid(Column(no_wrap=True, style="dim"), Column(overflow="fold"), padding=(0, 2))
+        for heading, text in explanation(list(found)):
+            table.add_row(Text(heading), Text(text))
+        console.print(table)
+    if is_all:
+        console.print(f"\nNot listed, as no two labels isolate them: {NOT_ISOLATED}.", markup=False)
+
+
+@with_groups
+def report(
+    words: StoredWordsArgument = None,
+    *,
+    stored: StoredOptions,
+    output: option(
+        Path | None, "The file to write.", "--output", "-o", show_default="report.html in the results"
+    ) = None,
+    open_it: option(bool, "Show it in the browser.", "--open") = False,
+) -> None:
+    """Write one HTML file with the tables, the figures, the findings and every run behind a number.
+
+    It needs no network and no other file. Headings sort, labels filter, a number
+    opens its runs: settings, curve, versions, folder, measurements, and the command
+    that trains it again. The report says what is missing. Protocols are never mixed, as in
+    madbench table.
+
+    [bold]Examples[/bold]
+
+      madbench report --open
+      madbench report @table1 --profile full -o table1.html
+      madbench report -t language_model
+    """
+    from madbench.report.page import report_page
+
+    selection = stored.selection(words)
+    selected = selection.select()
+    with Console(stderr=True).status("making the tables and figures"):
+        page = report_page(selected, selection.labels)
+        command = shlex.join(["madbench", *sys.argv[1:]])
+        content = page.render(command, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+    path = output or stored.results / "report.html"
+    with explain_os_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content)
+    print(f"{path}: {quantity(len(content))}B, {page.count:,} jobs")
+    for one in page.missing:
+        print(f"missing: {one.text}")
+        if one.command:
+            print(f"  {one.command}")
+    if open_it:
+        import webbrowser
+
+        if not webbrowser.open(path.resolve().as_uri()):
+            print(f"no browser found; open {path.resolve().as_uri()}", file=sys.stderr)
