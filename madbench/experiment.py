@@ -33,8 +33,7 @@ class Protocol:
     suite: Suite
     profile: Profile
     profile_name: str
-    overrides: tuple[str, ...]
-    """Changes to the profile, as KEY=VALUE."""
+    overrides: tuple[str, ...]  # changes to the profile, as KEY=VALUE
     tasks: list[str]
     fidelity: Fidelity
     budget: Budget
@@ -76,12 +75,10 @@ class Experiment:
     """A checked plan: nothing has been trained or written yet."""
 
     grid: Grid
-    rows: list[PlannedRow]
-    """Of every suite, suite by suite, the baseline first."""
+    rows: list[PlannedRow]  # of every suite, suite by suite, the baseline first
     device: str
     results: Path
-    notes: list[str] = field(default_factory=list)
-    """What a user should know before anything trains."""
+    notes: list[str] = field(default_factory=list)  # what a user should know before anything trains
 
     def of(self, suite: Suite) -> Experiment:
         """The part of one suite."""

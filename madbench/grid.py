@@ -24,8 +24,7 @@ Mode = Literal["product", "one_at_a_time", "list"]
 
 MOST_ROWS = 10_000
 
-LANGUAGE_MODEL = "language_model."
-"""How an override of the language model's preset begins."""
+LANGUAGE_MODEL = "language_model."  # how an override of the language model's preset begins
 _ONE_A_TABLE = ("profile", "fidelity", "budget")
 
 
@@ -63,12 +62,9 @@ class GridFile:
 class Row:
     """One row of the table: a label under changed settings."""
 
-    label: str
-    """Canonical label."""
-    changes: tuple[str, ...] = ()
-    """Overrides, as KEY=VALUE, that not all rows share."""
-    shown: tuple[str, ...] = ()
-    """Those of them that the row's name has."""
+    label: str  # canonical label
+    changes: tuple[str, ...] = ()  # overrides, as KEY=VALUE, that not all rows share
+    shown: tuple[str, ...] = ()  # those of them that the row's name has
 
     @property
     def name(self) -> str:
@@ -91,19 +87,15 @@ class Grid:
     """Rows, the baseline first, and what they share."""
 
     rows: tuple[Row, ...]
-    tasks: tuple[str, ...] | None = None
-    """Tasks of all suites, in the order of the file; None for all."""
+    tasks: tuple[str, ...] | None = None  # tasks of all suites, in the order of the file; None for all
     seeds: tuple[int, ...] = (0,)
     profile: str = "quick"
     fidelity: Fidelity = "corrected"
     budget: Budget = "strict"
-    overrides: tuple[str, ...] = ()
-    """Overrides, as KEY=VALUE, that all rows share."""
-    axes: tuple[str, ...] = ()
-    """Keys in which rows differ."""
+    overrides: tuple[str, ...] = ()  # overrides, as KEY=VALUE, that all rows share
+    axes: tuple[str, ...] = ()  # keys in which rows differ
     description: str = ""
-    where: str = ""
-    """The file, which opens the messages about it."""
+    where: str = ""  # the file, which opens the messages about it
 
 
 def load_grid(source: str | Path | Sequence[str], changes: Mapping[str, Any]) -> Grid:

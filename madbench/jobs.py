@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 SCHEMA = 3  # raised when the same job would give other numbers than before, or be stored in another form
 
-KEEP = "keep"
-"""Folder in a job's work folder for files that stay with the stored run, such as its weights."""
+KEEP = "keep"  # folder in a job's work folder for files that stay with the stored run, such as its weights
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False, default=vars)
 
@@ -30,30 +29,19 @@ Status = Literal["finished", "diverged", "failed"]
 class Job:
     """One training run of one label."""
 
-    suite: str
-    """Suite that trains it: ``mad`` or ``language``."""
-    task: str
-    """MAD task, or ``language_model``."""
-    label: str
-    """Canonical label of the mixer."""
-    family: str
-    """Identity of the label's family: its version, and of an installed one a hash of its source."""
+    suite: str  # suite that trains it: ``mad`` or ``language``
+    task: str  # MAD task, or ``language_model``
+    label: str  # canonical label of the mixer
+    family: str  # identity of the label's family: its version, and of an installed one a hash of its source
     setting: dict[str, Any]
     """What is learned: the fields of a task's setting, or the digest of a corpus and its number of token ids."""
-    model: Any
-    """Model around the mixer: the suite's ``Model``."""
-    mixer: dict[str, Any]
-    """Settings of the mixer: the fields of its family's ``Settings``."""
-    training: Any
-    """Optimiser run: the suite's ``Training``."""
-    seed: int = 0
-    """Decides initialisation, data and order, each through a stream of its own."""
-    fidelity: Fidelity = "corrected"
-    """Protocol: ours, or the reference implementation's with its quirks."""
-    budget: Budget = "strict"
-    """What the parameter budget counts."""
-    task_source: str = ""
-    """Of a task of an installed package, a hash of its source."""
+    model: Any  # model around the mixer: the suite's ``Model``
+    mixer: dict[str, Any]  # settings of the mixer: the fields of its family's ``Settings``
+    training: Any  # optimiser run: the suite's ``Training``
+    seed: int = 0  # decides initialisation, data and order, each through a stream of its own
+    fidelity: Fidelity = "corrected"  # protocol: ours, or the reference implementation's with its quirks
+    budget: Budget = "strict"  # what the parameter budget counts
+    task_source: str = ""  # of a task of an installed package, a hash of its source
 
     @functools.cached_property
     def id(self) -> str:
@@ -103,14 +91,12 @@ class Record:
     """What a job gave. ``diverged`` (NaN or Inf) is a result; ``failed`` (crash, out of memory) is not."""
 
     status: Status
-    metrics: dict[str, float] = field(default_factory=dict)
-    """Final numbers by name: accuracy, test_loss, loss_l5, ..."""
+    metrics: dict[str, float] = field(default_factory=dict)  # final numbers by name: accuracy, test_loss, ...
     curve: list[dict[str, float]] = field(default_factory=list)
     """One row an evaluation or logged step: step, train_loss, validation_loss, ..."""
     details: dict[str, Any] = field(default_factory=dict)
     """Ranks, parameter counts, path, device, versions, git state, seeds by source, timings."""
-    error: str = ""
-    """Why a failed job failed, or when a diverged one diverged."""
+    error: str = ""  # why a failed job failed, or when a diverged one diverged
 
 
 class StopTraining(BaseException):

@@ -25,12 +25,10 @@ from madbench.store.runs import Store, StoreBusyError
 
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
-Report = Callable[[dict[str, Any]], None]
-"""``report(progress)``; it raises ``StopTraining`` when the run is to stop."""
+Report = Callable[[dict[str, Any]], None]  # ``report(progress)``; it raises ``StopTraining`` when the run is to stop
 Train = Callable[[Job, Path, Report], Record]
 """``train(job, work, report)``: a picklable function; ``work`` is the job's folder."""
-LONGEST_REASON = 200
-"""Characters of the last line of a stored error."""
+LONGEST_REASON = 200  # characters of the last line of a stored error
 Executor = Callable[..., "Summary"]
 
 
@@ -42,14 +40,10 @@ def ignore_event(event: Event) -> None:
 class Policy:
     """What to do with stored results, failures and runs that take too long."""
 
-    redo: bool = False
-    """Train every job from its start; its earlier result stays until the new one replaces it."""
-    retry: bool = True
-    """Retry jobs that are stored as failed, from their checkpoints."""
-    max_failures: int | None = None
-    """Failures after which no further job starts."""
-    time_limit: float | None = None
-    """Seconds after which a job is stopped and stored as failed; its checkpoint stays."""
+    redo: bool = False  # train every job from its start; its earlier result stays until the new one replaces it
+    retry: bool = True  # retry jobs that are stored as failed, from their checkpoints
+    max_failures: int | None = None  # failures after which no further job starts
+    time_limit: float | None = None  # seconds after which a job is stopped and stored as failed; its checkpoint stays
 
     def __post_init__(self):
         check_counts(max_failures=self.max_failures)
@@ -76,12 +70,9 @@ class Summary:
     finished: int = 0
     diverged: int = 0
     failed: int = 0
-    skipped: int = 0
-    """Already in the store, with a result or as a failure that is not retried."""
-    busy: int = 0
-    """Left to another process that is training them."""
-    left: int = 0
-    """Not started, because ``max_failures`` was reached."""
+    skipped: int = 0  # already in the store, with a result or as a failure that is not retried
+    busy: int = 0  # left to another process that is training them
+    left: int = 0  # not started, because ``max_failures`` was reached
 
     def __add__(self, other: Summary) -> Summary:
         return Summary(**{name: value + vars(other)[name] for name, value in vars(self).items()})

@@ -28,10 +28,8 @@ from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import KEEP, Job
 from madbench.store.runs import Store
 
-GRACE = 15.0
-"""Seconds beyond its time limit that a run has to stop by itself before its task is cancelled."""
-ATTEMPTS = 3
-"""How often a job is given to a machine that is lost with it."""
+GRACE = 15.0  # seconds beyond its time limit that a run has to stop by itself before its task is cancelled
+ATTEMPTS = 3  # how often a job is given to a machine that is lost with it
 POLL_SECONDS = 1.0
 
 
@@ -40,16 +38,12 @@ class Task:
     """A job that the driver has claimed and handed to a backend, for one worker."""
 
     assignment: Assignment
-    work: Path
-    """The job's work folder, as the driver sees it."""
+    work: Path  # the job's work folder, as the driver sees it
     claims: ExitStack
     attempt: int = 1
-    slot: int | None = None
-    """A number for the screen, from when it is known to train."""
-    due: float = math.inf
-    """When it is cancelled, on the monotonic clock."""
-    outcome: Outcome | None = None
-    """What it gave, while that is being stored."""
+    slot: int | None = None  # a number for the screen, from when it is known to train
+    due: float = math.inf  # when it is cancelled, on the monotonic clock
+    outcome: Outcome | None = None  # what it gave, while that is being stored
 
     @property
     def job(self) -> Job:
@@ -66,10 +60,8 @@ became of its machine; these three end the task."""
 class Backend:
     """What starts workers. A task is submitted again, at most ``ATTEMPTS`` times, when it is lost."""
 
-    shares_folder = True
-    """Whether workers see the results folder where the driver sees it."""
-    outlives_driver = True
-    """Whether a worker may still write into a work folder that a later driver claims."""
+    shares_folder = True  # whether workers see the results folder where the driver sees it
+    outlives_driver = True  # whether a worker may still write into a work folder that a later driver claims
     slots = 1
 
     def capacity(self) -> int:

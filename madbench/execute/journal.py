@@ -28,8 +28,7 @@ from madbench.execute.tally import Tally, flatten, weights
 from madbench.jobs import Job
 
 FOLDER = "sweeps"
-WRITE_SECONDS = 1.0
-"""Between two times that a journal is written."""
+WRITE_SECONDS = 1.0  # between two times that a journal is written
 
 
 def command_line() -> str:
@@ -63,8 +62,7 @@ class Journal:
         self._began = self._written = time.monotonic()
         self._has_trained = self._is_warned = self._is_stale = False
         self._problem: OSError | None = None
-        self._held = ExitStack()
-        """The open file with the lock."""
+        self._held = ExitStack()  # the open file with the lock
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._write_when_stale, daemon=True)
 

@@ -27,8 +27,7 @@ from madbench.execute.worker import work
 from madbench.jobs import Job, StopTraining
 from madbench.store.runs import Store
 
-GRACE = 5.0
-"""Seconds in which runs may stop and save their state when a sweep ends early."""
+GRACE = 5.0  # seconds in which runs may stop and save their state when a sweep ends early
 START_LIMIT = 600.0
 """Seconds after which a process that has not begun to train is replaced: imports from a network disk take their time."""
 
@@ -144,10 +143,8 @@ class WorkerProcess:
         resource_tracker.ensure_running()  # spawn needs it, and starting it unblocks SIGINT
         self.slot = slot
         self.task: Task | None = None
-        self.has_started = False
-        """Whether it has begun to train the task."""
-        self.since = time.monotonic()
-        """When it was given the task."""
+        self.has_started = False  # whether it has begun to train the task
+        self.since = time.monotonic()  # when it was given the task
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), name=f"madbench-slot-{slot}")
         with theirs, _starting(environment):

@@ -25,8 +25,7 @@ SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # else Ray reports to its makers, and says so
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else it warns of its next version
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # else it prints to stdout what comes with a task's result too
-}
-"""Environment variables that Ray reads when it is imported."""
+}  # environment variables that Ray reads when it is imported
 
 
 def ray_executor(
@@ -118,8 +117,7 @@ class RayBackend(Backend):
         self.board = (
             ray.remote(_Board).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here, **process).remote()
         )
-        self.tasks: dict[Any, Task] = {}
-        """By Ray's references."""
+        self.tasks: dict[Any, Task] = {}  # by Ray's references
 
     def capacity(self) -> int:
         places = self._places()

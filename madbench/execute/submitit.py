@@ -31,15 +31,11 @@ from madbench.execute.worker import Outcome, Packed, now_and_then, source_checko
 from madbench.files import write_atomically
 from madbench.store.runs import Store
 
-NOTE, NEWS = "slurm.json", "slurm_progress.json"
-"""Files in a work folder, of the driver and of its Slurm job."""
+NOTE, NEWS = "slurm.json", "slurm_progress.json"  # files in a work folder, of the driver and of its Slurm job
 REPORT_SECONDS = 5.0
-TICKET_SECONDS = 60.0
-"""How long a Slurm job waits for its ticket to show; a network disk may lag behind the driver."""
-MOST_TIMEOUTS = 10
-"""Wall times that a job may use up before it fails."""
-FORCE_SECONDS = 60.0
-"""How often Slurm is asked for the states of its jobs; a result shows at once, a dead job only so."""
+TICKET_SECONDS = 60.0  # how long a Slurm job waits for its ticket to show; a network disk may lag behind the driver
+MOST_TIMEOUTS = 10  # wall times that a job may use up before it fails
+FORCE_SECONDS = 60.0  # how often Slurm is asked for the states of its jobs; a result shows at once, a dead job only so
 LOG_LINES = 20
 
 _LOST = ("TIMEOUT", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL")

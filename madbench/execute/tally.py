@@ -44,12 +44,9 @@ class Running:
 
     job: str
     slot: int | None
-    since: float
-    """Seconds of the sweep's clock at which it started."""
-    line: dict[str, Any] = field(default_factory=dict)
-    """Its last progress."""
-    fraction: float = 0.0
-    """How much of it is done."""
+    since: float  # seconds of the sweep's clock at which it started
+    line: dict[str, Any] = field(default_factory=dict)  # its last progress
+    fraction: float = 0.0  # how much of it is done
     first: tuple[float, float] | None = None
     """Its fraction at the first progress, which an earlier sweep did, and when that was."""
 
@@ -77,13 +74,11 @@ class Tally:
         self.weights = weights
         self.jobs = {job.id: {name: getattr(job, name) for name in ("id", "label", "task", "seed")} for job in jobs}
         """Which job an id is."""
-        self.open = set(weights)
-        """Jobs that have not ended."""
+        self.open = set(weights)  # jobs that have not ended
         self.counts: Counter[str] = Counter()
         """Ended jobs by outcome: finished, diverged, failed; of those not trained here stored, failed before, busy."""
         self.failures: list[tuple[str, str]] = []
-        self.running: dict[str, Running] = {}
-        """By job."""
+        self.running: dict[str, Running] = {}  # by job
         self.seconds = 0.0
         self.first_start = math.inf
         self._open_weight = sum(weights.values())

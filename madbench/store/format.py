@@ -100,8 +100,7 @@ def make_job(shared: str, label: str, seed: int, where: str) -> Job:
     return Job(**{**_SHARED[shared], "label": label, "seed": seed})
 
 
-_SHARED: dict[str, dict[str, Any]] = {}
-"""Fields of jobs that were checked, by their JSON."""
+_SHARED: dict[str, dict[str, Any]] = {}  # fields of jobs that were checked, by their JSON
 
 
 def load_json(where: Path | str, content: bytes) -> dict[str, Any]:

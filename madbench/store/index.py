@@ -25,11 +25,9 @@ from madbench.errors import MadbenchError, StoreError
 from madbench.jobs import SCHEMA, Job, Record
 from madbench.store.format import NAMES, make_job
 
-WORTH_INDEXING = 200
-"""Runs from which on looking them up here costs less than reading their files."""
+WORTH_INDEXING = 200  # runs from which on looking them up here costs less than reading their files
 VERSION = f"3 {SCHEMA} {madbench.__version__}"
-TIMEOUT = 5
-"""Seconds for which a writer waits for another."""
+TIMEOUT = 5  # seconds for which a writer waits for another
 
 Found = tuple[Job, Record] | StoreError | None
 """What is in a run's folder, or why it cannot be read; None where the folder is gone by now."""

@@ -29,12 +29,9 @@ _NAME = re.compile("[0-9]{6,}-[0-9a-f]{64}[.]json")
 class Measurement:
     """Numbers of a run, other than its record's."""
 
-    name: str
-    """What was measured, such as ``evaluation``."""
-    values: dict[str, float]
-    """Numbers by name."""
-    details: dict[str, Any] = field(default_factory=dict)
-    """Where they come from: versions, device, command."""
+    name: str  # what was measured, such as ``evaluation``
+    values: dict[str, float]  # numbers by name
+    details: dict[str, Any] = field(default_factory=dict)  # where they come from: versions, device, command
     settings: dict[str, Any] = field(default_factory=dict)
     """How it was measured: tells measurements of one name apart, such as ``{"seq_len": 2048}``."""
 

@@ -44,8 +44,7 @@ class Run:
 
     job: Job
     record: Record
-    runs: Path
-    """The folder of all runs."""
+    runs: Path  # the folder of all runs
 
     @property
     def folder(self) -> Path:
@@ -60,10 +59,8 @@ class Store:
 
     def __init__(self, root: Path | str):
         self.root = Path(root)
-        self.problems: list[str] = []
-        """Why :meth:`runs` skipped a folder, one line each, since it last began."""
-        self.track: Track = iter
-        """Shows progress while many folders are read."""
+        self.problems: list[str] = []  # why :meth:`runs` skipped a folder, one line each, since it last began
+        self.track: Track = iter  # shows progress while many folders are read
         self._claimed: set[str] = set()
         self._runs = self.root / "runs"
         self._work = self.root / "work"

@@ -27,12 +27,9 @@ class TrainingState:
 
     def __init__(self, device: str):
         self.step = 0
-        self.seconds = 0.0
-        """Of training so far."""
-        self.row_seconds = 0.0
-        """Of training until the curve's last row."""
-        self.loss_sum = torch.zeros((), device=device)
-        """Losses of the steps since the curve's last row."""
+        self.seconds = 0.0  # of training so far
+        self.row_seconds = 0.0  # of training until the curve's last row
+        self.loss_sum = torch.zeros((), device=device)  # losses of the steps since the curve's last row
         self.curve: list[dict[str, float]] = []
         self.diverged = False
 

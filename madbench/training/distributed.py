@@ -20,8 +20,7 @@ from torch import Tensor
 
 from madbench.errors import ConfigError
 
-TIMEOUT = timedelta(minutes=10)
-"""How long a process waits for the others: longer than a checkpoint takes to write."""
+TIMEOUT = timedelta(minutes=10)  # how long a process waits for the others: longer than a checkpoint takes to write
 
 _FROM_TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
 
