@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -128,52 +128,45 @@ class Experiment:
         torchrun, all processes as one. ``micro_batch`` sequences go through the model at once; it and ``compile``
         change the speed, not the result.
         """
-        from madbench.training.distributed import is_distributed
+        from madbench.execute.torchrun import train_distributed
+        from madbench.training.distributed import is_distributed, is_first
+        from madbench.training.loop import train
 
-        options = {"slots": slots, "executor": executor, "devices": devices}
         if is_distributed():
-            for name, value in options.items():
+            for name, value in {"slots": slots, "executor": executor, "devices": devices}.items():
                 if value is not None:
                     raise ConfigError(
                         f"--{name} has no effect under torchrun: all its processes train one run together"
                     )
-        total = Summary()
-        for suite in self.suites:
-            part = self.of(suite)
-            allowed = policy.max_failures and policy.max_failures - total.failed
-            if allowed is not None and allowed < 1:
-                total.left += len(Store.open(self.results).missing(part.jobs))
-                continue
-            limited = replace(policy, max_failures=allowed)
-            total += part._execute(suite, on_event, limited, options, {"micro_batch": micro_batch, "compile": compile})
-        return total
-
-    def _execute(
-        self, suite: Suite, on_event: OnEvent, policy: Policy, options: Mapping[str, Any], how: Mapping[str, Any]
-    ) -> Summary:
-        from madbench.execute.local import run_jobs
-        from madbench.execute.torchrun import train_distributed
-        from madbench.training.devices import available_cores, default_slots
-        from madbench.training.distributed import is_distributed, is_first
-        from madbench.training.loop import train
-
+            executor = functools.partial(train_distributed, device=self.device)
+        store = Store.open(self.results) if is_first() else Store(self.results)
         corpora = {  # absolute: workers have another working directory
             corpus.digest: replace(corpus, folder=corpus.folder.absolute())
             for row in self.rows
             if (corpus := row.protocol.corpus)
         }
-        training = functools.partial(train, corpora=corpora, **how)
-        if is_distributed():
-            store = Store.open(self.results) if is_first() else Store(self.results)
-            return train_distributed(self.jobs, store, training, on_event, policy, device=self.device)
-        training = functools.partial(training, device=self.device)
-        executor, devices = options["executor"], options["devices"]
-        if executor is None:
-            usual = len(devices) if devices else 1 if suite.uses_all_cores else default_slots(self.device)
-            slots = min(options["slots"] or usual, max(1, len(self.jobs)))
-            threads = max(1, available_cores() // slots) if suite.uses_all_cores else 1
-            executor = functools.partial(run_jobs, slots=slots, threads_per_slot=threads, devices=devices)
-        return executor(self.jobs, Store.open(self.results), training, on_event=on_event, policy=policy)
+        training = functools.partial(
+            train, device=self.device, corpora=corpora, micro_batch=micro_batch, compile=compile
+        )
+        total = Summary()
+        for suite in self.suites:
+            jobs = self.of(suite).jobs
+            allowed = policy.max_failures and policy.max_failures - total.failed
+            if allowed is not None and allowed < 1:
+                total.left += len(store.missing(jobs))
+                continue
+            run = executor or self._run_here(suite, len(jobs), slots, devices)
+            total += run(jobs, store, training, on_event=on_event, policy=replace(policy, max_failures=allowed))
+        return total
+
+    def _run_here(self, suite: Suite, jobs: int, slots: int | None, devices: Sequence[str] | None) -> Executor:
+        from madbench.execute.local import run_jobs
+        from madbench.training.devices import available_cores, default_slots
+
+        usual = len(devices) if devices else 1 if suite.uses_all_cores else default_slots(self.device)
+        slots = min(slots or usual, max(1, jobs))
+        threads = max(1, available_cores() // slots) if suite.uses_all_cores else 1
+        return functools.partial(run_jobs, slots=slots, threads_per_slot=threads, devices=devices)
 
 
 def prepare(
@@ -206,15 +199,21 @@ def prepare(
     results = Path(results)
     with errors_named(grid.where):
         check_seeds(grid.seeds)
-        check_choice("fidelity", grid.fidelity, Fidelity)
-        check_choice("budget", grid.budget, Budget)
+        for name, value, allowed in (("fidelity", grid.fidelity, Fidelity), ("budget", grid.budget, Budget)):
+            if value not in get_args(allowed):
+                raise ConfigError(f"{name}: {value!r} is not allowed{did_you_mean(value, get_args(allowed))}")
         if not grid.rows or not grid.seeds:
             raise ConfigError("nothing to train: give at least one label and one seed")
         device = resolve_device(device, is_here=not is_remote)
         planner = _Planner(grid, device, not is_remote, results, corpus, tokenizer, precision)
         rows = [row for suite in (MAD, LANGUAGE) for row in planner.rows(suite)]
         notes = [note for suite in (MAD, LANGUAGE) for note in _notes_on_equal_rows(rows, suite)]
-        return Experiment(grid, rows, device, results, [*notes, *planner.notes])
+        has_preset = any(planner.presets.values()) or not MadProfile.load(grid.profile).language_model
+        if grid.tasks is None and not has_preset:
+            notes.append(
+                "no language model: its preset needs a corpus, --corpus FOLDER; see madbench lm prepare --help"
+            )
+        return Experiment(grid, rows, device, results, notes)
 
 
 def load_mad(name: str, overrides: Sequence[str], tasks: Iterable[str] | None) -> tuple[MadProfile, list[str]]:
@@ -253,14 +252,7 @@ class _Planner:
         if self.tasks == [] and grid.fidelity != "corrected":
             raise ConfigError(f"fidelity {grid.fidelity}: has no effect, only MAD tasks have a fidelity")
         self.presets = {changes: self._preset(changes) for changes in dict.fromkeys(row.changes for row in grid.rows)}
-        self._opened: dict[str, Corpus] = {}
-
-    @property
-    def notes(self) -> list[str]:
-        left_out = self.grid.tasks is None and not any(self.presets.values())
-        if left_out and MadProfile.load(self.grid.profile).language_model:
-            return ["no language model: its preset needs a corpus, --corpus FOLDER; see madbench lm prepare --help"]
-        return []
+        self.opened: Corpus | None = None
 
     def rows(self, suite: Suite) -> list[PlannedRow]:
         """The rows of one suite, each once."""
@@ -304,16 +296,15 @@ class _Planner:
         """The preset of the language model under these changes; empty where none is trained."""
         grid, corpus = self.grid, self.corpus
         overrides = (*grid.overrides, *changes)
-        preset = MadProfile.load(grid.profile, [word for word in overrides if key_of(word) == "language_model"])
-        preset = preset.language_model
+        named = [word for word in overrides if key_of(word) == "language_model"]
+        preset = MadProfile.load(grid.profile, named).language_model
         is_asked = grid.tasks is not None and TASK in grid.tasks
         if is_asked and not preset:
             raise ConfigError(
                 f"profile {grid.profile} has no language model; name its preset, such as language_model=tiny"
             )
-        if grid.tasks is not None and not is_asked:
-            preset = ""
-        if preset and not is_asked and corpus is None and not LANGUAGE.Profile.load(preset).corpus:
+        is_default = grid.tasks is None and preset
+        if not is_asked and not (is_default and (corpus is not None or LANGUAGE.Profile.load(preset).corpus)):
             preset = ""
         for override in overrides:
             if override.startswith(LANGUAGE_MODEL) and not preset:
@@ -330,7 +321,6 @@ class _Planner:
         from madbench.text.corpus import open_corpus
         from madbench.text.prepare import default_corpus
 
-        place = "" if self.corpus is None else str(self.corpus)
         if self.corpus is None and self.tokenizer is not None:
             raise ConfigError(f"--tokenizer {self.tokenizer}: has no effect without --corpus")
         if self.corpus is None and profile.corpus != "stdlib":
@@ -338,20 +328,12 @@ class _Planner:
                 f"preset {preset} has no corpus of its own: give --corpus FOLDER, made by madbench lm prepare, or with "
                 "nanoGPT's train.bin and val.bin"
             )
-        if place not in self._opened:
+        if self.opened is None and self.corpus is None:
+            self.opened = default_corpus(self.results)
+        elif self.opened is None:
             cache = self.results / "corpora"
-            self._opened[place] = (
-                open_corpus(Path(place), tokenizer=self.tokenizer, cache=cache)
-                if place
-                else default_corpus(self.results)
-            )
-        return self._opened[place]
-
-
-def check_choice(name: str, value: str, allowed: Any) -> None:
-    """Raises ``ConfigError`` where ``value`` is none of the values of the ``Literal`` type ``allowed``."""
-    if value not in get_args(allowed):
-        raise ConfigError(f"{name}: {value!r} is not allowed{did_you_mean(value, get_args(allowed))}")
+            self.opened = open_corpus(Path(self.corpus), tokenizer=self.tokenizer, cache=cache)
+        return self.opened
 
 
 def _notes_on_equal_rows(planned: Iterable[PlannedRow], suite: Suite) -> list[str]:
@@ -378,12 +360,9 @@ def _notes_on_equal_rows(planned: Iterable[PlannedRow], suite: Suite) -> list[st
     for row, what in trained.items():
         same.setdefault(what, []).append(row.name)
     doubled = [" = ".join(names) for names in same.values() if len(names) > 1]
-    if not doubled:
-        return []
     more = f" and {len(doubled) - 3} more" if len(doubled) > 3 else ""
-    return [
-        f"rows that train the same model, as the label or its budget leaves no choice: {'; '.join(doubled[:3])}{more}"
-    ]
+    shown = f"{'; '.join(doubled[:3])}{more}"
+    return [f"rows that train the same model, as the label or its budget leaves no choice: {shown}"] if doubled else []
 
 
 def _trained(row: PlannedRow) -> tuple:

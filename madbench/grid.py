@@ -129,7 +129,23 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
     Raises ``ConfigError`` or ``LabelError``, opened by ``where``, for what has no effect, is doubled or contradictory.
     """
     with errors_named(where):
-        return _expand(grid, where)
+        fixed, axes = _fixed(grid.set, "set"), _axes(grid)
+        for key in fixed.keys() & axes.keys():
+            raise ConfigError(f"{key!r} is both set and varied; only one can hold")
+        if grid.rows and grid.mode != "list":
+            raise ConfigError(f"rows: no effect in mode {grid.mode}; write mode: list")
+        rows = {"list": _listed, "one_at_a_time": _one_at_a_time, "product": _product}[grid.mode](grid, axes)
+        keys = list(dict.fromkeys(key_of(change) for row in rows for change in row.changes))
+        for key in keys:
+            if key in fixed:
+                raise ConfigError(f"{key!r} is both set and given in a row; only one can hold")
+        common = [change for change in (rows[0].changes if rows else ()) if all(change in row.changes for row in rows)]
+        for i, row in enumerate(rows):
+            own = (tuple(change for change in some if change not in common) for some in (row.changes, row.shown))
+            rows[i] = Row(row.label, *own)
+        axes = tuple(key for key in keys if key not in set(map(key_of, common)))
+        shared = (grid.profile, grid.fidelity, grid.budget, (*fixed.values(), *common))
+        return Grid(tuple(rows), grid.tasks or None, _seeds(grid.seeds), *shared, axes, grid.description, where)
 
 
 @contextmanager
@@ -143,44 +159,8 @@ def errors_named(where: str) -> Iterator[None]:
         raise type(error)(f"{where}: {error}") if where else error from None
 
 
-def _expand(grid: GridFile, where: str) -> Grid:
-    fixed, axes = _fixed(grid.set, "set"), _axes(grid)
-    for key in fixed.keys() & axes.keys():
-        raise ConfigError(f"{key!r} is both set and varied; only one can hold")
-    if grid.mode == "list":
-        rows = _listed(grid)
-    elif grid.rows:
-        raise ConfigError(f"rows: no effect in mode {grid.mode}; write mode: list")
-    elif grid.mode == "one_at_a_time":
-        rows = _one_at_a_time(grid, axes)
-    else:
-        rows = _product(grid, axes)
-    keys = list(dict.fromkeys(key_of(change) for row in rows for change in row.changes))
-    for key in keys:
-        if key in fixed:
-            raise ConfigError(f"{key!r} is both set and given in a row; only one can hold")
-    common = [change for change in (rows[0].changes if rows else ()) if all(change in row.changes for row in rows)]
-    rows = [
-        Row(row.label, *(tuple(c for c in some if c not in common) for some in (row.changes, row.shown)))
-        for row in rows
-    ]
-    shared = set(map(key_of, common))
-    return Grid(
-        tuple(rows),
-        grid.tasks or None,
-        _seeds(grid.seeds),
-        grid.profile,
-        grid.fidelity,
-        grid.budget,
-        (*fixed.values(), *common),
-        tuple(key for key in keys if key not in shared),
-        grid.description,
-        where,
-    )
-
-
 def _product(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
-    labels = _labels(grid)
+    labels = expand(grid.labels)
     for key, values in axes.items():
         if len(values) < 2:
             raise ConfigError(f"vary: {key!r} has one value; write it under set, or give more")
@@ -202,7 +182,7 @@ def _one_at_a_time(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
     if not axes:
         raise ConfigError("mode: one_at_a_time has no effect without something to vary")
     wanted, given = _baseline(grid, axes)
-    labels = list(dict.fromkeys([wanted, *_labels(grid)] if wanted else _labels(grid)))
+    labels = list(dict.fromkeys([wanted, *expand(grid.labels)] if wanted else expand(grid.labels)))
     if not labels:
         return []
     usual = {key: given.get(key, values[0]) for key, values in axes.items()}
@@ -215,7 +195,7 @@ def _one_at_a_time(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
     return rows
 
 
-def _listed(grid: GridFile) -> list[Row]:
+def _listed(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
     for key in ("labels", "vary"):
         if getattr(grid, key):
             raise ConfigError(f"{key}: no effect in mode list, which takes rows")
@@ -224,7 +204,11 @@ def _listed(grid: GridFile) -> list[Row]:
     rows: dict[tuple, Row] = {}
     for i, given in enumerate(grid.rows):
         with errors_named(f"rows[{i}]"):
-            row = _row(given)
+            if "label" not in given:
+                raise ConfigError("key 'label' is missing")
+            settings = {key: value for key, value in given.items() if key != "label"}
+            changes = tuple(_fixed(settings, "settings").values())
+            row = Row(str(parse(given["label"])), changes, changes)
         key = (row.label, frozenset(row.changes))
         if key in rows:
             raise ConfigError(f"rows[{i}]: {row.name} appears twice")
@@ -233,23 +217,12 @@ def _listed(grid: GridFile) -> list[Row]:
     return _with_first(list(rows.values()), wanted, given)
 
 
-def _row(given: Mapping[str, Any]) -> Row:
-    if "label" not in given:
-        raise ConfigError("key 'label' is missing")
-    changes = tuple(_fixed({key: value for key, value in given.items() if key != "label"}, "settings").values())
-    return Row(str(parse(given["label"])), changes, changes)
-
-
 def _with_first(rows: list[Row], label: str | None, given: Mapping[str, str]) -> list[Row]:
     """``rows`` with the first one that has ``label`` and the changes ``given`` before all others."""
     fitting = [row for row in rows if label in (None, row.label) and set(given.values()) <= set(row.changes)]
     if rows and not fitting:
         raise ConfigError(f"baseline: no row is {Row(label or 'any label', (), tuple(given.values())).name}")
     return [*fitting[:1], *(row for row in rows if row is not fitting[0])]
-
-
-def _labels(grid: GridFile) -> list[str]:
-    return expand(grid.labels)
 
 
 def _baseline(grid: GridFile, axes: Iterable[str]) -> tuple[str | None, dict[str, str]]:
@@ -271,9 +244,7 @@ def _axes(grid: GridFile) -> dict[str, list[str]]:
         if not isinstance(values, (list, tuple)) or not values:
             raise ConfigError(f"vary: {key}: expected a list of values, such as {key}: [1, 2]")
         axes[key] = [override_of(key, value, "vary") for value in values]
-        for change in axes[key]:
-            if axes[key].count(change) > 1:
-                raise ConfigError(f"vary: {change} appears twice")
+        _check_unique(axes[key], "vary")
     return axes
 
 
@@ -285,11 +256,10 @@ def _fixed(settings: Mapping[str, Any], where: str) -> dict[str, str]:
 
 
 def _check_key(key: str, where: str) -> None:
-    if key in _ONE_A_TABLE:
-        hint = "it is a key of the grid itself" if where == "set" else "one table has one; make a grid of each"
+    if key in (*_ONE_A_TABLE, "label", "labels", "seeds", "tasks"):
+        is_varied = key in _ONE_A_TABLE and where != "set"
+        hint = "one table has one; make a grid of each" if is_varied else "it is a key of the grid itself"
         raise ConfigError(f"{where}: {key!r} is no setting of the profile; {hint}")
-    if key in ("label", "labels", "seeds", "tasks"):
-        raise ConfigError(f"{where}: {key!r} is no setting of the profile; it is a key of the grid itself")
     if not re.fullmatch(r"\w+(\.\w+)*", key):
         raise ConfigError(f"{where}: {key!r} is no key of a setting, such as model.mix_rank")
 
@@ -298,7 +268,11 @@ def _seeds(given: Any) -> tuple[int, ...]:
     if isinstance(given, str):
         return tuple(parse_seeds(given, "seeds"))
     seeds = check_seeds(list(given) if isinstance(given, (list, tuple)) else given)
-    for seed in seeds:
-        if seeds.count(seed) > 1:
-            raise ConfigError(f"seeds: {seed} appears twice")
+    _check_unique(seeds, "seeds")
     return seeds
+
+
+def _check_unique(values: Sequence[Any], where: str) -> None:
+    for value in values:
+        if values.count(value) > 1:
+            raise ConfigError(f"{where}: {value} appears twice")
