@@ -42,19 +42,24 @@ def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], obj
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     with explain_os_errors(path, len(content) if isinstance(content, bytes) else None):
         try:
-            with open(temporary, "xb") as file:
-                if callable(content):
-                    content(file)
-                else:
-                    file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            write_durably(temporary, content)
             os.replace(temporary, path)
             sync_folder(path.parent)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()
             raise
+
+
+def write_durably(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
+    """Writes a new file whose content survives a power cut, as its name does after :func:`sync_folder`."""
+    with open(path, "xb") as file:
+        if callable(content):
+            content(file)
+        else:
+            file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:

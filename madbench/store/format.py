@@ -1,9 +1,14 @@
-"""The three files of a stored run: ``job.json``, ``record.json`` and ``curve.csv``.
+"""The files of a stored run: ``job.json``, ``record.json`` and ``curve.csv``, and its measurements.
 
 JSON has no NaN or Inf: they are the text ``"nan"``, ``"inf"`` and ``"-inf"``. Metrics are numbers, so there the text is
 read back as the number; ``details`` are given back as JSON has them. In ``curve.csv`` an empty cell is a value that
 the row does not have. ``record.json`` ends with the digests of the files stored beside it, such as weights, and a
 checksum of itself, ``job.json`` and ``curve.csv``.
+
+Measurements of a run are made after its training: evaluation at another length, a benchmark, kernels, probes. Its folder
+``measurements`` holds one file each, never changed once written, with its provenance in it. A file is named by its number
+in the run and the digest of its content, so that an altered one is found. Measurements never change the record and go
+where the run goes: a run that is replaced takes them along. Of those with the same name and settings the newest counts.
 """
 
 from __future__ import annotations
@@ -14,16 +19,22 @@ import hashlib
 import io
 import json
 import math
+import os
+import re
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 from madbench.errors import MadbenchError, StoreError
-from madbench.files import explain_os_errors
+from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import SCHEMA, Job, Record, Status
 from madbench.suites import job_from_dict
 
 NAMES = ("job.json", "record.json", "curve.csv")
+MEASUREMENTS = "measurements"
+_MEASUREMENT_NAME = re.compile("[0-9]{6,}-[0-9a-f]{64}[.]json")
 _CANONICAL = json.JSONEncoder(sort_keys=True)
 _NON_FINITE = ("nan", "inf", "-inf")
 
@@ -103,6 +114,58 @@ def make_job(shared: str, label: str, seed: int, where: str) -> Job:
 _SHARED: dict[str, dict[str, Any]] = {}  # fields of jobs that were checked, by their JSON
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """Numbers of a run, other than its record's."""
+
+    name: str  # what was measured, such as ``evaluation``
+    values: dict[str, float]  # numbers by name
+    details: dict[str, Any] = field(default_factory=dict)  # where they come from: versions, device, command
+    settings: dict[str, Any] = field(default_factory=dict)
+    """How it was measured: tells measurements of one name apart, such as ``{"seq_len": 2048}``."""
+
+
+def add_measurement(folder: Path, measurement: Measurement) -> None:
+    """Writes the measurement into the run's ``folder``, atomically, as the newest.
+
+    Raises ``TypeError`` where a value is not a number.
+    """
+    fields = {"run": folder.name, **plain(dataclasses.asdict(measurement)), "values": plain_numbers(measurement.values)}
+    content = json_bytes(fields)
+    with explain_os_errors(folder):
+        (folder / MEASUREMENTS).mkdir(exist_ok=True)
+    number = 1 + max((int(name.partition("-")[0]) for name in _measurement_files(folder)), default=0)
+    write_atomically(folder / MEASUREMENTS / f"{number:06}-{hashlib.sha256(content).hexdigest()}.json", content)
+
+
+def read_measurements(folder: Path) -> list[Measurement]:
+    """The newest measurement of each name and settings of the run in ``folder``.
+
+    Raises ``StoreError`` where one cannot be read and ``DamagedRunError`` where it cannot be trusted.
+    """
+    found = [_read_measurement(folder, name) for name in _measurement_files(folder)]
+    return list({(one.name, json.dumps(one.settings, sort_keys=True)): one for one in found}.values())
+
+
+def _measurement_files(folder: Path) -> list[str]:
+    """Names of the files of measurements in a run's folder, oldest first."""
+    with explain_os_errors(folder), suppress(FileNotFoundError):
+        return sorted(name for name in os.listdir(f"{folder}/{MEASUREMENTS}") if _MEASUREMENT_NAME.fullmatch(name))
+    return []
+
+
+def _read_measurement(folder: Path, name: str) -> Measurement:
+    path = folder / MEASUREMENTS / name
+    with explain_os_errors(path):
+        content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() not in name:
+        raise DamagedRunError(f"{path}: does not match the digest in its name; delete it and measure again")
+    fields = load_json(path, content)
+    if fields.pop("run", None) != folder.name:
+        raise DamagedRunError(f"{path}: a measurement of another run; delete it")
+    return Measurement(**fields | {"values": numbers(fields["values"])})
+
+
 def load_json(where: Path | str, content: bytes) -> dict[str, Any]:
     """The JSON object in ``content``. Raises ``DamagedRunError``."""
     try:
@@ -168,11 +231,5 @@ def _encode_curve(rows: list[dict[str, float]]) -> bytes:
 
 def _decode_curve(content: bytes) -> list[dict[str, float]]:
     columns, *rows = csv.reader(io.StringIO(content.decode(), newline=""))
-    return [
-        {
-            name: int(cell) if cell.lstrip("-").isdigit() else float(cell)
-            for name, cell in zip(columns, row, strict=True)
-            if cell
-        }
-        for row in rows
-    ]
+    cells = [[(name, cell) for name, cell in zip(columns, row, strict=True) if cell] for row in rows]
+    return [{name: int(cell) if cell.lstrip("-").isdigit() else float(cell) for name, cell in row} for row in cells]

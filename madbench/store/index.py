@@ -58,10 +58,12 @@ class RunIndex:
             found = self._known(signatures)
         unknown = [name for name in names if name not in found]
         found |= {name: read(name) for name in (track(unknown) if len(unknown) >= WORTH_INDEXING else unknown)}
+        readable = [name for name in unknown if signatures[name] and isinstance(found[name], tuple)]
         with suppress(OSError):
-            self._write(
-                [_row(name, signatures[name], *found[name]) for name in self._settled(signatures, found, unknown)]
-            )
+            tick = present_tick(self.path.parent) if readable else ""  # later, what changed now would look unchanged
+            settled = [name for name in readable if signature(f"{self.runs}/{name}") == signatures[name]]
+            settled = [name for name in settled if tick not in signatures[name].split()]
+            self._write([_row(name, signatures[name], *found[name]) for name in settled])
         return {name: found[name] for name in names}
 
     def _known(self, signatures: Mapping[str, str]) -> dict[str, Found]:
@@ -96,13 +98,6 @@ class RunIndex:
                     return
                 for path in self.path.parent.glob(f"{self.path.name}*"):
                     path.unlink(missing_ok=True)
-
-    def _settled(self, signatures: Mapping[str, str], found: Mapping[str, Found], names: Iterable[str]) -> list[str]:
-        """The readable runs among ``names`` whose files are those of ``signatures`` and cannot change unnoticed."""
-        names = [name for name in names if signatures[name] and isinstance(found[name], tuple)]
-        tick = present_tick(self.path.parent) if names else ""
-        unchanged = [name for name in names if signature(f"{self.runs}/{name}") == signatures[name]]
-        return [name for name in unchanged if tick not in signatures[name].split()]
 
 
 def present_tick(folder: Path) -> str:

@@ -23,12 +23,19 @@ from pathlib import Path
 from typing import Any, Self
 
 from madbench.errors import StoreError
-from madbench.files import explain_os_errors, lock_folder, remove, sync_folder
+from madbench.files import explain_os_errors, lock_folder, remove, sync_folder, write_durably
 from madbench.jobs import KEEP, Job, Record, Status
-from madbench.store import measurements
-from madbench.store.format import NAMES, DamagedRunError, OtherVersionError, encode, read_run
+from madbench.store.format import (
+    NAMES,
+    DamagedRunError,
+    Measurement,
+    OtherVersionError,
+    add_measurement,
+    encode,
+    read_measurements,
+    read_run,
+)
 from madbench.store.index import Found, RunIndex, Track
-from madbench.store.measurements import Measurement
 
 _REPLACED = "replaced.tmp"
 _RESULTS = ("finished", "diverged")
@@ -154,21 +161,20 @@ class Store:
         Where another process may replace the run, hold its :meth:`claim` from reading it to here.
         """
         self._read(job_id)
-        measurements.add(
-            self._runs / job_id, Measurement(name, dict(values), dict(details or {}), dict(settings or {}))
-        )
+        measurement = Measurement(name, dict(values), dict(details or {}), dict(settings or {}))
+        add_measurement(self._runs / job_id, measurement)
 
     def measurements(self, job_id: str) -> list[Measurement]:
         """The newest measurement of each name and settings. Raises ``StoreError`` where one cannot be read."""
         self._read(job_id)
-        return measurements.read(self._runs / job_id)
+        return read_measurements(self._runs / job_id)
 
     def all_measurements(self, job_ids: Iterable[str]) -> dict[str, list[Measurement]]:
         """Those of many runs, where there are any; a run of which one cannot be read is named in ``problems``."""
         found = {}
         for job_id in job_ids:
             try:
-                if some := measurements.read(self._runs / job_id):
+                if some := read_measurements(self._runs / job_id):
                     found[job_id] = some
             except StoreError as error:
                 self.problems.append(str(error))
@@ -267,10 +273,7 @@ class Store:
                 others = [path for path in staged.rglob("*") if path.is_file()]
                 files = encode(job, record, {str(path.relative_to(staged)): _file_digest(path) for path in others})
                 for name, content in files.items():
-                    with open(staged / name, "xb") as file:
-                        file.write(content)
-                        file.flush()
-                        os.fsync(file.fileno())
+                    write_durably(staged / name, content)
                 sync_folder(staged)
                 with suppress(FileNotFoundError):
                     os.rename(target, work / _REPLACED)

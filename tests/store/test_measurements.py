@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from madbench.errors import StoreError
 from madbench.jobs import Record
 from madbench.store import index as run_index
-from madbench.store.measurements import Measurement
+from madbench.store.format import Measurement
 from madbench.store.runs import DamagedRunError, Store
 from stored_samples import RECORD, exactly, make_job, names, numbers, records
 
