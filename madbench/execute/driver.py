@@ -1,6 +1,6 @@
 """The driver of a sweep: one loop, whatever it is that starts workers.
 
-Workers only train (:mod:`madbench.execute.worker`). Their records, and the files of their runs, come back to the driver,
+Workers only train (:mod:`madbench.execute.base`). Their records, and the files of their runs, come back to the driver,
 which alone writes the store, under the store's claim of each job: of two sweeps at once on one store each trains its own
 jobs. The driver claims a job when it hands it to the backend, and hands over no more than the machines can take.
 
@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from madbench.errors import StoreError
-from madbench.execute.base import Execution, OnEvent, Policy, Summary, Train, ignore_event
-from madbench.execute.worker import Assignment, Outcome
+from madbench.execute.base import Assignment, Execution, OnEvent, Outcome, Policy, Summary, Train, ignore_event
 from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import KEEP, Job
 from madbench.store.runs import Store

@@ -13,17 +13,8 @@ from multiprocessing import connection, resource_tracker
 from typing import Any
 
 from madbench.errors import TrainingError
-from madbench.execute.base import (
-    OnEvent,
-    Policy,
-    Summary,
-    Train,
-    check_counts,
-    ignore_event,
-    worker_environment,
-)
+from madbench.execute.base import OnEvent, Policy, Summary, Train, check_counts, ignore_event, work, worker_environment
 from madbench.execute.driver import ATTEMPTS, Backend, Message, Task, drive
-from madbench.execute.worker import work
 from madbench.jobs import Job, StopTraining
 from madbench.store.runs import Store
 

@@ -15,9 +15,17 @@ from contextlib import contextmanager
 from typing import Any
 
 from madbench.errors import ConfigError, MissingExtraError
-from madbench.execute.base import Executor, check_counts, worker_environment
+from madbench.execute.base import (
+    Executor,
+    Outcome,
+    Packed,
+    check_counts,
+    now_and_then,
+    source_checkout,
+    work_remotely,
+    worker_environment,
+)
 from madbench.execute.driver import Backend, Message, Task, drive
-from madbench.execute.worker import Outcome, Packed, now_and_then, source_checkout, work_remotely
 from madbench.store.runs import Store
 
 REPORT_SECONDS = 1.0

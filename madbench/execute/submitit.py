@@ -25,9 +25,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from madbench.errors import ConfigError, MissingExtraError, StoreError, TrainingError
-from madbench.execute.base import Executor, check_counts, worker_environment
+from madbench.execute.base import (
+    Executor,
+    Outcome,
+    Packed,
+    check_counts,
+    now_and_then,
+    source_checkout,
+    work_remotely,
+    worker_environment,
+)
 from madbench.execute.driver import Backend, Message, Task, drive
-from madbench.execute.worker import Outcome, Packed, now_and_then, source_checkout, work_remotely
 from madbench.files import write_atomically
 from madbench.store.runs import Store
 

@@ -13,9 +13,8 @@ import pytest
 
 from madbench.errors import StoreError, TrainingError
 from madbench.execute import submitit as module
-from madbench.execute.base import Policy, Summary
+from madbench.execute.base import Assignment, Policy, Summary
 from madbench.execute.submitit import NOTE, slurm_executor
-from madbench.execute.worker import Assignment
 from madbench.store.runs import Store
 
 HERE = Path(__file__).parent
