@@ -119,7 +119,6 @@ class Execution:
         return reason is not None
 
     def finish(self, job: Job, record: Record, slot: int) -> None:
-        """Counts and reports a stored record."""
         setattr(self.summary, record.status, getattr(self.summary, record.status) + 1)
         self.tell("failed" if record.status == "failed" else "finished", job, slot=slot, record=record)
 
@@ -158,7 +157,7 @@ def failure_text(error: BaseException) -> str:
 
 def reason(record: Record) -> str:
     """The last line of a record's error."""
-    return record.error.strip().splitlines()[-1] if record.error.strip() else "no reason given"
+    return (record.error.strip().splitlines() or ["no reason given"])[-1]
 
 
 @dataclass(frozen=True)

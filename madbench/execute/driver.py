@@ -69,11 +69,9 @@ class Backend:
 
     def submit(self, tasks: Sequence[Task]) -> None:
         """Starts tasks, or queues them."""
-        raise NotImplementedError
 
     def poll(self, seconds: float) -> Iterator[Message]:
         """What has happened, as soon as anything has, or nothing after ``seconds``."""
-        raise NotImplementedError
 
     def last_messages(self) -> Iterator[Message]:
         """What has happened, when the sweep is about to end early; workers may be given time to save their state."""
@@ -81,7 +79,6 @@ class Backend:
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         """Ends tasks, of which no message comes any more."""
-        raise NotImplementedError
 
 
 def drive(
@@ -103,22 +100,18 @@ def drive(
     the error is raised. Raises ``StoreError`` where results cannot be written, and where a worker reports that it cannot
     train at all: another version of madbench, no corpus, no GPU, a full disk.
     """
-    execution = Execution(store, policy, on_event)
-    if todo := execution.missing(jobs):
+    driver = _Driver(store, policy, on_event)
+    if todo := driver.missing(jobs):
         with connect(store) as backend:
-            _Driver(execution, train, backend, todo).run()
-    return execution.summary
+            driver.run(train, backend, todo)
+    return driver.summary
 
 
-class _Driver:
-    """The state of one call of ``drive``."""
+class _Driver(Execution):
+    """One call of ``drive``."""
 
-    def __init__(self, execution: Execution, train: Train, backend: Backend, todo: deque[Job]):
-        self.execution, self.train, self.backend, self.todo = execution, train, backend, todo
-        self.policy, self.summary = execution.policy, execution.summary
-        self.tasks: list[Task] = []
-
-    def run(self) -> None:
+    def run(self, train: Train, backend: Backend, todo: deque[Job]) -> None:
+        self.train, self.backend, self.todo, self.tasks = train, backend, todo, []
         try:
             self.hand_over()
             while self.tasks:
@@ -156,7 +149,7 @@ class _Driver:
         while self.todo and len(claimed) < room:
             job = self.todo.popleft()
             with ExitStack() as claims:
-                if work := self.execution.claim(job, claims, self.backend.outlives_driver):
+                if work := self.claim(job, claims, self.backend.outlives_driver):
                     work = work.absolute()
                     folder = work if self.backend.shares_folder else None
                     claimed.append(Task(Assignment(job, self.train, self.policy, folder), work, claims.pop_all()))
@@ -173,13 +166,13 @@ class _Driver:
             taken = {other.slot for other in self.tasks}
             free = next(slot for slot in range(len(taken) + 1) if slot not in taken)
             task.slot = free if kind != "started" or value is None else value
-            self.execution.tell("started", task.job, slot=task.slot)
+            self.tell("started", task.job, slot=task.slot)
         if kind == "waiting":
             task.due = math.inf
         elif kind in ("started", "progress") and task.due == math.inf and self.policy.time_limit is not None:
             task.due = time.monotonic() + self.policy.time_limit + GRACE
         if kind == "progress":
-            self.execution.tell("progress", task.job, slot=task.slot, progress=value)
+            self.tell("progress", task.job, slot=task.slot, progress=value)
         elif kind in ("failed", "lost"):
             error = value if kind == "failed" else f"lost {ATTEMPTS} times, at last: {value}"
             self.end(task, Outcome.failure(error))
@@ -191,7 +184,7 @@ class _Driver:
     def end(self, task: Task, outcome: Outcome) -> None:
         task.outcome = outcome
         self.save(task, outcome)
-        self.execution.finish(task.job, outcome.record, task.slot)
+        self.finish(task.job, outcome.record, task.slot)
 
     def save(self, task: Task, outcome: Outcome) -> None:
         """Stores the record of a task, with the files of its run, and frees its job."""
@@ -200,7 +193,7 @@ class _Driver:
             with explain_os_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, content)
-        self.execution.store.finish(task.job, outcome.record, replace=self.policy.redo)
+        self.store.finish(task.job, outcome.record, replace=self.policy.redo)
         self.release(task)
 
     def release(self, task: Task) -> None:

@@ -74,10 +74,8 @@ class LocalBackend(Backend):
 
     def start(self) -> WorkerProcess:
         slot = min(set(range(self.slots)) - {worker.slot for worker in self.workers})
-        environment = worker_environment(self.threads)
-        if self.devices:
-            environment["CUDA_VISIBLE_DEVICES"] = self.devices[slot % len(self.devices)]
-        self.workers.append(WorkerProcess(slot, environment))
+        device = {"CUDA_VISIBLE_DEVICES": self.devices[slot % len(self.devices)]} if self.devices else {}
+        self.workers.append(WorkerProcess(slot, worker_environment(self.threads) | device))
         return self.workers[-1]
 
     def poll(self, seconds: float) -> Iterator[Message]:
@@ -158,14 +156,13 @@ class WorkerProcess:
         self.process.join(patience)
         self.process.kill()
         self.process.join()
-        exit_code = self.process.exitcode
+        code = self.process.exitcode
         self.process.close()
         self.pipe.close()
-        if exit_code == -signal.SIGKILL:
-            return "the process ended with signal 9; out of memory?"
-        if exit_code < 0:
-            return f"the process ended with signal {-exit_code} ({signal.strsignal(-exit_code)})"
-        return f"the process ended with exit code {exit_code}"
+        if code >= 0:
+            return f"the process ended with exit code {code}"
+        hint = "; out of memory?" if code == -signal.SIGKILL else f" ({signal.strsignal(-code)})"
+        return f"the process ended with signal {-code}{hint}"
 
 
 def _serve(pipe: connection.Connection) -> None:

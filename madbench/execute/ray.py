@@ -111,7 +111,7 @@ class RayBackend(Backend):
         self.shares_folder = self.outlives_driver = shared
         if not self._places():
             need = f"{cpus} CPUs" + f" and {gpus:g} GPUs" * (gpus > 0)
-            has = "; ".join(f"{n.get('CPU', 0):g} CPUs, {n.get('GPU', 0):g} GPUs" for n in _machines()) or "none"
+            has = "; ".join(f"{n.get('CPU', 0):g} CPUs, {n.get('GPU', 0):g} GPUs" for n in self.machines()) or "none"
             raise ConfigError(f"no machine of the Ray cluster has the {need} that a job reserves; there are: {has}")
         environment = worker_environment(cpus)
         if checkout := source_checkout():
@@ -122,19 +122,23 @@ class RayBackend(Backend):
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
         )
-        self.board = (
-            ray.remote(_Board).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here, **process).remote()
-        )
+        placed = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": here}
+        self.board = ray.remote(_Board).options(**placed, **process).remote()
         self.tasks: dict[Any, Task] = {}  # by Ray's references
 
     def capacity(self) -> int:
         places = self._places()
         return min(self.most or places * 5 // 4 + 2, places * 5 // 4 + 2)  # some wait, so that no machine does
 
+    def machines(self) -> list[dict[str, float]]:
+        import ray
+
+        return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
     def _places(self) -> int:
         """Tasks that run at a time."""
         needs = {"CPU": self.cpus, "GPU": self.gpus}
-        return sum(min(int(node.get(name, 0) // n) for name, n in needs.items() if n) for node in _machines())
+        return sum(min(int(node.get(name, 0) // n) for name, n in needs.items() if n) for node in self.machines())
 
     def submit(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
@@ -186,12 +190,6 @@ def _train(packed: Packed, board: Any, job_id: str, needs_gpu: bool) -> Outcome:
     tell = functools.partial(board.tell.remote, job_id)
     tell({})
     return work_remotely(packed, now_and_then(REPORT_SECONDS, tell), needs_gpu)
-
-
-def _machines() -> list[dict[str, float]]:
-    import ray
-
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def _result(reference: Any) -> tuple[str, Any]:

@@ -91,11 +91,11 @@ def slurm_executor(
     asked |= {"gpus_per_node": int(gpus_per_job) or None, "slurm_partition": partition, "slurm_setup": setup}
     asked |= {"slurm_array_parallelism": slots, "slurm_additional_parameters": dict(extra)}
     parameters = {name: value for name, value in asked.items() if value is not None}
-    return functools.partial(drive, connect=functools.partial(_connect, parameters=parameters, cluster=cluster))
 
+    def connect(store: Store) -> AbstractContextManager[SlurmBackend]:
+        return nullcontext(SlurmBackend(store.root.absolute() / "slurm", parameters, cluster))
 
-def _connect(store: Store, **how: Any) -> AbstractContextManager[SlurmBackend]:
-    return nullcontext(SlurmBackend(store.root.absolute() / "slurm", **how))
+    return functools.partial(drive, connect=connect)
 
 
 @dataclass
@@ -111,14 +111,17 @@ class SlurmCall:
     def __call__(self) -> Outcome:
         replaced = f"{self.work}: {NOTE} is missing or names another Slurm job, which trains there now"
         deadline = time.monotonic() + TICKET_SECONDS
-        while self.noted_ticket() != self.ticket:
+        while read_note(self.work / NOTE).get("ticket") != self.ticket:
             if time.monotonic() >= deadline:
                 return Outcome(broken=replaced)
             time.sleep(1)
         start = f"{os.environ.get('SLURM_JOB_ID', '')}-{os.getpid()}-{time.time()}"
 
         def tell(progress: dict[str, Any]) -> None:
-            if self.noted_ticket() not in (self.ticket, None):  # a note that cannot be read now ends nothing
+            if read_note(self.work / NOTE).get("ticket") not in (
+                self.ticket,
+                None,
+            ):  # a note that cannot be read now ends nothing
                 raise StoreError(replaced)
             self.tell(start=start, progress=progress)
 
@@ -127,9 +130,6 @@ class SlurmCall:
         if self.is_requeued:  # submitit's exit on the signal, which a run takes for one of its own
             sys.exit(-1)
         return outcome
-
-    def noted_ticket(self) -> str | None:
-        return read_note(self.work / NOTE).get("ticket")
 
     def tell(self, **news: Any) -> None:
         from submitit import JobEnvironment
@@ -211,7 +211,6 @@ class SlurmBackend(Backend):
                 _tidy(job, keeps_logs=kind != "done")
 
     def _read_news(self, task: Task) -> Iterator[Message]:
-        """What the worker has written since the last time."""
         before, news = self.news.get(task, {}), read_note(task.work / NEWS)
         if news and news != before:
             self.news[task] = news

@@ -40,8 +40,6 @@ def weights(jobs: Iterable[Job]) -> dict[str, float]:
 
 @dataclass
 class Running:
-    """A job that is training."""
-
     job: str
     slot: int | None
     since: float  # seconds of the sweep's clock at which it started
@@ -81,12 +79,10 @@ class Tally:
         self.running: dict[str, Running] = {}  # by job
         self.seconds = 0.0
         self.first_start = math.inf
-        self._open_weight = sum(weights.values())
         self._done_here = 0.0
 
     @property
     def done(self) -> int:
-        """Jobs that have ended, in whatever way."""
         return len(self.weights) - len(self.open)
 
     def apply(self, line: Mapping[str, Any], seconds: float) -> None:
@@ -105,7 +101,6 @@ class Tally:
         if job not in self.open:
             return
         self.open.discard(job)
-        self._open_weight -= self.weights[job]
         if kind == "skipped":
             self.counts["failed before" if line["reason"] == "failed" else line["reason"]] += 1
             return
@@ -129,7 +124,7 @@ class Tally:
     def _tokens(self) -> tuple[float, float]:
         """Tokens that are left, and tokens trained on in this sweep."""
         running = [(self.weights[job], self.running[job]) for job in self.open.intersection(self.running)]
-        left = self._open_weight - sum(weight * one.fraction for weight, one in running)
+        left = sum(map(self.weights.get, self.open)) - sum(weight * one.fraction for weight, one in running)
         return left, self._done_here + sum(weight * one.done_here for weight, one in running)
 
     def jobs_per_minute(self) -> float | None:

@@ -40,8 +40,6 @@ _NO_DAMAGE = ("BUSY", "CANTOPEN", "FULL", "IOERR", "LOCKED", "PERM", "PROTOCOL",
 
 
 class RunIndex:
-    """The index of the results folder ``root``."""
-
     def __init__(self, root: Path):
         self.runs = root / "runs"
         self.path = root / "index" / "runs.sqlite"

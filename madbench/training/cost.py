@@ -94,13 +94,10 @@ def seconds_per_flop(jobs: Sequence[Job], device: str) -> dict[str, float]:
 
     Runs that have one core of the CPU each are timed in one thread.
     """
-    found = {}
-    for task in sorted({job.task for job in jobs}):
-        sample = min(
-            (job for job in jobs if job.task == task), key=lambda job: job_size(job).flops / job_size(job).steps
-        )
-        found[task] = _seconds_per_flop(sample, device)
-    return found
+    samples: dict[str, Job] = {}
+    for job in sorted(jobs, key=lambda job: (job.task, job_size(job).flops / job_size(job).steps)):
+        samples.setdefault(job.task, job)
+    return {task: _seconds_per_flop(job, device) for task, job in samples.items()}
 
 
 def _seconds_per_flop(job: Job, device: str) -> float:

@@ -155,16 +155,8 @@ def _interval(state: TrainingState, watch: _Stopwatch, rate: float, norm: Tensor
     steps = state.step - (state.curve[-1]["step"] if state.curve else 0)
     mean_loss = float(state.loss_sum) / steps
     state.loss_sum.zero_()
-    return Interval(
-        step=state.step,
-        steps=steps,
-        seconds=state.seconds,
-        interval_seconds=state.seconds - before,
-        mean_loss=mean_loss,
-        learning_rate=rate,
-        grad_norm=None if norm is None else float(norm),
-        memory_bytes=_memory_bytes(device),
-    )
+    grad_norm, memory = None if norm is None else float(norm), _memory_bytes(device)
+    return Interval(state.step, steps, state.seconds, state.seconds - before, mean_loss, rate, grad_norm, memory)
 
 
 def _network(loss: nn.Module, device: str, compile: bool) -> nn.Module:
@@ -184,7 +176,6 @@ class _Stopwatch:
         self.last = time.monotonic()
 
     def lap(self) -> float:
-        """Seconds since the last lap."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         now = time.monotonic()
