@@ -12,6 +12,13 @@ SHOWN = 60  # characters of a rejected text that a message repeats
 MOST_EDITS = 3
 
 
+class InvalidLabel(LabelError):
+    """A text outside the grammar. The message is worked out when it is shown, so that rejecting a label is cheap."""
+
+    def __str__(self) -> str:
+        return describe(self.args[0])
+
+
 def describe(label: str) -> str:
     """The whole message for a text that is not a label of the S/R/G grammar."""
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from madbench.config import check_at_least
 from madbench.errors import LabelError
 from madbench.labels import ALIASES, Explanation, Variant, all_variants
-from madbench.labels.diagnosis import describe
+from madbench.labels.diagnosis import InvalidLabel
 from madbench.labels.grammar import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT, SYNTAX, from_letters
 from madbench.mixers import ListedFamily, Size
 from madbench.mixers.srg.budget import Allocation, solve
@@ -53,7 +53,7 @@ class SRGFamily(ListedFamily):
         if SYNTAX.fullmatch(text):
             with suppress(LabelError):
                 return from_letters(text)
-        raise LabelError(describe(text))
+        raise InvalidLabel(text)
 
     def factors(self, label: Variant) -> dict[str, str]:
         """Letters by factor, ``layout`` and ``budget`` in words.
