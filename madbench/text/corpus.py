@@ -66,10 +66,6 @@ class TokenizerInfo:
     digest: str  # hash of all that decides ids
     vocab_size: int  # end of text included
 
-    @classmethod
-    def of(cls, tokenizer: Tokenizer) -> TokenizerInfo:
-        return cls(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
-
 
 @dataclass(frozen=True)
 class SplitInfo:
@@ -235,7 +231,8 @@ def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None) -> Man
         info = TokenizerInfo(spec, hashlib.sha256(spec.encode()).hexdigest(), vocab_size)
     else:
         tokenizer = load_tokenizer(spec, folder)
-        info, token_bytes = TokenizerInfo.of(tokenizer), tokenizer.token_bytes()
+        info = TokenizerInfo(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
+        token_bytes = tokenizer.token_bytes()
     stamps = {split: [path.stat().st_size, path.stat().st_mtime_ns] for split, path in paths.items()}
     key = json.dumps([str(folder.resolve()), info.digest, stamps])
     name = f"{folder.resolve().name}-{hashlib.sha256(key.encode()).hexdigest()}.json"

@@ -1,4 +1,4 @@
-"""An unfinished corpus: token files that grow, and a state file that says how far they can be trusted.
+"""An unfinished corpus: text to ids of two splits, token files that grow, a state file that says how far they count.
 
 ``<folder>/partial/`` holds ``train.bin``, ``val.bin``, a trained tokenizer's ``tokenizer.json`` and ``progress.json``.
 The state counts only what is on disk; ids beyond its counts come from a killed process and are overwritten.
@@ -40,6 +40,31 @@ Encoded = dict[Split, tuple[np.ndarray, SplitInfo]]
 
 
 @dataclass(frozen=True)
+class SplitRule:
+    """Which text is for validation.
+
+    A document whole, by its hash, so that copies of one document are never on both sides. Where documents are too few
+    for that, the end of every document.
+    """
+
+    validation: float  # share of the text
+    by_tail: bool  # whether it is the end of every document
+
+    def parts(self, text: str) -> list[tuple[Split, str]]:
+        """The text of a document, which is not empty, by split; no part is empty."""
+        if self.by_tail:
+            cut = len(text) - round(len(text) * self.validation)
+            return [(split, part) for split, part in (("train", text[:cut]), ("val", text[cut:])) if part]
+        digest = hashlib.sha256(text.encode()).digest()
+        return [("val" if int.from_bytes(digest[:8], "big") < self.validation * 2**64 else "train", text)]
+
+    def __str__(self) -> str:
+        if self.by_tail:
+            return f"val has the last {100 * self.validation:g}% of every document, by characters"
+        return f"val has the documents whose sha256, as a fraction of its range, is below {self.validation:g}"
+
+
+@dataclass(frozen=True)
 class Batch:
     """Documents of one source, in order."""
 
@@ -59,8 +84,50 @@ class State:
         """Bytes of the split's token file that count."""
         return self.manifest.splits[split].tokens * np.dtype(self.manifest.dtype).itemsize
 
+    def append(self, folder: Path, batch: Batch, encoded: Encoded) -> State:
+        """Writes the ids of a batch. Where that fails, as on a full disk, this one still holds."""
+        splits = {}
+        for split, (ids, added) in encoded.items():
+            path, before = folder / PARTIAL / f"{split}.bin", self.manifest.splits[split]
+            with explain_os_errors(path, ids.nbytes), open(path, "r+b") as file:
+                file.seek(self.bytes_of(split))
+                file.write(ids.tobytes())
+            counts = (before.tokens + added.tokens, before.bytes + added.bytes, before.documents + added.documents)
+            splits[split] = SplitInfo(*counts)
+        manifest = replace(self.boundary, splits=splits, sources=(*self.boundary.sources, batch.source))
+        return State(manifest, manifest if batch.is_last else self.boundary)
 
-def begin(folder: Path, recipe: Recipe, rule: str, tokenizer: Tokenizer, notes: tuple[str, ...]) -> State:
+    def save(self, folder: Path) -> None:
+        """Makes what was appended survive the end of the process and of the machine."""
+        for split in SPLITS:
+            path = folder / PARTIAL / f"{split}.bin"
+            with explain_os_errors(path), open(path, "r+b") as file:
+                if os.fstat(file.fileno()).st_size < self.bytes_of(split):
+                    raise StoreError(f"{path}: shorter than {PROGRESS} says; --force starts afresh")
+                file.truncate(self.bytes_of(split))
+                os.fsync(file.fileno())
+        save(self, folder / PARTIAL / PROGRESS)
+
+    def complete(self, folder: Path) -> None:
+        """Makes the token files the corpus in ``folder``."""
+        splits = {}
+        with explain_os_errors(folder):
+            for split, info in self.manifest.splits.items():
+                if not info.tokens:
+                    remove(folder / PARTIAL)
+                    documents = sum(info.documents for info in self.manifest.splits.values())
+                    raise ConfigError(
+                        f"the sources leave {split} without text: {documents} documents, of which "
+                        f"{self.manifest.split_rule}; give more text or another --validation"
+                    )
+                with open(folder / PARTIAL / f"{split}.bin", "rb") as file:
+                    splits[split] = replace(info, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+        manifest = replace(self.manifest, splits=splits, madbench=__version__, python=platform.python_version())
+        save(manifest, folder / PARTIAL / MANIFEST)
+        install(folder)
+
+
+def begin(folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer, notes: tuple[str, ...]) -> State:
     """Makes the token files, empty, with a trained tokenizer beside them; the state before the first document."""
     with explain_os_errors(folder):
         (folder / PARTIAL).mkdir()
@@ -68,54 +135,22 @@ def begin(folder: Path, recipe: Recipe, rule: str, tokenizer: Tokenizer, notes: 
             (folder / PARTIAL / f"{split}.bin").touch()
     if trained_size(tokenizer.spec):
         tokenizer.save(folder / PARTIAL)
-    empty, info = dict.fromkeys(SPLITS, SplitInfo()), TokenizerInfo.of(tokenizer)
-    manifest = Manifest(recipe, info, tokenizer.dtype.name, rule, empty, notes=notes)
+    info = TokenizerInfo(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
+    splits = dict.fromkeys(SPLITS, SplitInfo())
+    manifest = Manifest(recipe, info, tokenizer.dtype.name, str(rule), splits, notes=notes)
     return State(manifest, manifest)
 
 
-def append(folder: Path, state: State, batch: Batch, encoded: Encoded) -> State:
-    """Writes the ids of a batch. Where that fails, as on a full disk, ``state`` still holds."""
-    splits = {}
-    for split, (ids, added) in encoded.items():
-        path, before = folder / PARTIAL / f"{split}.bin", state.manifest.splits[split]
-        with explain_os_errors(path, ids.nbytes), open(path, "r+b") as file:
-            file.seek(state.bytes_of(split))
-            file.write(ids.tobytes())
-        counts = (before.tokens + added.tokens, before.bytes + added.bytes, before.documents + added.documents)
-        splits[split] = SplitInfo(*counts)
-    manifest = replace(state.boundary, splits=splits, sources=(*state.boundary.sources, batch.source))
-    return State(manifest, manifest if batch.is_last else state.boundary)
-
-
-def save_state(folder: Path, state: State) -> None:
-    """Makes what was appended survive the end of the process and of the machine."""
+def encode(texts: list[str], tokenizer: Tokenizer, rule: SplitRule) -> Encoded:
+    """The ids of documents by split; end of text follows each."""
+    end = np.array([tokenizer.end_of_text], tokenizer.dtype)
+    parts = [part for text in texts for part in rule.parts(text)]
+    encoded = {}
     for split in SPLITS:
-        path = folder / PARTIAL / f"{split}.bin"
-        with explain_os_errors(path), open(path, "r+b") as file:
-            if os.fstat(file.fileno()).st_size < state.bytes_of(split):
-                raise StoreError(f"{path}: shorter than {PROGRESS} says; --force starts afresh")
-            file.truncate(state.bytes_of(split))
-            os.fsync(file.fileno())
-    save(state, folder / PARTIAL / PROGRESS)
-
-
-def complete(folder: Path, manifest: Manifest) -> None:
-    """Makes the token files that ``manifest`` counts the corpus in ``folder``."""
-    splits = {}
-    with explain_os_errors(folder):
-        for split, info in manifest.splits.items():
-            if not info.tokens:
-                remove(folder / PARTIAL)
-                documents = sum(info.documents for info in manifest.splits.values())
-                raise ConfigError(
-                    f"the sources leave {split} without text: {documents} documents, of which {manifest.split_rule}; "
-                    "give more text or another --validation"
-                )
-            with open(folder / PARTIAL / f"{split}.bin", "rb") as file:
-                splits[split] = replace(info, sha256=hashlib.file_digest(file, "sha256").hexdigest())
-    manifest = replace(manifest, splits=splits, madbench=__version__, python=platform.python_version())
-    save(manifest, folder / PARTIAL / MANIFEST)
-    install(folder)
+        own = [text for name, text in parts if name == split]
+        ids = np.concatenate([end[:0], *(array for text in own for array in (tokenizer.encode(text), end))])
+        encoded[split] = ids, SplitInfo(len(ids), sum(len(text.encode()) for text in own), len(own))
+    return encoded
 
 
 def install(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import itertools
 import os
 import platform
@@ -16,26 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, remove
-from madbench.text.corpus import (
-    MANIFEST,
-    PARTIAL,
-    SPLITS,
-    Corpus,
-    Manifest,
-    Recipe,
-    SourceInfo,
-    Split,
-    SplitInfo,
-    load,
-    open_corpus,
-)
-from madbench.text.partial import PROGRESS, Batch, Encoded, State, append, begin, complete, install, save_state
+from madbench.text.corpus import MANIFEST, PARTIAL, SPLITS, Corpus, Manifest, Recipe, SourceInfo, load, open_corpus
+from madbench.text.partial import PROGRESS, Batch, Encoded, SplitRule, State, begin, encode, install
 from madbench.text.sources import Source, find_sources
-from madbench.text.tokenizers import Tokenizer, load_tokenizer, train_bpe, trained_size
+from madbench.text.tokenizers import load_tokenizer, train_bpe, trained_size
 
 VALIDATION = 0.01
 STDLIB_VALIDATION = 0.08  # of some 12 MB: enough for a validation loss
@@ -59,31 +44,6 @@ class Progress:
 
 OnProgress = Callable[[Progress], object]
 Encoder = Callable[[list[str]], Encoded]
-
-
-@dataclass(frozen=True)
-class SplitRule:
-    """Which text is for validation.
-
-    A document whole, by its hash, so that copies of one document are never on both sides. Where documents are too few
-    for that, the end of every document.
-    """
-
-    validation: float  # share of the text
-    by_tail: bool  # whether it is the end of every document
-
-    def parts(self, text: str) -> list[tuple[Split, str]]:
-        """The text of a document, which is not empty, by split; no part is empty."""
-        if self.by_tail:
-            cut = len(text) - round(len(text) * self.validation)
-            return [(split, part) for split, part in (("train", text[:cut]), ("val", text[cut:])) if part]
-        digest = hashlib.sha256(text.encode()).digest()
-        return [("val" if int.from_bytes(digest[:8], "big") < self.validation * 2**64 else "train", text)]
-
-    def __str__(self) -> str:
-        if self.by_tail:
-            return f"val has the last {100 * self.validation:g}% of every document, by characters"
-        return f"val has the documents whose sha256, as a fraction of its range, is below {self.validation:g}"
 
 
 def prepare(
@@ -146,15 +106,15 @@ def prepare(
                 chosen = train_bpe(_sample(sources, rule, on_progress), trained_size(tokenizer))
                 trained_on = f"the first {BPE_SAMPLE_CHARACTERS:,} characters of train, or all of it"
                 notes = (f"the tokenizer was trained on {trained_on}",)
-            state = begin(folder, recipe, str(rule), chosen, notes)
+            state = begin(folder, recipe, rule, chosen, notes)
         else:
             chosen = chosen or load_tokenizer(tokenizer, folder / PARTIAL)
             if chosen.digest != state.manifest.tokenizer.digest:
                 raise ConfigError(f"{folder}: begun with another tokenizer {tokenizer}; --force starts afresh")
-        save_state(folder, state)
+        state.save(folder)
         workers = workers or (1 if chosen.spec == "bytes" else len(os.sched_getaffinity(0)))
         state = _pass_over(sources, folder, state, partial(encode, tokenizer=chosen, rule=rule), workers, on_progress)
-        complete(folder, state.manifest)
+        state.complete(folder)
     return open_corpus(folder)
 
 
@@ -233,21 +193,21 @@ def _pass_over(
         with closing(_encode_all(_batches(sources, state), encoder, workers)) as batches:
             for batch, encoded in batches:
                 current = sources[len(state.boundary.sources)]
-                state = append(folder, state, batch, encoded)
+                state = state.append(folder, batch, encoded)
                 done += current.size if batch.is_last else 0
                 within = 0 if batch.is_last else current.position
                 tokens = sum(split.tokens for split in state.manifest.splits.values())
                 on_progress(Progress("tokenizing", done + within, total, tokens))
                 if time.monotonic() - saved > SAVE_SECONDS:
-                    save_state(folder, state)
+                    state.save(folder)
                     saved = time.monotonic()
     except BaseException as error:
         if isinstance(error, ConfigError):  # an unreadable source, which is corrected as a whole
             state = State(state.boundary, state.boundary)
         with suppress(StoreError):  # a disk that is full for this file too; the state before it holds
-            save_state(folder, state)
+            state.save(folder)
         raise
-    save_state(folder, state)
+    state.save(folder)
     return state
 
 
@@ -266,18 +226,6 @@ def _batches(sources: list[Source], state: State) -> Iterator[Batch]:
                 texts, characters = [], 0
         yield Batch(texts, SourceInfo.of(source, count), is_last=True)
         done = 0
-
-
-def encode(texts: list[str], tokenizer: Tokenizer, rule: SplitRule) -> Encoded:
-    """The ids of documents by split; end of text follows each."""
-    end = np.array([tokenizer.end_of_text], tokenizer.dtype)
-    parts = [part for text in texts for part in rule.parts(text)]
-    encoded = {}
-    for split in SPLITS:
-        own = [text for name, text in parts if name == split]
-        ids = np.concatenate([end[:0], *(array for text in own for array in (tokenizer.encode(text), end))])
-        encoded[split] = ids, SplitInfo(len(ids), sum(len(text.encode()) for text in own), len(own))
-    return encoded
 
 
 def _encode_all(batches: Iterable[Batch], encoder: Encoder, workers: int) -> Iterator[tuple[Batch, Encoded]]:
