@@ -20,8 +20,7 @@ from madbench.cli.options import RESULTS, JsonOption, ResultsOption, option
 from madbench.cli.printing import PLAIN, count_of_jobs, duration, first_of, print_json, quantity
 from madbench.errors import ConfigError, StoreError
 from madbench.execute.base import Event, OnEvent
-from madbench.execute.journal import Journal, command_line, read_sweeps
-from madbench.execute.tally import Tally, flatten, weights
+from madbench.execute.journal import Journal, Tally, command_line, flatten, read_sweeps, weights
 from madbench.jobs import Job
 from madbench.trackers import Tracking, open_trackers
 
@@ -35,7 +34,7 @@ _SKIPPED = {
 
 
 def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
-    """The whole sweep (:meth:`madbench.execute.tally.Tally.content`) in at most ``height`` lines."""
+    """The whole sweep (:meth:`madbench.execute.journal.Tally.content`) in at most ``height`` lines."""
     room, slots = max(1, height - 1), sweep["slots"]
     shown = slots if len(slots) <= room else slots[: room - 1]
     parts = [_overview(sweep, width)]

@@ -34,11 +34,10 @@ def run_jobs(
     threads_per_slot: int = 1,
     devices: Sequence[str] | None = None,
 ) -> Summary:
-    """Trains the jobs without a result in ``store``, in order, ``slots`` at a time; stores each result at once.
+    """An executor (:mod:`madbench.execute.base`) of ``slots`` jobs at a time, in processes of their own.
 
-    An executor (:mod:`madbench.execute.base`). ``train(job, work, report) -> record`` runs in processes of its own and
-    must be picklable. Slot i sees the GPU ``devices[i % len(devices)]`` only (a value of ``CUDA_VISIBLE_DEVICES``). A
-    process that fails is replaced, so that the next job gets sound memory and a sound device.
+    Slot i sees the GPU ``devices[i % len(devices)]`` only (a value of ``CUDA_VISIBLE_DEVICES``). A process that fails is
+    replaced, so that the next job gets sound memory and a sound device.
 
     On Ctrl-C and on any error runs in progress have ``GRACE`` seconds to save their checkpoints, and the error is raised;
     a second Ctrl-C kills them at once. Workers never outlive this process, however it ends.
@@ -170,7 +169,12 @@ def _serve(pipe: connection.Connection) -> None:
 
     It answers with ``started``, ``progress`` (a dict) and ``done`` (an ``Outcome``).
     """
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+    def end_with_parent() -> None:
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
     def send(progress: dict[str, Any]) -> None:
         try:
@@ -184,11 +188,6 @@ def _serve(pipe: connection.Connection) -> None:
         while (assignment := pipe.recv()) is not None:
             pipe.send(("started", None))
             pipe.send(("done", work(assignment, send)))
-
-
-def _end_with_parent() -> None:
-    multiprocessing.parent_process().join()
-    os._exit(1)
 
 
 @contextmanager
