@@ -118,10 +118,8 @@ class SlurmCall:
         start = f"{os.environ.get('SLURM_JOB_ID', '')}-{os.getpid()}-{time.time()}"
 
         def tell(progress: dict[str, Any]) -> None:
-            if read_note(self.work / NOTE).get("ticket") not in (
-                self.ticket,
-                None,
-            ):  # a note that cannot be read now ends nothing
+            ticket = read_note(self.work / NOTE).get("ticket")
+            if ticket not in (self.ticket, None):  # a note that cannot be read now ends nothing
                 raise StoreError(replaced)
             self.tell(start=start, progress=progress)
 

@@ -123,13 +123,13 @@ class Store:
 
         Without ``with_curves`` every ``record.curve`` is empty, and many runs are looked up in the index.
         """
-        for _, (job, record) in self._readable(with_curves):
+        for job, record in self._readable(with_curves):
             if suite in (None, job.suite):
                 yield Run(job, record, self._runs)
 
     def jobs(self) -> dict[str, Job]:
         """The job of every readable run, by id; the folders that are none are named in ``problems``."""
-        return {name: job for name, (job, _) in self._readable(with_curves=False)}
+        return {job.id: job for job, _ in self._readable(with_curves=False)}
 
     def records(self, job_ids: Iterable[str]) -> dict[str, Record]:
         """What runs gave, by id and without curves; those absent or damaged are left out. The folder is listed once.
@@ -225,14 +225,14 @@ class Store:
             with explain_os_errors(self._work / job.id):
                 _empty(self._work / job.id)
 
-    def _readable(self, with_curves: bool) -> Iterator[tuple[str, tuple[Job, Record]]]:
+    def _readable(self, with_curves: bool) -> Iterator[tuple[Job, Record]]:
         self.problems = []
         names = self._listed()
-        found = ((name, self._try(name, True)) for name in names) if with_curves else self._look_up(names).items()
+        found = (self._try(name, True) for name in names) if with_curves else self._look_up(names).values()
         others: Counter[Any] = Counter()
-        for name, one in found:
+        for one in found:
             if isinstance(one, tuple):
-                yield name, one
+                yield one
             elif isinstance(one, OtherVersionError):
                 others[one.schema] += 1
             elif one:

@@ -12,7 +12,6 @@ import math
 import time
 import weakref
 from collections.abc import Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -110,7 +109,9 @@ def _seconds_per_flop(job: Job, device: str) -> float:
     batch = usual_micro_batch(size)
     if is_cpu:  # there a step takes as long as its batch is large
         batch = min(batch, math.ceil(CALIBRATION_FLOPS / flops))
-    with _threads(1 if is_cpu and not suite_of(job).uses_all_cores else torch.get_num_threads()):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if is_cpu and not suite_of(job).uses_all_cores else threads)
+    try:
         network = _network(job).to(device)
         tokens = torch.randint(job.setting["vocab_size"], (batch, size.seq_len), device=device)
         best = math.inf
@@ -123,21 +124,13 @@ def _seconds_per_flop(job: Job, device: str) -> float:
             if not is_cpu:
                 torch.cuda.synchronize(device)
             best = min(best, time.perf_counter() - started)
+    finally:
+        torch.set_num_threads(threads)
     return best / (batch * flops)
 
 
 def _network(job: Job, path: str = "auto") -> nn.Module:
     return TokenLoss(suite_of(job).Trial.build(job, path))
-
-
-@contextmanager
-def _threads(count: int):
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _too_large(job: Job) -> TrainingError:
