@@ -35,8 +35,7 @@ def accuracy_meaning(fidelity: Fidelity) -> str:
 def protocol_sentences(results: Results, suite: Suite) -> list[str]:
     """What the runs of one suite share, where they ran and how many diverged."""
     if suite is LANGUAGE:
-        runs = results.language_runs
-        return [*setting_sentences(language_protocol(runs[0])), *_outcome(runs)]
+        return [*setting_sentences(language_protocol(results.language_runs[0])), *_outcome(results.language_runs)]
     return [*setting_sentences(results.rows(suite)[0].protocol), *_outcome(results.collected)]
 
 
@@ -169,7 +168,6 @@ def _outcome(runs: pd.DataFrame | Sequence[Run]) -> list[str]:
 
 
 def _noise(losses: pd.DataFrame) -> list[str]:
-    """Which labels' L5 differ by more than the seeds do."""
     values = {label: rows.value.tolist() for label, rows in losses.groupby("label", sort=False)}
     values = {label: xs for label, xs in values.items() if len(xs) > 1 and not any(map(math.isnan, xs))}
     if len(values) < 2:
@@ -180,6 +178,5 @@ def _noise(losses: pd.DataFrame) -> list[str]:
         f"Two labels' L5 differ by more than the noise where they are over {difference:.3f} apart"
         " (Student's t at 95% for one pair, standard deviation pooled over the labels)"
     )
-    if not sets:
-        return [f"{rule}: all do."]
-    return [f"{rule}: all do but those within {{{'}, {'.join(', '.join(labels) for labels in sets)}}}."]
+    but = f" but those within {{{'}, {'.join(', '.join(labels) for labels in sets)}}}" if sets else ""
+    return [f"{rule}: all do{but}."]

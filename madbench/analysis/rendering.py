@@ -127,19 +127,14 @@ class TextTable(ABC):
         caption = rf"\caption{{{_latex(self.caption)}}}"
         return "\n".join([*head, caption, *size, r"\sbox0{%", *tabular, "}%", fit, rf"\end{{{environment}}}", ""])
 
-    def to_html(self, is_page: bool = False) -> str:
-        """A ``table`` element, or a whole page with it, which needs nothing else.
-
-        Classes: ``results`` of the table, ``published`` of rows, ``best`` and ``within-noise`` of cells.
-        """
+    def to_html(self) -> str:
+        """A page, which needs nothing else, with the table as the one ``table`` element in it."""
         import jinja2
 
         source = Path(__file__).with_name("table.html.j2").read_text(encoding="utf-8")
         template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(source)
         headings, lines = self._entries()
-        return template.render(
-            headings=headings, lines=lines, caption=self.caption, is_page=is_page, published=PUBLISHED
-        )
+        return template.render(headings=headings, lines=lines, caption=self.caption, published=PUBLISHED)
 
     def to_csv(self) -> str:
         """Long form, a line a cell, for other programs."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -75,8 +74,7 @@ def print_text_table(table: TextTable, format: Format = "terminal") -> None:
     elif format == "json":
         print_json({"caption": table.caption, "cells": table.records()})
     else:
-        write = {"markdown": table.to_markdown, "latex": table.to_latex, "csv": table.to_csv}
-        write["html"] = functools.partial(table.to_html, is_page=True)
+        write = {"markdown": table.to_markdown, "latex": table.to_latex, "csv": table.to_csv, "html": table.to_html}
         print(write[format](), end="")
 
 

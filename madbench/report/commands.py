@@ -101,13 +101,9 @@ class Missing:
 def missing_runs(
     rows: Sequence[PlannedRow], asked: Sequence[str], records: Mapping[str, Record], results: Path
 ) -> list[Missing]:
-    """Labels without any run, seeds and jobs without a result, and labels of a single seed, of one suite.
+    """Labels without any run, seeds and jobs without a result, and labels of a single seed, of the rows of one suite.
 
-    Args:
-        rows: those of the suite; at least one.
-        asked: the labels that a row was asked for.
-        records: what stored jobs gave, by id.
-        results: folder of the store.
+    ``asked`` are the labels that a row was asked for, ``records`` what stored jobs gave by id, ``results`` the store.
     """
     tasks, what = rows[0].protocol.tasks, suite_title(rows[0].protocol.suite)
 

@@ -143,7 +143,6 @@ def _with_failed(rows: Sequence[PlannedRow], store: Store) -> list[PlannedRow]:
 
 
 def _reported_runs(results: Results, rows: Sequence[PlannedRow], records: Mapping[str, Record]) -> list[ReportedRun]:
-    """Every job of the rows, stored or not."""
     counting = set(chosen_runs(results.collected).id) if results.has(MAD) else set()
     counting |= {run.job.id for run in results.language_runs if run.record.status == "finished"}
     changes = setting_changes([job for row in rows for job in row.jobs])
@@ -160,7 +159,6 @@ def _reported_runs(results: Results, rows: Sequence[PlannedRow], records: Mappin
 
 
 def _lead(rows: Iterable[PlannedRow]) -> str:
-    """The protocols in a line."""
     parts = []
     for one in {row.protocol.suite.name: row.protocol for row in rows}.values():
         fidelity = f"{one.fidelity}, " if one.suite is MAD else ""
@@ -170,7 +168,6 @@ def _lead(rows: Iterable[PlannedRow]) -> str:
 
 
 def _counts(runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
-    """Numbers of labels, tasks, seeds and jobs, each with what it counts."""
     found = []
     for name in ("label", "task", "seed"):
         count = len({getattr(run.job, name) for run in runs})

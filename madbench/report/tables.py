@@ -125,8 +125,7 @@ def factor_page_table(table: AttributionTable) -> PageTable:
 
 
 def _first_number(text: str) -> float | None:
-    """That of ``3`` or ``2-3``."""
-    digits = text.split("-")[0]
+    digits = text.split("-")[0]  # of 3 or 2-3
     return float(digits) if digits.isdigit() else None
 
 
@@ -157,7 +156,6 @@ def budget_page_table(jobs: Iterable[Job]) -> PageTable:
 
 
 def _size(job: Job) -> tuple[str, int, int, int]:
-    """Label, d_model, n_head and longest sequence of the job's mixer."""
     length = getattr(job.model, "seq_len", None) or job.setting["seq_len"]
     return job.label, job.model.d_model, job.model.n_head, length
 

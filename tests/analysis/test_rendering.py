@@ -93,7 +93,8 @@ class Read(HTMLParser):
 def test_html_is_well_formed_escaped_and_says_what_heads_what():
     made = Marked()
     read = Read(made.to_html())
-    assert read.open == [] and read.tags[:2] == [("table", {"class": "results"}), ("caption", {})]
+    at = [tag for tag, _ in read.tags].index("table")
+    assert read.open == [] and read.tags[at : at + 2] == [("table", {"class": "results"}), ("caption", {})]
     scopes = [attributes["scope"] for tag, attributes in read.tags if tag == "th"]
     assert scopes == ["col"] * 4 + ["row"] * 3
     assert made.caption in read.text and "S<b>" in read.text and "script" not in dict(read.tags)
@@ -103,8 +104,8 @@ def test_html_is_well_formed_escaped_and_says_what_heads_what():
 
 
 def test_a_page_is_whole_and_needs_nothing_else():
-    text = Marked().to_html(is_page=True)
-    assert Read(text).open == [] and text.startswith("<!DOCTYPE html>") and Marked().to_html() in text
+    text = Marked().to_html()
+    assert text.startswith("<!DOCTYPE html>")
     assert "http" not in text and "src=" not in text
 
 

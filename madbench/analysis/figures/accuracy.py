@@ -62,12 +62,9 @@ _NAMES = {
 def mad_frame(
     scores: pd.DataFrame, protocol: str, chances: Mapping[str, float] = {}, shows_published: bool = False
 ) -> pd.DataFrame:
-    """What :func:`mad_figure` draws; ``protocol`` are sentences about what the runs share.
+    """What :func:`mad_figure` draws of the scores of one protocol; a seed counts once all its jobs are done.
 
-    Args:
-        scores: of one protocol (:mod:`madbench.analysis.scores`); a seed counts once all its jobs are done.
-        chances: percent that guessing gives, by task.
-        shows_published: whether the published numbers are drawn as well.
+    ``protocol`` are sentences about what the runs share; ``chances`` the percent that guessing gives, by task.
     """
     if set(MAD_TASKS) <= set(chances):
         chances = {**chances, MAD_AVERAGE: sum(chances[task] for task in MAD_TASKS) / len(MAD_TASKS)}
@@ -85,10 +82,10 @@ def mad_frame(
             seeds = by_cell.get((task, label), whole[:0])
             finished = seeds.dropna(subset="value")
             state = _state(len(seeds), len(seeds) - len(finished), (task, label) in begun_cells)
-            mean, low, high = (math.nan,) * 3 if state else mean_interval(finished.value.to_numpy())
-            base = {"task": task, "label": label}
-            interval = {"accuracy": mean, "low": low, "high": high, "n": len(finished)}
-            rows.append(base | {"mark": "mean", "state": state} | interval)
+            base, mean = {"task": task, "label": label}, {"mark": "mean", "state": state, "n": len(finished)}
+            if not state:
+                mean |= zip(("accuracy", "low", "high"), mean_interval(finished.value.to_numpy()))
+            rows.append(base | mean)
             for seed, value in zip(finished.seed, finished.value):
                 rows.append(base | {"mark": "seed", "seed": seed, "accuracy": value})
             published = published_scores().get(label, {}) if shows_published else {}
@@ -128,7 +125,6 @@ def mad_figure(frame: pd.DataFrame) -> Figure:
 
 
 def _draw_task(axes: Axes, frame: pd.DataFrame) -> None:
-    """One task."""
     for row in frame[frame.mark.isin(list(_REFERENCES))].itertuples():
         axes.axvline(row.accuracy, **_REFERENCES[row.mark])
     means, seeds, published = (frame[frame.mark == mark] for mark in ("mean", "seed", "published"))
@@ -147,7 +143,6 @@ def _draw_task(axes: Axes, frame: pd.DataFrame) -> None:
 
 
 def _mad_entries(frame: pd.DataFrame) -> dict[str, Look]:
-    """The meaning of the marks that are there."""
     means = frame[(frame.mark == "mean") & (frame.state == "")]
     bar = {"linestyle": "-", "linewidth": 1.6}
     mean = {"color": "black", "marker": "o"}
@@ -189,18 +184,15 @@ def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
         changes = [name for name, value in setting.items() if value != baseline[name]]
         if len(changes) > 1 or seeds.value.isna().any():
             continue
-        mean, low, high = mean_interval(seeds.value.to_numpy())
         place = {"task": task, "label": label, "ceiling": seeds.ceiling.mean(), "n": len(seeds)}
-        place |= {"accuracy": mean, "low": low, "high": high}
+        place |= zip(("accuracy", "low", "high"), mean_interval(seeds.value.to_numpy()))
         for variable in changes or setting:
             if isinstance(setting[variable], (int, float)):
                 rows.append(place | {"variable": variable, "value": setting[variable]})
     frame = frame_of(rows, DIFFICULTY_COLUMNS, protocol)
-    order = {task: i for i, task in enumerate(in_order(frame.task))}
-    keys = {"task": order, "label": places}
-    frame = frame.sort_values(
-        ["task", "variable", "label", "value"], key=lambda of: of.map(keys[of.name]) if of.name in keys else of
-    )
+    keys = {"task": {task: i for i, task in enumerate(in_order(frame.task))}, "label": places}
+    by = ["task", "variable", "label", "value"]
+    frame = frame.sort_values(by, key=lambda of: of.map(keys[of.name]) if of.name in keys else of)
     varied = frame.groupby(["task", "variable"]).value.transform("nunique") > 1
     return frame[varied].reset_index(drop=True)
 

@@ -38,11 +38,8 @@ def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd
     """What :func:`budget_figure` draws; ``protocol`` are sentences about what the runs share.
 
     Of MAD the average where any label has it, otherwise each task that has begun. A label that lacks a value of one of
-    its seeds, as it diverged, has no mean. Intervals are those of the tables.
-
-    Args:
-        scores: of one protocol a suite (:mod:`madbench.analysis.scores`); a seed counts once all its jobs are done.
-        costs: label, column, budget_ratio and mixer_parameters of every run; NaN where they are not known.
+    its seeds, as it diverged, has no mean. Intervals are those of the tables. A seed counts once all its jobs are done.
+    ``costs`` has label, column, budget_ratio and mixer_parameters of every run, NaN where they are not known.
     """
     scores = scores[(scores.suite == MAD.name) | (scores.column == LOSS)]
     costs = costs.astype(dict.fromkeys(COSTS, float)).groupby(["label", "column"])[[*COSTS]].mean()
@@ -78,9 +75,8 @@ def budget_figure(frame: pd.DataFrame, x: Literal["budget_ratio", "mixer_paramet
     is_crowded = frame.label.nunique() > _FEW
     size = (5.6, 5.8) if is_crowded else (3.6, 3.0)
     size = max(size[0], 0.15 * frame.label.str.len().max() + 1), size[1]  # a name fits on either side of the middle
-    lines = in_lines(len(of_quantity), 3)
     heading = "Accuracy and loss against the budget" if LOSS in of_quantity else "Accuracy against the budget"
-    panels = Panels("budget", heading, lines, size)
+    panels = Panels("budget", heading, in_lines(len(of_quantity), 3), size)
     for axes, (quantity, rows) in zip(panels.axes, of_quantity.items()):
         _draw(axes, rows, styles, is_crowded)
         y_label = "L5, nats per token (less is better)" if quantity == LOSS else "accuracy, %"
@@ -101,7 +97,6 @@ def budget_figure(frame: pd.DataFrame, x: Literal["budget_ratio", "mixer_paramet
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], is_crowded: bool) -> None:
-    """Points, intervals and front of one quantity."""
     bars = frame[frame.low.notna()]
     colors = [styles[label].color for label in bars.label]
     axes.vlines(bars.cost, bars.low, bars.high, colors, linewidth=1, alpha=0.35 if is_crowded else 0.8)

@@ -112,10 +112,7 @@ def learning_frame(collected: pd.DataFrame, record: Callable[[str], Record], pro
     """What :func:`learning_figure` draws; ``protocol`` are sentences about what the runs share.
 
     These are the chosen runs of every task's first setting; of a seed of which no run finished, the first diverged one.
-
-    Args:
-        collected: :func:`madbench.analysis.scores.collect` of one protocol, the baseline setting of a task first.
-        record: what the run of an id gave, with its curve.
+    ``collected`` (:func:`madbench.analysis.scores.collect`) is of one protocol; ``record`` gives a run with its curve.
     """
     baselines = collected.groupby("column", sort=False).setting.first()
     of_baseline = collected[collected.setting == collected.column.map(baselines)]
@@ -152,10 +149,9 @@ def learning_figure(frame: pd.DataFrame, y: Literal["accuracy", "loss"] = "accur
         label: [of_task[label].end if label in of_task else math.nan for of_task in curves.values()] for label in labels
     }
     shown = Highlights.of(ends, label_styles(frame), is_lower_better=y == "loss")
-    lines = in_lines(len(curves), 3)
     (split,) = frame.split.unique()
     shared = {"sharey": "row"} if y == "accuracy" else {}
-    panels = Panels("learning", f"MAD: {split} {y} in training", lines, (2.47, 1.75), **shared)
+    panels = Panels("learning", f"MAD: {split} {y} in training", in_lines(len(curves), 3), (2.47, 1.75), **shared)
     for axes, (task, of_task) in zip(panels.axes, curves.items()):
         draw_curves(axes, {label: of_task[label] for label in labels if label in of_task}, shown)
         axes.set(title=title(task), xlim=(0, None))
@@ -165,9 +161,8 @@ def learning_figure(frame: pd.DataFrame, y: Literal["accuracy", "loss"] = "accur
         line[0].set_ylabel(_Y_LABELS[y])
     for axes in panels.bottom:
         axes.set_xlabel("optimiser steps")
-    return panels.finish(
-        _learning_notes(frame, curves, shown.note("learning", f"{y} at the end, mean over tasks")), shown.entries()
-    )
+    in_colour = shown.note("learning", f"{y} at the end, mean over tasks")
+    return panels.finish(_learning_notes(frame, curves, in_colour), shown.entries())
 
 
 def _learning_curves(frame: pd.DataFrame, y: str) -> dict[str, Curves]:
@@ -206,12 +201,7 @@ def loss_figure(frame: pd.DataFrame, x: Literal["step", "tokens", "seconds"] = "
     Left, evaluations on training batches: thin as they are, thick the mean of five around each, whose end is L5. Right,
     evaluations on validation text. Bands reach from the lowest to the highest seed. A diverged run is a thin line that
     ends in a cross. With a linear ``x`` the steep start leaves at the top. Of more than eight labels those of lowest L5
-    are in colour.
-
-    Args:
-        frame: :func:`madbench.analysis.loss_curves.loss_curves`.
-        x: what the losses are drawn against.
-        log_x: whether that has a logarithmic axis.
+    are in colour. ``frame`` is :func:`madbench.analysis.loss_curves.loss_curves`.
 
     Raises ``NothingToDrawError`` where no run was evaluated.
     """
@@ -235,14 +225,13 @@ def loss_figure(frame: pd.DataFrame, x: Literal["step", "tokens", "seconds"] = "
     left.set(ylabel="loss, nats per token", title=f"training batches (thick: mean of {LAST_EVALUATIONS} evaluations)")
     right.set_title("validation")
     limits = [limit for axes in panels.axes for limit in axes.get_xlim()]
+    low, high = min(limits), max(limits)
     for axes in panels.axes:
-        axes.set_xlim(min(limits), max(limits))
-        if log_x:
-            low, high = axes.get_xlim()  # ticks at the powers of ten alone over three decades or more
+        axes.set_xlim(low, high)
+        if log_x:  # ticks at the powers of ten alone over three decades or more
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
             axes.xaxis.set_minor_formatter(NullFormatter())
-            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        elif x == "tokens":
+        if log_x or x == "tokens":
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     if not log_x:
         left.set_ylim(_y_limits(evaluated))

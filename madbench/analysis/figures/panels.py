@@ -27,13 +27,8 @@ class Panels:
     """A figure whose panels are to be drawn into within ``style()``; :meth:`finish` then fixes its layout."""
 
     def __init__(self, name: str, title: str, lines: Sequence[int], size: tuple[float, float], **shared: str):
-        """
-        Args:
-            name: of the figure, in the registry.
-            title: above everything.
-            lines: how many panels there are in each line.
-            size: width and height of every panel in inches; all are larger where title or legend needs it.
-            shared: ``sharey="row"`` where the panels of a line have one y axis.
+        """``lines``: how many panels there are in each line; ``size``: width and height of every panel in inches, which
+        is larger where title or legend needs it; ``sharey="row"`` where the panels of a line have one y axis.
         """
         self.lines = list(lines)
         self.size = size
@@ -68,13 +63,9 @@ class Panels:
     def finish(
         self, notes: Sequence[str], entries: Mapping[str, Look], is_below: bool = False, legend_title: str = ""
     ) -> Figure:
-        """The figure with its legend and notes, of a fixed layout.
+        """The figure with its notes and its legend, right of the panels or below, of a fixed layout.
 
-        Args:
-            notes: what a reader must know to trust the figure.
-            entries: of the legend, by text.
-            is_below: the legend goes below the panels instead of to their right.
-            legend_title: above its entries.
+        ``notes`` are what a reader must know to trust the figure; ``entries`` are those of the legend, by text.
         """
         figure, engine = self.figure, self.figure.get_layout_engine()
         handles = [Line2D([], [], **{"linestyle": "", **look}) for look in entries.values()]
@@ -139,10 +130,7 @@ def seeds_note(counts: Iterable[float]) -> str:
 def interval_notes(counts: pd.Series, low: pd.Series, spread: str = "") -> list[str]:
     """The meaning of bars and hollow marks, and why a mean of several seeds may have no bar.
 
-    Args:
-        counts: seeds of each mean drawn.
-        low: lower end of its interval, NaN where it has none.
-        spread: ``; of L5 with the spread pooled``, whose standard deviation the interval uses.
+    ``counts`` are the seeds of each mean drawn, ``low`` the ends of the intervals, ``spread`` is what they use of L5.
     """
     texts = {
         f"Bars: 95% intervals of the mean, Student's t over seeds{spread}.": low.notna(),
