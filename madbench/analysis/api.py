@@ -104,10 +104,8 @@ def run_language_model(
     """
     changes = (f"language_model={preset}", *(LANGUAGE_MODEL + change for change in _words(overrides)))
     grid = Grid(_rows(labels), (TASK,), check_seeds(seeds), budget=budget, overrides=changes)
-    how = {"device": device, "results": results, "corpus": corpus, "tokenizer": tokenizer, "precision": precision}
-    experiment = prepare(grid, **how)
-    policy = Policy(redo=force)
-    trained = _trained(experiment, policy, slots=slots, micro_batch=micro_batch, compile=compile)
+    experiment = prepare(grid, device=device, results=results, corpus=corpus, tokenizer=tokenizer, precision=precision)
+    trained = _trained(experiment, Policy(redo=force), slots=slots, micro_batch=micro_batch, compile=compile)
     return loss_curves(trained.language_runs)
 
 

@@ -53,7 +53,7 @@ def about_mad(protocol: Protocol, collected: pd.DataFrame) -> str:
         "This profile is not comparable with the published rows, which are full size.": not is_comparable,
         "The published rows used the published fidelity and the paper budget.": is_comparable and not is_theirs,
     }
-    shown = [text for text, is_shown in notes.items() if is_shown]
+    shown = (text for text, is_shown in notes.items() if is_shown)
     return " ".join([meaning, *setting_sentences(protocol), *_outcome(collected), _BUDGET, *shown])
 
 
@@ -62,37 +62,29 @@ def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[
     protocol = language_protocol(runs[0])
     training = protocol.profile.training_config(protocol.precision)
     names = {column.name: column.heading for column in columns}
-    count = training.steps // training.eval_every
-    sentences = [
-        "Nats per token, mean over n seeds.",
-        *setting_sentences(protocol),
-        f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the training text"
-        + ("; Val: the last loss on validation text" if "validation_loss" in names else "")
-        + ", all labels after the same tokens.",
-        *_evaluation(runs[0].record.details.get("evaluation", {})),
-    ]
-    if any(name.startswith("steps_to_") for name in names):
-        sentences.append(
-            f"To x: the first evaluation with training loss below x; one is {training.eval_every:,} steps,"
-            f" {training.eval_every * training.tokens_per_step:,} tokens."
-        )
+    count, has_validation = training.steps // training.eval_every, "validation_loss" in names
+    equal_time = names.get("equal_time_validation_loss")
     where, *diverged = _outcome(runs)
-    sentences.append(where)
     differing = ", ".join(timing_differences(runs)).replace("_", " ")
-    if "tokens_per_second" in names:
-        sentences.append("Times are wall-clock times of the training steps alone.")
-    elif differing and "validation_loss" in names:
-        sentences.append(f"No speed and no loss at equal time: the runs differ in {differing}.")
-    if heading := names.get("equal_time_validation_loss"):
-        sentences.append(f"{heading}: after the longest training time that all runs reached.")
-    sentences += [*diverged, _BUDGET]
-    if "validation_loss" in names:
-        sentences += _noise(scores[scores.column == LOSS])
-    if protocol.profile.comparable_with_paper:
-        sentences.append("The published rows are of OpenWebText2 with the paper budget.")
-    else:
-        sentences.append("Not comparable with the paper's losses, which are of another size, schedule or vocabulary.")
-    return " ".join(sentences)
+    is_comparable = protocol.profile.comparable_with_paper
+    sentences = {
+        "Nats per token, mean over n seeds.": True,
+        **dict.fromkeys(setting_sentences(protocol), True),
+        f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the training text"
+        f"{'; Val: the last loss on validation text' * has_validation}, all labels after the same tokens.": True,
+        **dict.fromkeys(_evaluation(runs[0].record.details.get("evaluation", {})), True),
+        f"To x: the first evaluation with training loss below x; one is {training.eval_every:,} steps,"
+        f" {training.eval_every * training.tokens_per_step:,} tokens.": any(x.startswith("steps_to_") for x in names),
+        where: True,
+        "Times are wall-clock times of the training steps alone.": "tokens_per_second" in names,
+        f"No speed and no loss at equal time: the runs differ in {differing}.": differing and has_validation,
+        f"{equal_time}: after the longest training time that all runs reached.": equal_time,
+        **dict.fromkeys([*diverged, _BUDGET], True),
+        **dict.fromkeys(_noise(scores[scores.column == LOSS]), has_validation),
+        "The published rows are of OpenWebText2 with the paper budget.": is_comparable,
+        "Not comparable with the paper's losses, which are of another size, schedule or vocabulary.": not is_comparable,
+    }
+    return " ".join(text for text, is_shown in sentences.items() if is_shown)
 
 
 def about_baseline(rows: Sequence[Row], of_what: str) -> list[str]:

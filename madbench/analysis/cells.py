@@ -153,12 +153,10 @@ def legend(columns: Sequence[Column], cells: Cells, has_over_budget: bool) -> li
     ]
     sentences = []
     if with_interval := {column.is_pooled for column, _, text in shown if "±" in text}:
-        own, pooled = "the seeds of the cell", "seeds with the spread pooled over the labels"
-        either = f"{own}, of the language model over {pooled}"
-        whose = either if len(with_interval) > 1 else pooled if True in with_interval else own
+        over = {False: "the seeds of the cell", True: "seeds with the spread pooled over the labels"}
+        whose = ", of the language model over ".join(over[is_pooled] for is_pooled in sorted(with_interval))
         sentences.append(f"±: half of the 95% interval of the mean, Student's t over {whose}.")
-    agreeing = [cell.n for _, cell, text in shown if cell.n > 1 and "±" not in text and not math.isnan(cell.mean)]
-    if agreeing:
+    if agreeing := [cell.n for _, cell, text in shown if cell.n > 1 and "±" not in text and not math.isnan(cell.mean)]:
         others = 1 - LEVEL ** (1 / min(agreeing))
         sentences.append(
             "Without ±: zero variance to the digits shown; no interval. After"

@@ -130,11 +130,9 @@ def language_protocol(run: Run) -> Protocol:
 def describe(run: Run) -> str:
     """The protocol of a language-model run in a line."""
     protocol = language_protocol(run)
-    preset = " ".join([protocol.profile_name, *protocol.overrides])
-    return (
-        f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), preset {preset}, {protocol.precision}, "
-        f"budget {protocol.budget}"
-    )
+    preset, corpus = " ".join([protocol.profile_name, *protocol.overrides]), protocol.corpus
+    about = f"corpus {corpus.name} ({corpus.digest[:8]}), preset {preset}"
+    return f"{about}, {protocol.precision}, budget {protocol.budget}"
 
 
 def by_protocol(runs: Iterable[Run]) -> dict[str, list[Run]]:
@@ -179,11 +177,11 @@ def mad_protocol_list(jobs: Iterable[Job]) -> str:
                 rate, _, value = change.partition("=")
                 rates[words[key]][rate].add(float(value.strip("[]")))
         labels[words[key]].add(job.label)
-    lines = []
-    for chosen, found in labels.items():
-        tried = [f"{rate}=[{','.join(f'{x:g}' for x in sorted(xs))}]" for rate, xs in rates[chosen].items()]
-        lines.append(f"  {' '.join([*tried, *chosen])}: {some(found)}")
-    return "\n".join(lines)
+    tried = {
+        chosen: [f"{rate}=[{','.join(f'{x:g}' for x in sorted(xs))}]" for rate, xs in found.items()]
+        for chosen, found in rates.items()
+    }
+    return "\n".join(f"  {' '.join([*tried.get(key, []), *key])}: {some(found)}" for key, found in labels.items())
 
 
 def some(labels: Iterable[str], most: int = 4) -> str:

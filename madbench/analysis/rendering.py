@@ -95,13 +95,11 @@ class TextTable(ABC):
     def to_markdown(self) -> str:
         headings, lines = self._entries()
         around = {BEST: "**{}**", WITHIN_NOISE: "<u>{}</u>", "": "{}"}
-        rule = ["---", *["---:"] * (len(headings) - 1)]
-        body = [
-            [line[0].text.replace(PUBLISHED, "*published*"), *(around[e.mark].format(e.text) for e in line[1:])]
-            for line in lines
-        ]
-        rows = "\n".join("| " + " | ".join(row) + " |" for row in [[entry.text for entry in headings], rule, *body])
-        return f"{rows}\n\n{self.caption}\n"
+        rows = [[entry.text for entry in headings], ["---", *["---:"] * (len(headings) - 1)]]
+        for first, *rest in lines:
+            name = first.text.replace(PUBLISHED, "*published*")
+            rows.append([name, *(around[entry.mark].format(entry.text) for entry in rest)])
+        return "\n".join(f"| {' | '.join(row)} |" for row in rows) + f"\n\n{self.caption}\n"
 
     def to_latex(self) -> str:
         """A ``table`` environment as wide as the page at most, over both columns of a page where it has many itself.
@@ -134,7 +132,7 @@ class TextTable(ABC):
         source = Path(__file__).with_name("table.html.j2").read_text(encoding="utf-8")
         template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(source)
         headings, lines = self._entries()
-        return template.render(headings=headings, lines=lines, caption=self.caption, published=PUBLISHED)
+        return template.render(headings=headings, lines=lines, caption=self.caption, published=PUBLISHED) + "\n"
 
     def to_csv(self) -> str:
         """Long form, a line a cell, for other programs."""

@@ -95,11 +95,9 @@ def mad_scores(collected: pd.DataFrame) -> pd.DataFrame:
     """The scores of jobs that :func:`collect` gave, and the averages of the seeds that have all six tasks."""
     settings = setting_scores(collected)
     settings["is_hopeless"] = (settings.done > 0) & settings.value.isna()
-    scores = settings.groupby(["suite", "label", "column", "seed"], sort=False, as_index=False).agg(
-        **{name: (name, "mean") for name in ("value", "ceiling", "budget_ratio")},
-        **SUMS,
-        is_hopeless=("is_hopeless", "any"),
-    )
+    means = {name: (name, "mean") for name in ("value", "ceiling", "budget_ratio")}
+    by_task = settings.groupby(["suite", "label", "column", "seed"], sort=False, as_index=False)
+    scores = by_task.agg(**means, **SUMS, is_hopeless=("is_hopeless", "any"))
     scores["value"] = scores.value.mask(scores.is_hopeless)
     scores = scores[list(COLUMNS)]
     averages = mean_over(scores, MAD_TASKS, MAD_AVERAGE)

@@ -176,8 +176,9 @@ class ResultTable(TextTable):
         return replace(self, rows=rows, parts=tuple(part._in_order(names) for part in self.parts))
 
 
-def side_by_side(mad: ResultTable, language: ResultTable, names: Sequence[str]) -> ResultTable:
-    """One table of both suites, with the rows ``names``."""
+def _side_by_side(results: Results, mad: ResultTable, language: ResultTable) -> ResultTable:
+    rows = mad.rows | language.rows
+    names = [name for name in _ordered(results) if name in rows]
     own = {column.name: column for column in language.columns}
     for column in (BUDGET_RATIO, SEEDS):
         own[column.name] = replace(column, name=f"lm_{column.name}", heading=f"LM {column.heading.lower()}")
@@ -190,7 +191,6 @@ def side_by_side(mad: ResultTable, language: ResultTable, names: Sequence[str]) 
     for part in parts:
         if lacking := [name for name in names if name not in part.rows]:
             sentences.append(f"Without runs ({part.title}): {', '.join(lacking)}.")
-    rows = mad.rows | language.rows
     return replace(
         mad,
         suites=(*mad.suites, *language.suites),
@@ -222,10 +222,7 @@ def result_table(
     """
     mad = _mad_table(results, has_baseline)
     language = _language_table(results, thresholds, is_brief, has_baseline)
-    if mad and language:
-        either = mad.rows | language.rows
-        return side_by_side(mad, language, [name for name in _ordered(results) if name in either])
-    return mad or language
+    return _side_by_side(results, mad, language) if mad and language else mad or language
 
 
 def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTable]:

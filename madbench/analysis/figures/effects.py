@@ -71,8 +71,8 @@ def effects_figure(frame: pd.DataFrame) -> Figure:
         if len(interactions):
             axes.axhline(len(factors) - 0.25, color=GREY, linewidth=0.8)
     panels.name_rows(places)
-    entries = {text: look for text, look in _ESTIMATES.items() if text in set(frame.estimate)}
-    entries = {text: look if text == "no interval" else look | _BAR for text, look in entries.items()}
+    shown = {text: look for text, look in _ESTIMATES.items() if text in set(frame.estimate)}
+    entries = {text: look if text == "no interval" else look | _BAR for text, look in shown.items()}
     return panels.finish(_notes(frame), entries | {"a pair of labels": _PAIR}, is_below=True)
 
 

@@ -67,8 +67,8 @@ class Drawing:
 
 def figure_frame(name: str, data: FigureData) -> pd.DataFrame:
     """What the figure of this name draws; raises ``NothingToDrawError`` where there is nothing."""
-    drawing, has_mad = FIGURES[name], data.results.has(MAD)
-    if drawing.suites == (MAD.name,) and not has_mad:
+    drawing = FIGURES[name]
+    if drawing.suites == (MAD.name,) and not data.results.has(MAD):
         raise NothingToDrawError(data.missing)
     if drawing.suites == (LANGUAGE.name,) and not data.results.has(LANGUAGE):
         raise NothingToDrawError("there are no language-model runs of one protocol")

@@ -76,9 +76,8 @@ def in_order(quantities: Iterable[str]) -> list[str]:
 
 def title(quantity: str) -> str:
     """Heading of the panel of a task or quantity; of a task that is not installed, its name."""
-    if quantity in task_names():
-        return task_title(quantity)
-    return {MAD_AVERAGE: "MAD average", LOSS: "language model: L5"}.get(quantity, quantity)
+    names = {MAD_AVERAGE: "MAD average", LOSS: "language model: L5"} | {task: task_title(task) for task in task_names()}
+    return names.get(quantity, quantity)
 
 
 @dataclass(frozen=True)
@@ -163,10 +162,8 @@ def best_first(results: Mapping[str, Sequence[float]], is_lower_better: bool = F
     >>> best_first({"S": [60, 50], "R": [90, math.nan], "G": [70, 50]})
     ['G', 'S', 'R']
     """
-    sign = 1 if is_lower_better else -1
-
-    def key(label: str) -> tuple[int, float]:
-        known = [value for value in results[label] if math.isfinite(value)]
-        return len(results[label]) - len(known), sign * sum(known) / len(known) if known else 0.0
-
-    return sorted(results, key=key)
+    keys = {}
+    for label, values in results.items():
+        known = [value if is_lower_better else -value for value in values if math.isfinite(value)]
+        keys[label] = len(values) - len(known), sum(known) / len(known) if known else 0.0
+    return sorted(results, key=keys.__getitem__)
