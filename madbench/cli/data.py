@@ -64,7 +64,12 @@ def data(
 
     console = Console(highlight=False)
     data_seed = Job("mad", "", "S", "", {}, None, {}, None, seed=seed).derived_seed("data")
-    settings = {task: _settings(task, profile, overrides) for task in tasks or mad_tasks.task_names()}
+    settings: dict[str, list[TaskSetting]] = {}
+    for task in tasks or mad_tasks.task_names():
+        given = MAD.Profile.load(profile).settings(task)
+        if overrides:
+            given = [{**given[0], **settings_of(overrides)}]
+        settings[task] = [mad_tasks.make_setting(task, setting, f"setting of {task}") for setting in given]
     if check:
         splits = (split,) if split else SPLITS
         work = [(task, setting, split) for task, of_task in settings.items() for setting in of_task for split in splits]
@@ -83,14 +88,6 @@ def data(
         for row in rows:
             console.print(f"[bold]{row['task']}[/bold]\n  {row['description']}")
         console.print("\nmadbench data TASK shows examples; --check checks the data of all tasks.", markup=False)
-
-
-def _settings(task: str, profile: str, overrides: list[str]) -> list[TaskSetting]:
-    """The profile's settings of ``task``; overrides change its first one, and leave only that."""
-    settings = MAD.Profile.load(profile).settings(task)
-    if overrides:
-        settings = [{**settings[0], **settings_of(overrides)}]
-    return [mad_tasks.make_setting(task, setting, f"setting of {task}") for setting in settings]
 
 
 def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: int | None) -> dict[str, Any]:

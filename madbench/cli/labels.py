@@ -22,10 +22,7 @@ BYTES_PER_ELEMENT = 2  # of a decoding cache in bfloat16
 MOST_REASONS = 3
 
 
-def explain(
-    labels: argument(list[str], "LABEL", LABELS_HELP, show_default=False),
-    as_json: JsonOption = False,
-) -> None:
+def explain(labels: argument(list[str], "LABEL", LABELS_HELP, show_default=False), as_json: JsonOption = False) -> None:
     """Explain every letter of a label; with two labels or more, also how each differs from the first.
 
     A row a letter: what it does, its equation, its place in the HyperMLP paper.
@@ -125,11 +122,8 @@ def budget(
 def _counts(allocation: Allocation) -> dict[str, Any]:
     target, total = allocation.target, allocation.total
     paper_total = getattr(allocation, "paper_total", total)
-    content = vars(allocation.size) | {
-        "ranks": dict(allocation.ranks),
-        "widths": dict(getattr(allocation, "widths", {})),
-    }
-    content |= {"terms": dict(allocation.terms), "target": target, "total": total, "ratio": allocation.ratio}
+    parts = {name: dict(getattr(allocation, name, {})) for name in ("ranks", "widths", "terms")}
+    content = vars(allocation.size) | parts | {"target": target, "total": total, "ratio": allocation.ratio}
     content |= {"slack": target - total, "paper_total": paper_total, "paper_ratio": paper_total / target}
     return content | {
         "state_bytes_per_token": allocation.state_bytes_per_token(BYTES_PER_ELEMENT),

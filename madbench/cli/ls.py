@@ -6,7 +6,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -161,35 +161,29 @@ _SETTING_CHANGES: dict[str, str] = {}
 def setting_change(job: Job) -> str:
     """The named setting nearest to the job's, what it changes, and what else the job changes of a shipped profile.
 
-    Of a language model the nearest preset and its changes.
+    Of a language model the nearest preset and its changes; of a task that is not installed the whole setting.
     """
     key = repr((job.task, job.family, job.setting, job.model, job.mixer, job.training))
     if key not in _SETTING_CHANGES:
-        _SETTING_CHANGES[key] = " ".join(_setting_change(job)).strip()
+        _SETTING_CHANGES[key] = " ".join(_setting_change(job))
     return _SETTING_CHANGES[key]
 
 
 def _setting_change(job: Job) -> list[str]:
+    if suite_of(job) is MAD and job.task not in task_names():
+        return [f"{key}={value}" for key, value in job.setting.items()]
     profile, changes = nearest_profile(job, most_changes=math.inf)
     if suite_of(job) is LANGUAGE:
         return [profile, *changes]
-    settings = {
-        name: [f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value]
-        for name, setting in _named_settings(job.task).items()
-    }
-    nearest = min(settings, key=lambda name: len(settings[name]))
-    others = [change for change in changes if not change.startswith(("tasks.", "learning_rates", "weight_decays"))]
-    return [nearest, *settings[nearest], *others]
-
-
-@cache
-def _named_settings(task: str) -> dict[str, dict[str, Any]]:
-    """The settings of a task that have a name: ``baseline``, and those of the profiles with one setting a task."""
-    if task not in task_names():
-        return {"": {}}
     profiles = {name: profile for name, profile in shipped_profiles(MAD).items() if profile.difficulty == "baseline"}
-    baseline = {"baseline": dataclasses.asdict(load_task(task).baseline)}
-    return baseline | {name: profile.settings(task)[0] for name, profile in profiles.items()}
+    named = {"baseline": dataclasses.asdict(load_task(job.task).baseline)}
+    named |= {name: profile.settings(job.task)[0] for name, profile in profiles.items()}
+    settings = [
+        [name, *(f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value)]
+        for name, setting in named.items()
+    ]
+    others = [change for change in changes if not change.startswith(("tasks.", "learning_rates", "weight_decays"))]
+    return [*min(settings, key=len), *others]
 
 
 def _print_runs(console: Console, rows: Rows) -> None:
@@ -197,12 +191,10 @@ def _print_runs(console: Console, rows: Rows) -> None:
     shown = []
     for row in rows:
         training, metrics, details = row["training"], row["metrics"], row["details"]
-        speed, results = (
-            details.get("steps_per_second"),
-            {"loss": metrics.get("loss_l5"), "acc": metrics.get("accuracy")},
-        )
+        speed = details.get("steps_per_second")
         if not speed and details.get("seconds"):
             speed = details["steps"] / details["seconds"]
+        results = {"loss": metrics.get("loss_l5"), "acc": metrics.get("accuracy")}
         line = {"label": row["label"], "task": row["task"], "setting": row["setting_change"]}
         line |= {"lr": f"{training['learning_rate']:g}", "wd": f"{training['weight_decay']:g}"}
         line |= {"seed": row["seed"], "status": row["status"]}
@@ -219,20 +211,14 @@ def _print_runs(console: Console, rows: Rows) -> None:
         console.print(f"  {folder[1]}", style="dim", **PLAIN)
 
 
+_PUBLISHED = "published: MAD average of the paper's Table 1, in percent"
+_TOKENS = "tokens: trained on, with one label and seed"
 LISTINGS: dict[str, tuple[Callable[..., Rows], str, str]] = {
-    "labels": (
-        _labels,
-        "labels of S/R/G; ls labels lists the paper's 33",
-        "published: MAD average of the paper's Table 1, in percent",
-    ),
+    "labels": (_labels, "labels of S/R/G; ls labels lists the paper's 33", _PUBLISHED),
     "variants": (_variants, "sets of labels", "madbench ls labels @NAME lists one; any command takes @NAME"),
     "tasks": (_tasks, "tasks besides language_model", "madbench data TASK shows examples"),
     "profiles": (partial(_profiles, MAD), "sizes and schedules of an experiment", "runs: for one label and one seed"),
-    "presets": (
-        partial(_profiles, LANGUAGE),
-        "sizes and schedules of a language model",
-        "tokens: trained on, with one label and seed",
-    ),
+    "presets": (partial(_profiles, LANGUAGE), "sizes and schedules of a language model", _TOKENS),
     "families": (_families, "families of labels", "settings: what KEY can be after model."),
     "runs": (_runs, "stored runs", ""),
 }

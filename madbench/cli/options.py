@@ -112,7 +112,6 @@ class PrintOptions:
 
     @property
     def asked(self) -> Format:
-        """The format that the two options ask for."""
         return "json" if self.as_json else self.format
 
 
@@ -151,14 +150,12 @@ class LanguageOptions:
 
     def selection(self, words: list[str] | None) -> Selection:
         """What words and options mean; raises ``LabelError`` and ``ConfigError``, for options without effect too."""
-
         labels, overrides = labels_and_overrides(words or [])
         if self.preset or overrides:
             overrides = [f"language_model={self.preset or 'tiny'}", *(LANGUAGE_MODEL + change for change in overrides)]
         if self.protocol and (self.corpus or self.budget or overrides):
-            raise ConfigError(
-                f"--protocol {self.protocol}: other choices have no effect beside it; give one or the other"
-            )
+            problem = "other choices have no effect beside it; give one or the other"
+            raise ConfigError(f"--protocol {self.protocol}: {problem}")
         asked = {name: getattr(self, name) for name in ("protocol", "corpus", "budget", "results")}
         return _selection(labels, tasks=[TASK], overrides=overrides, **asked)
 

@@ -16,8 +16,7 @@ from madbench.store.runs import Store
 from madbench.suites import LANGUAGE, suite_of
 from madbench.training.devices import default_slots
 
-MOST_SHOWN = 100
-"""Lines of a table that a person reads; the JSON has all."""
+MOST_SHOWN = 100  # lines of a table that a person reads; the JSON has all
 STATES = ("done", "todo", "failed")
 _ADDED = ("jobs", *STATES, "steps", "flops", "estimated_seconds")
 
@@ -52,8 +51,7 @@ def make_plan(
 
     sizes = {job.id: job_size(job) for job in experiment.jobs}
     states = _job_states(experiment.jobs, experiment.results, policy)
-    cells: list[dict[str, Any]] = []
-    suites: dict[str, dict[str, Any]] = {}
+    cells, suites = [], {}
 
     def cell(row: PlannedRow, task: str, rates: Mapping[str, float]) -> dict[str, Any]:
         jobs = [job for job in row.jobs if job.task == task]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,6 @@ from madbench.cli.printing import PLAIN, print_json, print_lines, quantity, tabl
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from madbench.text.corpus import Corpus
     from madbench.text.prepare import Progress
 
 LINE_SECONDS = 5.0
@@ -62,11 +62,10 @@ def prepare(
     console = Console(stderr=True)
     screen = PrepareScreen(console)
     options = {"tokenizer": tokenizer, "validation": validation, "text_key": text_key, "workers": workers}
+    options |= {"name": name, "force": force, "on_progress": screen.update}
     try:
         with screen.bars:
-            corpus = prepare_corpus(
-                sources, out or results / "corpora" / name, name=name, force=force, on_progress=screen.update, **options
-            )
+            corpus = prepare_corpus(sources, out or results / "corpora" / name, **options)
     except KeyboardInterrupt:
         console.print("stopped; run the same command to resume")
         raise
@@ -74,22 +73,27 @@ def prepare(
         console.print("already prepared from the same sources")
     if as_json:
         print_json({"folder": str(corpus.folder), **corpus.description()})
-    else:
-        _print_corpus(corpus, console)
+        return
+    rows = []
+    for split, content in corpus.manifest.splits.items():
+        counts = {key: f"{getattr(content, key):,}" for key in ("documents", "tokens", "bytes")}
+        rows.append({"split": split, **counts, "bytes per token": f"{content.bytes / content.tokens:.2f}"})
+    print_lines(Console(), table_lines(rows, right=tuple(rows[0])[1:]))
+    console.print(f"{corpus.name}, tokenizer {corpus.manifest.tokenizer.spec}: {corpus.manifest.split_rule}", **PLAIN)
+    console.print(f"train on it: madbench lm G-cg-q-12o --corpus {corpus.folder}", **PLAIN)
 
 
 def default_name(sources: list[str], tokenizer: str) -> str:
     """A name from the source's, or the folder that holds all of several, and the tokenizer's."""
-    import platform
-
-    path, folders = Path(sources[0]).resolve(), {Path(word).resolve().parent for word in sources}
+    first, folders = sources[0], {Path(word).resolve().parent for word in sources}
     is_file = not any(word == "stdlib" or word.startswith("hf:") for word in sources)
     if len(sources) > 1 and (len(folders) > 1 or not is_file):
         raise ConfigError("several sources have no name in common; give the corpus one with --name")
-    if sources[0] == "stdlib":
+    path = Path(first).resolve()
+    if first == "stdlib":
         stem = f"stdlib-{platform.python_version()}"
-    elif sources[0].startswith("hf:"):
-        stem = sources[0].rpartition("/")[2].removeprefix("hf:").replace(":", "-")
+    elif first.startswith("hf:"):
+        stem = first.rpartition("/")[2].removeprefix("hf:").replace(":", "-")
     elif len(sources) > 1:
         stem = path.parent.name
     else:
@@ -122,13 +126,3 @@ class PrepareScreen:
             self.shown = now
             task = self.bars.tasks[-1]
             self.bars.console.print("  ".join(str(column.render(task)) for column in self.columns), **PLAIN)
-
-
-def _print_corpus(corpus: Corpus, notes: Console) -> None:
-    rows = []
-    for name, split in corpus.manifest.splits.items():
-        counts = {key: f"{getattr(split, key):,}" for key in ("documents", "tokens", "bytes")}
-        rows.append({"split": name, **counts, "bytes per token": f"{split.bytes / split.tokens:.2f}"})
-    print_lines(Console(), table_lines(rows, right=tuple(rows[0])[1:]))
-    notes.print(f"{corpus.name}, tokenizer {corpus.manifest.tokenizer.spec}: {corpus.manifest.split_rule}", **PLAIN)
-    notes.print(f"train on it: madbench lm G-cg-q-12o --corpus {corpus.folder}", **PLAIN)

@@ -94,9 +94,7 @@ class RunScreen:
     def __init__(self, jobs: Sequence[Job], title: str, console: Console):
         self.title, self.console = title, console
         self.tally = Tally(weights(jobs), jobs)
-        self._count = len(jobs)
-        self._skipped: Counter[str] = Counter()
-        self._began = time.monotonic()
+        self._count, self._skipped, self._began = len(jobs), Counter(), time.monotonic()
         self._lock = threading.Lock()  # the live screen is drawn by a thread of its own
         how = {"refresh_per_second": 4, "transient": True, "redirect_stdout": False}
         self._live = Live(get_renderable=self.render, console=console, **how)
@@ -123,7 +121,9 @@ class RunScreen:
             return
         self._print_skipped()
         if event["event"] in ("finished", "failed"):
-            outcome = _outcome(line, now - running.since if running else None)
+            outcome = _outcome(line) + (
+                f" in {duration(now - running.since)}" if running and "error" not in line else ""
+            )
             self._print(f"[{self.tally.done}/{self._count}] {job_name(vars(event['job']))}: {outcome}")
 
     def render(self) -> RenderableType:
@@ -141,12 +141,11 @@ class RunScreen:
         self.console.print(text, **PLAIN)
 
 
-def _outcome(line: Mapping[str, Any], seconds: float | None) -> str:
+def _outcome(line: Mapping[str, Any]) -> str:
     if line["status"] != "finished":
         return f"{line['status']}: {line['error']}"
     shown = {"loss_l5": "loss", "accuracy": "accuracy"}
-    outcome = next((f"{word} {line[key]:.3f}" for key, word in shown.items() if key in line), "finished")
-    return outcome if seconds is None else f"{outcome} in {duration(seconds)}"
+    return next((f"{word} {line[key]:.3f}" for key, word in shown.items() if key in line), "finished")
 
 
 @contextmanager
@@ -181,13 +180,9 @@ def observed(
         yield on_event, screen
 
 
-ENDED = 3
-"""Sweeps shown that have ended."""
-FAILURES = 10
-"""Failures shown of one sweep."""
-SILENT = 60.0
-"""Seconds without an event after which a sweep is shown as silent."""
-
+ENDED = 3  # sweeps shown that have ended
+FAILURES = 10  # shown of one sweep
+SILENT = 60.0  # seconds without an event after which a sweep is shown as silent
 _COUNTS = ("finished", "diverged", "failed", "stored", "failed before", "busy", "running", "waiting", "not done")
 _WORDS = {
     "stored": "already in the store",

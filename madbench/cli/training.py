@@ -30,8 +30,7 @@ from madbench.trackers import parse_names
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
 
-MOST_FAILURES = 20
-"""Failures that are listed; the JSON has all."""
+MOST_FAILURES = 20  # that are listed; the JSON has all
 
 
 @options.with_groups

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from madbench.errors import ConfigError, did_you_mean, require
 
@@ -29,20 +29,6 @@ if TYPE_CHECKING:
 
 FLUSH_SECONDS = 60.0  # that the end of a sweep waits for its trackers
 _LONGEST_QUEUE = 10_000  # events; beyond, progress is dropped
-
-
-class Tracker(Protocol):
-    """One service; a job is a run there, and any number are open at a time.
-
-    ``begin`` gives the service's run, ``log`` takes numbers at a step, which may go back, and ``end`` the record, None for
-    a job that was interrupted.
-    """
-
-    def begin(self, job: Job) -> Any: ...
-
-    def log(self, run: Any, step: int, values: Mapping[str, float]) -> None: ...
-
-    def end(self, run: Any, job: Job, record: Record | None, metrics: Mapping[str, float]) -> None: ...
 
 
 class TensorboardTracker:
@@ -140,7 +126,7 @@ def parse_names(values: Sequence[str] | None) -> list[str]:
     return names
 
 
-def open_trackers(names: Iterable[str], results: Path) -> dict[str, Tracker]:
+def open_trackers(names: Iterable[str], results: Path) -> dict[str, Any]:
     """The trackers by name. Raises ``MissingExtraError`` for one that is not installed."""
     return {name: SERVICES[name](results) for name in names}
 
@@ -148,10 +134,12 @@ def open_trackers(names: Iterable[str], results: Path) -> dict[str, Tracker]:
 class Tracking:
     """Hands an executor's events to trackers while the context is open; ``warn`` gets a sentence where one fails.
 
-    Trackers work in a thread of their own, for a network must not hold up a sweep.
+    A tracker's ``begin`` gives the service's run of a job, any number of which are open at a time; ``log`` takes numbers at
+    a step, which may go back, and ``end`` the record, None for a job that was interrupted. Trackers work in a thread of
+    their own, for a network must not hold up a sweep.
     """
 
-    def __init__(self, trackers: Mapping[str, Tracker], warn: Callable[[str], None]):
+    def __init__(self, trackers: Mapping[str, Any], warn: Callable[[str], None]):
         self.trackers, self.warn = dict(trackers), warn
         self._runs: dict[str, tuple[Job, dict[str, Any]]] = {}  # by job id; then by tracker
         self._last: dict[str, dict[str, float]] = {}  # progress by job id
@@ -221,7 +209,6 @@ def _numbers(values: Mapping[str, Any], prefix: str, but: tuple[str, ...] = ()) 
 
 
 def title(job: Job) -> str:
-    """The job's name in a list of runs."""
     return f"{job.label} {job.task} seed {job.seed}"
 
 

@@ -115,6 +115,12 @@ def test_runs_of_one_setting_say_in_which_other_settings_they_differ(listed, tmp
     assert sorted(row["setting_change"] for row in rows) == ["quick", "quick training.epochs=77"]
 
 
+def test_runs_of_a_task_that_is_not_installed_are_listed_with_their_setting(listed, tmp_path):
+    store = Store.open(tmp_path / "store")
+    store.finish(replace(mad_job("S"), task="forgotten", setting={"seq_len": 8}), Record("finished", {"accuracy": 0.5}))
+    assert [row["setting_change"] for row in listed("runs", "--results", store.root)] == ["seq_len=8"]
+
+
 @pytest.mark.parametrize("columns", [80, 400])
 def test_the_screen_of_runs_has_every_run(invoke, results, columns):
     text = invoke(ls, "runs", "--results", results, columns=columns).output
