@@ -42,10 +42,12 @@ def test_ray_gets_its_options():
     assert rest == ["cuda", None]
 
 
-def test_slurm_gets_its_options():
+def test_slurm_gets_its_options(monkeypatch, store):
+    monkeypatch.setattr("madbench.execute.submitit.SlurmBackend", lambda folder, parameters, cluster: parameters)
     options = {"partition": "gpu", "wall_time": 90, "memory": 8, "sbatch": ["account=me", "--qos=low", "exclusive"]}
-    given = chosen(place(SLURM, "cuda", 7, cpus_per_job=4, **options)[0])
-    parameters = given["parameters"]
+    executor, *_ = place(SLURM, "cuda", 7, cpus_per_job=4, **options)
+    with executor.keywords["connect"](store) as parameters:
+        pass
     assert parameters["slurm_array_parallelism"] == 7
     assert parameters["slurm_additional_parameters"] == {"account": "me", "qos": "low", "exclusive": True}
     names = ("slurm_partition", "timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node")
