@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import itertools
-import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -181,40 +179,28 @@ def _find_problems(
     return problems
 
 
-def _mended(mapping: Mapping[str, Any], sound: Mapping[str, Any], message: str) -> Iterator[dict[str, Any]]:
-    """``mapping`` without each part that ``message`` names, the smallest first.
+def _mended(node: Any, sound: Any, message: str, name: str = "") -> Iterator[Any]:
+    """``node``, which is called ``name``, without each part that ``message`` names, the parts of a part before itself.
 
     What ``sound`` has is put in the part's place, or where it is missing.
     """
-    for *outer, key in sorted({**_places(mapping), **_places(sound)}, key=len, reverse=True):
-        changed = copy.deepcopy(dict(mapping))
-        parent = _at(changed, outer)
-        there = _at(sound, (*outer, 0 if isinstance(parent, list) else key))
-        if isinstance(parent, list):
-            is_named = f"[{key}]" in message or ("[" not in message and outer[-1] in message)
-            can_change = key < len(parent) and (there is not None or len(parent) > 1)  # an empty list is an error too
+    is_list = isinstance(node, list)
+    parts = dict(enumerate(node)) if is_list else dict(node)
+    instead = sound if isinstance(sound, type(node)) else type(node)()
+    for key in parts if is_list else {**parts, **instead}:
+        there = next(iter(instead), None) if is_list else instead.get(key)
+        changes = []
+        if isinstance(parts.get(key), (list, dict)):
+            changes += _mended(parts[key], there, message, str(key))
+        if is_list:
+            is_named = f"[{key}]" in message or ("[" not in message and name in message)
+            is_named = is_named and (there is not None or len(parts) > 1)  # an empty list is an error too
         else:
-            is_named, can_change = str(key) in message, parent is not None
-        if is_named and can_change and there != _at(parent, (key,)):
-            if there is None:
-                del parent[key]
-            else:
-                parent[key] = copy.deepcopy(there)
-            yield changed
-
-
-def _places(node: Any, outer: tuple = ()) -> dict[tuple, None]:
-    """The keys and indices that lead to each part of ``node``."""
-    items = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
-    places: dict[tuple, None] = {}
-    for key, value in items:
-        places |= {(*outer, key): None, **_places(value, (*outer, key))}
-    return places
-
-
-def _at(node: Any, place: Sequence) -> Any:
-    """The part of ``node`` at ``place``; None where it has none."""
-    try:
-        return functools.reduce(operator.getitem, place, node)
-    except (KeyError, IndexError, TypeError):
-        return None
+            is_named = str(key) in message
+        if is_named and there != parts.get(key):
+            changes.append(there)
+        for change in changes:
+            changed = {**parts, key: change}
+            if change is None:
+                del changed[key]
+            yield [*changed.values()] if is_list else changed
