@@ -16,29 +16,25 @@ class InvalidLabel(LabelError):
     """A text outside the grammar. The message is worked out when it is shown, so that rejecting a label is cheap."""
 
     def __str__(self) -> str:
-        return describe(self.args[0])
-
-
-def describe(label: str) -> str:
-    """The whole message for a text that is not a label of the S/R/G grammar."""
-    try:
-        if SYNTAX.fullmatch(label):
-            from_letters(label)
-    except LabelError as error:  # a rule beyond the syntax: the fault is the '!', else the first letter to pay for
-        at_fault = "!" if label.endswith("!") else [row.letter for row in LETTERS if row.is_paid]
-        return point_at(label, next(i for i, letter in enumerate(label) if letter in at_fault), str(error))
-    position = 0
-    while position < len(label) and any(other.startswith(label[: position + 1]) for other in all_labels()):
-        position += 1
-    before, character, rest = label[:position], label[position : position + 1], label[position + 1 :]
-    following = {other[position : position + 1] for other in all_labels() if other.startswith(before)}
-    letters = [*(row.letter for row in LETTERS[:-1]), "-", LETTERS[-1].letter]
-    options = [repr(letter) for letter in letters if letter in following] + ["the end"] * ("" in following)
-    row = next((row for row in LETTERS if row.letter == character), None)
-    found = nearest(label, *([label + row.needs, before + rest] if row else []))
-    hint = f"did you mean {found!r}?" if found else "labels look like 'S', 'R-c' or 'G-cg-q-12o'"
-    place = f"after {before[-1]!r}" if before else "at the start"
-    return point_at(label, position, f"expected {either(options)} {place}; {hint}")
+        label = self.args[0]
+        try:
+            if SYNTAX.fullmatch(label):
+                from_letters(label)
+        except LabelError as error:  # a rule beyond the syntax: the fault is the '!', else the first letter to pay for
+            at_fault = "!" if label.endswith("!") else [row.letter for row in LETTERS if row.is_paid]
+            return point_at(label, next(i for i, letter in enumerate(label) if letter in at_fault), str(error))
+        position = 0
+        while position < len(label) and any(other.startswith(label[: position + 1]) for other in all_labels()):
+            position += 1
+        before, character, rest = label[:position], label[position : position + 1], label[position + 1 :]
+        following = {other[position : position + 1] for other in all_labels() if other.startswith(before)}
+        letters = [*(row.letter for row in LETTERS[:-1]), "-", LETTERS[-1].letter]
+        options = [repr(letter) for letter in letters if letter in following] + ["the end"] * ("" in following)
+        row = next((row for row in LETTERS if row.letter == character), None)
+        found = nearest(label, *([label + row.needs, before + rest] if row else []))
+        hint = f"did you mean {found!r}?" if found else "labels look like 'S', 'R-c' or 'G-cg-q-12o'"
+        place = f"after {before[-1]!r}" if before else "at the start"
+        return point_at(label, position, f"expected {either(options)} {place}; {hint}")
 
 
 def point_at(text: str, position: int, problem: str, what: str = "label") -> str:

