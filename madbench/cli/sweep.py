@@ -18,6 +18,7 @@ import typer
 
 from madbench.cli import options
 from madbench.cli.options import argument, labels_and_overrides, option
+from madbench.cli.training import carry_out
 from madbench.config import parse_seeds, read_yaml, settings_of
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor, Policy
@@ -164,8 +165,6 @@ def sweep(
       madbench sweep grid.yaml --retry --time-limit 30m
       madbench sweep @table1 --executor ray --address head:6379 --gpus-per-job 0.5
     """
-    from madbench.cli.training import carry_out
-
     if fail_fast and max_failures not in (None, 1):
         raise ConfigError(f"--max-failures {max_failures} contradicts --fail-fast, which is --max-failures 1")
     if retry and training.force:
