@@ -8,7 +8,7 @@ import pytest
 
 from madbench.config import field_docs, from_mapping, read_yaml
 from madbench.errors import ConfigError
-from madbench.jobs import Job
+from madbench.suites.language import GPTConfig, LanguageTraining
 from madbench.suites.mad import ModelConfig, TrainingConfig
 
 
@@ -142,7 +142,7 @@ def test_field_docs_are_the_sentences_below_the_fields():
     assert field_docs(Outer) == {"name": "What it is\ncalled.", "rate": "How fast."}
 
 
-@pytest.mark.parametrize("cls", [Job, ModelConfig, TrainingConfig])
+@pytest.mark.parametrize("cls", [ModelConfig, TrainingConfig, GPTConfig, LanguageTraining])
 def test_every_setting_of_a_job_is_documented(cls):
     assert set(field_docs(cls)) == {field.name for field in dataclasses.fields(cls)}
 
