@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from packaging.requirements import Requirement
 from rich.console import Console
 from rich.text import Text
 
@@ -23,6 +22,9 @@ from madbench.cli.options import RESULTS, JsonOption, ResultsOption
 from madbench.cli.printing import print_json
 from madbench.errors import MadbenchError, TrainingError
 from madbench.training.devices import available_cores, cpu_has_bfloat16_units, cpu_name
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 TOLERANCE = 1e-4  # largest error of a float32 path, relative to the largest output of the reference
 LEAST_FREE_BYTES = 100 * 2**20
@@ -67,6 +69,8 @@ def doctor(results: ResultsOption = RESULTS, as_json: JsonOption = False) -> Non
 
 def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The packages madbench always needs and its extras, each with the installed versions."""
+    from packaging.requirements import Requirement
+
     if (project := _project()) is None:
         lines, install = metadata.requires("madbench") or [], "pip install 'madbench[{}]'"
     else:
