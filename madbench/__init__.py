@@ -6,7 +6,8 @@
 
 ``parse`` reads a label, ``build`` makes its mixer (a ``torch.nn.Module``), ``run`` trains labels on the MAD tasks and
 returns the scores, ``run_language_model`` trains them as language models and returns the loss curves, ``sweep`` trains
-a grid of labels and settings on both. Importing madbench loads none of torch, numpy and pandas.
+a grid of labels and settings on both. ``table``, ``compare``, ``attribute`` and ``findings`` return frames of what is
+stored, ``plot`` a Matplotlib figure. Importing madbench loads none of torch, numpy and pandas.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from madbench.analysis.api import run, run_language_model, sweep
+    from madbench.analysis.api import attribute, compare, findings, plot, run, run_language_model, sweep, table
     from madbench.labels import parse
     from madbench.mixers import build
 
 __version__ = "0.1.0"
-__all__ = ["build", "parse", "run", "run_language_model", "sweep"]
+__all__ = [
+    "attribute", "build", "compare", "findings", "parse", "plot", "run", "run_language_model", "sweep", "table",
+]  # fmt: skip
 
 
 def __getattr__(name: str):

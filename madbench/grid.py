@@ -56,6 +56,8 @@ class GridFile:
     """The row that others are compared with: a label and values of what varies; the first of each by default."""
     rows: tuple[dict[str, Any], ...] = ()
     """In mode list the rows: each a label and settings of its own."""
+    claims: tuple[str, ...] = ()
+    """Claims of the paper that the runs are to decide, for madbench register."""
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,30 @@
-"""The Python functions ``madbench.run``, ``madbench.sweep`` and ``madbench.run_language_model``: train, then read.
+"""The Python functions: ``run``, ``sweep`` and ``run_language_model`` train; the others show what is stored.
 
-Jobs run in processes of their own: call these under ``if __name__ == "__main__":`` in a script.
+Jobs run in processes of their own: call those that train under ``if __name__ == "__main__":`` in a script. Functions
+that show take what the verbs of the same name take, and return a frame with a row a cell, or a figure:
+
+- labels: labels or sets of labels (``"G-cg-q-12o"``, ``["{S,R}-c", "@table1"]``); without any all that are stored;
+- stored: ``profile``, ``overrides``, ``tasks``, ``fidelity``, ``budget`` and ``results``, as in :func:`run`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from madbench.analysis.attribution import attribution_table
+from madbench.analysis.comparison import comparison_table
+from madbench.analysis.findings import findings as judge_claims
+from madbench.analysis.findings_table import findings_table
 from madbench.analysis.loss_curves import loss_curves
 from madbench.analysis.scores import Results
+from madbench.analysis.stored import Selection
+from madbench.analysis.tables import result_table
 from madbench.config import check_seeds, settings_of
-from madbench.errors import TrainingError
+from madbench.errors import ConfigError, TrainingError, did_you_mean
 from madbench.execute.base import Policy
 from madbench.experiment import Experiment, prepare
 from madbench.grid import LANGUAGE_MODEL, Grid, Row, is_grid_file, load_grid
@@ -23,6 +33,9 @@ from madbench.labels import expand
 from madbench.store.runs import Snapshot
 from madbench.suites.language import TASK
 from madbench.tasks import MAD_TASKS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def run(
@@ -145,6 +158,52 @@ def sweep(
     first = {"row": scores.label, "label": [by_name[name].label for name in scores.label]}
     first |= {key: [changes[name].get(key) for name in scores.label] for key in experiment.grid.axes}
     return pd.concat([pd.DataFrame(first), scores.drop(columns="label")], axis=1)
+
+
+def table(labels: str | Sequence[str] = (), **stored: Any) -> pd.DataFrame:
+    """What the store holds, a row a label and column: mean, interval, solved seeds, published number."""
+    return pd.DataFrame(result_table(_selection(labels, stored).select()).records())
+
+
+def compare(labels: Sequence[str], **stored: Any) -> pd.DataFrame:
+    """The first of ``labels`` compared with each of the others: difference, interval, p and verdict a column."""
+    selection = _selection(labels, stored)
+    if len(selection.labels) < 2:
+        raise ConfigError("compare: give two labels or more")
+    baseline, *others = selection.labels
+    return pd.DataFrame(comparison_table(baseline, others, selection.select().scores).records())
+
+
+def attribute(labels: str | Sequence[str] = (), **stored: Any) -> pd.DataFrame:
+    """What each factor of the labels is worth, its pairs of labels, and the interactions of two factors."""
+    return pd.DataFrame(attribution_table(_selection(labels, stored).select().scores).records())
+
+
+def findings(labels: str | Sequence[str] = (), **stored: Any) -> pd.DataFrame:
+    """The claims of the HyperMLP paper against the stored runs, a row a claim and quantity."""
+    found = judge_claims(_selection(labels, stored).select().scores)
+    return pd.DataFrame(findings_table(found).records())
+
+
+def plot(figure: str, labels: str | Sequence[str] = (), **stored: Any) -> Figure:
+    """A Matplotlib figure of the stored runs: ``mad``, ``learning``, ``difficulty``, ``effects``, ``budget``, ``loss``.
+
+    Raises ``NothingToDrawError`` where there is nothing to draw.
+    """
+    from madbench.analysis.figures.registry import FIGURES, FigureData, figure_frame  # Matplotlib
+
+    if figure not in FIGURES:
+        raise ConfigError(f"plot: no figure {figure!r}{did_you_mean(figure, FIGURES)}")
+    return FIGURES[figure].draw(figure_frame(figure, FigureData(_selection(labels, stored).select())))
+
+
+def _selection(labels: str | Sequence[str], stored: Mapping[str, Any]) -> Selection:
+    """What labels and the arguments of a verb mean; raises ``TypeError`` for an argument that no verb has."""
+    asked = {"results": Path(stored.get("results", "results"))}
+    for name in ("overrides", "tasks"):
+        if stored.get(name) is not None:
+            asked[name] = list(_words(stored[name]))
+    return Selection(labels=expand(_words(labels)), **{**stored, **asked})
 
 
 def _trained(experiment: Experiment, policy: Policy, **how: Any) -> Results:

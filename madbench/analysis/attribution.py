@@ -1,63 +1,35 @@
 """What each factor of the labels is worth, from all stored pairs of labels that differ in it alone.
 
-Effect of a contrast: the mean over its pairs of labels of the mean over seeds of the one label's number less the
-other's on the same seed.
-
-Its interval is Student's t with the pairs as units: what a factor does depends on the label that it is in, and that
-spread between pairs holds the noise of the seeds as well. A label is in at most one pair of a contrast, so the pairs
-are independent where the labels' deviations from additivity are; what a seed does to all labels cancels. A contrast
-has few pairs, so its variance is moderated by the others' (Smyth 2004, "Linear models and empirical Bayes methods",
-section 3, but with a fixed d_0, which a handful of contrasts cannot estimate):
-
-    s^2 = (d_0 s_0^2 + d s_own^2) / (d_0 + d),    with d_0 + d degrees of freedom
-
-d is the number of pairs less one, s_0^2 the pooled variance of the other contrasts, and d_0 ``PRIOR_FREEDOM``, or the
-others' degrees of freedom where these are fewer. A single pair has the wider of this interval and the one over its own
-seeds; with one seed it has none. Where no other contrast has two pairs either, only the one over seeds is left: it
-speaks of that pair and not of the factor, so it has no p-value.
+Effect of a contrast: the mean over its pairs of the difference of the two labels' means. The effect of a single pair is
+that pair's difference, the same as in a comparison of the two labels. A label is in at most one pair of a contrast.
 
 Interaction of two contrasts: the mean, over squares of labels with both, either and neither, of the first one's effect
-where the second is given less that where it is not. Interactions are what the labels' deviations from additivity
-consist of, so they are held against the noise of the seeds alone: Welch's t test on the labels' means over the seeds
-that the four have in common. What a seed does to all four is not taken out of the noise, which errs on the safe side.
+where the second is given less that where it is not.
+
+Intervals and tests are over seeds (:mod:`madbench.analysis.inference`): they are about the labels that are stored, and
+not about other labels that the factor may be in.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-import numpy as np
 import pandas as pd
-from scipy.special import stdtr
 
 from madbench.analysis.contrasts import Contrast, Pair, Square, find_pairs, find_squares
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE
-from madbench.analysis.statistics import LEVEL, ROUNDING, holm, students_t
+from madbench.analysis.inference import LEVEL, Difference, Sample, combination, difference, holm
+from madbench.analysis.quantities import LOSS, column, difference_text, heading, in_order, unit
+from madbench.analysis.rendering import TextTable, known
+from madbench.analysis.samples import count_left_out, samples_of
 from madbench.suites import MAD
 
-PRIOR_FREEDOM = 4
-"""Degrees of freedom that the other contrasts lend to the variance of one, as four more pairs of its own would."""
+EFFECTS_SHARE = 0.8
+"""Of the error of a table that its effects may make; the rest is left to its interactions."""
 
-_SIGNS = np.array([1, -1, -1, 1])  # of a square's labels in its interaction
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean difference, in the units of its quantity: percentage points, or nats per token."""
-
-    seeds: int  # it rests on, each of some pair or square
-    difference: float
-    low: float  # ends of the 95% interval; NaN where there is none
-    high: float
-    p: float  # two-sided, of "it is zero"; NaN where there is no test
-    p_holm: float = math.nan  # adjusted for all contrasts, or all interactions, of the quantity
-
-    @property
-    def is_significant(self) -> bool:
-        """Whether it differs from zero."""
-        return self.p_holm <= LEVEL
+_SIGNS = (1.0, -1.0, -1.0, 1.0)  # of a square's labels in its interaction
 
 
 @dataclass(frozen=True)
@@ -66,8 +38,14 @@ class Effect:
 
     contrasts: tuple[Contrast, ...]  # one, or two that interact
     quantity: str  # a task, mad_average or loss_l5
-    estimate: Estimate
-    cases: dict[Pair | Square, Estimate | None]  # what it is the mean over; pairs with an interval over seeds of each
+    estimate: Difference
+    cases: dict[Pair | Square, Difference | None]  # what it is the mean over; pairs with the difference of each
+    p_holm: float = float("nan")  # adjusted for all effects, or all interactions, of the table
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether it differs from zero."""
+        return self.p_holm <= LEVEL
 
     @property
     def name(self) -> str:
@@ -80,125 +58,155 @@ class Effect:
         return len(self.contrasts) > 1
 
 
-_Rows = Mapping[str, np.ndarray]  # values of a label by seed (N,), NaN where there is none
+def attribute(scores: pd.DataFrame) -> list[Effect]:
+    """Every effect and then every interaction that ``scores`` have labels for, by quantity and contrast.
 
-
-def measured_values(scores: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """The values that effects and claims rest on, and how many results have none: unfinished, or diverged.
-
-    ``scores`` are those of one protocol (:mod:`madbench.analysis.scores`); a seed counts once all its jobs are done.
+    ``scores`` are those of one protocol of every suite (:mod:`madbench.analysis.scores`).
     """
-    begun = scores[(scores.done > 0) & ((scores.suite == MAD.name) | (scores.column == LOSS))]
-    values = begun[begun.done == begun.expected].dropna(subset="value")
-    return values, int((begun.column != MAD_AVERAGE).sum() - (values.column != MAD_AVERAGE).sum())
-
-
-def attribute(values: pd.DataFrame) -> list[Effect]:
-    """Every effect and then every interaction that ``values`` have labels for, by quantity and contrast.
-
-    ``values`` has a row a label, quantity and seed; columns: label, column, seed, value, which is not NaN.
-    """
-    pairs = find_pairs(values.label.unique())
+    samples = samples_of(scores[(scores.suite == MAD.name) | (scores.column == LOSS)])
+    pairs = find_pairs(dict.fromkeys(label for of_column in samples.values() for label in of_column))
     squares = find_squares(pairs)
-    effects: list[Effect] = []
-    interactions: list[Effect] = []
-    for quantity, found in values.groupby("column", sort=False):
-        by_seed = found.pivot(index="label", columns="seed", values="value")
-        rows = dict(zip(by_seed.index, by_seed.to_numpy(float)))
-        effects += _adjusted(_effects(quantity, pairs, rows))
-        interactions += _adjusted(_interactions(quantity, squares, rows))
-    return effects + interactions
+    effects = [one for name in in_order(samples) for one in _effects(name, pairs, samples[name])]
+    interactions = [one for name in in_order(samples) for one in _interactions(name, squares, samples[name])]
+    return [*_adjusted(effects, EFFECTS_SHARE), *_adjusted(interactions, 1 - EFFECTS_SHARE)]
 
 
-def _effects(quantity: str, pairs: Mapping[Contrast, Sequence[Pair]], rows: _Rows) -> list[Effect]:
-    differences: dict[Contrast, dict[Pair, np.ndarray]] = {}
-    for contrast, of_contrast in pairs.items():
-        for given, without in of_contrast:
-            if given in rows and without in rows and not np.isnan(values := rows[given] - rows[without]).all():
-                differences.setdefault(contrast, {})[given, without] = values
-    means = {contrast: np.nanmean([*by_pair.values()], axis=1) for contrast, by_pair in differences.items()}
-    all_squares = sum(map(_squares, means.values()))
-    all_freedom = sum(len(of_pairs) - 1 for of_pairs in means.values())
+def _effects(quantity: str, pairs: Mapping[Contrast, Sequence[Pair]], samples: Mapping[str, Sample]) -> list[Effect]:
     effects = []
-    for contrast, by_pair in differences.items():
-        alone = {pair: _over_seeds(values) for pair, values in by_pair.items()}
-        seeds = int((~np.isnan([*by_pair.values()])).any(axis=0).sum())
-        estimate = _over_pairs(means[contrast], all_squares, all_freedom, seeds)
-        if len(alone) == 1:
-            (of_pair,) = alone.values()
-            if math.isnan(estimate.p):  # nothing says how labels differ
-                estimate = replace(of_pair, p=math.nan)
-            elif not estimate.high > of_pair.high:  # wider, or NaN for a single seed
-                estimate = of_pair
-        effects.append(Effect((contrast,), quantity, estimate, alone))
+    for contrast, of_contrast in pairs.items():
+        stored = [pair for pair in of_contrast if set(pair) <= samples.keys()]
+        if stored:
+            cases = {pair: difference(*(samples[label] for label in pair)) for pair in stored}
+            terms = [(sign / len(stored), samples[x]) for pair in stored for sign, x in zip((1.0, -1.0), pair)]
+            estimate = combination(terms) if len(stored) > 1 else cases[stored[0]]
+            effects.append(Effect((contrast,), quantity, estimate, cases))
     return effects
 
 
-def _over_pairs(means: np.ndarray, all_squares: float, all_freedom: int, seeds: int) -> Estimate:
-    """The estimate from the ``means`` of a contrast's pairs, its variance moderated by those of the other contrasts.
-
-    ``all_squares`` and ``all_freedom`` are sums over all contrasts, this one too, of the squares about the mean over
-    pairs and of their degrees of freedom.
-    """
-    squares, freedom = _squares(means), len(means) - 1
-    of_others, freedom_of_others = max(0.0, all_squares - squares), all_freedom - freedom
-    prior = min(PRIOR_FREEDOM, freedom_of_others)
-    total = freedom + prior
-    variance = (squares + prior * of_others / max(1, freedom_of_others)) / max(1, total)
-    return _estimate(means.mean(), variance / len(means), total, seeds)
-
-
-def _squares(values: np.ndarray) -> float:
-    """Sum of the squares about the mean."""
-    return len(values) * values.var()
-
-
 def _interactions(
-    quantity: str, squares: Mapping[tuple[Contrast, Contrast], Sequence[Square]], rows: _Rows
+    quantity: str, squares: Mapping[tuple[Contrast, Contrast], Sequence[Square]], samples: Mapping[str, Sample]
 ) -> list[Effect]:
-    """From the squares whose four labels have two seeds in common."""
+    """From the squares whose four labels have enough seeds for a test."""
     interactions = []
     for contrasts, of_contrasts in squares.items():
-        stored = [square for square in of_contrasts if all(label in rows for label in square)]
-        if not stored:
-            continue
-        values = np.array([[rows[label] for label in square] for square in stored])  # (squares, 4, seeds)
-        is_common = ~np.isnan(values).any(axis=1, keepdims=True)
-        is_enough = is_common.sum(axis=(1, 2)) > 1
-        if not is_enough.any():
-            continue
-        stored = [square for square, enough in zip(stored, is_enough) if enough]
-        values = np.where(is_common, values, np.nan)[is_enough]
-        n = is_common[is_enough].sum(axis=2)
-        mean = (np.nanmean(values, axis=2) @ _SIGNS).mean()
-        variances = np.nanvar(values, axis=2, ddof=1) / n / len(stored) ** 2
-        spread = (variances**2 / (n - 1)).sum()
-        freedom = variances.sum() ** 2 / spread if spread else 1.0
-        seeds = int(is_common[is_enough].any(axis=(0, 1)).sum())
-        estimate = _estimate(mean, variances.sum(), freedom, seeds)
-        interactions.append(Effect(contrasts, quantity, estimate, dict.fromkeys(stored)))
+        stored = [square for square in of_contrasts if set(square) <= samples.keys()]
+        terms = [(sign / len(stored), samples[x]) for square in stored for sign, x in zip(_SIGNS, square)]
+        if stored and (estimate := combination(terms)).test:
+            interactions.append(Effect(contrasts, quantity, estimate, dict.fromkeys(stored)))
     return interactions
 
 
-def _over_seeds(values: np.ndarray) -> Estimate:
-    """The estimate from the ``values`` (N,) of one pair, NaN where a seed is missing."""
-    values = values[~np.isnan(values)]
-    freedom = len(values) - 1
-    return _estimate(values.mean(), values.var(ddof=1) / len(values) if freedom else math.nan, freedom, len(values))
+def _adjusted(effects: Sequence[Effect], share: float) -> list[Effect]:
+    """``effects``, a family, with their adjusted p-values."""
+    p_values = holm([one.estimate.p for one in effects], share)
+    return [replace(one, p_holm=p) for one, p in zip(effects, p_values)]
 
 
-def _estimate(mean: float, variance: float, freedom: float, seeds: int) -> Estimate:
-    """Student's t; ``variance`` is that of ``mean``. Zero variance about a mean that is not zero: no interval."""
-    mean = round(float(mean), 9)  # so that equal numbers differ by nothing
-    error = math.sqrt(variance) if freedom else math.nan
-    if not freedom or (mean and error < ROUNDING):
-        return Estimate(seeds, mean, math.nan, math.nan, math.nan)
-    half = error * students_t(freedom)
-    p = 2 * float(stdtr(freedom, -abs(mean) / error)) if error else 1.0
-    return Estimate(seeds, mean, mean - half, mean + half, p)
+@dataclass(frozen=True)
+class AttributionTable(TextTable):
+    """Effects and interactions by quantity; see :func:`attribution_table`."""
+
+    effects: list[Effect]  # and interactions
+    shows_pairs: bool  # whether the text has a row a pair; the records have it anyway
+    caption: str
+    notes: str = ""
+
+    @property
+    def quantities(self) -> list[str]:
+        """The columns: those of which there is a pair, losses last."""
+        return in_order(effect.quantity for effect in self.effects)
+
+    def text_rows(self) -> tuple[list[str], list[list[str]]]:
+        shown: dict[tuple[Contrast, ...], dict[str, Effect]] = {}
+        for one in self.effects:
+            if one.is_significant or not one.is_interaction:
+                shown.setdefault(one.contrasts, {})[one.quantity] = one
+        lines = []
+        for contrasts in sorted(shown, key=lambda contrasts: (len(contrasts), contrasts)):
+            effects = shown[contrasts]
+            (name, *_), counts = (one.name for one in effects.values()), [len(one.cases) for one in effects.values()]
+            cells = {quantity: _text(one.estimate, quantity, one.is_significant) for quantity, one in effects.items()}
+            seeds = [one.estimate.n for one in effects.values()]
+            lines.append(self._line(name, cells, [_range(counts), _range(seeds)]))
+            if self.shows_pairs and len(contrasts) == 1:
+                for pair in dict.fromkeys(pair for one in effects.values() for pair in one.cases):
+                    of_pair = {quantity: one.cases[pair] for quantity, one in effects.items() if pair in one.cases}
+                    cells = {quantity: _text(found, quantity) for quantity, found in of_pair.items()}
+                    name, seeds = f"  {pair[0]} - {pair[1]}", [found.n for found in of_pair.values()]
+                    lines.append(self._line(name, cells, ["", _range(seeds)]))
+        return ["Factor", *map(heading, self.quantities), "Pairs", "n"], lines
+
+    def _line(self, name: str, cells: Mapping[str, str], counts: Sequence[str]) -> list[str]:
+        return [name, *(cells.get(quantity, "") for quantity in self.quantities), *counts]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Kinds: ``effect``, ``pair`` of the effect before it, ``interaction``, whatever its p-value."""
+        records = []
+        for one in self.effects:
+            contrast, second = (*(contrast.name for contrast in one.contrasts), None)[:2]
+            about = {"contrast": contrast, "second": second, "given": None, "without": None, "pairs": len(one.cases)}
+            rest = {"quantity": one.quantity, "unit": unit(one.quantity)}
+            kind = "interaction" if one.is_interaction else "effect"
+            records.append({"kind": kind, **about, **rest, **known(asdict(one.estimate) | {"p_holm": one.p_holm})})
+            for (given, without), found in () if one.is_interaction else one.cases.items():
+                pair = about | {"given": given, "without": without, "pairs": 1}
+                records.append({"kind": "pair", **pair, **rest, **known(asdict(found))})
+        return records
 
 
-def _adjusted(effects: Sequence[Effect]) -> list[Effect]:
-    """``effects``, a family, with the adjusted p-values of its estimates."""
-    p_values = holm([one.estimate.p for one in effects])
-    return [replace(one, estimate=replace(one.estimate, p_holm=p)) for one, p in zip(effects, p_values)]
+def attribution_table(
+    scores: pd.DataFrame, protocol: Sequence[str] = (), shows_pairs: bool = False
+) -> AttributionTable:
+    """The effect of every factor on tasks, MAD average and L5, and the interactions of every two.
+
+    Args:
+        scores: those of one protocol of every suite (:mod:`madbench.analysis.scores`); a seed counts once its jobs are
+            done.
+        protocol: sentences about the protocols, which begin the notes.
+        shows_pairs: whether the text has a row a pair as well.
+    """
+    effects = attribute(scores)
+    caption = (
+        "Mean difference of the labels that differ in this factor alone: percentage points of accuracy, nats per token"
+        f" of L5; *: p of at most {LEVEL} after Holm."
+    )
+    notes = " ".join([*protocol, *_notes(effects), *left_out_sentences(count_left_out(scores))])
+    return AttributionTable(effects, shows_pairs, caption, notes)
+
+
+def left_out_sentences(count: int) -> list[str]:
+    """A sentence where results were left out."""
+    return [f"{count} results of a label, task and seed are left out: unfinished."] if count else []
+
+
+def _notes(found: Sequence[Effect]) -> list[str]:
+    """How the rows are to be read: interval, tests, interactions."""
+    effects = [one for one in found if not one.is_interaction]
+    interactions = [one for one in found if one.is_interaction]
+    tested = sum(bool(one.estimate.test) for one in effects)
+    sentences = {
+        "The unit is the seed; settings of a task and pairs of labels are averaged.": True,
+        "Of L5 less is better.": any(column(one.quantity).better == "lower" for one in effects),
+        "±: half of the 95% interval, t with Satterthwaite's degrees of freedom.": any(
+            one.estimate.test == "t" for one in effects
+        ),
+        "[low, high]: the 95% interval of a pair of which some seeds solve the task; Boschloo's exact test of the"
+        " counts of solved seeds.": any(one.estimate.test == "exact" for one in effects),
+        "In brackets: not tested; a single seed, zero variance, or no label has learned the task.": any(
+            math.isnan(one.estimate.low) for one in effects
+        ),
+        f"Holm over {tested} effects, with {EFFECTS_SHARE:.0%} of the error of the table.": tested,
+        "No interactions: of no two factors are all four combinations stored with three seeds.": not interactions,
+        "a x b: by how much more a is worth where b is given, mean over the sets of four labels that Pairs counts;"
+        f" shown are the significant ones of {len(interactions)} tested.": interactions,
+    }
+    return [text for text, is_shown in sentences.items() if is_shown]
+
+
+def _text(found: Difference, quantity: str, is_significant: bool = False) -> str:
+    return difference_text(found, quantity) + ("*" if is_significant else "")
+
+
+def _range(counts: Sequence[int]) -> str:
+    """``3``, or ``3-4`` where the columns differ."""
+    return "-".join(map(str, sorted({min(counts), max(counts)}))) if counts else ""

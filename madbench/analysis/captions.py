@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from madbench.analysis.inference import LEAST_SEEDS, alike
 from madbench.analysis.loss_curves import timing_differences
-from madbench.analysis.noise import least_difference, within_noise
 from madbench.analysis.protocols import language_protocol
-from madbench.analysis.quantities import LOSS
+from madbench.analysis.quantities import LOSS, STEPS
 from madbench.experiment import Protocol
 from madbench.grid import LANGUAGE_MODEL, Row
 from madbench.jobs import Fidelity
@@ -73,8 +72,8 @@ def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[
         f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the training text"
         f"{'; Val: the last loss on validation text' * has_validation}, all labels after the same tokens.": True,
         **dict.fromkeys(_evaluation(runs[0].record.details.get("evaluation", {})), True),
-        f"To x: the first evaluation with training loss below x; one is {training.eval_every:,} steps,"
-        f" {training.eval_every * training.tokens_per_step:,} tokens.": any(x.startswith("steps_to_") for x in names),
+        f"To x: steps to the first evaluation with training loss below x, one every {training.eval_every:,} steps of"
+        f" {training.tokens_per_step:,} tokens.": any(x.startswith(STEPS) for x in names),
         where: True,
         "Times are wall-clock times of the training steps alone.": "tokens_per_second" in names,
         f"No speed and no loss at equal time: the runs differ in {differing}.": differing and has_validation,
@@ -95,8 +94,8 @@ def about_baseline(rows: Sequence[Row], of_what: str) -> list[str]:
         f"Baseline: {baseline.name}, the first row.": True,
         f"Where a row names nothing else: {', '.join(unnamed)}.": unnamed,
         "The sizes given are the baseline's.": any(change.startswith("model.") for change in changes),
-        f"Vs baseline: {of_what}, minus the baseline's, paired by seed, with the 95% interval of Student's t over the"
-        " seeds, of each row alone; without an interval: single seed; excluded from tests.": len(rows) > 1,
+        f"Vs baseline: {of_what}, minus the baseline's, with the 95% interval over seeds; in brackets: none.": len(rows)
+        > 1,
     }
     return [text for text, is_shown in sentences.items() if is_shown]
 
@@ -160,15 +159,11 @@ def _outcome(runs: pd.DataFrame | Sequence[Run]) -> list[str]:
 
 
 def _noise(losses: pd.DataFrame) -> list[str]:
+    """Which labels' L5 the seeds do not tell apart."""
     values = {label: rows.value.tolist() for label, rows in losses.groupby("label", sort=False)}
-    values = {label: xs for label, xs in values.items() if len(xs) > 1 and not any(map(math.isnan, xs))}
+    values = {label: xs for label, xs in values.items() if len(xs) >= LEAST_SEEDS}
     if len(values) < 2:
         return []
-    difference = least_difference(values)
-    sets = within_noise({label: sum(xs) / len(xs) for label, xs in values.items()}, difference)
-    rule = (
-        f"Two labels' L5 differ by more than the noise where they are over {difference:.3f} apart"
-        " (Student's t at 95% for one pair, standard deviation pooled over the labels)"
-    )
+    sets = alike(values)
     but = f" but those within {{{'}, {'.join(', '.join(labels) for labels in sets)}}}" if sets else ""
-    return [f"{rule}: all do{but}."]
+    return [f"L5 differ significantly (Tukey's test of all pairs, 5%): all do{but}."]

@@ -1,4 +1,4 @@
-"""Two labels compared on the runs they share: paired differences, their intervals, p-values and verdicts."""
+"""Two labels compared, column by column: the difference of their means, its interval, p-value and verdict."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from madbench.analysis.quantities import ALL_TASKS, LOSS, column, heading, signed, unit
+from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, difference, holm
+from madbench.analysis.quantities import LOSS, column, heading, in_order, signed, unit
 from madbench.analysis.rendering import TextTable, known
-from madbench.analysis.statistics import LEVEL, bootstrap_interval, holm, sign_flip_p, smallest_p
+from madbench.analysis.samples import samples_of
 from madbench.suites import MAD
 
 LANGUAGE_COLUMNS = (LOSS, "validation_loss")
@@ -19,29 +20,23 @@ LANGUAGE_COLUMNS = (LOSS, "validation_loss")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One quantity of ``label`` minus that of the baseline: percentage points of accuracy, or nats per token."""
+    """One column of ``label`` minus that of the baseline: percentage points of accuracy, or nats per token."""
 
     label: str
     baseline: str
-    quantity: str  # a task, all_tasks, loss_l5 or validation_loss
-    unit: str
-    n: int  # pairs: settings and seeds of a task, seeds of anything else
-    seeds: int  # among the pairs
-    begun: int  # pairs of which both sides are begun; those beyond n lack a job or an undiverged run
-    difference: float  # mean over pairs; NaN without any, as everything below with fewer than two
-    low: float
-    high: float
-    p: float
-    p_holm: float = math.nan  # adjusted for the family, which is all rows of a table
+    quantity: str
+    sample: Sample
+    of_baseline: Sample
+    difference: Difference
+    p_holm: float = math.nan
+    """Adjusted for all rows of the table."""
 
     @property
     def verdict(self) -> str:
-        """Whether the label's quantity differs from the baseline's, and in which direction."""
-        if self.n < 2:
-            return "single seed; excluded from tests" if self.n else "no pairs"
-        if self.seeds < 2:
-            return "single seed; no verdict"
-        return "not significant" if self.p_holm > LEVEL else "higher" if self.difference > 0 else "lower"
+        """Whether the label's number differs from the baseline's, and in which direction; or why nothing is tested."""
+        if self.difference.reason:
+            return self.difference.reason
+        return "not significant" if self.p_holm > LEVEL else "higher" if self.difference.estimate > 0 else "lower"
 
 
 @dataclass(frozen=True)
@@ -50,98 +45,78 @@ class ComparisonTable(TextTable):
 
     rows: list[Comparison]
     caption: str
+    notes: str
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        headings = ["Label", "On", "Pairs", "Difference", "95% interval", "p", "Holm p", "Verdict"]
-        return headings, [_text(row) for row in self.rows]
+        return ["Label", "On", "Solved", "Difference", "95% interval", "p", "Verdict"], [
+            _text(row) for row in self.rows
+        ]
 
     def records(self) -> list[dict[str, Any]]:
-        return [known(asdict(row)) | {"verdict": row.verdict} for row in self.rows]
+        return [_record(row) for row in self.rows]
 
 
 def comparison_table(
     baseline: str, labels: Sequence[str], scores: pd.DataFrame, protocol: Sequence[str] = ()
 ) -> ComparisonTable:
-    """Compares ``baseline`` with each of ``labels``; what the two do not both have is left out.
+    """Compares ``baseline`` with each of ``labels``; a column that the two do not both have is left out.
 
     Args:
         baseline: the label whose numbers are subtracted.
         labels: the other labels, in the order of the rows.
-        scores: those of every setting (:attr:`madbench.analysis.scores.Results.setting_scores`), of one protocol.
-        protocol: sentences about the protocols, which begin the caption.
+        scores: those of one protocol of every suite (:mod:`madbench.analysis.scores`).
+        protocol: sentences about the protocols, which begin the notes.
     """
-    scores = scores[(scores.suite == MAD.name) | scores.column.isin(LANGUAGE_COLUMNS)]
-    rows = [row for label in labels for row in _comparisons(scores, baseline, label)]
-    rows = [replace(row, p_holm=p) for row, p in zip(rows, holm([row.p for row in rows]))]
-    return ComparisonTable(rows, " ".join([*protocol, *_sentences(baseline, rows)]))
-
-
-def _comparisons(scores: pd.DataFrame, baseline: str, label: str) -> list[Comparison]:
-    """A row a column, of the settings and seeds that both labels have begun; one over all tasks after these.
-
-    Over all tasks a seed has a number where it has one for every setting of every task in ``scores``.
-    """
-    begun = scores[scores.done > 0]
-    sides = [begun[begun.label == name] for name in (label, baseline)]
-    pairs = sides[0].merge(sides[1], on=["suite", "column", "setting", "seed"], suffixes=("", "_of_baseline"))
-    is_complete = (pairs.done == pairs.expected) & (pairs.done_of_baseline == pairs.expected_of_baseline)
-    pairs["difference"] = (pairs.value - pairs.value_of_baseline).where(is_complete)
-    by_column = pairs.set_index("seed").groupby("column", sort=False).difference
-    rows = [_comparison(label, baseline, name, differences) for name, differences in by_column]
-    on_tasks = pairs[pairs.suite == MAD.name]
-    if (count := on_tasks.column.nunique()) > 1:
-        keys = ["column", "setting"]
-        asked = pd.MultiIndex.from_frame(scores.loc[scores.suite == MAD.name, keys].drop_duplicates())
-        by_seed = on_tasks.pivot(index="seed", columns=keys, values="difference").reindex(columns=asked)
-        of_whole_seeds = by_seed.dropna().T.groupby("column").mean().mean()
-        rows.insert(count, _comparison(label, baseline, ALL_TASKS, of_whole_seeds.reindex(by_seed.index)))
-    return rows
-
-
-def _comparison(label: str, baseline: str, quantity: str, differences: pd.Series) -> Comparison:
-    """Of ``differences`` by seed; NaN is a pair that is begun and has no number."""
-    finished = differences.dropna()
-    values, seeds = finished.to_numpy(), finished.index.nunique()
-    estimate = float(finished.mean()), *bootstrap_interval(values), sign_flip_p(values)
-    about = label, baseline, quantity, unit(quantity)
-    return Comparison(*about, len(values), seeds, len(differences), *estimate)
-
-
-def _sentences(baseline: str, rows: Sequence[Comparison]) -> list[str]:
-    """How the rows are to be read: pairing, interval, test, family, and what so few pairs cannot show."""
-    directions = {column(row.quantity).better for row in rows}
-    tested = [row.n for row in rows if row.n > 1]
-    sentences = {
-        f"Difference: the label's mean minus that of {baseline}.": True,
-        "Of tasks in percentage points, paired by setting and seed after the choice of learning rate and weight decay;"
-        " All tasks: the mean over tasks, so that each counts the same, paired by seed.": "higher" in directions,
-        "Of language models in nats per token, paired by seed; lower is better.": "lower" in directions,
-        "Pairs n/m: of m begun, n are whole; a job is missing or every run diverged.": any(r.n < r.begun for r in rows),
-        "No row has two pairs, so nothing is tested.": not tested,
-    }
-    shown = [sentence for sentence, is_shown in sentences.items() if is_shown]
-    if not tested:
-        return shown
-    coverage = 1 - smallest_p(min(tested))
-    limit = f"; it stays within their range and so covers at most {coverage:.0%} for {min(tested)} pairs"
-    shown += [
-        f"Interval: expanded percentile bootstrap over pairs, of one row alone{limit if coverage < 1 - LEVEL else ''}.",
-        "p: two-sided sign-flip test over pairs, taken as independent; the smallest possible is "
-        + ", ".join(f"{smallest_p(n):.2g} for {n} pairs" for n in sorted(set(tested)))
-        + ".",
-        f"Holm p: adjusted for the {len(tested)} p shown; significant at {LEVEL} or less, of two seeds or more.",
+    found = samples_of(scores[(scores.suite == MAD.name) | scores.column.isin(LANGUAGE_COLUMNS)])
+    rows = [
+        Comparison(label, baseline, name, of_column[label], of_column[baseline], of_pair)
+        for label in labels
+        for name in in_order(found)
+        if {label, baseline} <= (of_column := found[name]).keys()
+        for of_pair in [difference(of_column[label], of_column[baseline])]
     ]
-    enough = [n for n in range(2, 20) if len(tested) * smallest_p(n) <= LEVEL]  # for Holm's first step
-    if max(tested) < min(enough, default=math.inf):
-        remedy = f"in this family a row needs {enough[0]} pairs" if enough else "compare fewer labels"
-        shown.append(f"With so few pairs no difference is significant, however large: {remedy}.")
-    return shown
+    rows = [replace(row, p_holm=p) for row, p in zip(rows, holm([row.difference.p for row in rows]))]
+    caption = f"Each label less {baseline}: percentage points of accuracy, nats per token of a loss; p after Holm."
+    return ComparisonTable(rows, caption, " ".join([*protocol, *_notes(rows)]))
+
+
+def _notes(rows: Sequence[Comparison]) -> list[str]:
+    """How the rows are to be read: interval, test, family, and what is not tested."""
+    tests = {row.difference.test for row in rows}
+    directions = {column(row.quantity).better for row in rows}
+    tested = sum(bool(row.difference.test) for row in rows)
+    sentences = {
+        "The unit is the seed; settings of a task are averaged within it.": "higher" in directions,
+        "Of losses lower is better.": "lower" in directions,
+        "Solved: seeds that solve the task, label : baseline.": any(row.sample.has_outcomes for row in rows),
+        "Welch's t where the seeds of both labels scatter about one value.": "t" in tests,
+        "Boschloo's exact test of the counts of solved seeds, or of seeds that do not diverge, elsewhere.": "exact"
+        in tests,
+        f"p: two-sided, adjusted by Holm's method for {tested} tests; significant at {LEVEL} or less.": tested,
+        f"Nothing is tested with fewer than {LEAST_SEEDS} seeds.": any(row.difference.n < LEAST_SEEDS for row in rows),
+    }
+    return [sentence for sentence, is_shown in sentences.items() if is_shown]
+
+
+def p_text(p: float) -> str:
+    """``<0.001``, ``0.031``; empty without a test."""
+    return "" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _text(row: Comparison) -> list[str]:
-    pairs = str(row.n) if row.n == row.begun else f"{row.n}/{row.begun}"
-    difference = "-" if math.isnan(row.difference) else signed(row.difference, row.quantity)
-    ends = [signed(end, row.quantity) for end in (row.low, row.high)]
-    interval = "" if math.isnan(row.low) else f"[{', '.join(ends)}]"
-    probabilities = ["" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}" for p in (row.p, row.p_holm)]
-    return [row.label, heading(row.quantity), pairs, difference, interval, *probabilities, row.verdict]
+    found, solved = row.difference, f"n={row.difference.n}"
+    if row.sample.has_outcomes and not math.isnan(row.sample.scale.solved):
+        solved = " : ".join(f"{one.solved}/{one.n}" for one in (row.sample, row.of_baseline))
+    ends = [signed(end, row.quantity) for end in (found.low, found.high)]
+    interval = "" if math.isnan(found.low) else f"[{', '.join(ends)}]"
+    numbers = [solved, signed(found.estimate, row.quantity), interval, p_text(row.p_holm)]
+    return [row.label, heading(row.quantity), *numbers, row.verdict]
+
+
+def _record(row: Comparison) -> dict[str, Any]:
+    about = {"label": row.label, "baseline": row.baseline, "quantity": row.quantity, "unit": unit(row.quantity)}
+    for prefix, sample in (("", row.sample), ("baseline_", row.of_baseline)):
+        has_threshold = sample.has_outcomes and not math.isnan(sample.scale.solved)
+        about |= {f"{prefix}mean": sample.mean, f"{prefix}seeds": sample.n}
+        about |= {f"{prefix}solved": sample.solved if has_threshold else None}
+    return known(about | asdict(row.difference) | {"p_holm": row.p_holm, "verdict": row.verdict})

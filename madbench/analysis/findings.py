@@ -1,44 +1,50 @@
-"""The claims of the paper held against stored runs: supported, contradicted, or not enough data.
+"""The claims of the paper held against stored runs: supported, contradicted, not testable, or not enough data.
 
-A claim on a quantity is tested against the line that it draws (:mod:`madbench.analysis.claim_tests`). It is supported or
-contradicted, by the side of the line that its gain is on, where p is at most 0.05 after Holm over all findings that are
-tested together; so any false verdict among them has a probability of at most 5%. Everything else is not enough data: a
-pair that is not stored, a single seed, a larger p. No claim names the size of its gain, so a gain of about 0 does not
-contradict it, however many seeds show it.
+A claim on a quantity is tested against the line that it draws (:mod:`madbench.analysis.claims`), with the contrasts of
+:mod:`madbench.analysis.inference`. It is supported or contradicted, by the side of the line that its gain is on, where
+p is at most 0.05 after Holm over all findings that are tested together; so any false verdict among them has a
+probability of at most 5%. Of several gains that all have to be beyond the line, the largest p supports the claim, and
+the smallest times their number contradicts it. A claim is not testable where neither label has learned the task, or
+both solve it and a gain is claimed. Everything else is not enough data.
 
-A verdict that was waited for, with seeds added until it came, is worth less than its p says. It is about the protocol
-of the runs. The published numbers, one seed each, are read without an interval.
+A verdict that was waited for, with seeds added until it came, is worth less than its p says; ``madbench register``
+states claims, labels and seeds before the runs exist. A verdict is about the protocol of the runs. The published
+numbers, one seed each, are read without an interval.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import typing
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pandas as pd
 
-from madbench.analysis import claim_tests
-from madbench.analysis.attribution import measured_values
-from madbench.analysis.claim_tests import MOST_SEEDS, ClaimTest, Measured
-from madbench.analysis.claims import CLAIMS, Claim
+from madbench.analysis.claims import CLAIMS, Claim, line_of, orientation, published_gain
 from madbench.analysis.contrasts import Pair
-from madbench.analysis.quantities import LOSS, mad_columns, signed
-from madbench.analysis.statistics import LEVEL, holm
+from madbench.analysis.inference import (
+    BOTH_SOLVE,
+    LEAST_SEEDS,
+    LEVEL,
+    NEITHER_LEARNED,
+    Difference,
+    Sample,
+    combination,
+    holm,
+)
+from madbench.analysis.quantities import mad_columns, signed
+from madbench.analysis.samples import samples_of
 from madbench.config import seed_list
 from madbench.suites import MAD
 from madbench.tasks import MAD_TASKS
 
-Verdict = Literal["supported", "contradicted", "not enough data"]
+Verdict = Literal["supported", "contradicted", "not testable", "not enough data"]
+VERDICTS: tuple[Verdict, ...] = typing.get_args(Verdict)
 
-SOLVED = 99.0
-"""Percent of accuracy from which a task leaves next to nothing to gain."""
-SEEDS = 3
+SEEDS = 5
 """That a command asks for where the store has fewer."""
-
-_NOTHING = pd.DataFrame()
 
 
 @dataclass(frozen=True)
@@ -46,67 +52,75 @@ class Finding:
     """A claim on one quantity: what the paper's table says, what the store says, and the verdict."""
 
     claim: Claim
-    quantity: str  # a MAD task, mad_average or loss_l5
+    quantity: str  # a MAD task, mad_average, loss_l5 or steps_to_x
     options: str  # of the command: the protocol
     line: float  # what the gain has to be above, or below for a claim of "no gain"
     published: float  # gain in the paper's table, of the same pairs or, without any, of all: one seed, no interval
-    ours: float  # gain; NaN without a pair. Of a claim with rivals: over the next largest factor
-    low: float  # ends of the 95% interval of this gain alone; NaN for fewer than two seeds
-    high: float
-    n: int  # seeds
-    p: float  # two-sided; NaN for fewer than two seeds
+    ours: Difference | None  # the smallest of the gains that have to be beyond the line; None without a pair
+    gain_name: str  # which that is: the rival, or the pair; empty where there is one gain
+    p: float  # two-sided, of all gains together; NaN without a test
     p_holm: float  # adjusted for all findings that are tested
     tested: int  # findings that are tested together with this one
     verdict: Verdict
+    detail: str  # why there is no test; or of what kind "no loss" is
     labels: tuple[str, ...]  # of the pairs that count, or else of the pair that lacks the fewest
     missing: tuple[str, ...]  # those without finished runs; none where a pair is stored
     pairs: dict[Pair, float]  # those that count and the mean gain of each
-    solved: tuple[str, ...]  # second labels of these pairs that have next to all of the task's accuracy already
-    rival: str  # the next largest factor, of a claim with rivals
-    seeds: tuple[int, ...]  # for the command; none where nothing is left to decide or more than MOST_SEEDS are needed
+
+    @property
+    def n(self) -> int:
+        """Seeds of the label that has the fewest; 0 without a pair."""
+        return self.ours.n if self.ours else 0
+
+    def as_exploratory(self, group: str) -> Finding:
+        """The finding under the heading ``group``."""
+        return replace(self, claim=replace(self.claim, group=group))
 
     @property
     def published_agrees(self) -> bool:
         """Whether the published gain is on the claim's side of the line."""
-        return bool(claim_tests.oriented(self.claim, self.quantity, self.published) > 0)
+        return (self.published - self.line) * self.claim.sign(self.quantity) > 0
 
     @property
     def verb(self) -> str:
         """What trains its runs."""
-        return "lm" if self.quantity == LOSS else "run"
+        return "run" if orientation(self.quantity) > 0 else "lm"
 
     @property
     def command(self) -> str:
-        """What would give enough data, at least of such gains as are stored; empty where ``seeds`` is."""
-        words = ["madbench", self.verb, *self.labels, "--seeds", seed_list(self.seeds)]
+        """What trains :data:`SEEDS` seeds; empty where they are there."""
+        if self.n >= SEEDS:
+            return ""
+        words = ["madbench", self.verb, *self.labels, "--seeds", seed_list(range(SEEDS))]
         words += ["-t", self.quantity] if self.quantity in MAD_TASKS else []
-        return " ".join(filter(None, [*words, self.options])) if self.seeds else ""
+        return " ".join(filter(None, [*words, self.options]))
 
     @property
     def reason(self) -> str:
         """Of the verdict, in sentences."""
         if self.missing:
             return f"No finished runs of {', '.join(self.missing)}."
-        if self.n < 2:
-            return "Single seed; excluded from tests." if self.n else f"{', '.join(self.labels)}: no seed in common."
-        gain = f"The gain over {self.rival}" if self.rival else "The gain"
+        if math.isnan(self.p):
+            return f"{self.detail[:1].upper()}{self.detail[1:]}: not tested."
+        gain = f"The gain over {self.gain_name}" if self.claim.rivals else "The gain"
         line = signed(self.line, self.quantity) if self.line else "0"
         p = f"{p_text(self.p_holm)} after Holm ({self.tested} tested)"
         if self.verdict == "not enough data":
-            more = f"{len(self.seeds)}" if self.seeds else f"not even {MOST_SEEDS}"
-            sentences = [f"{gain} may be on either side of {line}: {p}; {more} seeds like these {self.n} would decide."]
+            sentences = [f"{gain} may be on either side of {line}: {p}."]
         else:
-            is_above = (self.verdict == "supported") == (self.claim.sign > 0)
+            is_above = (self.verdict == "supported") == (self.claim.sign(self.quantity) > 0)
             sentences = [f"{gain} is {'above' if is_above else 'below'} {line}: {p}."]
-        if len(self.pairs) > 1 and not self.rival:
-            agree = sum(claim_tests.oriented(self.claim, self.quantity, gain) > 0 for gain in self.pairs.values())
+        if self.detail:
+            sentences.append(f"{self.detail[:1].upper()}{self.detail[1:]}.")
+        if len(self.pairs) > 1 and not self.claim.rivals:
+            sign = self.claim.sign(self.quantity)
+            agree = sum((gain - self.line) * sign > 0 for gain in self.pairs.values())
             sentences.append(f"{agree} of {len(self.pairs)} pairs are on the claim's side of it.")
-        if self.solved:
-            sentences.append(f"{' and '.join(self.solved)} solves the task already.")
         return " ".join(sentences)
 
 
 def p_text(p: float) -> str:
+    """``p < 0.001``, ``p 0.031``, ``p 0.42``."""
     return "p < 0.001" if p < 0.001 else f"p {p:.3f}" if p < 0.1 else f"p {p:.2f}"
 
 
@@ -127,63 +141,112 @@ def findings(
         language_options: what ``madbench lm`` needs for that of language models.
         claims: those to judge, together: they are the family of Holm's adjustment.
     """
-    tables: dict[str, pd.DataFrame] = {}
-    if scores is not None and len(scores):
-        for quantity, found in measured_values(scores)[0].groupby("column", sort=False):
-            values = found.pivot(index="label", columns="seed", values="value").astype(float)
-            tables[quantity] = claim_tests.as_gain(values, quantity)  # by label and seed, NaN where one is missing
-        if quantities is None:
-            on_tasks = scores.column[scores.suite == MAD.name].unique()
-            quantities = {*scores.column, *(column.name for column in mad_columns(on_tasks))}
+    found = samples_of(scores) if scores is not None and len(scores) else {}
+    if quantities is None and found:
+        on_tasks = scores.column[scores.suite == MAD.name].unique()
+        quantities = {*scores.column, *(column.name for column in mad_columns(on_tasks))}
     asked = [(claim, x) for claim in claims for x in claim.quantities if quantities is None or x in quantities]
-    stored = [tables.get(quantity, _NOTHING) for _, quantity in asked]
-    measured = [claim_tests.measure(*about, found) for about, found in zip(asked, stored)]
-    lenders = {i: own for i, own in enumerate(measured) if own and own.freedom and not asked[i][0].rivals}
-    tests = [
-        claim_tests.judge(own, [other for j, other in lenders.items() if j != i and asked[j][1] == asked[i][1]])
-        for i, own in enumerate(measured)
-    ]
+    tests = [test_claim(claim, quantity, found.get(quantity, {})) for claim, quantity in asked]
     adjusted = holm([test.p for test in tests])
     tested = sum(not math.isnan(p) for p in adjusted)
-    options = [language_options if quantity == LOSS else mad_options for _, quantity in asked]
-    rows = zip(asked, options, stored, measured, tests, adjusted)
-    return [_finding(*about, *of_row, tested) for about, *of_row in rows]
+    options = {1.0: mad_options, -1.0: language_options}
+    return [
+        _finding(claim, quantity, options[orientation(quantity)], found.get(quantity, {}), test, p_holm, tested)
+        for (claim, quantity), test, p_holm in zip(asked, tests, adjusted)
+    ]
+
+
+@dataclass(frozen=True)
+class ClaimTest:
+    """A claim on a quantity against what is stored; the defaults are those of a claim without a stored pair."""
+
+    cases: tuple[int, ...] = ()  # indices of the pairs that count
+    line: float = math.nan
+    gains: tuple[tuple[str, Difference], ...] = ()  # by name; more is better
+    p: float = math.nan  # two-sided, of "the smallest gain is on the line"
+    is_for: bool = False  # whether it is on the claim's side
+    detail: str = ""
+
+    @property
+    def smallest(self) -> tuple[str, Difference | None]:
+        """The gain that is least, and its name."""
+        return min(self.gains, key=lambda gain: gain[1].estimate, default=("", None))
+
+
+def test_claim(claim: Claim, quantity: str, samples: Mapping[str, Sample]) -> ClaimTest:
+    """Tests ``claim`` on the samples of ``quantity`` by label.
+
+    Pairs with enough seeds count; without any, all that are stored. Where every pair has to hold, all have to be there.
+    """
+    stored = [case for case in range(len(claim.pairs)) if set(claim.labels([case])) <= samples.keys()]
+    if not stored or (claim.judges == "every pair" and len(stored) < len(claim.pairs)):
+        return ClaimTest()
+    enough = [c for c in stored if min(samples[label].n for label in claim.labels([c])) >= LEAST_SEEDS]
+    cases = stored if claim.judges == "every pair" else enough or stored
+    line = line_of(claim, quantity, cases, {label: sample.mean for label, sample in samples.items()})
+    tests_solved = claim.expectation(quantity) != "gain"
+    gains = []
+    for name, terms in claim.gains(cases).items():
+        weighted = [(weight, samples[label]) for weight, label in terms]
+        gains.append((name, as_gain(combination(weighted, orientation(quantity) * line, tests_solved), quantity)))
+    about = tuple(cases), line, tuple(gains)
+    if reason := next((gain.reason for _, gain in gains if gain.reason), ""):
+        return ClaimTest(*about, detail=reason)
+    sign = claim.sign(quantity)
+    p_for = [gain.p / 2 if (gain.estimate - line) * sign > 0 else 1 - gain.p / 2 for _, gain in gains]
+    p_holds, p_fails = max(p_for), min(1.0, len(p_for) * (1 - max(p_for)))
+    test = ClaimTest(*about, min(1.0, 2 * min(p_holds, p_fails)), p_holds < p_fails)
+    if claim.expectation(quantity) == "no loss" and test.is_for and test.p <= LEVEL:
+        return ClaimTest(*about, test.p, True, _kind_of_no_loss(claim, quantity, cases, line, samples))
+    return test
+
+
+def _kind_of_no_loss(
+    claim: Claim, quantity: str, cases: Sequence[int], line: float, samples: Mapping[str, Sample]
+) -> str:
+    """Whether no loss beyond the margin is equality or a small loss."""
+    (terms,) = claim.gains(cases).values()
+    gain = as_gain(combination([(weight, samples[label]) for weight, label in terms], tests_solved=True), quantity)
+    if gain.high < 0:
+        return "worse, within the margin"
+    return "equal within the margin" if gain.high < -line else "better" if gain.low > 0 else "not worse by the margin"
+
+
+def as_gain(found: Difference, quantity: str) -> Difference:
+    """``found`` with the sign with which more is better."""
+    if orientation(quantity) > 0:
+        return found
+    return Difference(0.0 - found.estimate, -found.high, -found.low, found.p, found.n, found.test, found.reason)
 
 
 def _finding(
     claim: Claim,
     quantity: str,
     options: str,
-    stored: pd.DataFrame,
-    own: Measured | None,
+    samples: Mapping[str, Sample],
     test: ClaimTest,
     p_holm: float,
     tested: int,
 ) -> Finding:
-    cases, counted = (own.cases, own.seeds) if own else (range(len(claim.pairs)), ())
-    line, published = claim_tests.line_of(claim, quantity), claim_tests.published_gain(claim, quantity, cases)
-    gain, half = line + test.mean * claim.sign, test.half_width
+    every = range(len(claim.pairs))
+    cases = test.cases or every
     verdict: Verdict = "not enough data"
     if p_holm <= LEVEL:
         verdict = "supported" if test.is_for else "contradicted"
-    choices = [claim.labels(cases)] if own else [claim.labels([case]) for case in cases]
-    lacking = [tuple(label for label in labels if label not in stored.index) for labels in choices]
+    elif test.detail in (NEITHER_LEARNED, BOTH_SOLVE):
+        verdict = "not testable"
+    choices = [claim.labels(test.cases)] if test.cases else [claim.labels([case]) for case in every]
+    if not test.cases and claim.judges == "every pair":
+        choices = [claim.labels(every)]
+    lacking = [tuple(label for label in labels if label not in samples) for labels in choices]
     missing, labels = min(zip(lacking, choices), key=lambda choice: len(choice[0]))
-    means = {label: float(stored.loc[label, [*counted]].to_numpy().mean()) for label in labels if own}
-    pairs = {(a, b): means[a] - means[b] for a, b in (claim.pairs[case] for case in cases if own)}
-    solved = tuple(b for _, b in pairs if quantity in MAD_TASKS and means[b] >= SOLVED)
-    rival = list(claim.rivals)[test.k // 2] if claim.rivals and own else ""
-    seeds: tuple[int, ...] = ()
-    if len(counted) < 2:
-        seeds = _seeds(stored.columns, SEEDS)
-    elif not p_holm <= LEVEL and (needed := claim_tests.seeds_needed(own, test, tested)):
-        seeds = _seeds(counted, needed)
-    about = (claim, quantity, options, line, published)
-    numbers = (round(gain, 9), gain - half, gain + half, len(counted), test.p, p_holm, tested)
-    return Finding(*about, *numbers, verdict, labels, missing, pairs, solved, rival, seeds)
-
-
-def _seeds(stored: Collection[int], least: int) -> tuple[int, ...]:
-    """``stored`` and, up to ``least`` in all, the smallest others."""
-    others = (seed for seed in range(len(stored) + least) if seed not in stored)
-    return tuple(sorted([*map(int, stored), *itertools.islice(others, max(0, least - len(stored)))]))
+    sign = orientation(quantity)
+    pairs = {(a, b): sign * (samples[a].mean - samples[b].mean) for a, b in (claim.pairs[c] for c in test.cases)}
+    line = test.line if test.cases else line_of(claim, quantity, cases, {})
+    name, ours = test.smallest
+    published = published_gain(claim, quantity, cases)
+    numbers = test.p, p_holm, tested
+    detail = "" if verdict == "not enough data" and not math.isnan(test.p) else test.detail
+    return Finding(
+        claim, quantity, options, line, published, ours, name, *numbers, verdict, detail, labels, missing, pairs
+    )

@@ -7,19 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from madbench.analysis.attribution_table import left_out_sentences
-from madbench.analysis.claim_tests import MARGIN_SHARE, MOST_SEEDS, margin, published_gain
-from madbench.analysis.claims import PREDICTIONS
-from madbench.analysis.findings import Finding, p_text
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE, heading, signed, unit, with_interval
+from madbench.analysis.attribution import left_out_sentences
+from madbench.analysis.claims import MARGIN_SHARE, PREDICTIONS, margin, orientation, published_gain
+from madbench.analysis.findings import SEEDS, Finding, p_text
+from madbench.analysis.inference import LEAST_SEEDS, LEVEL
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE, difference_text, heading, signed, unit
 from madbench.analysis.rendering import TextTable, known
-from madbench.analysis.statistics import LEVEL
 from madbench.config import seed_list
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-_STYLES = {"supported": "green", "contradicted": "red", "not enough data": "dim"}
+_STYLES = {"supported": "green", "contradicted": "red", "not testable": "dim", "not enough data": "dim"}
 _LEAST_WHY = 16  # columns
 
 
@@ -29,6 +28,7 @@ class FindingsTable(TextTable):
 
     rows: list[Finding]
     caption: str
+    notes: str = ""
     latex_name: ClassVar[str] = "%s"
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
@@ -68,14 +68,23 @@ class FindingsTable(TextTable):
 
 
 def findings_table(rows: list[Finding], protocol: Sequence[str] = (), left_out: int = 0) -> FindingsTable:
-    """The table of ``rows``; sentences about the protocols begin its caption, and it says how many results are left out."""
-    return FindingsTable(rows, " ".join([*protocol, *_sentences(rows, left_out)]))
+    """The table of ``rows``; sentences about the protocols begin its notes, and it says how many results are left out."""
+    caption = (
+        "Gain, more is better: accuracy in points, loss saved in nats per token. Published: Table 1, one seed; *: against"
+        " the claim. Ours: of the pairs of labels that isolate the claim, with a 95% interval."
+    )
+    return FindingsTable(rows, caption, " ".join([*protocol, *_notes(rows, left_out)]))
 
 
 def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
     """All about the claim that ``rows`` are findings of: a heading and a text each."""
     claim = rows[0].claim
-    side = {"gain": "above 0", "no loss": "above minus the margin", "no gain": "below the margin"}[claim.expects]
+    sides = {"gain": "above 0", "no loss": "above minus the margin", "no gain": "below the margin"}
+    if claim.reach:
+        sides["gain"] = f"above {claim.reach:.0%} of the published gain"
+    expected = {heading(row.quantity): sides[claim.expectation(row.quantity)] for row in rows}
+    side = "; ".join(f"on {name} {text}" for name, text in expected.items())
+    side = next(iter(expected.values())) if len({*expected.values()}) == 1 else side
     lines = [
         ("claim", f"{claim.sentence} ({claim.source})"),
         ("theory", claim.theory),
@@ -83,6 +92,8 @@ def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
     ]
     if claim.rivals:
         lines.append(("rivals", f"{', '.join(claim.rivals)}; shown is the gain over the next largest of them"))
+    if claim.judges == "every pair":
+        lines.append(("pairs", "every one has to hold; shown is the smallest gain"))
     for row in rows:
         lines.append((heading(row.quantity), f"{row.verdict}. {row.reason}"))
         lines.append(("", f"published {_published(row)}; ours {_interval(row)}"))
@@ -99,12 +110,7 @@ def _why(row: Finding) -> str:
     """The reason in a few words."""
     if row.missing:
         return f"needs {' '.join(row.missing) if len(row.missing) <= 2 else f'{len(row.missing)} labels'}"
-    if row.n < 2:
-        return "single seed" if row.n else "no seed in common"
-    p = p_text(row.p_holm)
-    if row.verdict != "not enough data":
-        return p
-    return f"{p}, solved anyway" if row.solved else f"{p}, needs n {len(row.seeds) or f'>{MOST_SEEDS}'}"
+    return row.detail if math.isnan(row.p) else ", ".join(filter(None, [p_text(row.p_holm), row.detail]))
 
 
 def _published(row: Finding) -> str:
@@ -113,31 +119,34 @@ def _published(row: Finding) -> str:
 
 def _ours(row: Finding) -> str:
     """``+12.3 ±4.1``; in brackets where there is no interval."""
-    return "" if math.isnan(row.ours) else with_interval(row.ours, row.high, row.quantity)
+    return difference_text(row.ours, row.quantity) if row.ours else ""
 
 
 def _interval(row: Finding) -> str:
-    if math.isnan(row.low):
+    if row.ours is None or math.isnan(row.ours.low):
         return _ours(row) or "none"
-    ours, low, high = (signed(value, row.quantity) for value in (row.ours, row.low, row.high))
-    over = f" over {row.rival}" if row.rival else ""
+    ours, low, high = (signed(value, row.quantity) for value in (row.ours.estimate, row.ours.low, row.ours.high))
+    over = f" ({row.gain_name})" if row.gain_name else ""
     return f"{ours}{over}, 95% interval [{low}, {high}], n {row.n}"
 
 
-def _sentences(rows: Sequence[Finding], left_out: int) -> list[str]:
+def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
     """How the rows are to be read, and what would give more of them a verdict."""
-    of_tasks = ("accuracy in points", f"{margin(MAD_AVERAGE):.1f} points")
-    of_losses = ("L5 saved in nats per token", f"{margin(LOSS):.3f} nats")
-    units = sorted({of_losses if row.quantity == LOSS else of_tasks for row in rows}, reverse=True)
-    has_brackets = any(math.isnan(row.low) and row.n for row in rows)
+    has_loss = any(orientation(row.quantity) < 0 for row in rows)
+    margins = f"{margin(MAD_AVERAGE):.1f} points"
+    margins += (
+        f" or {margin(LOSS):.3f} nats per token of the paper's loss, in proportion to the stored one"
+        if has_loss
+        else ""
+    )
+    tested = max((row.tested for row in rows), default=0)
     return [
-        f"Gain, more is better: {', '.join(unit for unit, _ in units)}. Published: Table 1, one seed; *: against the"
-        " claim. Ours: mean over seeds and the pairs of labels that isolate the claim; ±: half of the 95% interval over"
-        " seeds (Student's t), of this row and these labels alone.",
-        *(["In brackets: single seed; excluded from tests."] if has_brackets else []),
-        f"Verdict: p of at most {LEVEL} after Holm over {max((row.tested for row in rows), default=0)} tests that the"
-        f" gain is on this side of 0; for 'not essential' of minus {' or '.join(one for _, one in units)}, for 'hardly' of plus as much:"
-        f" {MARGIN_SHARE:.0%} of what mixing gains from R-cg-q to R-cg-q-12o in Table 1.",
+        "Ours: mean over seeds and pairs; ±: half of the 95% interval over seeds, [low, high] where some seeds solve the"
+        " task; in brackets: no interval.",
+        f"Verdict: p of at most {LEVEL} after Holm over {tested} tests that the gain is on this side of 0; for 'large'"
+        " and 'collapse' of half of the published gain, for 'not essential' of minus, for 'hardly' of plus the margin:"
+        f" {margins}, {MARGIN_SHARE:.0%} of what mixing gains from R-cg-q to R-cg-q-12o in Table 1.",
+        f"Not testable: neither label has learned the task, or both solve it. No verdict of fewer than {LEAST_SEEDS} seeds.",
         *left_out_sentences(left_out),
         f"--explain NAME: {', '.join(dict.fromkeys(row.claim.name for row in rows))}.",
         *(f"What is not stored: {command}" for command in open_commands(rows)),
@@ -145,13 +154,12 @@ def _sentences(rows: Sequence[Finding], left_out: int) -> list[str]:
 
 
 def open_commands(rows: Sequence[Finding]) -> list[str]:
-    """One command a suite for all of ``rows`` that have no two seeds, or one for both where that trains both."""
+    """One command a suite for all of ``rows`` that have too few seeds, or one for both where that trains both."""
     commands: dict[str, str] = {}
     for verb in ("run", "lm"):
-        if found := [row for row in rows if row.n < 2 and row.verb == verb]:
+        if found := [row for row in rows if row.n < LEAST_SEEDS and row.verb == verb]:
             labels = dict.fromkeys(label for row in found for label in row.labels)
-            seeds = seed_list({seed for row in found for seed in row.seeds})
-            words = " ".join(filter(None, [*labels, "--seeds", seeds, found[0].options]))
+            words = " ".join(filter(None, [*labels, "--seeds", seed_list(range(SEEDS)), found[0].options]))
             commands.setdefault(words, f"madbench {verb} {words}")
     return list(commands.values())
 
@@ -160,10 +168,11 @@ def _record(row: Finding) -> dict[str, Any]:
     claim = row.claim
     about = {"name": claim.name, "title": claim.title, "group": claim.group, "claim": claim.sentence}
     about |= {"source": claim.source, "factors": " ".join(claim.factors), "quantity": row.quantity}
-    about |= {"unit": unit(row.quantity), "expects": claim.expects}
-    names = ("line", "published", "ours", "low", "high", "p", "p_holm", "published_agrees", "n", "verdict", "reason")
-    found = {name: getattr(row, name) for name in names}
-    found = {name: round(value, 9) if isinstance(value, float) else value for name, value in found.items()}
+    about |= {"unit": unit(row.quantity), "expects": claim.expectation(row.quantity)}
+    names = ("line", "published", "p", "p_holm", "published_agrees", "n", "verdict", "detail", "reason")
+    numbers = {name: getattr(row, name) for name in names}
+    ours = {name: getattr(row.ours, name, math.nan) for name in ("estimate", "low", "high")}
+    found = {name: round(x, 9) if isinstance(x, float) else x for name, x in {**ours, **numbers}.items()}
     pairs = ", ".join(f"{given} - {without}" for given, without in row.pairs)
     rest = {"pairs": pairs, "command": row.command, "theory": claim.theory, "note": claim.note}
     return about | known(found) | rest

@@ -1,14 +1,14 @@
 """Loss curves of language-model runs, and the numbers the paper reads off them (HyperMLP, section 3.a, Appendix L).
 
 Everything is computed from the curves. Losses are nats per token. A training loss is that of an evaluation on windows
-sampled from the training split, not of the batches trained on. Steps to x are counted in evaluations, as in the paper.
+sampled from the training split, not of the batches trained on.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -46,9 +46,9 @@ def loss_curves(runs: Sequence[Run]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
-def steps_to(train_losses: Sequence[float], threshold: float) -> int | None:
-    """Index, from 1, of the first training-batch evaluation below ``threshold``; ``None`` when there is none."""
-    return next((i for i, loss in enumerate(train_losses, 1) if loss < threshold), None)
+def steps_to(evaluated: Sequence[Mapping[str, float]], threshold: float) -> float | None:
+    """Step of the first evaluation with a training loss below ``threshold``; ``None`` when there is none."""
+    return next((row["step"] for row in evaluated if row["train_loss"] < threshold), None)
 
 
 def thresholds_above(lowest: float) -> tuple[float, ...]:
@@ -95,7 +95,7 @@ def run_losses(runs: Sequence[Run], thresholds: Sequence[float]) -> pd.DataFrame
         evaluated = evaluations(run)
         losses = [row["train_loss"] for row in evaluated]
         row = {"id": run.job.id, "label": run.job.label, "seed": run.job.seed, "status": run.record.status}
-        row |= {steps_name(threshold): steps_to(losses, threshold) for threshold in thresholds}
+        row |= {steps_name(threshold): steps_to(evaluated, threshold) for threshold in thresholds}
         if run.record.status == "finished":
             row |= {name: evaluated[-1].get(name) for name in ("validation_loss", "validation_bits_per_byte")}
             in_time = [one["validation_loss"] for one in evaluated if one["seconds"] <= common]

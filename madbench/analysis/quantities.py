@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from madbench.suites import LANGUAGE, Column, Suite
 from madbench.tasks import MAD_TASKS, task_names
 from madbench.tasks import heading as task_heading
 from madbench.tasks import title as task_title
+
+if TYPE_CHECKING:
+    from madbench.analysis.inference import Difference
 
 MAD_AVERAGE = "mad_average"
 """The mean over the six tasks of MAD, whatever other tasks are installed."""
@@ -16,12 +20,14 @@ LOSS = "loss_l5"
 """L5 of the language model."""
 LOSSES = (LOSS, "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss")
 """The numbers that a diverged language model does not have."""
-ALL_TASKS = "all_tasks"
-"""The mean over all tasks of a comparison."""
+STEPS = "steps_to_"
+"""What the columns of steps to a loss begin with."""
 BUDGET_RATIO = Column("budget_ratio", "Budget", 3)
 SEEDS = Column("n", "n", 0)
+SPEED = Column("tokens_per_second", "Tokens/s", 0)
 
-_HEADINGS = {MAD_AVERAGE: "MAD avg", ALL_TASKS: "All tasks", LOSS: "L5 loss", "validation_loss": "Val loss"}
+_HEADINGS = {MAD_AVERAGE: "MAD avg", LOSS: "L5 loss", "validation_loss": "Val loss"}
+_HEADINGS |= {"validation_bits_per_byte": "Bits/byte", "equal_time_validation_loss": "Val, equal time"}
 _TITLES = {MAD_AVERAGE: "MAD average", LOSS: "L5 loss of the language model", "language_model": "language model"}
 
 
@@ -58,12 +64,16 @@ def column(name: str) -> Column:
     """The column of a task, an average or a loss."""
     if name in LOSSES:
         return loss_column(name, heading(name))
+    if name.startswith(STEPS):
+        return steps_column(float(name.removeprefix(STEPS)))
+    if name == SPEED.name:
+        return SPEED
     return Column(name, heading(name), 1, "higher", limits=(0.0, 100.0), missing="-")
 
 
 def unit(name: str) -> str:
     """Unit of a difference in a column, for programs."""
-    return "nats_per_token" if name in LOSSES else "points"
+    return "nats_per_token" if name in LOSSES else "steps" if name.startswith(STEPS) else "points"
 
 
 def signed(value: float, name: str) -> str:
@@ -72,22 +82,27 @@ def signed(value: float, name: str) -> str:
     return f"{round(value, digits) + 0.0:+.{digits}f}"
 
 
-def with_interval(mean: float, high: float, name: str) -> str:
-    """A difference and half of its interval, which ends at ``high``: ``+12.3 ±4.1``; in brackets where there is none."""
-    number = signed(mean, name)
-    return f"({number})" if math.isnan(high) else f"{number} ±{high - mean:.{column(name).digits}f}"
+def difference_text(found: Difference, name: str) -> str:
+    """``+12.3 ±4.1``; ``+89.4 [+0, +97]`` where the interval is not symmetric; in brackets where there is none."""
+    number, digits = signed(found.estimate, name), column(name).digits
+    if math.isnan(found.low):
+        return f"({number})"
+    if found.test != "exact":
+        return f"{number} ±{found.high - found.estimate:,.{digits}f}"
+    digits = max(0, digits - 1)
+    return f"{number} [{found.low + 0.0:+.{digits}f}, {found.high + 0.0:+.{digits}f}]"
 
 
 def loss_column(name: str, heading: str) -> Column:
-    """A column of losses, whose noise is that of all labels."""
-    return Column(name, heading, 3, "lower", is_pooled=True)
+    """A column of losses."""
+    return Column(name, heading, 3, "lower")
 
 
 def steps_name(threshold: float) -> str:
     """Column of the steps to ``threshold``, as in the published table: ``steps_to_3.0``."""
-    return f"steps_to_{float(threshold)}"
+    return f"{STEPS}{float(threshold)}"
 
 
-def steps_column(threshold: float, digits: int) -> Column:
-    """The evaluations until the training loss is below ``threshold``."""
-    return Column(steps_name(threshold), f"to {float(threshold)}", digits, "lower", is_pooled=True, resolution=1.0)
+def steps_column(threshold: float) -> Column:
+    """The steps to the first evaluation with a training loss below ``threshold``."""
+    return Column(steps_name(threshold), f"to {float(threshold)}", 0, "lower")

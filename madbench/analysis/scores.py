@@ -9,34 +9,41 @@ curve (:mod:`madbench.analysis.loss_curves`).
 A frame of scores has a row a label, seed and column:
 
 - ``suite``, ``label`` (or the name of a grid's row), ``seed``, ``column``: a task, ``mad_average``, ``loss_l5``, ...;
-- ``value``: accuracy in percent, loss in nats per token, ...; NaN where there is none or every run of a setting diverged;
+- ``value``: accuracy in percent, loss in nats per token, steps, ...; NaN where there is none;
 - ``done`` and ``expected`` jobs, and how many of them ``diverged``;
-- ``budget_ratio``: mean over the jobs; ``ceiling`` in percent, NaN where none is known.
+- ``budget_ratio``: mean over the jobs;
+- ``chance``, ``ceiling``, and the value from which on a task is ``solved``; NaN where there is no such value;
+- ``is_diverged``: whether every run of a setting diverged. Such a setting has the value of chance: one over the number of
+  answers, of a loss the uniform distribution's. Of steps to a loss: whether the run did not get there; the value is its
+  last step.
 """
 
 from __future__ import annotations
 
 import csv
 import functools
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import pandas as pd
 
 from madbench.analysis.captions import protocol_sentences
 from madbench.analysis.loss_curves import run_losses
-from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE
-from madbench.analysis.statistics import students_t
+from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE, STEPS
 from madbench.config import PUBLISHED
 from madbench.experiment import Experiment, PlannedRow
 from madbench.jobs import Job, Record, mapping_text
 from madbench.store.runs import Run, Store
 from madbench.suites import LANGUAGE, MAD, Suite
-from madbench.tasks import MAD_TASKS, settings_class
+from madbench.tasks import MAD_TASKS, make_setting, settings_class
 
-COLUMNS = ("suite", "label", "seed", "column", "value", "done", "expected", "diverged", "budget_ratio", "ceiling")
+COLUMNS = ("suite", "label", "seed", "column", "value", "done", "expected", "diverged", "budget_ratio")
+COLUMNS += ("ceiling", "chance", "solved", "is_diverged")
+EVALUATION_STEPS = 500
+"""Steps between two evaluations of the paper, which counts evaluations."""
+_SCALE = ("ceiling", "chance", "solved")
 _METRICS = ("accuracy", "selection_accuracy", "ceiling")
 _SETTING = ["suite", "label", "column", "setting", "seed"]
 _DETAILS = ("budget_ratio", "mixer_parameters", "device")
@@ -49,7 +56,7 @@ def collect(jobs: Iterable[Job], store: Store, names: Sequence[str] | None = Non
     """One row a MAD job, in their order: what decided it, its ``status`` (or ``missing``) and what it gave.
 
     Columns: id, suite, label (one of ``names``, where they are given for every job), column (its task), setting (JSON),
-    seed, status, accuracy, selection_accuracy, ceiling, budget_ratio, mixer_parameters, device.
+    chance, seed, status, accuracy, selection_accuracy, ceiling, budget_ratio, mixer_parameters, device.
     """
     jobs = list(jobs)
     records = store.records({job.id for job in jobs})
@@ -59,7 +66,8 @@ def collect(jobs: Iterable[Job], store: Store, names: Sequence[str] | None = Non
         "suite": [job.suite for job in jobs],
         "label": [job.label for job in jobs] if names is None else list(names),
         "column": [job.task for job in jobs],
-        "setting": [mapping_text(job.setting) for job in jobs],
+        "setting": (settings := [mapping_text(job.setting) for job in jobs]),
+        "chance": [_chance(job.task, text) for job, text in zip(jobs, settings)],
         "seed": [job.seed for job in jobs],
         "status": [records[job.id].status if job.id in records else "missing" for job in jobs],
     }
@@ -67,6 +75,12 @@ def collect(jobs: Iterable[Job], store: Store, names: Sequence[str] | None = Non
     columns |= {name: [record.metrics.get(name) for record in found] for name in _METRICS}
     columns |= {name: [record.details.get(name) for record in found] for name in _DETAILS}
     return pd.DataFrame(columns)
+
+
+@functools.cache
+def _chance(task: str, setting: str) -> float:
+    """Accuracy of a guess, given the setting as JSON."""
+    return 1 / make_setting(task, json.loads(setting), task).num_answers
 
 
 def setting_scores(collected: pd.DataFrame) -> pd.DataFrame:
@@ -80,9 +94,16 @@ def setting_scores(collected: pd.DataFrame) -> pd.DataFrame:
     jobs["budget_ratio"] = jobs.budget_ratio.where(jobs.done)
     best = chosen_runs(jobs)
     best = best[_SETTING].assign(value=100 * best.accuracy, ceiling=100 * best.ceiling)
-    by_setting = jobs.assign(expected=1).groupby(_SETTING, sort=False, as_index=False)
-    counts = by_setting.agg(**SUMS, budget_ratio=("budget_ratio", "mean"))
-    return counts.merge(best, on=_SETTING, how="left")
+    by_setting = jobs.assign(expected=1, chance=100 * jobs.chance).groupby(_SETTING, sort=False, as_index=False)
+    counts = by_setting.agg(**SUMS, **{name: (name, "mean") for name in ("budget_ratio", "chance")})
+    scores = counts.merge(best, on=_SETTING, how="left")
+    scores["is_diverged"] = (scores.done == scores.expected) & scores.value.isna()
+    scores["value"] = scores.value.where(~scores.is_diverged, scores.chance)
+    known = scores.groupby(["column", "setting"]).ceiling.transform("mean").fillna(100.0)
+    scores["ceiling"] = scores.ceiling.fillna(known)
+    share = scores.column.map({task: settings_class(task).solved_share for task in scores.column.unique()})
+    scores["solved"] = scores.chance + share.astype(float) * (scores.ceiling - scores.chance)
+    return scores
 
 
 def chosen_runs(collected: pd.DataFrame) -> pd.DataFrame:
@@ -94,11 +115,13 @@ def chosen_runs(collected: pd.DataFrame) -> pd.DataFrame:
 def mad_scores(collected: pd.DataFrame) -> pd.DataFrame:
     """The scores of jobs that :func:`collect` gave, and the averages of the seeds that have all six tasks."""
     settings = setting_scores(collected)
-    settings["is_hopeless"] = (settings.done > 0) & settings.value.isna()
-    means = {name: (name, "mean") for name in ("value", "ceiling", "budget_ratio")}
-    by_task = settings.groupby(["suite", "label", "column", "seed"], sort=False, as_index=False)
-    scores = by_task.agg(**means, **SUMS, is_hopeless=("is_hopeless", "any"))
-    scores["value"] = scores.value.mask(scores.is_hopeless)
+    settings["lacks"] = (settings.done > 0) & settings.value.isna()
+    scores = settings.groupby(["suite", "label", "column", "seed"], sort=False, as_index=False).agg(
+        **{name: (name, "mean") for name in ("value", "budget_ratio", *_SCALE)},
+        **SUMS,
+        **{name: (name, "any") for name in ("is_diverged", "lacks")},
+    )
+    scores["value"] = scores.value.mask(scores.lacks)
     scores = scores[list(COLUMNS)]
     averages = mean_over(scores, MAD_TASKS, MAD_AVERAGE)
     return pd.concat([scores, averages], ignore_index=True) if len(averages) else scores
@@ -108,8 +131,9 @@ def mean_over(scores: pd.DataFrame, columns: Sequence[str], name: str) -> pd.Dat
     """Scores of a column ``name``: the mean of ``columns`` for every label and seed with all jobs of all of them."""
     rows = scores[scores.column.isin(columns)]
     seeds = rows.assign(is_whole=rows.done == rows.expected).groupby(["suite", "label", "seed"], sort=False)
-    means = seeds[["value", "ceiling", "budget_ratio"]].mean(skipna=False)
+    means = seeds[["value", "budget_ratio", *_SCALE]].mean(skipna=False)
     means[list(_COUNTS)] = seeds[list(_COUNTS)].sum()
+    means["is_diverged"] = seeds.is_diverged.any()
     means = means[seeds.is_whole.all() & (seeds.column.nunique() == len(set(columns)))]
     return means.reset_index().assign(column=name)[list(COLUMNS)]
 
@@ -125,65 +149,43 @@ def language_scores(
     if names is not None:
         losses["label"] = list(names)
     losses["budget_ratio"] = [float(run.record.details.get("budget_ratio", "nan")) for run in runs]
-    keys = ["label", "seed", "status", "budget_ratio"]
+    losses["uniform"] = [math.log(run.job.setting["vocab_size"]) for run in runs]
+    losses["last_step"] = [run.record.curve[-1]["step"] if run.record.curve else float("nan") for run in runs]
+    keys = ["label", "seed", "status", "budget_ratio", "uniform", "last_step"]
     columns = [name for name in losses if name not in (*keys, "id")]
     scores = losses.melt(keys, columns, "column", "value")
-    scores["diverged"] = ((scores.status == "diverged") & scores.column.isin(LOSSES)).astype(int)
-    scores["done"] = ((scores.diverged > 0) | scores.value.notna()).astype(int)
-    return scores.assign(suite=LANGUAGE.name, expected=1, ceiling=float("nan"))[list(COLUMNS)]
+    is_loss, is_steps = scores.column.isin(LOSSES), scores.column.str.startswith(STEPS)
+    scores["diverged"] = ((scores.status == "diverged") & is_loss).astype(int)
+    scores["is_diverged"] = (scores.diverged > 0) | (is_steps & scores.value.isna())
+    bits_a_nat = (losses.validation_bits_per_byte / losses.validation_loss).mean()
+    uniform = scores.uniform.where(scores.column != "validation_bits_per_byte", scores.uniform * bits_a_nat)
+    scores["chance"] = uniform.where(is_loss, scores.last_step.where(is_steps))
+    scores["value"] = scores.value.where(~scores.is_diverged, scores.chance)
+    scores["done"] = scores.value.notna().astype(int)
+    return scores.assign(suite=LANGUAGE.name, expected=1, ceiling=float("nan"), solved=float("nan"))[list(COLUMNS)]
 
 
 def no_scores() -> pd.DataFrame:
     """A frame of scores without a row."""
     text = dict.fromkeys(("suite", "label", "column"), str)
-    whole = dict.fromkeys(("seed", *_COUNTS), int)
+    whole = dict.fromkeys(("seed", *_COUNTS), int) | {"is_diverged": bool}
     return pd.DataFrame({name: [] for name in COLUMNS}).astype(dict.fromkeys(COLUMNS, float) | text | whole)
 
 
 @functools.cache
 def published_scores() -> dict[str, dict[str, float]]:
-    """Table 1 of the HyperMLP paper by label and column: accuracy in percent, ``mad_average``, L5 and steps to losses."""
+    """Table 1 of the HyperMLP paper by label and column: accuracy in percent, ``mad_average``, L5 and steps to losses.
+
+    The paper counts evaluations, one every :data:`EVALUATION_STEPS` steps.
+    """
     columns = {task: settings_class(task).published_column for task in MAD_TASKS} | {MAD_AVERAGE: MAD_AVERAGE}
     with open(PUBLISHED / "hypermlp_table1.csv", newline="", encoding="utf-8") as file:
         return {
             row["label"]: {name: float(row[column]) for name, column in columns.items()}
             | {LOSS: float(row["nanogpt_loss_l5"])}
-            | {name: int(value) for name, value in row.items() if name.startswith("steps_to_") and value}
+            | {name: EVALUATION_STEPS * int(value) for name, value in row.items() if name.startswith(STEPS) and value}
             for row in csv.DictReader(file)
         }
-
-
-class Difference(NamedTuple):
-    """A row's mean minus that of the baseline, paired by seed."""
-
-    mean: float = math.nan
-    low: float = math.nan
-    """Lower end of the 95% interval of Student's t; NaN for a single pair."""
-    high: float = math.nan
-    n: int = 0
-    """Pairs."""
-
-    def text(self, digits: int) -> str:
-        """``+1.3 [-0.2,+2.8]``."""
-        interval = "" if math.isnan(self.low) else f" [{self.low:+.{digits}f},{self.high:+.{digits}f}]"
-        return f"{self.mean:+.{digits}f}{interval}"
-
-
-def paired_differences(scores: pd.DataFrame, baseline: str) -> dict[tuple[str, str], Difference]:
-    """Differences of scores from those of the label ``baseline`` by (label, column), over the seeds that both have.
-
-    A seed counts once all its jobs are done. None where a seed of either side has no number, because it diverged.
-    """
-    whole = scores.loc[scores.done == scores.expected, ["label", "column", "seed", "value"]]
-    pairs = whole[whole.label != baseline].merge(whole[whole.label == baseline], on=["column", "seed"])
-    differences = (pairs.value_x - pairs.value_y).groupby([pairs.label_x, pairs.column], sort=False)
-    found = {}
-    for key, values in differences:
-        if not values.isna().any():
-            n, mean = len(values), math.fsum(values) / len(values)
-            half = students_t(n - 1) * values.std() / math.sqrt(n) if n > 1 else math.nan
-            found[key] = Difference(mean, mean - half, mean + half, n)
-    return found
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from madbench.analysis import captions
-from madbench.analysis.cells import Cell, is_over_budget, legend, row_texts, seed_means, with_noise
+from madbench.analysis.cells import Cell, cells_of, is_over_budget, legend, row_texts, with_marks
+from madbench.analysis.inference import Difference
 from madbench.analysis.loss_curves import (
     PAPER_THRESHOLDS,
     common_seconds,
@@ -25,20 +26,17 @@ from madbench.analysis.quantities import (
     LOSS,
     MAD_AVERAGE,
     SEEDS,
+    SPEED,
+    STEPS,
+    difference_text,
     loss_column,
     mad_columns,
     steps_column,
     suite_title,
 )
 from madbench.analysis.rendering import PUBLISHED, TextTable, known
-from madbench.analysis.scores import (
-    Difference,
-    Results,
-    language_scores,
-    mean_over,
-    paired_differences,
-    published_scores,
-)
+from madbench.analysis.samples import differences_from
+from madbench.analysis.scores import Results, language_scores, mean_over, published_scores
 from madbench.errors import ConfigError, did_you_mean
 from madbench.experiment import PlannedRow
 from madbench.grid import Row
@@ -90,8 +88,8 @@ class ResultTable(TextTable):
         texts = row_texts(self.columns, self.cells.get(name, {}))
         if self.compared is None:
             return texts
-        difference = self.differences.get((name, self.compared.name))
-        text = difference.text(self.compared.digits) if difference else "-"
+        found = self.differences.get((name, self.compared.name))
+        text = difference_text(found, self.compared.name) if found else "-"
         return [*texts, "baseline" if name == self.baseline else text]
 
     def published_texts(self, name: str) -> list[str]:
@@ -145,9 +143,10 @@ class ResultTable(TextTable):
         if not self.baseline:
             return record
         record = {"row": row.name} | record | {"label": row.label, "changes": " ".join(row.changes)}
-        found = self.differences.get((row.name, column.name), Difference())
-        numbers = {"difference": found.mean, "difference_low": found.low, "difference_high": found.high}
-        return record | known(numbers) | {"difference_n": found.n}
+        found = self.differences.get((row.name, column.name))
+        names = {"difference": "estimate", "difference_low": "low", "difference_high": "high", "difference_p": "p"}
+        numbers = {key: getattr(found, name, math.nan) for key, name in names.items()}
+        return record | known(numbers) | {"difference_n": found.n if found else 0}
 
     def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
         """What rows may be sorted by: numbers by name, and whether the highest comes first."""
@@ -281,11 +280,10 @@ def _language_table(
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
     row_of = {run.job.id: name for name, found in results.runs.items() for run in found}
     frames = [language_scores(found, thresholds, [row_of[run.job.id] for run in found]) for found in groups]
-    has_one_seed = all(found[found.column == LOSS].label.is_unique for found in frames)
-    of_groups = [_language_columns(found, frame, thresholds, has_one_seed) for found, frame in zip(groups, frames)]
+    of_groups = [_language_columns(found, frame, thresholds) for found, frame in zip(groups, frames)]
     columns = [column for column in of_groups[0] if all(column in others for others in of_groups)]
     if is_brief:
-        columns = [column for column in columns if column.name == LOSS or column.name.startswith("steps_to_")]
+        columns = [column for column in columns if column.name == LOSS or column.name.startswith(STEPS)]
     about = captions.about_language(groups[0], frames[0], columns)
     if len(groups) > 1:
         about = f"At the settings of {row_of[groups[0][0].job.id]}: {about}"
@@ -297,19 +295,17 @@ def _language_table(
     return _compared(table, results.rows(LANGUAGE), losses, columns[0], "L5, in nats per token")
 
 
-def _language_columns(
-    runs: Sequence[Run], scores: pd.DataFrame, thresholds: Sequence[float], has_one_seed: bool
-) -> list[Column]:
+def _language_columns(runs: Sequence[Run], scores: pd.DataFrame, thresholds: Sequence[float]) -> list[Column]:
     """The columns that say something: no bytes or no comparison of times, no column of them."""
     columns = [loss_column(LOSS, "L5"), loss_column("validation_loss", "Val")]
     if scores[scores.column == "validation_bits_per_byte"].value.notna().any():
         columns.append(loss_column("validation_bits_per_byte", "Bits/byte"))
-    columns += [steps_column(threshold, 0 if has_one_seed else 1) for threshold in thresholds]
+    columns += [steps_column(threshold) for threshold in thresholds]
     if not timing_differences(runs):
         common = common_seconds(runs)
         if scores.label.nunique() > 1 and math.isfinite(common):
             columns.append(loss_column("equal_time_validation_loss", captions.equal_time_heading(common)))
-        columns.append(Column("tokens_per_second", "Tokens/s", 0))
+        columns.append(SPEED)
     return columns
 
 
@@ -323,7 +319,7 @@ def suite_table(
 ) -> ResultTable:
     """The table of one suite; ``frames`` are scores of one protocol each.
 
-    Rows of one protocol alone have noise in common; of several none may be the best. With ``only_comparable``,
+    Rows of several protocols do not compete, so none is marked as the best. With ``only_comparable``,
     published numbers stand below rows whose profile is comparable with the paper, and below no others.
     """
     planned = {row.name: row for row in results.rows(suite)}
@@ -334,7 +330,7 @@ def suite_table(
     competing = planned.keys() - over if len(frames) == 1 else ()
     cells: dict[str, dict[str, Cell]] = {}
     for frame in frames:
-        cells |= with_noise(columns, seed_means(frame, columns), competing)
+        cells |= with_marks(columns, cells_of(frame, columns), competing)
     for name, row in cells.items():
         seeds = max((cell.n for cell in row.values()), default=0)
         row |= {BUDGET_RATIO.name: Cell.of(ratios[name])} if name in ratios else {}
@@ -355,5 +351,5 @@ def _compared(
     """``table`` with the differences of ``scores`` from those of the first row."""
     about = " ".join([table.about, *captions.about_baseline([row.row for row in rows], of_what)])
     shown = compared if len(rows) > 1 else None
-    differences = paired_differences(scores, rows[0].name)
+    differences = differences_from(scores, rows[0].name)
     return replace(table, about=about, baseline=rows[0].name, compared=shown, differences=differences)

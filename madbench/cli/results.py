@@ -16,6 +16,7 @@ from rich.text import Text
 from madbench.cli import options
 from madbench.cli.options import StoredOptions, StoredWordsArgument, argument, option, with_groups
 from madbench.cli.printing import print_text_table, quantity
+from madbench.cli.registering import print_registered
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.files import explain_os_errors, write_atomically
 from madbench.grid import suite_of_override
@@ -117,7 +118,7 @@ def attribute(
       madbench attribute @table1 --profile full --pairs
       madbench attribute -t in_context_recall,language_model --format json
     """
-    from madbench.analysis.attribution_table import attribution_table
+    from madbench.analysis.attribution import attribution_table
 
     selection = stored.selection(words)
     found = selection.select("no two labels share a language-model protocol", lambda labels: len(labels) > 1)
@@ -143,10 +144,10 @@ def compare(
 ) -> None:
     """Compare labels on the runs they share: mean difference, interval, p-value, and whether it is significant.
 
-    Runs are paired by task, setting and seed, under one protocol as in madbench
-    table; language models by seed. Every row has a bootstrap interval and a
-    sign-flip p, adjusted by Holm's method for all rows. A single seed is excluded
-    from tests, and with fewer than six pairs no difference is significant.
+    The unit is the seed, under one protocol as in madbench table. Where the seeds of
+    both labels scatter about one value, Welch's t; where some seeds solve the task and
+    others do not, an exact test of how many solve it. p is adjusted by Holm's method
+    for all rows. Nothing is tested with fewer than three seeds.
 
     [bold]Examples[/bold]
 
@@ -164,7 +165,7 @@ def compare(
     baseline, *others = selection.labels
     among = f"{baseline} shares no {{}} with {' or '.join(others)}"
     found = selection.select(among.format("language-model protocol"), lambda labels: labels > {baseline})
-    table = comparison_table(baseline, others, found.setting_scores, found.sentences())
+    table = comparison_table(baseline, others, found.scores, found.sentences())
     compared = {row.label for row in table.rows}
     if not compared:
         raise StoreError(f"{stored.results}: {among.format('task and seed')}")
@@ -178,6 +179,9 @@ def compare(
 def findings(
     words: StoredWordsArgument = None,
     explain: option(str | None, "All about one claim, such as lag; all for every claim.", metavar="NAME") = None,
+    registered: option(
+        Path | None, "Exactly what was registered (madbench register); anything else is marked exploratory."
+    ) = None,
     *,
     stored: StoredOptions,
     printed: options.PrintOptions,
@@ -195,12 +199,16 @@ def findings(
       madbench findings --explain lag
       madbench findings --profile full --format markdown
       madbench findings -t language_model --format json
+      madbench findings --registered lag.registered.json
     """
-    from madbench.analysis.attribution import measured_values
     from madbench.analysis.findings import findings
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.quantities import LOSS, mad_columns
+    from madbench.analysis.samples import count_left_out
 
+    if registered is not None:
+        print_registered(words, registered, stored, printed)
+        return
     selection = stored.selection(words)
     quantities = None
     if selection.tasks is not None:
@@ -208,7 +216,7 @@ def findings(
         quantities += [LOSS] if selection.has_language else []
     found, left_out, sentences = _stored(selection), 0, []
     if found:
-        left_out, sentences = measured_values(found.scores)[1], found.sentences()
+        left_out, sentences = count_left_out(found.scores), found.sentences()
         profiles = {row.protocol.profile.noun: row.protocol.profile for row in found.experiment.rows}
         for noun, profile in profiles.items():
             if not profile.comparable_with_paper:

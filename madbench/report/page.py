@@ -19,14 +19,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import madbench
-from madbench.analysis.attribution_table import AttributionTable, attribution_table, estimate_text
+from madbench.analysis.attribution import AttributionTable, attribution_table
 from madbench.analysis.captions import setting_sentences
 from madbench.analysis.figures.files import NothingToDrawError, svg
 from madbench.analysis.figures.registry import FIGURES, FigureData, figure_frame
-from madbench.analysis.findings import findings
+from madbench.analysis.findings import VERDICTS, findings
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.protocols import language_protocol_id
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE, suite_title, title
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE, difference_text, suite_title, title
 from madbench.analysis.scores import Results, chosen_runs
 from madbench.analysis.tables import result_table
 from madbench.config import seed_list
@@ -110,7 +110,7 @@ def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
         "properties": _properties(rows, runs, store),
         "bad_runs": [run for run in runs if run.status in ("failed", "diverged")],
         "findings": page_claims(found),
-        "verdicts": {name: verdicts.count(name) for name in ("supported", "contradicted", "not enough data")},
+        "verdicts": {name: verdicts.count(name) for name in VERDICTS},
         "findings_note": found.caption,
         "tables": [result_page_table(part) for part in (table.parts or [table] if table else [])],
         "figures": figures,
@@ -282,8 +282,10 @@ def _effects(table: AttributionTable) -> dict[str, dict[str, Any]]:
             text = f"by how much more {first} is worth where {second} is given, mean over these sets of labels"
             headings = ["Both", f"{second} alone", f"{first} alone", "Neither"]
         found[f"{one.name}/{one.quantity}"] = {
-            "text": f"{estimate_text(one.estimate, one.quantity)}: {text}.",
+            "text": f"{difference_text(one.estimate, one.quantity)}: {text}.",
             "headings": headings,
-            "rows": [[list(case), estimate_text(own, one.quantity) if own else ""] for case, own in one.cases.items()],
+            "rows": [
+                [list(case), difference_text(own, one.quantity) if own else ""] for case, own in one.cases.items()
+            ],
         }
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote
 
-from madbench.analysis.attribution_table import AttributionTable
+from madbench.analysis.attribution import AttributionTable
 from madbench.analysis.claims import Claim
 from madbench.analysis.findings import Finding
 from madbench.analysis.findings_table import FindingsTable
@@ -107,7 +107,7 @@ def _opens(suite: Suite, column: str) -> str:
 
 def factor_page_table(table: AttributionTable) -> PageTable:
     """A row a factor and an interaction; the cells open the labels that they rest on."""
-    values = {(one.name, one.quantity): one.estimate.difference for one in table.effects}
+    values = {(one.name, one.quantity): one.estimate.estimate for one in table.effects}
     (corner, *headings), lines = table.text_rows()
     groups = []
     for name, *texts in lines:

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -130,6 +131,11 @@ class Store:
     def jobs(self) -> dict[str, Job]:
         """The job of every readable run, by id; the folders that are none are named in ``problems``."""
         return {job.id: job for job, _ in self._readable(with_curves=False)}
+
+    def written(self, job_id: str) -> str:
+        """When the job's record was written, in UTC: ``2026-01-31 12:00:00``."""
+        seconds = (self.root / "runs" / job_id / "record.json").stat().st_mtime
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
     def records(self, job_ids: Iterable[str]) -> dict[str, Record]:
         """What runs gave, by id and without curves; those absent or damaged are left out. The folder is listed once.

@@ -35,8 +35,6 @@ class Column:
     heading: str
     digits: int  # decimal places
     better: Literal["higher", "lower", ""] = ""  # empty for what is no result, and so has no interval and no best
-    is_pooled: bool = False  # whether all labels have the same noise
-    resolution: float | None = None  # step in which the values are counted; without it, that in which they are printed
     limits: tuple[float, float] = (-math.inf, math.inf)  # beyond which no value can be
     missing: str = ""  # what a cell without a number says
 

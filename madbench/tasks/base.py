@@ -54,6 +54,7 @@ class TaskSetting(abc.ABC):
     roles: ClassVar[Mapping[str, str]]
     published_column: ClassVar[str | None] = None
     model: ClassVar[Literal["language_model", "autoencoder"]] = "language_model"
+    solved_share: ClassVar[float] = 0.9
 
     vocab_size: int
     """Number of token ids, special ones included."""

@@ -4,9 +4,9 @@ import math
 
 import pandas as pd
 import pytest
+from madbench.analysis.attribution_table import attribution_table
 from rich.console import Console
 
-from madbench.analysis.attribution_table import attribution_table
 from madbench.analysis.quantities import MAD_AVERAGE
 from madbench.analysis.scores import mean_over
 from madbench.tasks import MAD_TASKS

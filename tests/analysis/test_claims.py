@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-
 from madbench.analysis.claim_tests import published_gain, published_gains
+
 from madbench.analysis.claims import CLAIMS
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.labels import diff, parse

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from madbench.analysis.statistics import holm
 
 from madbench.analysis.comparison import ALL_TASKS, comparison_table
-from madbench.analysis.statistics import holm
 
 CELL = {"suite": "mad", "label": "S", "column": "compression", "setting": "a", "seed": 0, "value": 50.0}
 CELL |= {"done": 1, "expected": 1}

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from madbench.analysis.claim_tests import margin, published_gains
 from scipy import stats
 
-from madbench.analysis.claim_tests import margin, published_gains
 from madbench.analysis.claims import CLAIMS
 from madbench.analysis.findings import Finding, findings
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE

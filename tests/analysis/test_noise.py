@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
-
 from madbench.analysis.noise import Sample, least_difference, may_be_best, pooled_spread, within_noise
 from madbench.analysis.statistics import half_width
+from scipy import stats
 
 
 def test_the_least_difference_of_two_pairs_is_students():

@@ -5,8 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
-
 from madbench.analysis.statistics import (
     bootstrap_interval,
     half_width,
@@ -15,6 +13,7 @@ from madbench.analysis.statistics import (
     sign_flip_p,
     smallest_p,
 )
+from scipy import stats
 
 
 def test_an_interval_covers_the_true_mean_about_as_often_as_it_says():

@@ -30,14 +30,15 @@ from madbench.analysis.figures.style import (
     title,
 )
 from madbench.analysis.quantities import MAD_AVERAGE
+from madbench.analysis.samples import sample_of, samples_of
 from madbench.analysis.scores import published_scores, setting_scores
-from madbench.analysis.statistics import mean_interval
 from madbench.suites import MAD
 from madbench.tasks import MAD_TASKS
 
 MAD_COLUMNS = dict.fromkeys(("protocol", "task", "label", "mark"), str)
-MAD_COLUMNS |= dict.fromkeys(("seed", "accuracy", "low", "high"), float) | {"n": int, "state": str}
-"""A mark a row: ``mean``, with the ends of its 95% interval over ``n`` seeds, or ``state``, why it has no accuracy;
+MAD_COLUMNS |= dict.fromkeys(("seed", "accuracy", "low", "high"), float) | {"n": int, "state": str, "solved": str}
+"""A mark a row: ``mean``, with the ends of its 95% interval over ``n`` seeds and how many of these solve the task, ``2/3``,
+or ``state``, why it has no accuracy;
 ``seed``; ``published``; ``ceiling`` where it is below 100, and ``chance``, without a label. Accuracy in percent."""
 DIFFICULTY_COLUMNS = dict.fromkeys(("protocol", "task", "variable"), str) | {"value": float, "label": str}
 DIFFICULTY_COLUMNS |= dict.fromkeys(("accuracy", "low", "high", "ceiling"), float) | {"n": int}
@@ -71,6 +72,7 @@ def mad_frame(
     scores = scores[scores.suite == MAD.name]
     begun, whole = scores[scores.done > 0], scores[scores.done == scores.expected]
     begun_cells = {*zip(begun.column, begun.label), *((MAD_AVERAGE, label) for label in begun.label)}
+    samples = samples_of(scores)
     by_cell = dict([*whole.groupby(["column", "label"])])
     ceilings = whole[whole.column != MAD_AVERAGE].groupby("column").ceiling.mean()
     rows: list[dict[str, Any]] = []
@@ -80,13 +82,15 @@ def mad_frame(
                 rows.append({"task": task, "label": "", "mark": mark, "accuracy": values[task]})
         for label in scores.label.unique():
             seeds = by_cell.get((task, label), whole[:0])
-            finished = seeds.dropna(subset="value")
-            state = _state(len(seeds), len(seeds) - len(finished), (task, label) in begun_cells)
-            base, mean = {"task": task, "label": label}, {"mark": "mean", "state": state, "n": len(finished)}
+            state = _state(seeds, (task, label) in begun_cells)
+            base, mean = {"task": task, "label": label}, {"accuracy": math.nan}
             if not state:
-                mean |= zip(("accuracy", "low", "high"), mean_interval(finished.value.to_numpy()))
-            rows.append(base | mean)
-            for seed, value in zip(finished.seed, finished.value):
+                sample = samples[task][label]
+                low, high = sample.interval
+                solved = f"{sample.solved}/{sample.n}" if sample.has_threshold and sample.n > 1 else ""
+                mean = {"accuracy": sample.mean, "low": low, "high": high, "n": sample.n, "solved": solved}
+            rows.append(base | {"mark": "mean", "state": state} | mean)
+            for seed, value in zip(seeds.seed, seeds.value):
                 rows.append(base | {"mark": "seed", "seed": seed, "accuracy": value})
             published = published_scores().get(label, {}) if shows_published else {}
             if task in published:
@@ -94,12 +98,10 @@ def mad_frame(
     return frame_of(rows, MAD_COLUMNS, protocol)
 
 
-def _state(seeds: int, diverged: int, is_begun: bool) -> str:
+def _state(seeds: pd.DataFrame, is_begun: bool) -> str:
     """Why a mean has no accuracy; empty where it has one."""
-    if diverged:
-        return "diverged" if seeds == diverged else f"{diverged}/{seeds} diverged"
-    if seeds:
-        return ""
+    if len(seeds):
+        return "diverged" if seeds.is_diverged.all() else ""
     return "unfinished" if is_begun else "not run"
 
 
@@ -135,6 +137,8 @@ def _draw_task(axes: Axes, frame: pd.DataFrame) -> None:
     known = means[means.state == ""]
     faces = known.color.where(known.n > 1, "white")
     axes.scatter(known.accuracy, known.place, s=36, c=faces, edgecolors=known.color, clip_on=False, zorder=3)
+    for mean in known[known.solved != ""].itertuples():
+        axes.text(106, mean.place, mean.solved, size=SMALLEST, color=GREY, ha="left", va="center", clip_on=False)
     axes.plot(published.accuracy, published.place - 0.26, linestyle="", clip_on=False, **_PUBLISHED)
     published_at = dict(zip(published.label, published.accuracy))
     for mean in means[means.state != ""].itertuples():
@@ -163,6 +167,8 @@ def _mad_notes(frame: pd.DataFrame) -> list[str]:
         "ceiling": "Ceiling: share of the targets that can be known.",
         "chance": "Chance: a guess among the tokens that are ever asked for.",
     }
+    if (means.solved != "").any():
+        notes.append("k/n: seeds that solve the task.")
     return [*notes, *(text for mark, text in references.items() if mark in set(frame.mark))]
 
 
@@ -184,8 +190,10 @@ def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
         changes = [name for name, value in setting.items() if value != baseline[name]]
         if len(changes) > 1 or seeds.value.isna().any():
             continue
+        sample = sample_of(task, seeds)
+        low, high = sample.interval
         place = {"task": task, "label": label, "ceiling": seeds.ceiling.mean(), "n": len(seeds)}
-        place |= zip(("accuracy", "low", "high"), mean_interval(seeds.value.to_numpy()))
+        place |= {"accuracy": sample.mean, "low": low, "high": high}
         for variable in changes or setting:
             if isinstance(setting[variable], (int, float)):
                 rows.append(place | {"variable": variable, "value": setting[variable]})

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from matplotlib.transforms import Bbox
 
-from madbench.analysis.cells import Cell, seed_means, with_noise
+from madbench.analysis.cells import Cell, cells_of
 from madbench.analysis.figures.files import NothingToDrawError, frame_of
 from madbench.analysis.figures.panels import Panels, in_lines, interval_notes, seeds_note
 from madbench.analysis.figures.style import GREY, SMALLEST, LabelStyle, in_order, label_styles, style, title
@@ -37,9 +37,11 @@ _STARTS = ((8, 0), (14, 0), (20, 0), (28, 0), (-20, 0))  # from a point to where
 def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd.DataFrame:
     """What :func:`budget_figure` draws; ``protocol`` are sentences about what the runs share.
 
-    Of MAD the average where any label has it, otherwise each task that has begun. A label that lacks a value of one of
-    its seeds, as it diverged, has no mean. Intervals are those of the tables. A seed counts once all its jobs are done.
-    ``costs`` has label, column, budget_ratio and mixer_parameters of every run, NaN where they are not known.
+    Of MAD the average where any label has it, otherwise each task that has begun. Intervals are those of the tables.
+
+    Args:
+        scores: of one protocol a suite (:mod:`madbench.analysis.scores`); a seed counts once all its jobs are done.
+        costs: label, column, budget_ratio and mixer_parameters of every run; NaN where they are not known.
     """
     scores = scores[(scores.suite == MAD.name) | (scores.column == LOSS)]
     costs = costs.astype(dict.fromkeys(COSTS, float)).groupby(["label", "column"])[[*COSTS]].mean()
@@ -47,7 +49,7 @@ def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd
     quantities = set(scores.column[scores.done > 0])
     quantities &= {MAD_AVERAGE, LOSS} if MAD_AVERAGE in quantities else quantities
     columns = [column(name) for name in quantities]
-    cells = with_noise(columns, seed_means(scores[scores.done == scores.expected], columns))
+    cells = cells_of(scores[scores.done == scores.expected], columns)
     rows = []
     for quantity in in_order(quantities):
         suite = LANGUAGE.name if quantity == LOSS else MAD.name
@@ -55,7 +57,8 @@ def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd
             cell = cells.get(label, {}).get(quantity, Cell.of(math.nan))
             cost = of_tasks.loc[label] if quantity == MAD_AVERAGE else costs.loc[label, quantity]
             n = cell.n if math.isfinite(cell.mean) else 0
-            mean = {"mean": cell.mean, "low": cell.mean - cell.half_width, "high": cell.mean + cell.half_width, "n": n}
+            low, high = cell.interval
+            mean = {"mean": cell.mean, "low": low, "high": high, "n": n}
             rows.append({"quantity": quantity, "label": label, **cost, **mean})
     return frame_of(rows, COLUMNS, protocol)
 
@@ -183,10 +186,9 @@ def _covered(axes: Axes, names: Sequence[Bbox], taken: Sequence[Bbox]) -> int:
 
 
 def _notes(frame: pd.DataFrame, x: str) -> list[str]:
-    pooled = "; of L5 with the spread pooled over the labels" if LOSS in set(frame[frame.low.notna()].quantity) else ""
-    notes = [*frame.protocol.unique(), seeds_note(frame.n), *interval_notes(frame.n, frame.low, pooled)]
+    notes = [*frame.protocol.unique(), seeds_note(frame.n), *interval_notes(frame.n, frame.low)]
     is_several = frame.quantity.nunique() > 1
-    for why, is_so in (("diverged or unfinished", frame["mean"].isna()), ("of unknown cost", frame[x].isna())):
+    for why, is_so in (("unfinished", frame["mean"].isna()), ("of unknown cost", frame[x].isna())):
         rows = frame[is_so].itertuples()
         names = [f"{one.label} ({title(one.quantity)})" if is_several else one.label for one in rows]
         notes += [f"Left out, {why}: {', '.join(names)}."] if names else []

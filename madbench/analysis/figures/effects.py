@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +15,8 @@ from madbench.analysis.attribution import Effect
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import Panels, in_lines
 from madbench.analysis.figures.style import COLORS, GREY, Look, in_order, style, title
+from madbench.analysis.inference import LEVEL, Difference
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
-from madbench.analysis.statistics import LEVEL
 
 COLUMNS = dict.fromkeys(("protocol", "kind", "row", "quantity", "given", "without"), str)
 COLUMNS |= {"pairs": int, "seeds": int} | dict.fromkeys(("difference", "low", "high", "p_holm"), float)
@@ -32,17 +33,21 @@ _ESTIMATES: dict[str, Look] = {
 }
 
 
-def effects_frame(found: Sequence[Effect], protocol: str) -> pd.DataFrame:
+def effects_frame(effects: Sequence[Effect], protocol: str) -> pd.DataFrame:
     """What :func:`effects_figure` draws: all effects and the significant interactions; ``protocol`` is about the runs."""
     rows: list[dict[str, Any]] = []
-    for one in found:
+    for one in effects:
         shared = {"row": one.name.removesuffix(" against none"), "quantity": one.quantity}
         kind = "interaction" if one.is_interaction else "effect"
-        if kind == "effect" or one.estimate.is_significant:
-            rows.append({"kind": kind, **shared, "pairs": len(one.cases), **vars(one.estimate)})
-        for (given, without), estimate in one.cases.items() if kind == "effect" else ():
-            rows.append({"kind": "pair", **shared, "given": given, "without": without, "pairs": 1, **vars(estimate)})
+        if kind == "effect" or one.is_significant:
+            rows.append({"kind": kind, **shared, "pairs": len(one.cases), **_numbers(one.estimate, one.p_holm)})
+        for (given, without), found in one.cases.items() if kind == "effect" else ():
+            rows.append({"kind": "pair", **shared, "given": given, "without": without, "pairs": 1, **_numbers(found)})
     return frame_of(rows, COLUMNS, protocol)
+
+
+def _numbers(found: Difference, p_holm: float = math.nan) -> dict[str, Any]:
+    return {"difference": found.estimate, "low": found.low, "high": found.high, "seeds": found.n, "p_holm": p_holm}
 
 
 @style()
@@ -99,13 +104,12 @@ def _reach(frame: pd.DataFrame) -> float:
 
 def _notes(frame: pd.DataFrame) -> list[str]:
     estimates, effects = frame[frame.kind != "pair"], frame[frame.kind == "effect"]
-    has_bar, is_tested = estimates.low.notna(), estimates.p_holm.notna()
+    has_bar = estimates.low.notna()
     counts = [" to ".join(map(str, sorted({of.min(), of.max()}))) for of in (effects.pairs, effects.seeds)]
     texts = {
-        "Effect: mean difference, paired by seed, of the pairs of labels that differ in this factor alone.": True,
-        "Bars: 95% intervals, Student's t over pairs.": (has_bar & is_tested).any(),
-        "Where no factor has two pairs, bars are over the seeds of one pair; not tested.": (has_bar & ~is_tested).any(),
-        f"Filled: p of at most {LEVEL} after Holm over the panel.": (estimates.p_holm <= LEVEL).any(),
+        "Effect: mean difference of the pairs of labels that differ in this factor alone.": True,
+        "Bars: 95% intervals over seeds.": has_bar.any(),
+        f"Filled: p of at most {LEVEL} after Holm over the figure.": (estimates.p_holm <= LEVEL).any(),
         "a x b, below the line: how much larger the effect of a is with b; only those beyond the noise.": (
             estimates.kind == "interaction"
         ).any(),

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from madbench.analysis.figures.style import GREY, HEADING, SMALLEST, Look
+from madbench.analysis.inference import LEAST_FOR_LEVEL
 
 _EDGE, _SPACE = 0.08, 0.14  # inches, around everything and between title, panels, legend and notes
 _NOTE_CHARACTER = 4.4 / 72  # inches, on average
@@ -127,14 +128,19 @@ def seeds_note(counts: Iterable[float]) -> str:
     return f"n = {n} seed{'s' if known[-1] > 1 else ''}." if known else ""
 
 
-def interval_notes(counts: pd.Series, low: pd.Series, spread: str = "") -> list[str]:
+def interval_notes(counts: pd.Series, low: pd.Series) -> list[str]:
     """The meaning of bars and hollow marks, and why a mean of several seeds may have no bar.
 
-    ``counts`` are the seeds of each mean drawn, ``low`` the ends of the intervals, ``spread`` is what they use of L5.
+    Args:
+        counts: seeds of each mean drawn.
+        low: lower end of its interval, NaN where it has none.
     """
     texts = {
-        f"Bars: 95% intervals of the mean, Student's t over seeds{spread}.": low.notna(),
-        "No bar: all seeds agree exactly (zero variance; no interval).": (counts > 1) & low.isna(),
+        "Bars: 95% intervals of the mean over seeds.": low.notna(),
+        f"No bar: fewer than {LEAST_FOR_LEVEL} seeds, of which none solves the task, or zero variance; no interval.": (
+            counts > 1
+        )
+        & low.isna(),
         "Hollow: a single seed, without an interval.": counts == 1,
     }
     return [text for text, is_so in texts.items() if is_so.any()]

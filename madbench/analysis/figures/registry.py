@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from madbench.analysis import loss_curves
-from madbench.analysis.attribution import attribute, measured_values
+from madbench.analysis.attribution import attribute
 from madbench.analysis.captions import accuracy_meaning
 from madbench.analysis.figures import accuracy, budget, curves, effects
 from madbench.analysis.figures.files import NothingToDrawError, read_frame
@@ -101,7 +101,7 @@ def _learning(results: Results) -> pd.DataFrame:
 
 
 def _effects(results: Results) -> pd.DataFrame:
-    found = attribute(measured_values(results.scores)[0])
+    found = attribute(results.scores)
     if not found:
         raise NothingToDrawError("no two labels with a finished task and seed in common differ in exactly one factor")
     return effects.effects_frame(found, " ".join(results.sentences()))

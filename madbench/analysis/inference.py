@@ -1,0 +1,458 @@
+"""The only place with an interval or a p-value: samples of seeds, differences of samples, adjusted p-values.
+
+The unit is the seed. A sample is what the seeds of one label gave on one column; settings of a task share their seed's
+initial weights and are averaged before. A difference depends on the labels that it is about and on nothing else that is
+stored, so it is the same wherever it is shown, and stays the same when the store grows.
+
+A task is an outcome first: a seed solves it (:attr:`Scale.solved`) or does not, and a diverged run counts at chance. A
+sample is *level* where its seeds scatter about one value. Otherwise some seeds solve the task and the others are far
+from it, or all solve it, or some diverge.
+
+- Share of seeds that solve a task: Clopper-Pearson.
+- Mean of a level sample of :data:`LEAST_FOR_LEVEL` seeds or more: Student's t. Fewer seeds do not show that a sample is
+  level; of these and of samples that are not level, the mean is share * (mean of the solved seeds) + (1 - share) *
+  (mean of the others), and the interval has each of the three at the ends of its own.
+- Two level samples: Welch's t, which lends the variance between the two; a spread is never below the rounding error.
+- Two samples of which one is not level: Boschloo's exact test of the counts of solved seeds, one-sided and doubled. The
+  interval joins those of the means (Zou and Donner 2008, "Construction of confidence limits about effect measures: a
+  general approach", Statistics in Medicine 27) and holds 0 exactly where the test does not reject.
+- Averages, and sums over more samples: t with Satterthwaite's degrees of freedom. The variance of a sample that is not
+  level is at least the binomial one with one more success and one more failure, shared by the parts of an average.
+
+Nothing is tested with fewer than :data:`LEAST_SEEDS` seeds, where no seed tells the labels from chance, or where all
+seeds of both solve the task.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.special import betaincinv, stdtr, stdtrit
+
+LEVEL = 0.05
+"""Adjusted p-value up to which a difference is significant; 1 - confidence of every interval."""
+LEAST_SEEDS = 3
+"""Of each label, for a test or a mark."""
+LEAST_FOR_LEVEL = 5
+"""Seeds that have to agree to show that fewer than half of all seeds differ from them: 0.5**5 < LEVEL."""
+UNLEARNED_SHARE = 0.05
+"""A mean within this share of the way from chance to the ceiling has not learned the task."""
+BIMODAL_SHARE = 0.2
+"""Seeds within this share of the way from chance to the ceiling are one level, on whichever side of the threshold."""
+
+NEITHER_LEARNED, BOTH_SOLVE = "neither has learned the task", "both solve the task"
+"""Reasons why labels with enough seeds are not tested."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What the values of a column mean, of one label; NaN where a column has no such value."""
+
+    chance: float = math.nan
+    """Of a model that has learned nothing, and of a diverged run."""
+    solved: float = math.nan
+    """From which on a seed has solved the task."""
+    ceiling: float = math.nan
+    """The best that the data allow."""
+    limits: tuple[float, float] = (-math.inf, math.inf)
+    """Beyond which no value can be."""
+    resolution: float = 1e-6
+    """Step in which values are counted."""
+    is_counted: bool = False
+    """Whether values are counts of steps, and ``chance`` the last step of a run that did not get there."""
+
+    @property
+    def width(self) -> float:
+        """The way from chance to the ceiling."""
+        return abs(self.ceiling - self.chance)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the seeds of one label gave on one column."""
+
+    values: np.ndarray
+    """One a seed (n,), in the column's units."""
+    scale: Scale = Scale()
+    diverged: np.ndarray | None = None
+    """Which seeds (n,) have a diverged run; None for none."""
+    parts: tuple[Sample, ...] = field(default=(), repr=False)
+    """The samples of the columns that this is the average of."""
+
+    @property
+    def n(self) -> int:
+        """Number of seeds."""
+        return len(self.values)
+
+    @functools.cached_property
+    def mean(self) -> float:
+        """NaN without a seed."""
+        return float(self.values.mean()) if self.n else math.nan
+
+    @functools.cached_property
+    def spread(self) -> float:
+        """Standard deviation over seeds (n - 1), at least the rounding error; NaN of a single seed."""
+        if self.n < 2:
+            return math.nan
+        return max(float(self.values.std(ddof=1)), self.scale.resolution / math.sqrt(12))
+
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether seeds can fail: a task to solve, or a run that diverged."""
+        return self.has_threshold or (self.has_diverged and not self.parts)
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether a run of any seed diverged."""
+        return self.diverged is not None and bool(self.diverged.any())
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether there is a task to solve."""
+        return not self.parts and not math.isnan(self.scale.solved)
+
+    @property
+    def solved(self) -> int:
+        """Number of seeds that solve the task."""
+        return int((self.values >= self.scale.solved).sum())
+
+    @functools.cached_property
+    def succeeds(self) -> np.ndarray:
+        """Which seeds (n,) solve the task; where none does, or there is nothing to solve, which do not diverge."""
+        if self.solved or not self.has_diverged:
+            return self.values >= self.scale.solved
+        return ~self.diverged
+
+    @functools.cached_property
+    def solved_interval(self) -> tuple[float, float]:
+        """Of the share of seeds that solve the task."""
+        return binomial_interval(self.solved, self.n)
+
+    @functools.cached_property
+    def is_level(self) -> bool:
+        """Whether the seeds scatter about one value."""
+        if not self.has_outcomes or self.parts:
+            return True
+        if self.has_diverged or self.solved == self.n:
+            return False
+        return not self.solved or bool(np.ptp(self.values) <= BIMODAL_SHARE * self.scale.width)
+
+    @property
+    def has_zero_spread(self) -> bool:
+        """Whether all seeds agree to the resolution."""
+        return self.n > 1 and bool(np.ptp(self.values) < self.scale.resolution)
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether the mean is better than chance, or chance unknown."""
+        share = abs(self.mean - self.scale.chance) / self.scale.width
+        return not share <= UNLEARNED_SHARE
+
+    @functools.cached_property
+    def half_width(self) -> float:
+        """Half of the t interval of the mean; NaN where the mean has no such interval."""
+        least = LEAST_SEEDS if self.parts else LEAST_FOR_LEVEL if self.has_outcomes else 2
+        if self.n < least or not self.is_level or (self.has_zero_spread and not self.parts):
+            return math.nan
+        error, freedom = self.error()
+        return students_t(freedom) * error
+
+    @functools.cached_property
+    def interval(self) -> tuple[float, float]:
+        """Of the mean, within the limits of the column; NaN, NaN where there is none."""
+        return self.bounds if not self.is_level or not math.isnan(self.half_width) else (math.nan, math.nan)
+
+    @functools.cached_property
+    def bounds(self) -> tuple[float, float]:
+        """The interval of the mean; of a level sample without one, as if other seeds might solve the task."""
+        low, high = self.mean - self.half_width, self.mean + self.half_width
+        if math.isnan(low) and self.n > 1 and self.has_outcomes:
+            shares = binomial_interval(int(self.succeeds.sum()), self.n)
+            ends = [share * a + (1 - share) * b for share in shares for a, b in zip(*self._modes())]
+            low, high = min(ends), max(ends)
+        low, high = np.clip([low, high], *self.scale.limits).tolist()
+        return low, high
+
+    def _modes(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The intervals of the mean of the seeds that succeed, and of that of the others."""
+        scale = self.scale
+        best = max(scale.limits, key=lambda limit: abs(limit - scale.chance))
+        best = scale.ceiling if math.isinf(best) else best
+        between = scale.solved if self.solved else scale.chance
+        successes, others = self.values[self.succeeds], self.values[~self.succeeds]
+        return _mean_interval(successes, between, best), _mean_interval(others, scale.chance, between)
+
+    def error(self, sharing: int = 1) -> tuple[float, float]:
+        """Standard error of the mean of two or more seeds, and its degrees of freedom.
+
+        ``sharing`` parts of an average share one more success and one more failure.
+        """
+        if self.parts:
+            errors, freedoms = zip(*(part.error(len(self.parts)) for part in self.parts))
+            error, freedom = _joined(np.array(errors) / len(errors), freedoms)
+            own = self.spread / math.sqrt(self.n)
+            return (error, freedom) if error >= own else (own, self.n - 1)
+        error = self.spread / math.sqrt(self.n)
+        if not self.is_level:
+            successes, others = self.values[self.succeeds], self.values[~self.succeeds]
+            share = (len(successes) + 1 / sharing) / (self.n + 2 / sharing)
+            best = successes.mean() if len(successes) else self.scale.ceiling
+            rest = others.mean() if len(others) else self.scale.chance
+            error = max(error, abs(best - rest) * math.sqrt(share * (1 - share) / self.n))
+        return float(error), self.n - 1
+
+
+def _mean_interval(values: np.ndarray, one_end: float, other_end: float) -> tuple[float, float]:
+    """Student's interval of the mean within two bounds; the bounds of fewer than two values. From low to high."""
+    low, high = sorted((one_end, other_end))
+    if len(values) < 2:
+        return low, high
+    mean, half = values.mean(), students_t(len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    return float(max(low, mean - half)), float(min(high, mean + half))
+
+
+def _joined(errors: Sequence[float] | np.ndarray, freedoms: Iterable[float]) -> tuple[float, float]:
+    """Standard error of a sum of independent means and its degrees of freedom (Satterthwaite 1946)."""
+    variances = np.square(errors)
+    total = variances.sum()
+    if not total:
+        return 0.0, 1.0
+    return math.sqrt(total), float(total**2 / (variances**2 / np.array([*freedoms])).sum())
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A weighted sum of means, its interval and its test; NaN where there is none."""
+
+    estimate: float
+    low: float
+    """Ends of the 95% interval."""
+    high: float
+    p: float
+    """Two-sided, of "it is zero", or "it is on the line"."""
+    n: int
+    """Seeds of the label that has the fewest."""
+    test: str = ""
+    """``t`` or ``exact``; empty where nothing is tested."""
+    reason: str = ""
+    """Why nothing is tested."""
+
+
+def difference(first: Sample, second: Sample, line: float = 0.0) -> Difference:
+    """The mean of ``first`` less that of ``second``, tested against ``line``."""
+    return combination([(1.0, first), (-1.0, second)], line)
+
+
+def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_solved: bool = False) -> Difference:
+    """The sum of weight * mean over ``terms``, samples of different labels on one column, tested against ``line``.
+
+    ``tests_solved`` tests it also where all seeds solve the task, of which no gain can be shown.
+    """
+    samples = [sample for _, sample in terms]
+    n = min(sample.n for sample in samples)
+    estimate = round(sum(weight * sample.mean for weight, sample in terms), 9)  # equal numbers differ by nothing
+    reason = _why_untested(samples, tests_solved)
+    if n < 2:
+        return Difference(estimate, math.nan, math.nan, math.nan, n, reason=reason)
+    if _is_of_outcomes(terms):
+        low, high = _joined_interval(samples[0], samples[1])
+        if line or reason:
+            p = math.nan
+        else:
+            p = exact_p(*_counts(samples[0], samples[1]))
+            if p > LEVEL:
+                low, high = min(low, 0.0), max(high, 0.0)
+            elif estimate > 0:
+                low = max(low, 0.0)
+            else:
+                high = min(high, 0.0)
+        if not line:
+            return Difference(estimate, low, high, p, n, "" if reason else "exact", reason)
+    errors, freedoms = zip(*(sample.error() for sample in samples))
+    error, freedom = _joined([weight * error for (weight, _), error in zip(terms, errors)], freedoms)
+    half = students_t(freedom) * error
+    p = math.nan if reason else 2 * float(stdtr(freedom, -abs(estimate - line) / error))
+    return Difference(estimate, estimate - half, estimate + half, p, n, "" if reason else "t", reason)
+
+
+def _is_of_outcomes(terms: Sequence[tuple[float, Sample]]) -> bool:
+    return [weight for weight, _ in terms] == [1.0, -1.0] and not all(sample.is_level for _, sample in terms)
+
+
+def _counts(first: Sample, second: Sample) -> tuple[int, int, int, int]:
+    """Successes and seeds of both: seeds that solve the task; where none of either does, those that do not diverge."""
+    if first.solved or second.solved:
+        return first.solved, first.n, second.solved, second.n
+    trained, other_trained = (s.n - (int(s.diverged.sum()) if s.has_diverged else 0) for s in (first, second))
+    return trained, first.n, other_trained, second.n
+
+
+def _why_untested(samples: Sequence[Sample], tests_solved: bool) -> str:
+    """Why samples are not tested; empty where they are."""
+    n = min(sample.n for sample in samples)
+    if n < LEAST_SEEDS:
+        return {0: "no seed", 1: "single seed", 2: "two seeds"}[n]
+    if not any(sample.has_learned for sample in samples):
+        return NEITHER_LEARNED
+    if not tests_solved and all(sample.has_outcomes and sample.solved == sample.n for sample in samples):
+        return BOTH_SOLVE
+    if all(sample.has_zero_spread for sample in samples) and all(sample.is_level for sample in samples):
+        return "zero variance"
+    return ""
+
+
+def _joined_interval(first: Sample, second: Sample) -> tuple[float, float]:
+    """Of the difference of two means, from their own intervals (Zou and Donner 2008), and within the column's limits."""
+    (low, high), (other_low, other_high) = first.bounds, second.bounds
+    estimate = first.mean - second.mean
+    below = math.hypot(first.mean - low, other_high - second.mean)
+    above = math.hypot(high - first.mean, second.mean - other_low)
+    span = first.scale.limits[1] - first.scale.limits[0]
+    return max(estimate - below, -span), min(estimate + above, span)
+
+
+def binomial_interval(solved: int, n: int) -> tuple[float, float]:
+    """Clopper and Pearson's 95% interval of a share of which ``solved`` of ``n`` are known.
+
+    >>> [round(end, 3) for end in binomial_interval(3, 3)]
+    [0.292, 1.0]
+    """
+    low = betaincinv(solved, n - solved + 1, LEVEL / 2) if solved else 0.0
+    high = betaincinv(solved + 1, n - solved, 1 - LEVEL / 2) if solved < n else 1.0
+    return float(low), float(high)
+
+
+@functools.cache
+def exact_p(solved: int, n: int, other_solved: int, other_n: int) -> float:
+    """Boschloo's test of two counts of solved seeds, two-sided.
+
+    >>> exact_p(3, 3, 0, 3), exact_p(2, 3, 2, 3)
+    (0.03125, 1.0)
+    """
+    from scipy.stats import boschloo_exact  # half a second
+
+    if solved * other_n == other_solved * n:
+        return 1.0
+    table = [[solved, other_solved], [n - solved, other_n - other_solved]]
+    return round(float(boschloo_exact(table, alternative="two-sided").pvalue), 9)
+
+
+def students_t(freedom: float) -> float:
+    """How many standard errors the 95% interval of Student's t reaches to either side: 4.303 for 2."""
+    return float(stdtrit(freedom, 1 - LEVEL / 2))
+
+
+def holm(p_values: Sequence[float], share: float = 1.0) -> list[float]:
+    """Holm's adjustment of the p-values of one family (Holm 1979); NaN stays NaN and does not count.
+
+    The i-th smallest of m, from 0, is multiplied by m - i; none is adjusted to less than a smaller one, or to over 1.
+    ``share`` of the error of a table is this family's; its p-values are divided by it.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    adjusted = np.array(p_values, dtype=float)
+    order = np.argsort(adjusted)[: np.count_nonzero(~np.isnan(adjusted))]  # NaN sorts last
+    multiplied = adjusted[order] * np.arange(len(order), 0, -1) / share
+    adjusted[order] = np.minimum(np.maximum.accumulate(multiplied), 1.0)
+    return adjusted.tolist()
+
+
+def may_be_best(samples: Mapping[str, Sample], is_higher_better: bool) -> list[str]:
+    """The keys that the seeds do not rule out as the best, from the best mean on.
+
+    A key is ruled out where another is better by a one-sided test at :data:`LEVEL` / (k - 1) for k keys, which rules out
+    the truly best one with a probability of at most :data:`LEVEL` (Bonferroni over its k - 1 rivals; after Hsu's
+    "multiple comparisons with the best").
+    """
+    ranked = sorted(samples, key=lambda key: samples[key].mean, reverse=is_higher_better)
+    level = LEVEL / max(1, len(ranked) - 1)
+
+    def is_worse(one: str, rival: str) -> bool:
+        found = difference(samples[rival], samples[one])
+        return found.estimate != 0 and found.p / 2 <= level
+
+    return [key for i, key in enumerate(ranked) if not any(is_worse(key, better) for better in ranked[:i])]
+
+
+def alike(values: Mapping[str, Sequence[float]]) -> list[list[str]]:
+    """The largest sets of two or more keys whose means Tukey's test does not separate, each from low to high.
+
+    Tukey and Kramer's test of all pairs together, the standard deviation pooled; empty without two values of a key.
+    """
+    from scipy.stats import studentized_range
+
+    found = {key: np.asarray(xs, dtype=float) for key, xs in values.items() if len(xs)}
+    freedom = sum(len(xs) - 1 for xs in found.values())
+    if not freedom or len(found) < 2:
+        return []
+    spread = math.sqrt(sum(((xs - xs.mean()) ** 2).sum() for xs in found.values()) / freedom)
+    reach = spread * float(studentized_range.ppf(1 - LEVEL, len(found), freedom)) / math.sqrt(2)
+    ordered = sorted(found, key=lambda key: found[key].mean())
+    sets: list[list[str]] = []
+    for i in range(len(ordered)):
+        lowest = found[ordered[i]]
+        within = [key for key in ordered[i:] if not _is_apart(lowest, found[key], reach)]
+        if len(within) > 1 and not (sets and within[-1] in sets[-1]):
+            sets.append(within)
+    return sets
+
+
+def _is_apart(one: np.ndarray, other: np.ndarray, reach: float) -> bool:
+    return abs(one.mean() - other.mean()) > reach * math.sqrt(1 / len(one) + 1 / len(other))
+
+
+_SEEDS = (3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50)
+"""Numbers of seeds that :func:`seeds_needed` tries."""
+MOST_SEEDS = _SEEDS[-1]
+ENOUGH_POWER = 0.8
+"""Probability of a decision that is asked for."""
+
+
+def seeds_needed(
+    terms: Sequence[tuple[float, Sample]],
+    line: float = 0.0,
+    level: float = LEVEL,
+    tests_solved: bool = False,
+    draws: int = 200,
+) -> tuple[int, float]:
+    """The fewest seeds with which :func:`combination` gives a p of at most ``level`` with 80% probability, and it.
+
+    The seeds are simulated: each draw takes a mean and a spread, or a share of solved seeds, that the stored seeds
+    allow (normal and chi-square; Jeffreys' prior), and as many seeds from them. So that the stored ones are few is
+    in the probability as well. 0 seeds where :data:`MOST_SEEDS` are not enough, NaN without two seeds of every label.
+    """
+    if min(sample.n for _, sample in terms) < 2:
+        return 0, math.nan
+
+    @functools.cache
+    def chance(n: int) -> float:
+        rng = np.random.default_rng(n)
+        drawn = ([(weight, _simulated(sample, n, rng)) for weight, sample in terms] for _ in range(draws))
+        return sum(combination(one, line, tests_solved).p <= level for one in drawn) / draws
+
+    place = bisect.bisect_left(_SEEDS, ENOUGH_POWER, key=chance)
+    return (_SEEDS[place], chance(_SEEDS[place])) if place < len(_SEEDS) else (0, chance(MOST_SEEDS))
+
+
+def _simulated(sample: Sample, n: int, rng: np.random.Generator) -> Sample:
+    """``n`` seeds as those of ``sample`` may be."""
+    if sample.parts:
+        parts = tuple(_simulated(part, n, rng) for part in sample.parts)
+        return Sample(np.mean([part.values for part in parts], axis=0), sample.scale, None, parts)
+    if sample.is_level:
+        spread = sample.spread * math.sqrt((sample.n - 1) / rng.chisquare(sample.n - 1))
+        mean = sample.mean + rng.normal() * spread / math.sqrt(sample.n)
+        return Sample(np.clip(rng.normal(mean, spread, n), *sample.scale.limits), sample.scale)
+    successes, others = sample.values[sample.succeeds], sample.values[~sample.succeeds]
+    share = rng.beta(len(successes) + 0.5, len(others) + 0.5)
+    is_success = rng.random(n) < share
+    good = rng.choice(successes, n) if len(successes) else np.full(n, sample.scale.ceiling)
+    bad = rng.choice(others, n) if len(others) else np.full(n, sample.scale.chance)
+    diverged = ~is_success if sample.has_diverged and not sample.solved else None
+    return Sample(np.where(is_success, good, bad), sample.scale, diverged)

@@ -1,0 +1,114 @@
+"""How many seeds claims need, and claims stated before the runs: ``madbench power`` and ``madbench register``."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import shlex
+from pathlib import Path
+
+from madbench.cli.options import (
+    RESULTS,
+    PrintOptions,
+    ResultsOption,
+    StoredOptions,
+    StoredWordsArgument,
+    argument,
+    option,
+    split_list,
+    with_groups,
+)
+from madbench.cli.printing import count_of_jobs, print_text_table, tracked
+from madbench.errors import ConfigError, did_you_mean
+
+
+@with_groups
+def power(
+    words: StoredWordsArgument = None,
+    claim: option(list[str] | None, "Only these claims; all by default.", metavar="NAME,...") = None,
+    *,
+    stored: StoredOptions,
+    printed: PrintOptions,
+) -> None:
+    """Estimate how many seeds each claim of the paper needs, from the spread of the stored seeds.
+
+    The number of seeds with which a claim would be decided with a probability of 80%,
+    if further seeds are like the stored ones: means, spreads and shares of solved seeds
+    are drawn from what the stored seeds allow, seeds are drawn from these, and tested
+    as madbench findings does, at the level that Holm's method leaves the first of as many
+    tests. It needs two stored seeds of every label.
+
+    [bold]Examples[/bold]
+
+      madbench power
+      madbench power --claim lag,mixing
+      madbench power -t selective_copying --json
+    """
+    from madbench.analysis.claims import CLAIMS
+    from madbench.analysis.power import power_table
+
+    names = split_list(claim) or [one.name for one in CLAIMS]
+    for name in names:
+        if name not in (known := [one.name for one in CLAIMS]):
+            raise ConfigError(f"--claim {name}: no such claim{did_you_mean(name, known)}")
+    selection = stored.selection(words)
+    found = selection.select()
+    asked = [one for one in CLAIMS if one.name in names]
+    table = power_table(found.scores, asked, found.sentences(), functools.partial(tracked, description="simulating"))
+    print_text_table(table, printed.asked)
+
+
+@with_groups
+def register(
+    file: argument(Path, "FILE", "A grid, as for madbench sweep, with the key claims: names of claims to decide."),
+    *,
+    results: ResultsOption = RESULTS,
+) -> None:
+    """Freeze claims, labels, tasks, seeds and thresholds before the runs exist.
+
+    Writes FILE's name with .registered.json beside FILE, with a hash of its content. Then train
+    the grid, and read the verdicts with madbench findings --registered. Runs that were
+    stored before the registration are named there.
+
+    [bold]A file[/bold]
+
+      claims: [lag]
+      labels: [R-12!, R-12o!, G-12!, G-12o!]
+      seeds: 0-4
+      tasks: [in_context_recall, selective_copying]
+
+    [bold]Examples[/bold]
+
+      madbench register lag.yaml
+      madbench sweep lag.yaml
+      madbench findings --registered lag.registered.json
+    """
+    from madbench.analysis.registration import register
+    from madbench.config import seed_list
+
+    found, made, path = register(file, results)
+    claims = ", ".join(claim.name for claim in found.claims)
+    print(
+        f"{path}: {claims}; {count_of_jobs(len(found.jobs))} of {len(made.labels)} labels, seeds {seed_list(made.grid.seeds)}"
+    )
+    print(f"hash {found.id}; keep the file where its date can be shown, such as in version control")
+    if found.stored:
+        print(
+            f"{len(found.stored)} of these jobs are stored already: their verdicts are not confirmed by a registration"
+        )
+    print(f"next: madbench sweep {shlex.quote(str(file))}; madbench findings --registered {shlex.quote(str(path))}")
+
+
+def print_registered(words: list[str] | None, path: Path, stored: StoredOptions, printed: PrintOptions) -> None:
+    """The findings that were registered, and every other claim as exploratory."""
+    from madbench.analysis.findings_table import findings_table
+    from madbench.analysis.registration import load_registration, registered_findings, sentences
+
+    if words or dataclasses.replace(stored, results=RESULTS) != StoredOptions():
+        raise ConfigError(
+            "--registered: labels, tasks and protocol are those registered; give only --results beside it"
+        )
+    found, results = load_registration(path, stored.results)
+    about = sentences(found, path, results)
+    table = findings_table(registered_findings(found, results), results.sentences())
+    print_text_table(dataclasses.replace(table, caption=" ".join([*about, table.caption])), printed.asked)
