@@ -194,6 +194,13 @@ from madbench.suites.mad import MadProfile, jobs
 jobs = jobs(expand(["@table1"]), MadProfile.load("full"))[:10000]
 print(len(Store.open(sys.argv[1], create=False).missing(jobs)), "of", len(jobs), "missing")
 """
+DRAW_ANEW = """
+import shutil, sys
+from pathlib import Path
+from madbench.cli import main
+shutil.rmtree(Path(sys.argv[sys.argv.index("--results") + 1], "index", "figures"), ignore_errors=True)
+main()
+"""
 
 
 def commands(folder: Path, empty: Path) -> dict[str, list[str]]:
@@ -206,6 +213,7 @@ def commands(folder: Path, empty: Path) -> dict[str, list[str]]:
         "attribute": [*madbench, "attribute", "--profile", "full", *stored],
         "ls runs": [*madbench, "ls", "runs", *stored],
         "report": [*madbench, *report],
+        "report, figures drawn anew": [sys.executable, "-c", DRAW_ANEW, *report],
         "missing of 10,000": [sys.executable, "-c", FIND_MISSING, str(folder)],
         "run --dry-run, 13,068 jobs": [
             *madbench, "run", *LABELS, "--profile", "full", "--device", "cpu", "--dry-run", "--results", str(empty)

@@ -12,13 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import madbench
+from madbench.analysis import figures as figures_package
 from madbench.analysis.attribution import AttributionTable, attribution_table
 from madbench.analysis.captions import setting_sentences
 from madbench.analysis.figures.files import NothingToDrawError, svg
@@ -30,7 +32,9 @@ from madbench.analysis.quantities import LOSS, MAD_AVERAGE, difference_text, sui
 from madbench.analysis.scores import Results, chosen_runs
 from madbench.analysis.tables import result_table
 from madbench.config import seed_list
+from madbench.errors import StoreError
 from madbench.experiment import PlannedRow
+from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import Record
 from madbench.labels import explain, parse
 from madbench.report.commands import Missing, job_words, missing_runs, protocol_words
@@ -41,7 +45,12 @@ from madbench.suites import LANGUAGE, MAD, SUITES
 from madbench.suites.language import TASK
 from madbench.tasks import MAD_TASKS
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _FOLDER = Path(__file__).parent
+MOST_FIGURES = 4
+"""Drawn ones of each name that are stored; the oldest go."""
 CAPTIONS = {
     "mad": "Accuracy on each task, by label",
     "learning": "Learning curves of the MAD runs",
@@ -239,12 +248,31 @@ def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], dict[str,
     figures, not_drawn, data = [], {}, FigureData(results)
     for name, caption in CAPTIONS.items():
         try:
-            figure = FIGURES[name].draw(figure_frame(name, data))
+            drawn = _svg(name, figure_frame(name, data), results.store.root / "index" / "figures")
         except NothingToDrawError as error:
             not_drawn[name] = str(error)
         else:
-            figures.append((name, caption, Markup(svg(figure, f"figure-{name}"))))
+            figures.append((name, caption, Markup(drawn)))
     return figures, not_drawn
+
+
+def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
+    """The figure as SVG. Drawing takes longer than all the rest, so ``folder`` has a file a frame that was drawn."""
+    digest = hashlib.sha256(f"{name} {version('matplotlib')} {frame.to_csv()}".encode())
+    for file in sorted(Path(figures_package.__file__).parent.glob("*.py")):
+        digest.update(file.read_bytes())
+    path = folder / f"{name}-{digest.hexdigest()[:16]}.svg"
+    with suppress(OSError, ValueError):
+        seal, _, content = path.read_text("utf-8").partition("\n")
+        if seal == hashlib.sha256(content.encode()).hexdigest():
+            return content
+    content = svg(FIGURES[name].draw(frame), f"figure-{name}")
+    with suppress(StoreError), explain_os_errors(folder):  # a store that is read-only or full has none
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, f"{hashlib.sha256(content.encode()).hexdigest()}\n{content}".encode())
+        for old in sorted(folder.glob(f"{name}-*.svg"), key=lambda file: file.stat().st_mtime)[:-MOST_FIGURES]:
+            old.unlink(missing_ok=True)
+    return content
 
 
 def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) -> dict[str, Any]:
