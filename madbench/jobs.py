@@ -46,10 +46,9 @@ class Job:
     @functools.cached_property
     def id(self) -> str:
         """16 hexadecimal digits, the same on every machine."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        fields |= {"setting": mapping_text(self.setting), "mixer": mapping_text(self.mixer)}
-        fields |= {"model": _config_text(self.model), "training": _config_text(self.training)}
-        return _id_of(repr((SCHEMA, fields)))
+        own = (self.suite, self.task, self.label, self.family, self.seed, self.fidelity, self.budget, self.task_source)
+        shared = (mapping_text(self.setting), _config_text(self.model), mapping_text(self.mixer))
+        return _id_of("\n".join([f"{SCHEMA} {own}", *shared, _config_text(self.training)]))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON has them; :func:`madbench.suites.job_from_dict` gives the job back."""

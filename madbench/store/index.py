@@ -131,11 +131,14 @@ def _digest(name: str, signed: str, shared: str, content: str) -> str:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """For a block that makes many objects and no garbage: looking for it would take as long as making them."""
+    """For a block that makes many objects which stay: to look for garbage among them, now or later, takes as long."""
     was_enabled = gc.isenabled()
+    gc.unfreeze()
+    gc.collect()
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         if was_enabled:
             gc.enable()
