@@ -6,7 +6,7 @@ S/R/G is the family without a name; an installed package adds one as an entry po
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
@@ -18,7 +18,7 @@ from madbench.labels import Explanation, family_of, parse
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Allocation", "Explanation", "Family", "ListedFamily", "Size", "build", "solve"]
+__all__ = ["Allocation", "Check", "Explanation", "Family", "ListedFamily", "Size", "build", "solve"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,17 @@ class Allocation(Protocol):
         """Bytes by which each token makes the decoding cache grow."""
 
 
+@dataclass(frozen=True)
+class Check:
+    """One statement about a label's mixer that can be measured."""
+
+    name: str
+    statement: str  # what holds, in a sentence
+    source: str  # where it is stated
+    run: Callable[[], float]  # measures the residual
+    tolerance: float = 0.0  # largest residual at which it holds
+
+
 class Family(Protocol):
     """A family of mixers. A label is frozen and hashable, and its ``str`` is the canonical text."""
 
@@ -92,6 +103,9 @@ class Family(Protocol):
         Optional: ``step(x, cache, slide)`` decodes one token (B, D), ``resolve_path(batch, length)`` names the path that
         computes an input of this shape, ``allocation`` is what it was built from.
         """
+
+    def checks(self, label: Any) -> Iterable[Check]:
+        """What has to hold of its mixer; :mod:`madbench.mixers.checks` has what any mixer has to hold."""
 
 
 class ListedFamily:

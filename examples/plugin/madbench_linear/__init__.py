@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from madbench.errors import BudgetError, ConfigError, LabelError, did_you_mean
 from madbench.mixers import Explanation, ListedFamily, Size
+from madbench.mixers.checks import general_checks
 
 MAPS = {"elu": "phi(x) = elu(x) + 1", "relu": "phi(x) = ReLU(x)", "id": "phi(x) = x"}
 
@@ -99,6 +100,9 @@ class LinearAttention(ListedFamily):
                 f"{label}: d_model {d} is too narrow for {heads} heads; use n_head {max(fitting, 1)} or less"
             )
         return Allocation(label, size, {"r": rank})
+
+    def checks(self, label: Label):
+        return general_checks(self, label)
 
     def build(self, allocation: Allocation, settings: Settings, path: str = "auto"):
         from madbench_linear.mixer import LinearMixer
