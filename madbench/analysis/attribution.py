@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -109,7 +109,9 @@ class AttributionTable(TextTable):
     effects: list[Effect]  # and interactions
     shows_pairs: bool  # whether the text has a row a pair; the records have it anyway
     caption: str
-    notes: str = ""
+    notes: str
+    shows_notes: bool = False
+    latex_label: ClassVar[str] = "tab:effects"
 
     @property
     def quantities(self) -> list[str]:

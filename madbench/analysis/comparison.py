@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -46,6 +46,8 @@ class ComparisonTable(TextTable):
     rows: list[Comparison]
     caption: str
     notes: str
+    shows_notes: bool = False
+    latex_label: ClassVar[str] = "tab:comparison"
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         return ["Label", "On", "Solved", "Difference", "95% interval", "p", "Verdict"], [

@@ -28,7 +28,9 @@ class FindingsTable(TextTable):
 
     rows: list[Finding]
     caption: str
-    notes: str = ""
+    notes: str
+    shows_notes: bool = False
+    latex_label: ClassVar[str] = "tab:findings"
     latex_name: ClassVar[str] = "%s"
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -42,8 +42,10 @@ class PowerTable(TextTable):
 
     rows: list[Power]
     caption: str
-    notes: str = ""
-    latex_name = "%s"
+    notes: str
+    shows_notes: bool = False
+    latex_label: ClassVar[str] = "tab:power"
+    latex_name: ClassVar[str] = "%s"
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         lines = []

@@ -50,8 +50,19 @@ class TextTable(ABC):
     """A label a row, rows of published numbers below theirs; subclasses say what is in it."""
 
     caption: str
+    """In a sentence or two: what the numbers are and what the signs mean."""
+    notes: str
+    """How the numbers came about, and what is missing."""
+    shows_notes: bool
+    """Whether text has the notes below the caption."""
     latex_name: ClassVar[str] = r"\texttt{%s}"
     """How LaTeX sets the first cell of a row."""
+    latex_label: ClassVar[str] = "tab:results"
+
+    @property
+    def below(self) -> str:
+        """What stands below the table."""
+        return f"{self.caption} {self.notes}".strip() if self.shows_notes else self.caption
 
     @abstractmethod
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
@@ -99,7 +110,7 @@ class TextTable(ABC):
         for first, *rest in lines:
             name = first.text.replace(PUBLISHED, "*published*")
             rows.append([name, *(around[entry.mark].format(entry.text) for entry in rest)])
-        return "\n".join(f"| {' | '.join(row)} |" for row in rows) + f"\n\n{self.caption}\n"
+        return "\n".join(f"| {' | '.join(row)} |" for row in rows) + f"\n\n{self.below}\n"
 
     def to_latex(self) -> str:
         """A ``table`` environment as wide as the page at most, over both columns of a page where it has many itself.
@@ -122,7 +133,7 @@ class TextTable(ABC):
         fit = r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi"
         environment = "table*" if is_wide else "table"
         head = [r"% \usepackage{booktabs,graphicx}", rf"\begin{{{environment}}}", r"\centering"]
-        caption = rf"\caption{{{_latex(self.caption)}}}"
+        caption = rf"\caption{{{_latex(self.below)}}}\label{{{self.latex_label}}}"
         return "\n".join([*head, caption, *size, r"\sbox0{%", *tabular, "}%", fit, rf"\end{{{environment}}}", ""])
 
     def to_html(self) -> str:
@@ -132,7 +143,7 @@ class TextTable(ABC):
         source = Path(__file__).with_name("table.html.j2").read_text(encoding="utf-8")
         template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(source)
         headings, lines = self._entries()
-        return template.render(headings=headings, lines=lines, caption=self.caption, published=PUBLISHED) + "\n"
+        return template.render(headings=headings, lines=lines, caption=self.below, published=PUBLISHED) + "\n"
 
     def to_csv(self) -> str:
         """Long form, a line a cell, for other programs."""

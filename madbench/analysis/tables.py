@@ -62,8 +62,10 @@ class ResultTable(TextTable):
     """By name of the row and of the column."""
     published: Mapping[str, Mapping[str, float]]
     """The paper's numbers by name of the row and of the column."""
+    short: str
+    """The protocol in a few words."""
     about: str
-    """The part of the caption that says what the numbers are of."""
+    """The part of the notes that says what the numbers are of."""
     has_over_budget: bool = False
     """Whether rows do not compete."""
     baseline: str = ""
@@ -72,6 +74,7 @@ class ResultTable(TextTable):
     """The column whose differences from the baseline are shown; it need not be one of ``columns``."""
     differences: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
     """By names of the row and of the column."""
+    shows_notes: bool = False
     parts: tuple[ResultTable, ...] = ()
     """The tables of single suites that stand side by side in this one."""
 
@@ -81,6 +84,24 @@ class ResultTable(TextTable):
 
     @property
     def caption(self) -> str:
+        texts = "".join(text for name in self.rows for text in row_texts(self.columns, self.cells[name]))
+        marks = "".join(self.marks().values())
+        signs = {
+            "±: 95% interval": "±" in texts,
+            "[k/n]: k of n seeds get there": "[" in texts,
+            "†: single seed": "†" in texts,
+            "‡: with diverged runs": "‡" in texts,
+            "(d/e): jobs done": "(" in texts,
+            "bold: best; underlined: may be the best": marks,
+            f"vs baseline: less {self.baseline}": self.compared,
+        }
+        of_suite = {MAD: "accuracy in percent", LANGUAGE: "loss in nats per token"}
+        what = " and ".join(of_suite[suite] for suite in self.suites)
+        shown = "; ".join(text for text, is_there in signs.items() if is_there)
+        return f"{what[:1].upper()}{what[1:]}, mean over n seeds ({self.short}){shown and f'. {shown}'}."
+
+    @property
+    def notes(self) -> str:
         return " ".join([self.about, *legend(self.columns, self.cells, self.has_over_budget)])
 
     def texts(self, name: str) -> list[str]:
@@ -197,6 +218,7 @@ def _side_by_side(results: Results, mad: ResultTable, language: ResultTable) -> 
         rows={name: rows[name] for name in names},
         cells=cells,
         published={name: {**mad.published.get(name, {}), **language.published.get(name, {})} for name in names},
+        short=", ".join(part.short for part in parts),
         about=" ".join(sentences),
         has_over_budget=mad.has_over_budget or language.has_over_budget,
         parts=parts,
@@ -204,7 +226,12 @@ def _side_by_side(results: Results, mad: ResultTable, language: ResultTable) -> 
 
 
 def result_table(
-    results: Results, *, thresholds: Sequence[float] | None = None, is_brief: bool = False, has_baseline: bool = False
+    results: Results,
+    *,
+    thresholds: Sequence[float] | None = None,
+    is_brief: bool = False,
+    has_baseline: bool = False,
+    shows_published: bool = False,
 ) -> ResultTable | None:
     """The table of both suites as far as they have a result, side by side; None without any.
 
@@ -213,14 +240,14 @@ def result_table(
         thresholds: losses x of the columns "to x": by default the paper's where its rows are shown, else the four
             multiples of 0.1 down to the lowest training loss of any run.
         is_brief: of the language model only L5, the steps to thresholds and the budget.
-        has_baseline: whether the rows are compared with the first one, and published rows stand only below those that
-            are comparable.
+        has_baseline: whether the rows are compared with the first one.
+        shows_published: whether published numbers stand below rows of a profile that is not comparable with the paper.
 
     Raises ``ConfigError`` for a threshold that is no loss, and without ``has_baseline`` for language models of several
     protocols.
     """
-    mad = _mad_table(results, has_baseline)
-    language = _language_table(results, thresholds, is_brief, has_baseline)
+    mad = _mad_table(results, has_baseline, shows_published)
+    language = _language_table(results, thresholds, is_brief, has_baseline, shows_published)
     return _side_by_side(results, mad, language) if mad and language else mad or language
 
 
@@ -238,7 +265,7 @@ def _ordered(results: Results) -> list[str]:
     return [name for name in dict.fromkeys([*names, *rows]) if name in rows]
 
 
-def _mad_table(results: Results, has_baseline: bool) -> ResultTable | None:
+def _mad_table(results: Results, has_baseline: bool, shows_published: bool) -> ResultTable | None:
     rows = results.rows(MAD)
     if not rows or not results.collected.status.isin(["finished", "diverged"]).any():
         return None
@@ -248,7 +275,8 @@ def _mad_table(results: Results, has_baseline: bool) -> ResultTable | None:
         protocol = replace(protocol, overrides=tuple(word for word in protocol.overrides if word not in changes))
     scores = results.scores[results.scores.suite == MAD.name]
     columns = mad_columns(protocol.tasks)
-    table = suite_table(results, MAD, columns, [scores], captions.about_mad(protocol, results.collected), has_baseline)
+    about = captions.about_mad(protocol, results.collected)
+    table = suite_table(results, MAD, columns, [scores], about, shows_published)
     if not has_baseline:
         return table
     if len(protocol.tasks) == 1:
@@ -261,7 +289,11 @@ def _mad_table(results: Results, has_baseline: bool) -> ResultTable | None:
 
 
 def _language_table(
-    results: Results, thresholds: Sequence[float] | None, is_brief: bool, has_baseline: bool
+    results: Results,
+    thresholds: Sequence[float] | None,
+    is_brief: bool,
+    has_baseline: bool,
+    shows_published: bool,
 ) -> ResultTable | None:
     runs = results.language_runs
     if not runs:
@@ -287,7 +319,7 @@ def _language_table(
     about = captions.about_language(groups[0], frames[0], columns)
     if len(groups) > 1:
         about = f"At the settings of {row_of[groups[0][0].job.id]}: {about}"
-    table = suite_table(results, LANGUAGE, columns, frames, about, has_baseline or not is_comparable)
+    table = suite_table(results, LANGUAGE, columns, frames, about, shows_published)
     if not has_baseline:
         return table
     losses = pd.concat(frames, ignore_index=True)
@@ -315,12 +347,12 @@ def suite_table(
     columns: list[Column],
     frames: Sequence[pd.DataFrame],
     about: str,
-    only_comparable: bool = False,
+    shows_published: bool = False,
 ) -> ResultTable:
     """The table of one suite; ``frames`` are scores of one protocol each.
 
-    Rows of several protocols do not compete, so none is marked as the best. With ``only_comparable``,
-    published numbers stand below rows whose profile is comparable with the paper, and below no others.
+    Rows of several protocols do not compete, so none is marked as the best. Published
+    numbers stand below rows whose profile is comparable with the paper, with ``shows_published`` below all.
     """
     planned = {row.name: row for row in results.rows(suite)}
     scores = pd.concat(frames, ignore_index=True)
@@ -339,10 +371,12 @@ def suite_table(
     published = {
         name: {column.name: numbers[column.name] for column in columns if column.name in numbers}
         for name, numbers in published_scores().items()
-        if name in cells and (planned[name].protocol.profile.comparable_with_paper or not only_comparable)
+        if name in cells and (planned[name].protocol.profile.comparable_with_paper or shows_published)
     }
     rows = {name: planned[name].row for name in names}
-    return ResultTable((suite,), [*columns, BUDGET_RATIO, SEEDS], rows, cells, published, about, bool(over))
+    protocol = planned[names[0]].protocol
+    short = f"{protocol.profile.noun} {protocol.profile_name}"
+    return ResultTable((suite,), [*columns, BUDGET_RATIO, SEEDS], rows, cells, published, short, about, bool(over))
 
 
 def _compared(

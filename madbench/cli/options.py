@@ -60,6 +60,7 @@ FidelityOption = option(
     Fidelity, "corrected: our protocol. published: the reference implementation's, quirks included."
 )
 BudgetOption = option(str, _BUDGET_HELP, parser=parse_budget, metavar="<strict|paper>")
+NotesOption = option(bool, "Say below the table how the numbers came about, and how they were tested.", "--notes")
 ResultsOption = option(Path, "Folder of the run store.")
 JsonOption = option(bool, "Print JSON for a program instead of a table.", "--json")
 TasksOption = option(list[str] | None, _TASKS_HELP, "--tasks", "-t", show_default="the six of MAD and language_model")
@@ -105,6 +106,7 @@ class PrintOptions:
 
     format: option(Format, "How to print the tables.", "--format", "-f") = "terminal"
     as_json: JsonOption = False
+    notes: NotesOption = False
 
     def __post_init__(self):
         if self.as_json and self.format not in ("terminal", "json"):

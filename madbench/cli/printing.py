@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from rich.progress import track
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import TextTable
+    from madbench.cli.options import PrintOptions
 
 Format = Literal["terminal", "markdown", "latex", "csv", "html", "json"]
 
@@ -60,19 +62,22 @@ def print_json(content: Any) -> None:
     print(json.dumps(content, indent=2))
 
 
-def print_text_table(table: TextTable, format: Format = "terminal") -> None:
-    """Prints a table of results and its caption."""
+def print_text_table(table: TextTable, printed: PrintOptions) -> None:
+    """Prints a table of results and its caption, and where asked for its notes."""
+    table, format = dataclasses.replace(table, shows_notes=printed.notes), printed.asked
     if format == "terminal":
         console = Console()
         has_styles = console.is_terminal and not console.legacy_windows
         console.print(table.to_rich(console.width, has_styles))
         console.print()
-        caption = table.caption
+        caption = table.below
         if not has_styles and any(table.marks().values()):
             caption += " In this plain text * stands for bold and ~ for underlined."
+        if table.notes and not printed.notes:
+            caption += " --notes: how the numbers came about."
         console.print(caption, markup=False, highlight=False)
     elif format == "json":
-        print_json({"caption": table.caption, "cells": table.records()})
+        print_json({"caption": table.caption, "notes": table.notes, "cells": table.records()})
     else:
         write = {"markdown": table.to_markdown, "latex": table.to_latex, "csv": table.to_csv, "html": table.to_html}
         print(write[format](), end="")

@@ -55,7 +55,7 @@ def power(
     found = selection.select()
     asked = [one for one in CLAIMS if one.name in names]
     table = power_table(found.scores, asked, found.sentences(), functools.partial(tracked, description="simulating"))
-    print_text_table(table, printed.asked)
+    print_text_table(table, printed)
 
 
 @with_groups
@@ -111,4 +111,6 @@ def print_registered(words: list[str] | None, path: Path, stored: StoredOptions,
     found, results = load_registration(path, stored.results)
     about = sentences(found, path, results)
     table = findings_table(registered_findings(found, results), results.sentences())
-    print_text_table(dataclasses.replace(table, caption=" ".join([*about, table.caption])), printed.asked)
+    print_text_table(
+        dataclasses.replace(table, caption=" ".join([*about, table.caption])), printed.asked, printed.notes
+    )

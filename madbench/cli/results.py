@@ -39,6 +39,7 @@ def table(
         "Best row first: a task, mad_average, loss_l5, steps_to_X, budget_ratio or n; label is their order.",
         metavar="COLUMN",
     ) = "label",
+    published: option(bool, "Show the paper's numbers under a profile of another size, too.", "--published") = False,
     printed: options.PrintOptions,
 ) -> None:
     """Tabulate what the store holds: means over seeds with 95% intervals, and which labels may be the best.
@@ -58,7 +59,8 @@ def table(
     from madbench.analysis.tables import result_table
 
     selection = stored.selection(words)
-    print_text_table(result_table(selection.select(), is_brief=True).sorted_by(sort), printed.asked)
+    found = result_table(selection.select(), is_brief=True, shows_published=published)
+    print_text_table(found.sorted_by(sort), printed)
 
 
 @with_groups
@@ -95,7 +97,7 @@ def language_table(
     except ValueError:
         raise ConfigError(f"--thresholds {thresholds!r}: expected losses such as 2.0,1.9") from None
     selection = stored.selection(words)
-    print_text_table(result_table(selection.select(), thresholds=losses).sorted_by(sort), printed.asked)
+    print_text_table(result_table(selection.select(), thresholds=losses).sorted_by(sort), printed)
 
 
 @with_groups
@@ -128,7 +130,7 @@ def attribute(
             f"{stored.results}: no two labels with a finished task and seed in common differ in exactly one factor; "
             "madbench run '~G-cg-q-12o' trains such"
         )
-    print_text_table(table, printed.asked)
+    print_text_table(table, printed)
 
 
 @with_groups
@@ -172,7 +174,7 @@ def compare(
     for label in others:
         if label not in compared:
             selection.warn(f"{label} is left out: it shares no task and seed with {baseline}")
-    print_text_table(table, printed.asked)
+    print_text_table(table, printed)
 
 
 @with_groups
@@ -230,7 +232,7 @@ def findings(
         if printed.asked == "terminal":
             _print_explanations(rows, explain == "all")
             return
-    print_text_table(findings_table(rows, sentences, left_out), printed.asked)
+    print_text_table(findings_table(rows, sentences, left_out), printed)
 
 
 def _stored(selection: Selection) -> Results | None:

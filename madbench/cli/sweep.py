@@ -200,7 +200,7 @@ def sweep(
         devices=gpus,
         details=details,
         has_baseline=True,
-        format=printed.asked,
+        printed=printed,
     )
 
 

@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 
 from madbench.cli import options
-from madbench.cli.options import TrainingOptions, argument, labels_and_overrides, option
+from madbench.cli.options import PrintOptions, TrainingOptions, argument, labels_and_overrides, option
 from madbench.cli.plan import make_plan, print_plan
-from madbench.cli.printing import PLAIN, Format, count_of_jobs, first_of, print_json, print_text_table
+from madbench.cli.printing import PLAIN, count_of_jobs, first_of, print_json, print_text_table
 from madbench.cli.progress import observed
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError
@@ -97,8 +97,8 @@ def _train_labels(
     labels: list[str], overrides: list[str], training: TrainingOptions, details: bool, as_json: bool, **choices: Any
 ) -> None:
     choices |= {"seeds": tuple(parse_seeds(training.seeds)), "budget": training.budget, "overrides": tuple(overrides)}
-    grid, format = Grid(tuple(map(Row, expand(labels))), **choices), "json" if as_json else "terminal"
-    carry_out(grid, Policy(redo=training.force), training, details=details, format=format)
+    grid, printed = Grid(tuple(map(Row, expand(labels))), **choices), PrintOptions(as_json=as_json)
+    carry_out(grid, Policy(redo=training.force), training, details=details, printed=printed)
 
 
 def carry_out(
@@ -110,7 +110,7 @@ def carry_out(
     devices: list[str] | None = None,
     details: bool = False,
     has_baseline: bool = False,
-    format: Format = "terminal",
+    printed: PrintOptions = PrintOptions(),
 ) -> None:
     """Prepares the grid, then prints its plan, or trains it and prints its tables.
 
@@ -135,10 +135,10 @@ def carry_out(
     how = {"slots": options.slots, "devices": devices, "micro_batch": options.micro_batch}
     if not options.dry_run:
         how |= {"executor": executor, "compile": options.compile}
-        _train_and_show(experiment, policy, console, format, has_baseline, trackers, **how)
+        _train_and_show(experiment, policy, console, printed, has_baseline, trackers, **how)
     elif is_first():
         plan = make_plan(experiment, policy, console, details=details, **how)
-        if format == "json":
+        if printed.asked == "json":
             print_json(plan)
         else:
             print_plan(experiment, plan, by_task=not has_baseline)
@@ -148,7 +148,7 @@ def _train_and_show(
     experiment: Experiment,
     policy: Policy,
     console: Console,
-    format: Format,
+    printed: PrintOptions,
     has_baseline: bool,
     trackers: Sequence[str],
     **how: Any,
@@ -169,15 +169,15 @@ def _train_and_show(
         return
     found = Results(experiment, Snapshot.open(results, create=False))
     tables, failures = result_tables(found, has_baseline), _failures(found, dict(screen.tally.failures))
-    if format == "json":
+    if printed.asked == "json":
         output: dict[str, Any] = {}
         for table in tables:
-            content = {"caption": table.caption, "cells": table.records()}
+            content = {"caption": table.caption, "notes": table.notes, "cells": table.records()}
             output |= {"language_model": content} if LANGUAGE in table.suites else content
         print_json(output | {"failed": failures, "left": summary.left})
-    for i, table in enumerate(tables if format != "json" else ()):
+    for i, table in enumerate(tables if printed.asked != "json" else ()):
         print(end="\n" if i else "")
-        print_text_table(table, format)
+        print_text_table(table, printed)
     if tables:
         again = "the same command shows this again"
         if not has_baseline:

@@ -120,7 +120,7 @@ def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
         "bad_runs": [run for run in runs if run.status in ("failed", "diverged")],
         "findings": page_claims(found),
         "verdicts": {name: verdicts.count(name) for name in VERDICTS},
-        "findings_note": found.caption,
+        "findings_note": f"{found.caption} {found.notes}",
         "tables": [result_page_table(part) for part in (table.parts or [table] if table else [])],
         "figures": figures,
         "factors": factor_page_table(effects) if effects.effects else None,

@@ -96,7 +96,9 @@ def result_page_table(table: ResultTable) -> PageTable:
         is_published = any(cell.text for cell in published)
         groups.append(Group([cells, *[[Cell("published"), *published]] * is_published], name))
     headings = [Heading(column.heading, not keys[column.name][1]) for column in table.columns]
-    return PageTable(suite.name, table.title, table.caption, [Heading("Label", True), *headings], groups)
+    return PageTable(
+        suite.name, table.title, f"{table.caption} {table.notes}", [Heading("Label", True), *headings], groups
+    )
 
 
 def _opens(suite: Suite, column: str) -> str:
@@ -120,7 +122,11 @@ def factor_page_table(table: AttributionTable) -> PageTable:
     ascending = [column(quantity).better == "lower" for quantity in table.quantities] + [False, False]
     columns = [Heading(corner, True), *map(Heading, headings, ascending)]
     return PageTable(
-        "factors", "What each factor is worth, and the significant interactions", table.caption, columns, groups
+        "factors",
+        "What each factor is worth, and the significant interactions",
+        f"{table.caption} {table.notes}",
+        columns,
+        groups,
     )
 
 
