@@ -137,7 +137,7 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
             name: row[column.name]
             for name, row in cells.items()
             if column.better and column.name in row and name in names
-            if (cell := row[column.name]).n >= LEAST_SEEDS and cell.is_whole
+            if (cell := row[column.name]).n >= LEAST_SEEDS and cell.is_whole and cell.text(column)
         }
         samples = {name: cell.sample for name, cell in competing.items()}
         if len(samples) < 2 or not any(sample.has_learned for sample in samples.values()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -50,9 +51,10 @@ class ComparisonTable(TextTable):
     latex_label: ClassVar[str] = "tab:comparison"
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        return ["Label", "On", "Solved", "Difference", "95% interval", "p", "Verdict"], [
-            _text(row) for row in self.rows
-        ]
+        lines = []
+        for label, rows in itertools.groupby(self.rows, key=lambda row: row.label):
+            lines += [[label, *[""] * 5], *map(_text, rows)]
+        return ["Label", "Solved", "Difference", "95% interval", "p", "Verdict"], lines
 
     def records(self) -> list[dict[str, Any]]:
         return [_record(row) for row in self.rows]
@@ -90,7 +92,7 @@ def _notes(rows: Sequence[Comparison]) -> list[str]:
     sentences = {
         "The unit is the seed; settings of a task are averaged within it.": "higher" in directions,
         "Of losses lower is better.": "lower" in directions,
-        "Solved: seeds that solve the task, label : baseline.": any(row.sample.has_outcomes for row in rows),
+        "Solved: seeds that solve the task, label:baseline.": any(row.sample.has_outcomes for row in rows),
         "Welch's t where the seeds of both labels scatter about one value.": "t" in tests,
         "Boschloo's exact test of the counts of solved seeds, or of seeds that do not diverge, elsewhere.": "exact"
         in tests,
@@ -108,11 +110,11 @@ def p_text(p: float) -> str:
 def _text(row: Comparison) -> list[str]:
     found, solved = row.difference, f"n={row.difference.n}"
     if row.sample.has_outcomes and not math.isnan(row.sample.scale.solved):
-        solved = " : ".join(f"{one.solved}/{one.n}" for one in (row.sample, row.of_baseline))
+        solved = ":".join(f"{one.solved}/{one.n}" for one in (row.sample, row.of_baseline))
     ends = [signed(end, row.quantity) for end in (found.low, found.high)]
-    interval = "" if math.isnan(found.low) else f"[{', '.join(ends)}]"
+    interval = "" if math.isnan(found.low) else f"[{','.join(ends)}]"
     numbers = [solved, signed(found.estimate, row.quantity), interval, p_text(row.p_holm)]
-    return [row.label, heading(row.quantity), *numbers, row.verdict]
+    return [f"  {heading(row.quantity)}", *numbers, row.verdict]
 
 
 def _record(row: Comparison) -> dict[str, Any]:

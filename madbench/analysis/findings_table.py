@@ -56,7 +56,7 @@ class FindingsTable(TextTable):
         if sum(widths) + len(widths) - 1 > width:
             return super().to_rich(width, has_styles)
         shown = len(headings) - (sum(widths) + len(widths) + _LEAST_WHY > width)
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
         for name in headings[:shown]:
             justify = "right" if name in ("Published", "Ours", "n") else "left"
             table.add_column(name, justify=justify, no_wrap=name != "Why")
