@@ -56,8 +56,11 @@ def about_mad(protocol: Protocol, collected: pd.DataFrame) -> str:
     return " ".join([meaning, *setting_sentences(protocol), *_outcome(collected), _BUDGET, *shown])
 
 
-def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[Column]) -> str:
-    """What the losses of a table are of; ``runs`` are of one protocol, ``scores`` theirs."""
+def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[Column], first: str = "") -> str:
+    """What the losses of a table are of; ``runs`` are of one protocol, ``scores`` theirs.
+
+    ``first`` names the row with these settings, where others have their own.
+    """
     protocol = language_protocol(runs[0])
     training = protocol.profile.training_config(protocol.precision)
     names = {column.name: column.heading for column in columns}
@@ -67,6 +70,7 @@ def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[
     differing = ", ".join(timing_differences(runs)).replace("_", " ")
     is_comparable = protocol.profile.comparable_with_paper
     sentences = {
+        f"At the settings of {first}:": first,
         "Nats per token, mean over n seeds.": True,
         **dict.fromkeys(setting_sentences(protocol), True),
         f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the training text"

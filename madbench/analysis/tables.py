@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -64,8 +65,8 @@ class ResultTable(TextTable):
     """The paper's numbers by name of the row and of the column."""
     short: str
     """The protocol in a few words."""
-    about: str
-    """The part of the notes that says what the numbers are of."""
+    about: Callable[[], str]
+    """The part of the notes that says what the numbers are of; worked out where notes are shown."""
     has_over_budget: bool = False
     """Whether rows do not compete."""
     baseline: str = ""
@@ -100,9 +101,9 @@ class ResultTable(TextTable):
         shown = "; ".join(text for text, is_there in signs.items() if is_there)
         return f"{what[:1].upper()}{what[1:]}, mean over n seeds ({self.short}){shown and f'. {shown}'}."
 
-    @property
+    @functools.cached_property
     def notes(self) -> str:
-        return " ".join([self.about, *legend(self.columns, self.cells, self.has_over_budget)])
+        return " ".join([self.about(), *legend(self.columns, self.cells, self.has_over_budget)])
 
     def texts(self, name: str) -> list[str]:
         """The row ``name`` as text, one a column, and the difference from the baseline."""
@@ -207,10 +208,13 @@ def _side_by_side(results: Results, mad: ResultTable, language: ResultTable) -> 
         of_language = language.cells.get(name, {})
         cells[name] = mad.cells.get(name, {}) | {own[key].name: cell for key, cell in of_language.items() if key in own}
     parts = (mad, language)
-    sentences = [f"{part.title}: {part.about}" for part in parts]
-    for part in parts:
-        if lacking := [name for name in names if name not in part.rows]:
-            sentences.append(f"Without runs ({part.title}): {', '.join(lacking)}.")
+
+    def about() -> str:
+        sentences = [f"{part.title}: {part.about()}" for part in parts]
+        lacking = {part.title: [name for name in names if name not in part.rows] for part in parts}
+        sentences += [f"Without runs ({title}): {', '.join(found)}." for title, found in lacking.items() if found]
+        return " ".join(sentences)
+
     return replace(
         mad,
         suites=(*mad.suites, *language.suites),
@@ -219,7 +223,7 @@ def _side_by_side(results: Results, mad: ResultTable, language: ResultTable) -> 
         cells=cells,
         published={name: {**mad.published.get(name, {}), **language.published.get(name, {})} for name in names},
         short=", ".join(part.short for part in parts),
-        about=" ".join(sentences),
+        about=about,
         has_over_budget=mad.has_over_budget or language.has_over_budget,
         parts=parts,
     )
@@ -275,7 +279,7 @@ def _mad_table(results: Results, has_baseline: bool, shows_published: bool) -> R
         protocol = replace(protocol, overrides=tuple(word for word in protocol.overrides if word not in changes))
     scores = results.scores[results.scores.suite == MAD.name]
     columns = mad_columns(protocol.tasks)
-    about = captions.about_mad(protocol, results.collected)
+    about = functools.partial(captions.about_mad, protocol, results.collected)
     table = suite_table(results, MAD, columns, [scores], about, shows_published)
     if not has_baseline:
         return table
@@ -316,9 +320,8 @@ def _language_table(
     columns = [column for column in of_groups[0] if all(column in others for others in of_groups)]
     if is_brief:
         columns = [column for column in columns if column.name == LOSS or column.name.startswith(STEPS)]
-    about = captions.about_language(groups[0], frames[0], columns)
-    if len(groups) > 1:
-        about = f"At the settings of {row_of[groups[0][0].job.id]}: {about}"
+    first = row_of[groups[0][0].job.id] if len(groups) > 1 else ""
+    about = functools.partial(captions.about_language, groups[0], frames[0], columns, first)
     table = suite_table(results, LANGUAGE, columns, frames, about, shows_published)
     if not has_baseline:
         return table
@@ -346,7 +349,7 @@ def suite_table(
     suite: Suite,
     columns: list[Column],
     frames: Sequence[pd.DataFrame],
-    about: str,
+    about: Callable[[], str],
     shows_published: bool = False,
 ) -> ResultTable:
     """The table of one suite; ``frames`` are scores of one protocol each.
@@ -383,7 +386,10 @@ def _compared(
     table: ResultTable, rows: Sequence[PlannedRow], scores: pd.DataFrame, compared: Column, of_what: str
 ) -> ResultTable:
     """``table`` with the differences of ``scores`` from those of the first row."""
-    about = " ".join([table.about, *captions.about_baseline([row.row for row in rows], of_what)])
+
+    def about() -> str:
+        return " ".join([table.about(), *captions.about_baseline([row.row for row in rows], of_what)])
+
     shown = compared if len(rows) > 1 else None
     differences = differences_from(scores, rows[0].name)
     return replace(table, about=about, baseline=rows[0].name, compared=shown, differences=differences)

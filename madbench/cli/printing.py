@@ -73,7 +73,7 @@ def print_text_table(table: TextTable, printed: PrintOptions) -> None:
         caption = table.below
         if not has_styles and any(table.marks().values()):
             caption += " In this plain text * stands for bold and ~ for underlined."
-        if table.notes and not printed.notes:
+        if not printed.notes:
             caption += " --notes: how the numbers came about."
         console.print(caption, markup=False, highlight=False)
     elif format == "json":
