@@ -133,6 +133,8 @@ def findings(
 ) -> list[Finding]:
     """Every claim on every quantity that it is about, in the order of ``claims``.
 
+    Steps to a loss are judged where the scores have them: of language models of the paper's size.
+
     Args:
         scores: those of one protocol of every suite (:mod:`madbench.analysis.scores`); a seed counts once its jobs are
             done.

@@ -22,6 +22,8 @@ LOSSES = (LOSS, "validation_loss", "validation_bits_per_byte", "equal_time_valid
 """The numbers that a diverged language model does not have."""
 STEPS = "steps_to_"
 """What the columns of steps to a loss begin with."""
+STEPS_CLAIMED = "steps_to_3.1"
+"""The steps that a claim of the paper is about."""
 BUDGET_RATIO = Column("budget_ratio", "Budget", 3)
 SEEDS = Column("n", "n", 0)
 SPEED = Column("tokens_per_second", "Tokens/s", 0)
@@ -32,8 +34,10 @@ _TITLES = {MAD_AVERAGE: "MAD average", LOSS: "L5 loss of the language model", "l
 
 
 def heading(name: str) -> str:
-    """Heading of a column: a task, the average or a loss."""
-    return _HEADINGS.get(name) or task_heading(name)
+    """Heading of a column: a task, the average, a loss or steps to one."""
+    return _HEADINGS.get(name) or (
+        f"Steps {name.removeprefix(STEPS)}" if name.startswith(STEPS) else task_heading(name)
+    )
 
 
 def title(name: str) -> str:

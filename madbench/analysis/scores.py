@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from madbench.analysis.captions import protocol_sentences
-from madbench.analysis.loss_curves import run_losses
+from madbench.analysis.loss_curves import PAPER_THRESHOLDS, run_losses
 from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE, STEPS
 from madbench.config import PUBLISHED
 from madbench.experiment import Experiment, PlannedRow
@@ -231,7 +231,9 @@ class Results:
         frames = [mad_scores(self.collected)] if self.rows(MAD) else []
         if self.runs:
             names = [name for name, runs in self.runs.items() for _ in runs]
-            frames.append(language_scores(self.language_runs, names=names))
+            is_comparable = all(row.protocol.profile.comparable_with_paper for row in self.rows(LANGUAGE))
+            thresholds = PAPER_THRESHOLDS if is_comparable else ()
+            frames.append(language_scores(self.language_runs, thresholds, names))
         return pd.concat(frames, ignore_index=True) if frames else no_scores()
 
     def rows(self, suite: Suite) -> list[PlannedRow]:

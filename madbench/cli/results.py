@@ -205,7 +205,7 @@ def findings(
     """
     from madbench.analysis.findings import findings
     from madbench.analysis.findings_table import findings_table
-    from madbench.analysis.quantities import LOSS, mad_columns
+    from madbench.analysis.quantities import LOSS, STEPS_CLAIMED, mad_columns
     from madbench.analysis.samples import count_left_out
 
     if registered is not None:
@@ -215,7 +215,7 @@ def findings(
     quantities = None
     if selection.tasks is not None:
         quantities = [column.name for column in mad_columns(selection.mad_tasks)]
-        quantities += [LOSS] if selection.has_language else []
+        quantities += [LOSS, STEPS_CLAIMED] if selection.has_language else []
     found, left_out, sentences = _stored(selection), 0, []
     if found:
         left_out, sentences = count_left_out(found.scores), found.sentences()
