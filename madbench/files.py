@@ -1,17 +1,24 @@
-"""Writing files so that a reader, a crash or a full disk never sees half of one."""
+"""Writing files so that a reader, a crash or a full disk never sees half of one, and reading them without surprises."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
+import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from madbench.errors import StoreError
+
+NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EFBIG, errno.ENXIO, errno.ELOOP)
+"""Errors of :func:`read_file` where what it is to read is missing or something else."""
+LARGEST_TEXT = 1 << 28  # bytes of a file of JSON, CSV or the like that is read at once
 
 
 @contextmanager
@@ -51,9 +58,50 @@ def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], obj
             raise
 
 
+def open_file(path: Path | str) -> BinaryIO:
+    """The regular file ``path``, open for reading. Raises ``OSError`` for all else: a FIFO is never waited for."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return file
+
+
+def read_file(path: Path | str, most: int = LARGEST_TEXT) -> bytes:
+    """The content of a regular file. Raises ``OSError`` for all else, and for more than ``most`` bytes."""
+    with open_file(path) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"larger than {most:,} bytes, which madbench does not write", str(path))
+        return file.read()
+
+
+def file_digest(path: Path | str) -> str:
+    """SHA-256 of a regular file in hexadecimal digits. Raises ``OSError``."""
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def seal(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """``mapping`` of JSON values with a ``checksum`` of itself."""
+    content = json.dumps(mapping, sort_keys=True)
+    return {**mapping, "checksum": hashlib.sha256(content.encode()).hexdigest()}
+
+
+def unseal(content: bytes) -> dict[str, Any]:
+    """The mapping that :func:`seal` was given, from its JSON; ``ValueError`` where it is damaged."""
+    try:
+        mapping = json.loads(content)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(mapping, dict) or seal({k: v for k, v in mapping.items() if k != "checksum"}) != mapping:
+        raise ValueError("it does not match its checksum")
+    del mapping["checksum"]
+    return mapping
+
+
 def write_durably(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
     """Writes a new file whose content survives a power cut, as its name does after :func:`sync_folder`."""
-    with open(path, "xb") as file:
+    with open(path, "x+b") as file:
         if callable(content):
             content(file)
         else:

@@ -95,6 +95,7 @@ class RunScreen:
         self.title, self.console = title, console
         self.tally = Tally(weights(jobs), jobs)
         self._count, self._skipped, self._began = len(jobs), Counter(), time.monotonic()
+        self._warnings: set[str] = set()  # printed once, as every progress of a job repeats its own
         self._lock = threading.Lock()  # the live screen is drawn by a thread of its own
         how = {"refresh_per_second": 4, "transient": True, "redirect_stdout": False}
         self._live = Live(get_renderable=self.render, console=console, **how)
@@ -120,6 +121,10 @@ class RunScreen:
             self._skipped[event["reason"]] += 1
             return
         self._print_skipped()
+        warning = f"{job_name(vars(event['job']))}: {line.get('warning')}"
+        if "warning" in line and warning not in self._warnings:
+            self._warnings.add(warning)
+            self._print(warning)
         if event["event"] in ("finished", "failed"):
             outcome = _outcome(line) + (
                 f" in {duration(now - running.since)}" if running and "error" not in line else ""

@@ -28,6 +28,7 @@ from typing import Any, Self
 
 from madbench import __version__
 from madbench.execute.base import Event, reason
+from madbench.files import LARGEST_TEXT, open_file, seal, unseal
 from madbench.jobs import Job
 from madbench.suites import size_of
 
@@ -260,7 +261,7 @@ class Journal:
         hidden = self.path.with_name(f".{self.path.name}")
         with self._lock:
             self._is_stale, self._written = False, time.monotonic()
-            content = {**self.plan, **self.tally.content(), "open": sorted(self.tally.open), **ending}
+            content = seal({**self.plan, **self.tally.content(), "open": sorted(self.tally.open), **ending})
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 with ExitStack() as stack:
@@ -298,7 +299,7 @@ def read_sweeps(results: Path, ended: int) -> list[dict[str, Any]]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             is_alive = False
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -306,15 +307,16 @@ def _read(path: Path) -> dict[str, Any]:
                 is_alive = True
             if not is_alive and not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 return _read(path)  # it was replaced at this moment
-            sweep = json.load(file)
+            sweep = unseal(file.read(LARGEST_TEXT))
             silent = max(0.0, time.time() - os.fstat(file.fileno()).st_mtime)
         missing = {"command", "folder", "host", "pid", "started", "title", "open", "counts", "slots"} - sweep.keys()
         if missing:
             raise ValueError(f"it has no {', '.join(sorted(missing))}")
     except OSError as error:
         return {"name": path.stem, "state": "damaged", "error": f"{path}: {(error.strerror or str(error)).lower()}"}
-    except (AttributeError, ValueError) as error:
-        return {"name": path.stem, "state": "damaged", "error": f"{path}: not the journal of a sweep: {error}"}
+    except ValueError as error:
+        problem = f"{path}: not the journal of a sweep: {error}; delete it: results are not read from it"
+        return {"name": path.stem, "state": "damaged", "error": problem}
     if not is_alive:
         counts = sweep["counts"]
         if left := counts.pop("running", 0) + counts.pop("waiting", 0):

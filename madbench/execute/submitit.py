@@ -36,7 +36,7 @@ from madbench.execute.base import (
     worker_environment,
 )
 from madbench.execute.driver import Backend, Message, Task, drive
-from madbench.files import write_atomically
+from madbench.files import read_file, write_atomically
 from madbench.store.runs import Store
 
 NOTE, NEWS = "slurm.json", "slurm_progress.json"  # files in a work folder, of the driver and of its Slurm job
@@ -246,8 +246,8 @@ def _result(job: Any) -> tuple[str, Any]:
 
 def read_note(path: Path) -> dict[str, Any]:
     """The object in a JSON file; an empty one where there is none."""
-    with suppress(OSError, ValueError):
-        content = json.loads(path.read_bytes())
+    with suppress(OSError, RecursionError, ValueError):
+        content = json.loads(read_file(path))
         if isinstance(content, dict):
             return content
     return {}

@@ -12,7 +12,6 @@ Nothing depends on the clock. Of a store with many runs ``<root>/index/`` caches
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import tempfile
 from collections import Counter
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from madbench.errors import StoreError
-from madbench.files import explain_os_errors, lock_folder, remove, sync_folder, write_durably
+from madbench.files import explain_os_errors, file_digest, lock_folder, remove, sync_folder, write_durably
 from madbench.jobs import KEEP, Job, Record, Status
 from madbench.store.format import (
     NAMES,
@@ -155,8 +154,8 @@ class Store:
         if digest is None:
             raise StoreError(f"{path.parent}: the run left no file {name!r}")
         with explain_os_errors(path):
-            if not path.is_file() or _file_digest(path) != digest:
-                raise DamagedRunError(f"{path}: not what the run wrote; train it again")
+            if not path.is_file() or file_digest(path) != digest:
+                raise DamagedRunError(f"{path}: not what the run wrote; train it again with --force")
         return path
 
     def measure(
@@ -277,7 +276,7 @@ class Store:
         try:
             with explain_os_errors(target):
                 others = [path for path in staged.rglob("*") if path.is_file()]
-                files = encode(job, record, {str(path.relative_to(staged)): _file_digest(path) for path in others})
+                files = encode(job, record, {str(path.relative_to(staged)): file_digest(path) for path in others})
                 for name, content in files.items():
                     write_durably(staged / name, content)
                 sync_folder(staged)
@@ -335,11 +334,6 @@ def _record(found: Found) -> Record | None:
     if isinstance(found, StoreError) and not isinstance(found, DamagedRunError):
         raise found
     return found[1] if isinstance(found, tuple) else None
-
-
-def _file_digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _empty(work: Path, ending: str = "") -> None:

@@ -1,9 +1,17 @@
-"""What a run leaves on disk: the checkpoint of an unfinished one, and the weights of a finished one with their job."""
+"""What a run leaves on disk: the checkpoint of an unfinished one, and the weights of a finished one with their job.
+
+Nothing is read from a file that is not the one that was written, to the bit: a checkpoint ends with the SHA-256 of all
+before it, and the metadata of weights have one of the job and the tensors.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import math
+import os
+import pickle
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,13 +21,15 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import MadbenchError, TrainingError
-from madbench.files import write_atomically
+from madbench.files import explain_os_errors, read_file, write_atomically
 from madbench.jobs import Job
 from madbench.suites import job_from_dict, suite_of
 from madbench.suites.trial import Trial
 
 NAME = "checkpoint.pt"
-METADATA_KEY = "madbench_job"
+METADATA_KEY, DIGEST_KEY = "madbench_job", "madbench_sha256"
+_DIGEST_BYTES = 32
+_ANY_SIZE = 1 << 62
 
 
 class TrainingState:
@@ -58,32 +68,42 @@ def save_checkpoint(
             RuntimeError
         ) as error:  # after a failed write torch's archive cannot be closed either, and says only that
             raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+        file.seek(0)
+        file.write(hashlib.file_digest(file, "sha256").digest())
 
     write_atomically(work / NAME, write)
 
 
 def load_checkpoint(
     work: Path, job: Job, trial: Trial, optimizer: torch.optim.Optimizer, state: TrainingState, device: str
-) -> None:
-    """Restores what :func:`save_checkpoint` saved; without a checkpoint everything stays as it is.
+) -> str:
+    """Restores what :func:`save_checkpoint` saved; without a checkpoint, or with a damaged one, all stays as it is.
 
-    Raises ``TrainingError`` when the file is another job's or cannot be read.
+    Returns why a checkpoint was not used, in a sentence; empty where it was and where there is none. Raises ``TrainingError``
+    when it is another job's, or another version's of torch or madbench.
     """
     path = work / NAME
     if not path.exists():
-        return
+        return ""
     try:
-        content = torch.load(path, map_location=device, weights_only=True)
+        with explain_os_errors(path):
+            content = _read_checkpoint(path, device)
+    except _DamagedError as error:
+        return f"{path}: {error}; the run starts from the beginning"
+    try:
         saved_by = content["job"]
         if saved_by == job.id:
             trial.model.load_state_dict(content["model"])
             optimizer.load_state_dict(content["optimizer"])
             vars(state).update(content["state"])
             trial.state = content["trial"]
-    except Exception as error:  # torch raises half a dozen kinds for a damaged file or another version's
-        raise TrainingError(f"{path}: the checkpoint cannot be used ({error}); delete it to start afresh") from error
+    except Exception as error:  # torch raises half a dozen kinds
+        raise TrainingError(
+            f"{path}: the checkpoint does not fit ({_short(error)}); delete it to start afresh"
+        ) from error
     if saved_by != job.id:
         raise TrainingError(f"{path}: the checkpoint belongs to job {saved_by}, not to {job.id}; delete it")
+    return ""
 
 
 def save_weights(path: Path, model: nn.Module, job: Job) -> None:
@@ -91,7 +111,8 @@ def save_weights(path: Path, model: nn.Module, job: Job) -> None:
     from safetensors.torch import save
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    write_atomically(path, save(tensors, {METADATA_KEY: json.dumps(job.to_dict())}))
+    text = json.dumps(job.to_dict())
+    write_atomically(path, save(tensors, {METADATA_KEY: text, DIGEST_KEY: _digest(text, tensors)}))
 
 
 def load_model(path: Path) -> tuple[nn.Module, Job]:
@@ -100,14 +121,12 @@ def load_model(path: Path) -> tuple[nn.Module, Job]:
     Raises ``TrainingError`` where the file is not there, is damaged or holds no model of ours.
     """
     path = Path(path)
+    if not os.path.exists(path):
+        raise TrainingError(f"{path}: there is no such file")
     try:
         text, tensors = _read(path)
-    except FileNotFoundError:
-        raise TrainingError(f"{path}: there is no such file") from None
     except Exception as error:  # torch and safetensors raise half a dozen kinds for a damaged file
-        raise TrainingError(f"{path}: not a readable file of weights ({_short(error)})") from error
-    if text is None:
-        raise TrainingError(f"{path}: holds no job, so these are not weights that madbench saved")
+        raise TrainingError(f"{path}: cannot be read: {_short(error)}") from error
     try:
         job = job_from_dict(json.loads(text))
     except (AttributeError, MadbenchError, ValueError) as error:
@@ -120,18 +139,43 @@ def load_model(path: Path) -> tuple[nn.Module, Job]:
     return model.eval(), job
 
 
-def _read(path: Path) -> tuple[str | None, dict[str, Tensor]]:
-    """The job as JSON and the state dict in a file; no job where it is another program's."""
-    from safetensors import safe_open
-    from safetensors.torch import load_file
+class _DamagedError(Exception):
+    """A file that is not, to the bit, what madbench wrote."""
+
+
+def _read(path: Path) -> tuple[str, dict[str, Tensor]]:
+    """The job as JSON and the state dict in a file. Raises ``_DamagedError``, and whatever else torch does."""
+    from safetensors.torch import load
 
     if path.suffix == ".pt":
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
-        return (content.get("config"), content.get("model", {})) if isinstance(content, Mapping) else (None, {})
-    with safe_open(path, framework="pt") as file:
-        metadata = file.metadata() or {}
-    return metadata.get(METADATA_KEY), load_file(path)
+        content = _read_checkpoint(path, "cpu")
+        return content["config"], content["model"]
+    content = read_file(path, _ANY_SIZE)
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    metadata, tensors = header.get("__metadata__", {}), load(content)
+    if metadata.get(DIGEST_KEY) != _digest(text := metadata.get(METADATA_KEY, ""), tensors):
+        raise _DamagedError("damaged, or not weights that this madbench saved")
+    return text, tensors
+
+
+def _read_checkpoint(path: Path, device: str) -> dict[str, Any]:
+    """What is in a checkpoint; torch sees only one whose digest is right. Raises ``OSError`` and ``_DamagedError``."""
+    content = read_file(path, _ANY_SIZE) if path.is_file() else b""
+    if hashlib.sha256(memoryview(content)[:-_DIGEST_BYTES]).digest() != content[-_DIGEST_BYTES:]:
+        raise _DamagedError("damaged, or not a checkpoint that this madbench saved")
+    return torch.load(io.BytesIO(content), map_location=device, weights_only=True)  # which skips the digest behind it
+
+
+def _digest(job: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the job and of names, shapes, types and bytes of the tensors."""
+    found = hashlib.sha256(job.encode())
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()
 
 
 def _short(error: BaseException) -> str:
-    return textwrap.shorten(str(error), 300, placeholder=" ...") or type(error).__name__
+    """The error on one line; torch's advice to unpickle whatever is in the file is none."""
+    text = type(error).__name__ if isinstance(error, pickle.UnpicklingError) else str(error)
+    return textwrap.shorten(text, 300, placeholder=" ...") or type(error).__name__

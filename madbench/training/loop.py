@@ -7,6 +7,7 @@ all processes run this together, each on its share of a step's sequences; the fi
 from __future__ import annotations
 
 import itertools
+import math
 import resource
 import time
 from collections.abc import Callable, Mapping
@@ -44,7 +45,7 @@ def train(
     micro_batch: int | None = None,
     compile: bool = False,
 ) -> Record:
-    """Trains and evaluates a job, from the checkpoint in its work folder on, if there is one.
+    """Trains and evaluates a job, from the checkpoint in its work folder on, if there is a sound one.
 
     Args:
         job: what to train.
@@ -63,13 +64,13 @@ def train(
 
     Raises:
         ConfigError: what the suite cannot train so.
-        TrainingError: a checkpoint that cannot be used, or another corpus than the job's.
+        TrainingError: another job's or version's checkpoint, or another corpus than the job's.
     """
     suite = suite_of(job)
     trial = suite.Trial(job, device, world, corpora=corpora, micro_batch=micro_batch)
     optimizer = make_adamw(trial.model, job.training)
     state = TrainingState(device)
-    load_checkpoint(work, job, trial, optimizer, state, device)
+    not_resumed = load_checkpoint(work, job, trial, optimizer, state, device)
     if world.agree(state.step != world.from_first(state.step)):
         raise TrainingError(f"{work}: not every process found the same checkpoint here; all must share this folder")
     network = _network(trial.loss, device, compile)
@@ -77,7 +78,8 @@ def train(
     peak = peak_flops(device_name(device), job.training.precision)
 
     watch = _Stopwatch(device)
-    last_save = last_report = time.monotonic()
+    last_save = time.monotonic()
+    last_report = -math.inf if not_resumed else last_save
     save_every = CHECKPOINT_SECONDS
     while state.step < trial.steps and not state.diverged and not (state.curve and trial.is_done(state.curve[-1])):
         rate = trial.learning_rate(state.step)
@@ -105,7 +107,8 @@ def train(
             last_report = now
             try:
                 shown = trial.progress(state.curve[-1]) if state.curve else {}
-                report({"step": state.step, "total_steps": trial.steps} | shown)
+                warning = {"warning": not_resumed} if not_resumed else {}
+                report({"step": state.step, "total_steps": trial.steps} | shown | warning)
             except StopTraining:
                 is_stopped = True
         if world.agree(is_stopped):

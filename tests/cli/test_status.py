@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 from madbench.cli.progress import status
 from madbench.execute import journal as journal_module
 from madbench.execute.journal import Journal
+from madbench.files import seal, unseal
 from madbench.jobs import Record
 from madbench.store.runs import Store
 from madbench.suites import MAD
@@ -59,9 +61,9 @@ def test_a_sweep_that_died_is_shown_with_the_command_that_resumes_it(begin, invo
     store = Store.open(tmp_path)
     with begin() as journal:
         train(journal, JOBS[0])
-    content = json.loads(journal.path.read_text())
+    content = unseal(journal.path.read_bytes())
     del content["ended"]
-    journal.path.write_text(json.dumps(content))
+    journal.path.write_text(json.dumps(seal(content)))
     output = invoke(status, "--results", tmp_path).output
     assert output.startswith("died ") and "1 finished, 39 not done" in output
     assert "it died, 39 jobs left: the same command resumes" in output
@@ -89,6 +91,32 @@ def test_a_damaged_journal_does_not_hide_the_others(begin, invoke, tmp_path):
     assert "damaged  " in output and "finished    madbench run" in output
     states = [sweep["state"] for sweep in json.loads(invoke(status, "--results", tmp_path, "--json").output)]
     assert sorted(states) == ["damaged", "finished"]
+
+
+def test_every_damage_to_a_journal_is_one_line(begin, invoke, tmp_path):
+    with begin() as journal:
+        train(journal, JOBS[0])
+    sound = journal.path.read_bytes()
+    content = json.loads(sound)
+    damages = {name: json.dumps(content | {name: None}) for name in content if content[name] is not None}
+    damages |= {f"no {name}": json.dumps({key: content[key] for key in content if key != name}) for name in content}
+    damages |= {"nested": "[" * 100_000, "number": "9" * 5000, "list": "[]", "null": "null", "empty": ""}
+    damages |= {"flipped": sound.replace(b'"total": 40', b'"total": 41').decode()}
+    for damage in damages.values():
+        journal.path.write_text(damage)
+        output = invoke(status, "--results", tmp_path).output
+        assert output.startswith(f"damaged  {journal.path}: not the journal of a sweep: ") and output.count("\n") == 1
+        (sweep,) = json.loads(invoke(status, "--results", tmp_path, "--json").output)
+        assert sweep.keys() == {"name", "state", "error"}
+
+
+def test_a_fifo_and_a_folder_in_place_of_journals_are_not_waited_for(begin, invoke, tmp_path):
+    with begin() as journal:
+        train(journal, JOBS[0])
+    os.mkfifo(journal.path.with_name("20990101T000000Z-0.json"))
+    journal.path.with_name("20990101T000000Z-1.json").mkdir()
+    output = invoke(status, "--results", tmp_path).output
+    assert output.count("damaged") == 2 and "not a regular file" in output and "finished    madbench run" in output
 
 
 def test_a_folder_without_sweeps_and_none_at_all(invoke, refuse, tmp_path):

@@ -1,13 +1,19 @@
-"""An interrupted run ends with the numbers of an uninterrupted one; a foreign or broken checkpoint is refused."""
+"""An interrupted run ends with the numbers of an uninterrupted one; a foreign or damaged checkpoint is never used."""
 
 from __future__ import annotations
 
+import os
+from random import Random
+
 import pytest
+import torch
 
 from madbench.errors import TrainingError
 from madbench.jobs import StopTraining
-from madbench.training import loop
-from madbench.training.checkpoints import NAME
+from madbench.suites import MAD
+from madbench.training import distributed, loop
+from madbench.training.checkpoints import NAME, TrainingState, load_checkpoint, load_model
+from madbench.training.optimizer import make_adamw
 
 
 @pytest.fixture(autouse=True)
@@ -78,12 +84,46 @@ def test_the_checkpoint_of_another_job_is_refused(make_job, train, tmp_path, sto
     assert str(tmp_path / NAME) in str(caught.value)
 
 
-@pytest.mark.parametrize("kept", [0, 100, 0.5, -1])
-def test_a_damaged_checkpoint_is_refused(kept, make_job, train, tmp_path, stop_at):
+@pytest.mark.parametrize("kept", [0, 20, 100, 0.5, -1])
+def test_a_run_with_a_truncated_checkpoint_starts_again_and_says_so(kept, make_job, train, tmp_path, stop_at):
     job = make_job()
+    expected = train(job)
     with pytest.raises(StopTraining):
         train(job, stop_at(2))
     content = (tmp_path / NAME).read_bytes()
     (tmp_path / NAME).write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
-    with pytest.raises(TrainingError, match="cannot be used.*delete it"):
-        train(job)
+    report, progress = stop_at(), []
+    record = train(job, lambda line: (report(line), progress.append(line)))
+    assert report.seen[0] == 1 and (record.metrics, record.curve) == (expected.metrics, expected.curve)
+    assert {line["warning"] for line in progress} == {
+        f"{tmp_path / NAME}: damaged, or not a checkpoint that this madbench saved; the run starts from the beginning"
+    }
+
+
+def test_no_flipped_bit_of_a_checkpoint_is_resumed_from(make_job, train, tmp_path, stop_at):
+    job = make_job()
+    with pytest.raises(StopTraining):
+        train(job, stop_at(2))
+    path, random = tmp_path / NAME, Random(0)
+    content = path.read_bytes()
+    trial = MAD.Trial(job, "cpu", distributed)
+    optimizer, state = make_adamw(trial.model, job.training), TrainingState("cpu")
+    initial = {name: tensor.clone() for name, tensor in trial.model.state_dict().items()}
+    for _ in range(200):
+        place, bit = random.randrange(len(content)), 1 << random.randrange(8)
+        path.write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
+        assert "starts from the beginning" in load_checkpoint(tmp_path, job, trial, optimizer, state, "cpu")
+        with pytest.raises(TrainingError, match="damaged, or not a checkpoint that this madbench saved$"):
+            load_model(path)
+    assert state.step == 0 and not optimizer.state
+    torch.testing.assert_close(trial.model.state_dict(), initial, rtol=0, atol=0)
+    path.write_bytes(content)
+    assert load_checkpoint(tmp_path, job, trial, optimizer, state, "cpu") == "" and state.step == 2
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_in_place_of_a_checkpoint_is_neither_waited_for_nor_fatal(make, make_job, train, tmp_path):
+    make(tmp_path / NAME)
+    assert train(make_job()).status == "finished"
+    with pytest.raises(TrainingError, match="damaged"):
+        load_model(tmp_path / NAME)

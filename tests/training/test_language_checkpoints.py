@@ -128,13 +128,14 @@ def test_the_checkpoint_of_another_job_is_refused(job, train, every_step, stop_a
         train(other)
 
 
-def test_a_damaged_checkpoint_is_refused(job, train, every_step, stop_at):
+def test_a_run_with_a_damaged_checkpoint_starts_again(job, train, every_step, stop_at):
     with pytest.raises(StopTraining):
         train(job, stop_at(2))
     content = (train.work / NAME).read_bytes()
     (train.work / NAME).write_bytes(content[: len(content) // 2])
-    with pytest.raises(TrainingError, match="cannot be used.*delete it"):
-        train(job)
+    report = stop_at()
+    train(job, report)
+    assert report.seen[0] == 1
 
 
 def test_a_checkpoint_holds_the_job_beside_the_weights(job, train, every_step, stop_at):

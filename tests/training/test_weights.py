@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 from dataclasses import replace
+from pathlib import Path
+from random import Random
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from madbench.errors import StoreError, TrainingError
+from madbench.jobs import Job
 from madbench.suites.language import GPTConfig, LanguageTraining
 from madbench.suites.language_trial import LanguageTrial
 from madbench.training.checkpoints import TrainingState, load_model, save_checkpoint, save_weights
@@ -53,8 +56,22 @@ def test_weights_come_back_bit_for_bit_with_their_job(saved, model):
 
 def test_a_truncated_file_is_refused(saved):
     saved.write_bytes(saved.read_bytes()[:-100])
-    with pytest.raises(TrainingError, match=f"{saved.name}: not a readable file of weights"):
+    with pytest.raises(TrainingError, match=f"{saved.name}: cannot be read: "):
         load_model(saved)
+
+
+def test_no_flipped_bit_of_weights_is_loaded(saved, model):
+    content, random = saved.read_bytes(), Random(0)
+    for _ in range(200):
+        place, bit = random.randrange(len(content)), 1 << random.randrange(8)
+        saved.write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
+        try:
+            loaded, job = load_model(saved)
+        except TrainingError as error:
+            assert str(error).startswith(f"{saved}: cannot be read: ") and "weights_only" not in str(error)
+            continue
+        assert job == JOB and saved.suffix != ".pt"  # a space of the header became another
+        torch.testing.assert_close(loaded.state_dict(), model.state_dict(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "checkpoint.pt"])
@@ -68,14 +85,26 @@ def test_weights_of_another_program_are_refused(tmp_path):
     torch.save({"model": {}}, tmp_path / "foreign.pt")
     torch.save([1, 2], tmp_path / "list.pt")
     for name in ("foreign.safetensors", "foreign.pt", "list.pt"):
-        with pytest.raises(TrainingError, match=f"{name}: holds no job"):
+        with pytest.raises(
+            TrainingError, match=f"{name}: cannot be read: damaged, or not .* that this madbench saved$"
+        ):
             load_model(tmp_path / name)
 
 
-def test_a_checkpoint_of_another_kind_of_job_is_refused(tmp_path):
-    torch.save({"config": json.dumps({"label": "S", "task": "compression"}), "model": {}}, tmp_path / "mad.pt")
+def test_a_checkpoint_of_another_kind_of_job_is_refused(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "to_dict", lambda job: {"label": "S", "task": "compression"})
+        save_weights(tmp_path / "w.safetensors", torch.nn.Linear(1, 1), JOB)
     with pytest.raises(TrainingError, match="its job is not one of this madbench"):
-        load_model(tmp_path / "mad.pt")
+        load_model(tmp_path / "w.safetensors")
+
+
+def test_a_file_that_torch_would_only_load_unsafely_brings_no_advice_to_do_so(tmp_path):
+    torch.save({"config": Path("x")}, tmp_path / "unsafe.pt")
+    content = (tmp_path / "unsafe.pt").read_bytes()
+    (tmp_path / "unsafe.pt").write_bytes(content + hashlib.sha256(content).digest())
+    with pytest.raises(TrainingError, match="unsafe.pt: cannot be read: UnpicklingError$"):
+        load_model(tmp_path / "unsafe.pt")
 
 
 def test_weights_that_do_not_fit_their_job_are_refused(tmp_path, model):
