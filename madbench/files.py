@@ -60,7 +60,7 @@ def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], obj
 
 def open_file(path: Path | str) -> BinaryIO:
     """The regular file ``path``, open for reading. Raises ``OSError`` for all else: a FIFO is never waited for."""
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    file = open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "not a regular file", str(path))
