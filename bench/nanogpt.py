@@ -155,7 +155,7 @@ def train_madbench(job: Job, corpus: Corpus, options: argparse.Namespace, folder
 
     store = Store.open(folder)
     training = functools.partial(train, corpora={corpus.digest: corpus}, micro_batch=options.batch)
-    run_jobs([job], store, training, on_event=show, threads_per_slot=options.threads)
+    run_jobs([[job]], store, training, on_event=show, threads_per_slot=options.threads)
     record = store.read(job.id).record
     if record.status != "finished":
         raise TrainingError(f"madbench, seed {job.seed}: {record.error}")

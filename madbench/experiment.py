@@ -151,22 +151,28 @@ class Experiment:
         total = Summary()
         for suite in self.suites:
             jobs = self.of(suite).jobs
+            groups = groups_of(jobs)
             allowed = policy.max_failures and policy.max_failures - total.failed
             if allowed is not None and allowed < 1:
                 total.left += len(store.missing(jobs))
                 continue
-            run = executor or self._run_here(suite, len(jobs), slots, devices)
-            total += run(jobs, store, training, on_event=on_event, policy=replace(policy, max_failures=allowed))
+            run = executor or self._run_here(suite, len(groups), slots, devices)
+            total += run(groups, store, training, on_event=on_event, policy=replace(policy, max_failures=allowed))
         return total
 
-    def _run_here(self, suite: Suite, jobs: int, slots: int | None, devices: Sequence[str] | None) -> Executor:
+    def _run_here(self, suite: Suite, groups: int, slots: int | None, devices: Sequence[str] | None) -> Executor:
         from madbench.execute.local import run_jobs
         from madbench.training.devices import available_cores, default_slots
 
         usual = len(devices) if devices else 1 if suite.uses_all_cores else default_slots(self.device)
-        slots = min(slots or usual, max(1, jobs))
+        slots = min(slots or usual, max(1, groups))
         threads = max(1, available_cores() // slots) if suite.uses_all_cores else 1
         return functools.partial(run_jobs, slots=slots, threads_per_slot=threads, devices=devices)
+
+
+def groups_of(jobs: Iterable[Job]) -> list[list[Job]]:
+    """The jobs in groups that train together in one worker: one job each."""
+    return [[job] for job in jobs]
 
 
 def prepare(

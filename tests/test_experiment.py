@@ -35,7 +35,8 @@ class StandIn:
         self.calls = []
         self.give = lambda job: Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0})
 
-    def __call__(self, jobs, store, train, *, on_event, policy, **how):
+    def __call__(self, groups, store, train, *, on_event, policy, **how):
+        jobs = [job for group in groups for job in group]
         trained = jobs if policy.redo else store.missing(jobs)
         self.calls.append({"jobs": jobs, "trained": trained, "policy": policy, "train": train.keywords, **how})
         summary = Summary()

@@ -12,7 +12,7 @@ from madbench.suites import MAD
 from madbench.suites.language import GPTConfig, LanguageTraining
 from madbench.suites.mad import ModelConfig, TrainingConfig
 from madbench.text.corpus import open_corpus
-from madbench.training.loop import train
+from madbench.training.loop import train_job
 from madbench.training.optimizer import make_adamw
 from sample_jobs import language_job, mad_job
 
@@ -61,7 +61,7 @@ def test_a_training_step_never_waits_for_the_device(job):
 
 
 def test_a_job_trains_in_bfloat16_on_the_device(job, tmp_path):
-    record = train(job, tmp_path, lambda progress: None, device="cuda")
+    record = train_job(job, tmp_path, lambda progress: None, device="cuda")
     assert record.status == "finished"
     assert record.details["device"] == torch.cuda.get_device_name()
     assert record.curve[-1]["train_loss"] < record.curve[0]["train_loss"]
@@ -77,7 +77,7 @@ def test_a_language_model_trains_in_bfloat16_on_the_device(label, tmp_path):
     model = GPTConfig(64, 2, 2, seq_len=64)
     job = language_job(label, corpus.digest, model=model, mixer={"mix_rank": 4}, training=training)
     how = {"corpora": {corpus.digest: corpus}, "device": "cuda", "micro_batch": 4}
-    record = train(job, tmp_path, lambda progress: None, **how)
+    record = train_job(job, tmp_path, lambda progress: None, **how)
     evaluations = [row["validation_loss"] for row in record.curve if "evaluation" in row]
     assert record.status == "finished" and evaluations[-1] < evaluations[0]
     assert record.curve[-1]["memory_bytes"] > 0

@@ -1,13 +1,15 @@
-"""What executors share: jobs in, stored runs out, the same events on the way, whatever machines do the work.
+"""What executors share: groups of jobs in, stored runs out, the same events on the way, whatever machines do the work.
 
-An executor is called as ``executor(jobs, store, train, on_event=..., policy=...)`` and gives a :class:`Summary`. It trains
-the jobs that ``policy`` asks for, in order, each at most once, and stores each result at once. ``on_event`` gets
+An executor is called as ``executor(groups, store, train, on_event=..., policy=...)`` and gives a :class:`Summary`. A
+group is a sequence of jobs that train together, in one call of ``train``. The executor trains the jobs that ``policy``
+asks for, in order, each at most once, and stores each result at once; a job that is stored already or that another
+process is training is left out of its group. ``on_event`` gets
 ``{"event": kind, "job": job, ...}`` for each job: ``skipped`` (with ``reason``: ``stored``, ``failed`` for a stored
 failure that is not retried, or ``busy`` for a job that another process is training), ``started`` (with ``slot``),
 ``progress`` (with ``slot`` and the reported dict as ``progress``), ``finished`` and ``failed`` (with ``slot`` and
 ``record``; a diverged run is finished).
 
-A worker (:func:`work`) is a process that trains one job and knows neither store nor driver.
+A worker (:func:`work`) is a process that trains one group and knows neither store nor driver.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,9 +35,15 @@ from madbench.store.runs import Store, StoreBusyError
 
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
-Report = Callable[[dict[str, Any]], None]  # ``report(progress)``; it raises ``StopTraining`` when the run is to stop
-Train = Callable[[Job, Path, Report], Record]
-"""``train(job, work, report)``: a picklable function; ``work`` is the job's folder."""
+Groups = Sequence[Sequence[Job]]
+Report = Callable[[Job, dict[str, Any]], None]
+"""``report(job, progress)``; it raises ``StopTraining`` when the group is to stop."""
+Train = Callable[[Sequence[Job], Sequence[Path], Report], list[Record]]
+"""``train(jobs, works, report)``: a picklable function that gives a record for each job; ``works`` are their folders.
+
+An error that it raises fails all jobs of the group, a ``failed`` record only its own.
+"""
+Send = Callable[[str, dict[str, Any]], None]  # as ``report``, with the id of the job
 LONGEST_REASON = 200  # characters of the last line of a stored error
 Executor = Callable[..., "Summary"]
 
@@ -51,7 +59,7 @@ class Policy:
     redo: bool = False  # train every job from its start; its earlier result stays until the new one replaces it
     retry: bool = True  # retry jobs that are stored as failed, from their checkpoints
     max_failures: int | None = None  # failures after which no further job starts
-    time_limit: float | None = None  # seconds after which a job is stopped and stored as failed; its checkpoint stays
+    time_limit: float | None = None  # seconds after which a group is stopped and stored as failed; checkpoints stay
 
     def __post_init__(self):
         check_counts(max_failures=self.max_failures)
@@ -66,7 +74,7 @@ class Policy:
 
     @property
     def overtime(self) -> str:
-        """The error of a job that was stopped at the time limit."""
+        """The error of jobs that were stopped at the time limit."""
         limit = f"{self.time_limit / 60:g} min" if self.time_limit % 60 == 0 else f"{self.time_limit:g} s"
         return f"stopped after the time limit of {limit}"
 
@@ -95,20 +103,31 @@ class Execution:
     on_event: OnEvent
     summary: Summary = field(default_factory=Summary)
 
-    def missing(self, jobs: Iterable[Job]) -> deque[Job]:
-        """The jobs that are not skipped, each once; the store is read once."""
-        unique = {job.id: job for job in jobs}
+    def missing(self, groups: Groups) -> deque[list[Job]]:
+        """The groups without the jobs that are skipped, each job once; the store is read once."""
+        unique = {job.id: job for group in groups for job in group}
         statuses = {job_id: record.status for job_id, record in self.store.records(unique).items()}
-        return deque(job for job in unique.values() if not self.skip(job, self.policy.skips(statuses.get(job.id))))
 
-    def claim(self, job: Job, claims: ExitStack, is_shared: bool = False) -> Path | None:
-        """The work folder of a job that is to be trained, claimed until ``claims`` is closed; None for one that is not."""
-        try:
-            work = claims.enter_context(self.store.claim(job, self.policy.redo, is_shared))
-        except StoreBusyError:
-            self.skip(job, "busy")
-            return None
-        return None if self.skip(job, self.policy.skips(self.store.status(job))) else work
+        def is_missing(job: Job) -> bool:
+            return bool(unique.pop(job.id, None)) and not self.skip(job, self.policy.skips(statuses.get(job.id)))
+
+        return deque(filter(None, ([job for job in group if is_missing(job)] for group in groups)))
+
+    def claim(self, group: Sequence[Job], claims: ExitStack, is_shared: bool = False) -> tuple[list[Job], list[Path]]:
+        """The jobs of a group that are to be trained and their work folders, claimed until ``claims`` is closed."""
+        jobs, works = [], []
+        for job in group:
+            with ExitStack() as claim:
+                try:
+                    work = claim.enter_context(self.store.claim(job, self.policy.redo, is_shared))
+                except StoreBusyError:
+                    self.skip(job, "busy")
+                    continue
+                if not self.skip(job, self.policy.skips(self.store.status(job))):
+                    jobs.append(job)
+                    works.append(work)
+                    claims.push(claim.pop_all())
+        return jobs, works
 
     def skip(self, job: Job, reason: str | None) -> bool:
         """Reports and counts the job as skipped, if there is a reason."""
@@ -162,13 +181,13 @@ def reason(record: Record) -> str:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a worker needs to train one job."""
+    """What a worker needs to train one group."""
 
-    job: Job
+    jobs: Sequence[Job]
     train: Train
     policy: Policy
-    work: Path | None
-    """The job's work folder, where the worker sees it; None for a temporary one on the worker's machine."""
+    works: Sequence[Path] | None
+    """The jobs' work folders, where the worker sees them; None for temporary ones on the worker's machine."""
 
     def pack(self) -> Packed:
         return madbench.__version__, pickle.dumps(self)
@@ -182,19 +201,20 @@ Packed = tuple[str, bytes]
 class Outcome:
     """What a worker returns."""
 
-    record: Record | None = None
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    """Those of the run, by their path; none where the driver sees the work folder."""
+    records: Sequence[Record] = ()  # one for each job
+    files: Sequence[Mapping[str, bytes]] = ()
+    """Those of each run, by their path; empty where the driver sees the work folders."""
     broken: str = ""
     """What is wrong with the worker or its disk. It concerns every job, so the driver ends the sweep with it."""
 
     @classmethod
-    def failure(cls, error: str) -> Outcome:
-        return cls(Record("failed", error=error))
+    def failure(cls, jobs: Sequence[Job], error: str) -> Outcome:
+        """All jobs of the group failed with the same error."""
+        return cls([Record("failed", error=error)] * len(jobs))
 
     @property
     def has_failed(self) -> bool:
-        return bool(self.broken) or self.record.status == "failed"
+        return bool(self.broken) or any(record.status == "failed" for record in self.records)
 
 
 def source_checkout() -> Path | None:
@@ -203,37 +223,46 @@ def source_checkout() -> Path | None:
     return folder if (folder / "pyproject.toml").exists() else None
 
 
-def work(assignment: Assignment, send: Report) -> Outcome:
-    """Trains a job. A training function that raises gives a ``failed`` record; only ``StopTraining`` of ``send`` passes."""
-    limit, folder = assignment.policy.time_limit, assignment.work
+def work(assignment: Assignment, send: Send) -> Outcome:
+    """Trains a group. A training function that raises gives ``failed`` records; only ``StopTraining`` of ``send`` passes."""
+    jobs, works, limit = assignment.jobs, assignment.works, assignment.policy.time_limit
     deadline = math.inf if limit is None else time.monotonic() + limit
 
-    def report(progress: dict[str, Any]) -> None:
-        send(progress)
+    def report(job: Job, progress: dict[str, Any]) -> None:
+        send(job.id, progress)
         if time.monotonic() >= deadline:
             raise StopTraining
 
     try:
-        if folder is not None:
-            if not folder.is_dir():
-                raise StoreError(f"{folder}: not found; the results folder must be on a disk that all workers see")
-            return Outcome(assignment.train(assignment.job, folder, report))
-        with tempfile.TemporaryDirectory(prefix="madbench-", ignore_cleanup_errors=True) as temporary:
-            record, kept = assignment.train(assignment.job, Path(temporary), report), Path(temporary, KEEP)
-            files = {str(path.relative_to(kept)): path.read_bytes() for path in kept.rglob("*") if path.is_file()}
-            return Outcome(record, files)
+        with ExitStack() as stack:
+            if works is None:
+                temporary = tempfile.TemporaryDirectory(prefix="madbench-", ignore_cleanup_errors=True)
+                root = Path(stack.enter_context(temporary))
+                works = [root / job.id for job in jobs]
+                for folder in works:
+                    folder.mkdir()
+            for folder in works:
+                if not folder.is_dir():
+                    raise StoreError(f"{folder}: not found; the results folder must be on a disk that all workers see")
+            records = assignment.train(jobs, works, report)
+            assert len(records) == len(jobs), f"train gave {len(records)} records for {len(jobs)} jobs"
+            return Outcome(records, [_files(folder / KEEP) for folder in works] if assignment.works is None else ())
     except StopTraining:
         if time.monotonic() < deadline:
             raise
-        return Outcome.failure(assignment.policy.overtime)
+        return Outcome.failure(jobs, assignment.policy.overtime)
     except StoreError as error:
         return Outcome(broken=str(error))
     except (Exception, SystemExit) as error:
-        return Outcome.failure(failure_text(error))
+        return Outcome.failure(jobs, failure_text(error))
 
 
-def work_remotely(packed: Packed, send: Report, needs_gpu: bool = False) -> Outcome:
-    """Unpacks and trains a job on a machine that may lack what it needs; what is broken names the machine."""
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def work_remotely(packed: Packed, send: Send, needs_gpu: bool = False) -> Outcome:
+    """Unpacks and trains a group on a machine that may lack what it needs; what is broken names the machine."""
     version, content = packed
     try:
         if version != madbench.__version__:
@@ -253,14 +282,16 @@ def work_remotely(packed: Packed, send: Report, needs_gpu: bool = False) -> Outc
     return replace(outcome, broken=f"worker {platform.node()}: {outcome.broken}") if outcome.broken else outcome
 
 
-def now_and_then(seconds: float, tell: Report) -> Report:
-    """A report that ``tell`` gets at most every so many seconds."""
-    last = -math.inf
+def now_and_then(seconds: float, tell: Callable[[dict[str, dict[str, Any]]], None]) -> Send:
+    """Hands ``tell`` the last progress of each job that made any, by the job's id, at most every so many seconds."""
+    last, news = -math.inf, {}
 
-    def report(progress: dict[str, Any]) -> None:
-        nonlocal last
+    def send(job_id: str, progress: dict[str, Any]) -> None:
+        nonlocal last, news
+        news[job_id] = progress
         if time.monotonic() - last >= seconds:
             last = time.monotonic()
-            tell(progress)
+            tell(news)
+            news = {}
 
-    return report
+    return send

@@ -2,7 +2,7 @@
 
 Workers only train (:mod:`madbench.execute.base`). Their records, and the files of their runs, come back to the driver,
 which alone writes the store, under the store's claim of each job: of two sweeps at once on one store each trains its own
-jobs. The driver claims a job when it hands it to the backend, and hands over no more than the machines can take.
+jobs. The driver claims a group when it hands it to the backend, and hands over no more than the machines can take.
 
 Where workers see the results folder (``Backend.shares_folder``) a job trains in its own work folder in the store, and an
 interrupted job resumes from its checkpoint wherever it runs next. Elsewhere it trains in a temporary folder of the
@@ -22,38 +22,39 @@ from pathlib import Path
 from typing import Any, Literal
 
 from madbench.errors import StoreError
-from madbench.execute.base import Assignment, Execution, OnEvent, Outcome, Policy, Summary, Train, ignore_event
+from madbench.execute.base import Assignment, Execution, Groups, OnEvent, Outcome, Policy, Summary, Train, ignore_event
 from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import KEEP, Job
 from madbench.store.runs import Store
 
-GRACE = 15.0  # seconds beyond its time limit that a run has to stop by itself before its task is cancelled
-ATTEMPTS = 3  # how often a job is given to a machine that is lost with it
+GRACE = 15.0  # seconds beyond its time limit that a group has to stop by itself before its task is cancelled
+ATTEMPTS = 3  # how often a group is given to a machine that is lost with it
 POLL_SECONDS = 1.0
 
 
 @dataclass(eq=False)
 class Task:
-    """A job that the driver has claimed and handed to a backend, for one worker."""
+    """A group of jobs that the driver has claimed and handed to a backend, for one worker."""
 
     assignment: Assignment
-    work: Path  # the job's work folder, as the driver sees it
+    works: Sequence[Path]  # the jobs' work folders, as the driver sees them
     claims: ExitStack
     attempt: int = 1
     slot: int | None = None  # a number for the screen, from when it is known to train
     due: float = math.inf  # when it is cancelled, on the monotonic clock
     outcome: Outcome | None = None  # what it gave, while that is being stored
+    stored: int = 0  # jobs of it that are stored
 
     @property
-    def job(self) -> Job:
-        return self.assignment.job
+    def jobs(self) -> Sequence[Job]:
+        return self.assignment.jobs
 
 
 Kind = Literal["started", "waiting", "progress", "done", "failed", "lost"]
 Message = tuple[Task, Kind, Any]
-"""``started`` comes with a slot or None, ``progress`` with the reported dict, and ``waiting`` when the task is back in the
-queue. ``done`` comes with an :class:`Outcome`, ``failed`` with why the worker ended without one, and ``lost`` with what
-became of its machine; these three end the task."""
+"""``started`` comes with a slot or None, ``progress`` with a job's id and the reported dict, and ``waiting`` when the task is
+back in the queue. ``done`` comes with an :class:`Outcome`, ``failed`` with why the worker ended without one, and ``lost``
+with what became of its machine; these three end the task."""
 
 
 class Backend:
@@ -82,7 +83,7 @@ class Backend:
 
 
 def drive(
-    jobs: Iterable[Job],
+    groups: Groups,
     store: Store,
     train: Train,
     on_event: OnEvent = ignore_event,
@@ -93,15 +94,15 @@ def drive(
     """Trains the jobs without a result in ``store``, in order, with the workers behind ``connect(store)``.
 
     An executor (:mod:`madbench.execute.base`), once ``connect`` is given; it is called when there is anything to do.
-    A job that raises, whose process dies or that takes longer than ``policy.time_limit`` is stored as ``failed``. One
-    whose machine is lost is tried again, and fails when that has happened ``ATTEMPTS`` times.
+    The jobs of a group that raises, whose process dies or that takes longer than ``policy.time_limit`` are stored as
+    ``failed``. A group whose machine is lost is tried again, and fails when that has happened ``ATTEMPTS`` times.
 
     On Ctrl-C, on a ``StoreError`` and on any other error, results that have arrived are stored, tasks are cancelled and
     the error is raised. Raises ``StoreError`` where results cannot be written, and where a worker reports that it cannot
     train at all: another version of madbench, no corpus, no GPU, a full disk.
     """
     driver = _Driver(store, policy, on_event)
-    if todo := driver.missing(jobs):
+    if todo := driver.missing(groups):
         with connect(store) as backend:
             driver.run(train, backend, todo)
     return driver.summary
@@ -110,7 +111,7 @@ def drive(
 class _Driver(Execution):
     """One call of ``drive``."""
 
-    def run(self, train: Train, backend: Backend, todo: deque[Job]) -> None:
+    def run(self, train: Train, backend: Backend, todo: deque[list[Job]]) -> None:
         self.train, self.backend, self.todo, self.tasks = train, backend, todo, []
         try:
             self.hand_over()
@@ -119,7 +120,7 @@ class _Driver(Execution):
                     self.handle(*message)
                 for task in [task for task in self.tasks if task.due <= time.monotonic()]:
                     self.backend.cancel([task])
-                    self.end(task, Outcome.failure(self.policy.overtime))
+                    self.end(task, Outcome.failure(task.jobs, self.policy.overtime))
                 self.hand_over()
         except BaseException:
             ended = [(task, "done", task.outcome) for task in self.tasks if task.outcome]
@@ -136,23 +137,23 @@ class _Driver(Execution):
                     task.claims.close()
 
     def hand_over(self) -> None:
-        """Claims and submits as many jobs as the backend takes, or none more after too many failures."""
+        """Claims and submits as many groups as the backend takes, or none more after too many failures."""
         if self.policy.max_failures is not None and self.summary.failed >= self.policy.max_failures:
             waiting = [task for task in self.tasks if task.slot is None]
             self.backend.cancel(waiting)
             for task in waiting:
                 self.release(task)
-            self.summary.left += len(waiting) + len(self.todo)
+            self.summary.left += sum(map(len, [*(task.jobs for task in waiting), *self.todo]))
             self.todo.clear()
         room = self.backend.capacity() - len(self.tasks) if self.todo else 0
         claimed: list[Task] = []
         while self.todo and len(claimed) < room:
-            job = self.todo.popleft()
             with ExitStack() as claims:
-                if work := self.claim(job, claims, self.backend.outlives_driver):
-                    work = work.absolute()
-                    folder = work if self.backend.shares_folder else None
-                    claimed.append(Task(Assignment(job, self.train, self.policy, folder), work, claims.pop_all()))
+                jobs, works = self.claim(self.todo.popleft(), claims, self.backend.outlives_driver)
+                if jobs:
+                    works = [work.absolute() for work in works]
+                    folders = works if self.backend.shares_folder else None
+                    claimed.append(Task(Assignment(jobs, self.train, self.policy, folders), works, claims.pop_all()))
                     self.tasks.append(claimed[-1])
         if claimed:
             self.backend.submit(claimed)
@@ -166,16 +167,19 @@ class _Driver(Execution):
             taken = {other.slot for other in self.tasks}
             free = next(slot for slot in range(len(taken) + 1) if slot not in taken)
             task.slot = free if kind != "started" or value is None else value
-            self.tell("started", task.job, slot=task.slot)
+            for job in task.jobs:
+                self.tell("started", job, slot=task.slot)
         if kind == "waiting":
             task.due = math.inf
         elif kind in ("started", "progress") and task.due == math.inf and self.policy.time_limit is not None:
             task.due = time.monotonic() + self.policy.time_limit + GRACE
         if kind == "progress":
-            self.tell("progress", task.job, slot=task.slot, progress=value)
+            job_id, progress = value
+            job = next(job for job in task.jobs if job.id == job_id)
+            self.tell("progress", job, slot=task.slot, progress=progress)
         elif kind in ("failed", "lost"):
             error = value if kind == "failed" else f"lost {ATTEMPTS} times, at last: {value}"
-            self.end(task, Outcome.failure(error))
+            self.end(task, Outcome.failure(task.jobs, error))
         elif kind == "done":
             if value.broken:
                 raise StoreError(value.broken)
@@ -184,16 +188,20 @@ class _Driver(Execution):
     def end(self, task: Task, outcome: Outcome) -> None:
         task.outcome = outcome
         self.save(task, outcome)
-        self.finish(task.job, outcome.record, task.slot)
+        for job, record in zip(task.jobs, outcome.records):
+            self.finish(job, record, task.slot)
 
     def save(self, task: Task, outcome: Outcome) -> None:
-        """Stores the record of a task, with the files of its run, and frees its job."""
-        for name, content in outcome.files.items():
-            path = task.work / KEEP / name
-            with explain_os_errors(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, content)
-        self.store.finish(task.job, outcome.record, replace=self.policy.redo)
+        """Stores the records of a task, with the files of their runs, from the first that is not stored; frees its jobs."""
+        results = zip(task.jobs, task.works, outcome.records, outcome.files or itertools.repeat({}))
+        for job, work, record, files in itertools.islice(results, task.stored, None):
+            for name, content in files.items():
+                path = work / KEEP / name
+                with explain_os_errors(path):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, content)
+            self.store.finish(job, record, replace=self.policy.redo)
+            task.stored += 1
         self.release(task)
 
     def release(self, task: Task) -> None:

@@ -13,9 +13,19 @@ from multiprocessing import connection, resource_tracker
 from typing import Any
 
 from madbench.errors import TrainingError
-from madbench.execute.base import OnEvent, Policy, Summary, Train, check_counts, ignore_event, work, worker_environment
+from madbench.execute.base import (
+    Groups,
+    OnEvent,
+    Policy,
+    Summary,
+    Train,
+    check_counts,
+    ignore_event,
+    work,
+    worker_environment,
+)
 from madbench.execute.driver import ATTEMPTS, Backend, Message, Task, drive
-from madbench.jobs import Job, StopTraining
+from madbench.jobs import StopTraining
 from madbench.store.runs import Store
 
 GRACE = 5.0  # seconds in which runs may stop and save their state when a sweep ends early
@@ -24,7 +34,7 @@ START_LIMIT = 600.0
 
 
 def run_jobs(
-    jobs: Iterable[Job],
+    groups: Groups,
     store: Store,
     train: Train,
     on_event: OnEvent = ignore_event,
@@ -34,10 +44,10 @@ def run_jobs(
     threads_per_slot: int = 1,
     devices: Sequence[str] | None = None,
 ) -> Summary:
-    """An executor (:mod:`madbench.execute.base`) of ``slots`` jobs at a time, in processes of their own.
+    """An executor (:mod:`madbench.execute.base`) of ``slots`` groups at a time, in processes of their own.
 
     Slot i sees the GPU ``devices[i % len(devices)]`` only (a value of ``CUDA_VISIBLE_DEVICES``). A process that fails is
-    replaced, so that the next job gets sound memory and a sound device.
+    replaced, so that the next group gets sound memory and a sound device.
 
     On Ctrl-C and on any error runs in progress have ``GRACE`` seconds to save their checkpoints, and the error is raised;
     a second Ctrl-C kills them at once. Workers never outlive this process, however it ends.
@@ -53,7 +63,7 @@ def run_jobs(
         finally:
             backend.end(backend.workers)
 
-    return drive(jobs, store, train, on_event, policy, connect=connect)
+    return drive(groups, store, train, on_event, policy, connect=connect)
 
 
 class LocalBackend(Backend):
@@ -124,7 +134,7 @@ class LocalBackend(Backend):
 
 
 class WorkerProcess:
-    """A process that trains one job after the other, and never receives Ctrl-C."""
+    """A process that trains one group after the other, and never receives Ctrl-C."""
 
     def __init__(self, slot: int, environment: Mapping[str, str]):
         context = multiprocessing.get_context("spawn")
@@ -167,7 +177,7 @@ class WorkerProcess:
 def _serve(pipe: connection.Connection) -> None:
     """Trains the assignments that arrive until told to stop or the parent is gone; what arrives in between means stop.
 
-    It answers with ``started``, ``progress`` (a dict) and ``done`` (an ``Outcome``).
+    It answers with ``started``, ``progress`` (a job's id and a dict) and ``done`` (an ``Outcome``).
     """
 
     def end_with_parent() -> None:
@@ -176,11 +186,11 @@ def _serve(pipe: connection.Connection) -> None:
 
     threading.Thread(target=end_with_parent, daemon=True).start()
 
-    def send(progress: dict[str, Any]) -> None:
+    def send(job_id: str, progress: dict[str, Any]) -> None:
         try:
             if pipe.poll():
                 raise StopTraining
-            pipe.send(("progress", progress))
+            pipe.send(("progress", (job_id, progress)))
         except OSError as error:
             raise StopTraining from error
 

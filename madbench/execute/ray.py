@@ -43,7 +43,7 @@ def ray_executor(
     slots: int | None = None,
     shared: bool = False,
 ) -> Executor:
-    """An executor (:mod:`madbench.execute.base`) whose jobs are Ray tasks.
+    """An executor (:mod:`madbench.execute.base`) whose groups of jobs are Ray tasks.
 
     Args:
         address: ``host:port`` of a cluster, ``ray://host:port`` of its client server, ``auto`` for the one that
@@ -142,7 +142,7 @@ class RayBackend(Backend):
 
     def submit(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
-            reference = self.train.remote(task.assignment.pack(), self.board, task.job.id, self.gpus > 0)
+            reference = self.train.remote(task.assignment.pack(), self.board, task.jobs[0].id, self.gpus > 0)
             self.tasks[reference] = task
 
     def poll(self, seconds: float) -> Iterator[Message]:
@@ -159,9 +159,10 @@ class RayBackend(Backend):
             news = ray.get(self.board.take.remote(), timeout=5)
         except ray.exceptions.RayError:  # without its board a sweep only shows less
             return
-        for task in list(self.tasks.values()):
-            if (progress := news.get(task.job.id)) is not None:
-                yield task, *(("progress", progress) if progress else ("started", None))
+        tasks = {job.id: task for task in self.tasks.values() for job in task.jobs}
+        for job_id, progress in news.items():
+            if job_id in tasks:
+                yield tasks[job_id], *(("progress", (job_id, progress)) if progress else ("started", None))
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         import ray
@@ -178,18 +179,17 @@ class _Board:
     def __init__(self):
         self.news: dict[str, dict[str, Any]] = {}
 
-    def tell(self, job_id: str, progress: dict[str, Any]) -> None:
-        self.news[job_id] = progress
+    def tell(self, news: dict[str, dict[str, Any]]) -> None:
+        self.news |= news
 
     def take(self) -> dict[str, dict[str, Any]]:
         news, self.news = self.news, {}
         return news
 
 
-def _train(packed: Packed, board: Any, job_id: str, needs_gpu: bool) -> Outcome:
-    tell = functools.partial(board.tell.remote, job_id)
-    tell({})
-    return work_remotely(packed, now_and_then(REPORT_SECONDS, tell), needs_gpu)
+def _train(packed: Packed, board: Any, first: str, needs_gpu: bool) -> Outcome:
+    board.tell.remote({first: {}})
+    return work_remotely(packed, now_and_then(REPORT_SECONDS, board.tell.remote), needs_gpu)
 
 
 def _result(reference: Any) -> tuple[str, Any]:

@@ -5,7 +5,7 @@ or stops at its wall time it queues again, and training resumes from the checkpo
 cancelling its Slurm jobs, as when a login node kills it, leaves notes in the work folders: the same command takes them
 over, those that have ended meanwhile included.
 
-The driver's note in a work folder bears the ticket of the one Slurm job that may train there. A Slurm job that another
+The driver's notes in the work folders of a group bear the ticket of the one Slurm job that may train there. A Slurm job that another
 driver has replaced, because it could not know of it or was told to begin afresh, stops.
 """
 
@@ -39,7 +39,8 @@ from madbench.execute.driver import Backend, Message, Task, drive
 from madbench.files import read_file, write_atomically
 from madbench.store.runs import Store
 
-NOTE, NEWS = "slurm.json", "slurm_progress.json"  # files in a work folder, of the driver and of its Slurm job
+NOTE, NEWS = "slurm.json", "slurm_progress.json"
+"""Files in work folders: the driver's in each of a group, its Slurm job's in the first."""
 REPORT_SECONDS = 5.0
 TICKET_SECONDS = 60.0  # how long a Slurm job waits for its ticket to show; a network disk may lag behind the driver
 MOST_TIMEOUTS = 10  # wall times that a job may use up before it fails
@@ -59,7 +60,7 @@ def slurm_executor(
     extra: Mapping[str, Any] = {},
     cluster: Literal["slurm", "local"] = "slurm",
 ) -> Executor:
-    """An executor (:mod:`madbench.execute.base`) whose jobs are Slurm jobs.
+    """An executor (:mod:`madbench.execute.base`) whose groups of jobs are Slurm jobs.
 
     Args:
         partition: where to queue them; Slurm's own default.
@@ -103,23 +104,22 @@ class SlurmCall:
     """What a Slurm job runs."""
 
     packed: Packed
-    work: Path
+    works: Sequence[Path]
     ticket: str
     needs_gpu: bool
     is_requeued: bool = False
 
     def __call__(self) -> Outcome:
-        replaced = f"{self.work}: {NOTE} is missing or names another Slurm job, which trains there now"
+        replaced = f"{self.works[0]}: {NOTE} is missing or names another Slurm job, which trains there now"
         deadline = time.monotonic() + TICKET_SECONDS
-        while read_note(self.work / NOTE).get("ticket") != self.ticket:
+        while self.tickets() != {self.ticket}:
             if time.monotonic() >= deadline:
                 return Outcome(broken=replaced)
             time.sleep(1)
         start = f"{os.environ.get('SLURM_JOB_ID', '')}-{os.getpid()}-{time.time()}"
 
-        def tell(progress: dict[str, Any]) -> None:
-            ticket = read_note(self.work / NOTE).get("ticket")
-            if ticket not in (self.ticket, None):  # a note that cannot be read now ends nothing
+        def tell(progress: dict[str, dict[str, Any]]) -> None:
+            if self.tickets() - {self.ticket, None}:  # a note that cannot be read now ends nothing
                 raise StoreError(replaced)
             self.tell(start=start, progress=progress)
 
@@ -129,11 +129,14 @@ class SlurmCall:
             sys.exit(-1)
         return outcome
 
+    def tickets(self) -> set[str | None]:
+        return {read_note(work / NOTE).get("ticket") for work in self.works}
+
     def tell(self, **news: Any) -> None:
         from submitit import JobEnvironment
 
         with suppress(StoreError):
-            write_note(self.work / NEWS, ticket=self.ticket, slurm_job=JobEnvironment().job_id, **news)
+            write_note(self.works[0] / NEWS, ticket=self.ticket, slurm_job=JobEnvironment().job_id, **news)
 
     def checkpoint(self) -> Any:
         """Called by submitit on Slurm's signal, before it has the job queued again."""
@@ -166,10 +169,10 @@ class SlurmBackend(Backend):
         tasks = [task for task in tasks if task.attempt > 1 or not self._take_over(task)]
         calls = []
         for task in tasks:
-            _remove(task.work / NEWS)
+            _remove(task.works[0] / NEWS)
             self.news.pop(task, None)
-            calls.append(SlurmCall(task.assignment.pack(), task.work, os.urandom(8).hex(), self.needs_gpu))
-            write_note(task.work / NOTE, ticket=calls[-1].ticket)
+            calls.append(SlurmCall(task.assignment.pack(), task.works, os.urandom(8).hex(), self.needs_gpu))
+            _note(task, ticket=calls[-1].ticket)
         try:
             jobs = self.executor.submit_array(calls) if calls else []
         except (FailedJobError, FailedSubmissionError, OSError) as error:
@@ -178,16 +181,18 @@ class SlurmBackend(Backend):
             raise TrainingError(f"sbatch does not take the jobs: {' '.join(str(error).split())}") from error
         for task, call, job in zip(tasks, calls, jobs, strict=True):
             self.jobs[task] = job
-            write_note(task.work / NOTE, ticket=call.ticket, slurm_job=job.job_id)
+            _note(task, ticket=call.ticket, slurm_job=job.job_id)
 
     def _take_over(self, task: Task) -> bool:
-        """Whether a Slurm job of an earlier driver trains there, or has trained there."""
+        """Whether a Slurm job of an earlier driver trains the same group, or has trained it."""
         import submitit
 
-        note, news = read_note(task.work / NOTE), read_note(task.work / NEWS)
+        note, *others = [read_note(work / NOTE) for work in task.works]
+        is_same = note.get("jobs") == _ids(task) and all(other.get("ticket") == note.get("ticket") for other in others)
+        news = read_note(task.works[0] / NEWS)
         if news.get("ticket") == note.get("ticket"):  # a driver may be killed before it has noted which Slurm job it is
             note = news | note
-        if not (note.get("ticket") and note.get("slurm_job")) or self.executor.cluster != "slurm":
+        if not (is_same and note.get("ticket") and note.get("slurm_job")) or self.executor.cluster != "slurm":
             return False
         self.jobs[task] = submitit.SlurmJob(self.executor.folder, note["slurm_job"])
         return True
@@ -209,13 +214,13 @@ class SlurmBackend(Backend):
                 _tidy(job, keeps_logs=kind != "done")
 
     def _read_news(self, task: Task) -> Iterator[Message]:
-        before, news = self.news.get(task, {}), read_note(task.work / NEWS)
+        before, news = self.news.get(task, {}), read_note(task.works[0] / NEWS)
         if news and news != before:
             self.news[task] = news
             if news.get("start") != before.get("start"):
                 yield task, "started" if news.get("start") else "waiting", None
-            if news.get("progress"):
-                yield task, "progress", news["progress"]
+            for item in news.get("progress", {}).items():
+                yield task, "progress", item
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
@@ -257,8 +262,17 @@ def write_note(path: Path, **content: Any) -> None:
     write_atomically(path, json.dumps(content).encode())
 
 
+def _ids(task: Task) -> list[str]:
+    return [job.id for job in task.jobs]
+
+
+def _note(task: Task, **note: Any) -> None:
+    for work in task.works:
+        write_note(work / NOTE, jobs=_ids(task), **note)
+
+
 def _remove_notes(task: Task) -> None:
-    _remove(task.work / NOTE, task.work / NEWS)
+    _remove(*(work / name for work in task.works for name in (NOTE, NEWS)))
 
 
 def _tidy(job: Any, keeps_logs: bool) -> None:

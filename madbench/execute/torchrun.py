@@ -1,35 +1,36 @@
-"""The jobs of a sweep under torchrun: all its processes train one after the other, together."""
+"""The jobs of a sweep under torchrun: all its processes train one group after the other, together."""
 
 from __future__ import annotations
 
 import functools
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from madbench.errors import ConfigError, StoreError
-from madbench.execute.base import Execution, OnEvent, Policy, Summary, Train, failure_text, ignore_event
+from madbench.execute.base import Execution, Groups, OnEvent, Policy, Summary, Train, failure_text, ignore_event
 from madbench.jobs import Job, Record, StopTraining
 from madbench.store.runs import Store
 from madbench.training.distributed import agree, from_first, is_first, process_group
 
 
 def train_distributed(
-    jobs: Iterable[Job],
+    groups: Groups,
     store: Store,
-    train: Callable[..., Record],
+    train: Callable[..., list[Record]],
     on_event: OnEvent = ignore_event,
     policy: Policy = Policy(),
     *,
     device: str = "cpu",
 ) -> Summary:
-    """Trains the jobs without a result in ``store``, in order, each by all processes together.
+    """Trains the jobs without a result in ``store``, in order, each group by all processes together.
 
-    An executor (:mod:`madbench.execute.base`). Every process calls ``train(job, work, report, device=...)`` with a
+    An executor (:mod:`madbench.execute.base`). Every process calls ``train(jobs, works, report, device=...)`` with a
     device of its own, which is ``cpu`` or a GPU. The first process alone uses ``store`` and calls ``on_event``. On SIGINT
     or SIGTERM in any process all of them stop after the same step, with a checkpoint, and raise ``KeyboardInterrupt``.
-    A job that raises is stored as ``failed`` and its error ends all processes, which can no longer wait for each other.
+    The jobs of a group that raises are stored as ``failed`` and its error ends all processes, which can no longer wait
+    for each other.
 
     Raises ``ConfigError`` for fewer GPUs than processes and for a time limit, ``StoreError`` where results cannot be
     written.
@@ -40,9 +41,9 @@ def train_distributed(
         execution = Execution(store, policy, on_event if is_first() else ignore_event)
         training = functools.partial(train, device=own_device)
         try:
-            for job in jobs:
+            for group in groups:
                 with ExitStack() as claims:
-                    _train_job(job, execution, training, claims, is_stop_requested)
+                    _train_group(group, execution, training, claims, is_stop_requested)
             is_stopped = False
         except StopTraining:
             is_stopped = agree(True)  # torchrun ends every process with the first that leaves, and one was saving
@@ -51,31 +52,33 @@ def train_distributed(
     return execution.summary
 
 
-def _train_job(
-    job: Job, execution: Execution, train: Train, claims: ExitStack, is_stop_requested: Callable[[], bool]
+def _train_group(
+    group: Sequence[Job], execution: Execution, train: Train, claims: ExitStack, is_stop_requested: Callable[[], bool]
 ) -> None:
-    def report(progress: dict[str, Any]) -> None:
+    def report(job: Job, progress: dict[str, Any]) -> None:
         if is_stop_requested():
             raise StopTraining
         execution.tell("progress", job, slot=0, progress=progress)
 
-    is_stopped = from_first(is_stop_requested())
-    work = from_first(execution.claim(job, claims) if is_first() and not is_stopped else None)
-    if is_stopped:
+    claimed = from_first(execution.claim(group, claims) if is_first() and not is_stop_requested() else None)
+    if claimed is None:
         raise StopTraining
-    if work is None:
+    jobs, works = claimed
+    if not jobs:
         return
-    execution.tell("started", job, slot=0)
+    for job in jobs:
+        execution.tell("started", job, slot=0)
     failure = None
     try:
-        record = train(job, work, report)
+        records = train(jobs, works, report)
     except StoreError:
         raise
     except Exception as error:
-        failure, record = error, Record("failed", error=failure_text(error))
-    if is_first():
-        execution.store.finish(job, record, replace=execution.policy.redo)
-    execution.finish(job, record, slot=0)
+        failure, records = error, [Record("failed", error=failure_text(error))] * len(jobs)
+    for job, record in zip(jobs, records, strict=True):
+        if is_first():
+            execution.store.finish(job, record, replace=execution.policy.redo)
+        execution.finish(job, record, slot=0)
     if failure:
         raise failure
 

@@ -6,11 +6,12 @@ all processes run this together, each on its share of a step's sequences; the fi
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import resource
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,13 @@ REPORT_SECONDS = 0.25
 
 
 def train(
+    jobs: Sequence[Job], works: Sequence[Path], report: Callable[[Job, dict[str, Any]], None], **how: Any
+) -> list[Record]:
+    """Trains a group of jobs, each in its work folder: :func:`train_job`, which takes the other arguments."""
+    return [train_job(job, work, functools.partial(report, job), **how) for job, work in zip(jobs, works)]
+
+
+def train_job(
     job: Job,
     work: Path,
     report: Callable[[dict[str, Any]], None],

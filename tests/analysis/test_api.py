@@ -26,7 +26,8 @@ def trained(monkeypatch, language_run):
         jobs: list = []
         records: dict = {}
 
-        def __call__(self, jobs, store, train, *, on_event, policy, **how):
+        def __call__(self, groups, store, train, *, on_event, policy, **how):
+            jobs = [job for group in groups for job in group]
             self.jobs = jobs if policy.redo else store.missing(jobs)
             self.train = train.keywords
             summary = Summary()

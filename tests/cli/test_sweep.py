@@ -24,9 +24,9 @@ CHOICES = ("-t", "compression", "--device", "cpu", "--slots", "1")
 def stand_in(monkeypatch):
     """Takes the place of the local executor: jobs of R fail, as does nothing else."""
 
-    def run_jobs(jobs, store, train, slots, on_event, policy, **how):
+    def run_jobs(groups, store, train, slots, on_event, policy, **how):
         summary = Summary()
-        for job in jobs:
+        for (job,) in groups:
             status = store.status(job)
             if status == "finished" or (status == "failed" and not policy.retry):
                 summary.skipped += 1

@@ -5,6 +5,7 @@ As a program, ``fake_sweep.py ROOT JOBS STEPS PIDS [GRACE]``, it runs a sweep of
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -29,15 +30,29 @@ def next_state(state: int) -> int:
     return (state * 6364136223846793005 + 1442695040888963407) % 2**64
 
 
+def alone(jobs: list[Job]) -> list[list[Job]]:
+    """Groups of one job each."""
+    return [[job] for job in jobs]
+
+
 def expected(job: Job) -> Record:
     """What an uninterrupted run gives."""
     state = job.seed
     for _ in range(job.setting.get("steps", 1)):
         state = next_state(state)
-    return Record(job.setting.get("status", "finished"), metrics={"state": state})
+    return Record(job.setting.get("status", "finished"), {"state": state}, error=job.setting.get("error", ""))
 
 
-def train(job, work, report):
+def train(jobs, works, report):
+    """Trains the jobs side by side, each a step in turn."""
+    records = {}
+    for round in itertools.zip_longest(*map(train_one, jobs, works, itertools.repeat(report))):
+        records |= {index: record for index, record in enumerate(round) if record}
+    return [records[index] for index in range(len(jobs))]
+
+
+def train_one(job, work, report):
+    """Yields after each step, and at last a record."""
     setting = job.setting
     checkpoint = work / "checkpoint"
     if "pids" in setting:
@@ -45,14 +60,15 @@ def train(job, work, report):
             file.write(f"{os.getpid()}\n")
     environment = {name: os.environ.get(name) for name in setting.get("environment", ())}
     step, state = map(int, checkpoint.read_text().split()) if checkpoint.exists() else (0, job.seed)
-    report({"step": step, "pid": os.getpid(), "environment": environment, "at_import": AT_IMPORT})
+    report(job, {"step": step, "pid": os.getpid(), "environment": environment, "at_import": AT_IMPORT})
     misbehave(setting.get("trouble"), setting)
     while step < setting.get("steps", 1):
         time.sleep(setting.get("pause", 0))
         step, state = step + 1, next_state(state)
         write_atomically(checkpoint, f"{step} {state}".encode())
-        report({"step": step})
-    return Record(setting.get("status", "finished"), metrics={"state": state})
+        report(job, {"step": step})
+        yield
+    yield Record(setting.get("status", "finished"), {"state": state}, error=setting.get("error", ""))
 
 
 def misbehave(trouble, setting):
@@ -82,4 +98,4 @@ if __name__ == "__main__":
     local.GRACE = float(grace[0]) if grace else local.GRACE
     setting = {"steps": int(steps), "pause": 0.01, "pids": pids} | ({"trouble": "unresponsive"} if grace else {})
     sweep = [make_job(seed, **setting) for seed in range(int(n_jobs))]
-    local.run_jobs(sweep, Store.open(root), train, slots=2)
+    local.run_jobs(alone(sweep), Store.open(root), train, slots=2)

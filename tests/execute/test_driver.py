@@ -22,7 +22,7 @@ class Desk:
         self.size = capacity
         self.shares_folder = self.outlives_driver = shares_folder
         self.losses, self.silent, self.interrupt_at = dict(losses), set(silent), interrupt_at
-        self.waiting, self.most, self.polls, self.cancelled = deque(), 0, 0, []
+        self.waiting, self.most, self.polls, self.cancelled, self.groups = deque(), 0, 0, [], []
 
     @contextmanager
     def connect(self, store):
@@ -42,14 +42,15 @@ class Desk:
         if not self.waiting:
             return
         task = self.waiting.popleft()
+        self.groups.append([job.seed for job in task.jobs])
         yield task, "started", None
-        seed = task.job.seed
+        seed = task.jobs[0].seed
         if self.losses.get(seed, 0):
             self.losses[seed] -= 1
             yield task, "lost", "the power went"
         elif seed not in self.silent:
             sent = []
-            outcome = work_remotely(task.assignment.pack(), sent.append)
+            outcome = work_remotely(task.assignment.pack(), lambda *progress: sent.append(progress))
             for progress in sent:
                 yield task, "progress", progress
             yield task, "done", outcome
@@ -58,23 +59,32 @@ class Desk:
         return self.poll(0)
 
     def cancel(self, tasks):
-        self.cancelled += [task.job.seed for task in tasks]
-        self.waiting = deque(task for task in self.waiting if task.job.seed not in self.cancelled)
+        self.cancelled += [job.seed for task in tasks for job in task.jobs]
+        self.waiting = deque(task for task in self.waiting if task.jobs[0].seed not in self.cancelled)
 
 
 def sweep(jobs, store, train, desk=None, **how):
+    return sweep_groups([[job] for job in jobs], store, train, desk, **how)
+
+
+def sweep_groups(groups, store, train, desk=None, **how):
     desk = desk or Desk()
-    return drive(jobs, store, train, connect=desk.connect, **how)
+    return drive(groups, store, train, connect=desk.connect, **how)
 
 
 def results(store):
     return {run.job.seed: run.record for run in store.runs()}
 
 
-def keeping(job, work, report):
-    (work / KEEP).mkdir()
-    (work / KEEP / "weights").write_bytes(bytes([job.seed]))
-    return Record("finished", details={"folder": str(work)})
+def keeping(jobs, works, report):
+    for job, work in zip(jobs, works, strict=True):
+        (work / KEEP).mkdir()
+        (work / KEEP / "weights").write_bytes(bytes([job.seed]))
+    return [Record("finished", details={"folder": str(work)}) for work in works]
+
+
+def forgetful(jobs, works, report):
+    return [Record("finished")]
 
 
 def test_every_job_is_trained_and_stored_and_reported(fake, store):
@@ -93,7 +103,7 @@ def test_every_job_is_trained_and_stored_and_reported(fake, store):
 def test_the_same_call_again_connects_to_nothing(fake, store):
     job = fake.make_job(0)
     sweep([job], store, fake.train)
-    assert drive([job], store, fake.train, connect=lambda _: pytest.fail("connected")) == Summary(skipped=1)
+    assert drive([[job]], store, fake.train, connect=lambda _: pytest.fail("connected")) == Summary(skipped=1)
 
 
 def test_what_is_redone_and_what_is_tried_again_is_the_policys_to_say(fake, store, tmp_path):
@@ -196,7 +206,7 @@ def test_a_workers_disk_that_is_full_ends_the_sweep_and_names_the_worker(fake, s
 @pytest.mark.parametrize("shared", [False, True])
 def test_files_to_keep_come_to_the_run_wherever_it_trained(fake, store, shared):
     jobs = [fake.make_job(seed) for seed in range(2)]
-    sweep(jobs, store, keeping, Desk(shares_folder=shared))
+    sweep_groups([jobs], store, keeping, Desk(shares_folder=shared))
     for job in jobs:
         run = store.read(job.id)
         assert (run.folder / "weights").read_bytes() == bytes([job.seed])
@@ -215,37 +225,71 @@ def test_on_a_shared_disk_a_job_goes_on_from_its_checkpoint(fake, store):
     assert results(store)[0] == fake.expected(job)
 
 
+def test_a_group_trains_together_without_the_jobs_that_are_stored_or_busy(fake, store):
+    jobs = [fake.make_job(seed, steps=2) for seed in range(5)]
+    store.finish(jobs[0], fake.expected(jobs[0]))
+    desk, events = Desk(), []
+    with Store(store.root).claim(jobs[3]):
+        summary = sweep_groups([jobs[:4], jobs[3:]], store, fake.train, desk, on_event=events.append)
+    assert summary == Summary(finished=3, skipped=1, busy=1) and desk.groups == [[1, 2], [4]]
+    assert results(store) == {seed: fake.expected(jobs[seed]) for seed in (0, 1, 2, 4)}
+    mine = [event for event in events if event["job"] == jobs[2]]
+    assert [event["event"] for event in mine] == ["started", *["progress"] * 3, "finished"]
+    assert [event["progress"]["step"] for event in mine[1:-1]] == [0, 1, 2]
+
+
+def test_a_group_that_raises_fails_as_a_whole_and_is_tried_again(fake, store, tmp_path):
+    jobs = [fake.make_job(0), fake.make_job(1, trouble="once", marker=str(tmp_path / "marker"))]
+    assert sweep_groups([jobs], store, fake.train) == Summary(failed=2)
+    assert {record.error.splitlines()[-1] for record in results(store).values()} == {"ValueError: only the first time"}
+    assert sweep_groups([jobs], store, fake.train) == Summary(finished=2)
+
+
+def test_a_training_function_that_forgets_a_job_of_its_group_fails(fake, store):
+    jobs = [fake.make_job(seed) for seed in range(2)]
+    assert sweep_groups([jobs], store, forgetful) == Summary(failed=2)
+    assert results(store)[0].error.endswith("train gave 1 records for 2 jobs")
+
+
+def test_the_rest_of_a_sweep_is_left_by_jobs_not_by_groups(fake, store):
+    jobs = [fake.make_job(seed, trouble="raise") for seed in range(6)]
+    groups = [jobs[:2], jobs[2:4], jobs[4:]]
+    desk = Desk(capacity=2)
+    assert sweep_groups(groups, store, fake.train, desk, policy=Policy(max_failures=1)) == Summary(failed=2, left=4)
+
+
 def test_a_worker_that_does_not_see_the_results_says_so(fake, tmp_path):
-    packed = Assignment(fake.make_job(0), fake.train, Policy(), tmp_path / "elsewhere").pack()
+    packed = Assignment([fake.make_job(0)], fake.train, Policy(), [tmp_path / "elsewhere"]).pack()
     assert "elsewhere: not found; the results folder must be on a disk" in work_remotely(packed, print).broken
 
 
 def test_a_worker_of_another_version_says_so(fake):
-    packed = Assignment(fake.make_job(0), fake.train, Policy(), None).pack()
+    packed = Assignment([fake.make_job(0)], fake.train, Policy(), None).pack()
     outcome = work_remotely(("0.0", packed[1]), print)
-    assert outcome.record is None and "and the driver has 0.0; install the same" in outcome.broken
+    assert outcome.records == () and "and the driver has 0.0; install the same" in outcome.broken
 
 
 def test_a_worker_without_the_module_to_run_says_so(fake):
-    packed = Assignment(fake.make_job(0), fake.train, Policy(), None).pack()
+    packed = Assignment([fake.make_job(0)], fake.train, Policy(), None).pack()
     lacking = (packed[0], packed[1].replace(b"fake_sweep", b"fake_swoop"))
     assert "cannot import what it is to run: No module named 'fake_swoop'" in work_remotely(lacking, print).broken
 
 
 def test_a_worker_without_a_gpu_says_so(fake, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    packed = Assignment(fake.make_job(0), fake.train, Policy(), None).pack()
+    packed = Assignment([fake.make_job(0)], fake.train, Policy(), None).pack()
     assert "finds no CUDA device" in work_remotely(packed, print, needs_gpu=True).broken
 
 
-def test_progress_is_not_handed_over_too_often(monkeypatch):
+def test_progress_is_handed_over_for_all_jobs_together_and_not_too_often(monkeypatch):
     now, sent = [0.0], []
     monkeypatch.setattr(base.time, "monotonic", lambda: now[0])
-    send = now_and_then(2.0, sent.append)
+    send = now_and_then(2.0, lambda news: sent.append({job: progress["step"] for job, progress in news.items()}))
     for step in range(9):
         now[0] = step / 2
-        send({"step": step})
-    assert sent == [{"step": 0}, {"step": 4}, {"step": 8}]
+        send("a", {"step": step})
+        send("b", {"step": -step})
+    assert sent == [{"a": 0}, {"a": 4, "b": -3}, {"a": 8, "b": -7}]
 
 
 def test_a_language_job_without_its_corpus_on_the_worker_says_which_file(tmp_path):

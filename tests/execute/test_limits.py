@@ -18,7 +18,7 @@ from madbench.store.runs import Store
 
 
 def run_jobs(jobs, store, train, **how) -> Summary:
-    return local.run_jobs(jobs, store, train, **how)
+    return local.run_jobs([[job] for job in jobs], store, train, **how)
 
 
 def test_a_job_over_its_time_limit_fails_keeps_its_checkpoint_and_finishes_when_tried_again(fake, store):
@@ -61,7 +61,7 @@ def test_a_process_that_dies_before_it_trains_is_replaced(fake, store, monkeypat
         f"if os.getpid() != {os.getpid()} and not marker.exists():\n"
         "    marker.touch()\n"
         "    os._exit(5)\n"
-        "def train(job, work, report, inner): return inner(job, work, report)\n"
+        "def train(jobs, works, report, inner): return inner(jobs, works, report)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     train = functools.partial(importlib.import_module("dying").train, inner=fake.train)

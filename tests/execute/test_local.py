@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 
 
 def run_jobs(jobs, store, train, **how) -> Summary:
-    return local.run_jobs(jobs, store, train, **how)
+    return local.run_jobs([[job] for job in jobs], store, train, **how)
 
 
 def results(store: Store) -> dict[int, Record]:
@@ -112,6 +112,23 @@ def test_a_failed_run_does_not_share_its_process_with_the_next(fake, store):
     assert pids[0] == pids[1] != pids[2] == pids[3]
 
 
+def test_a_group_trains_in_one_process_and_fails_with_it(fake, store):
+    good = [fake.make_job(seed, steps=2) for seed in range(3)]
+    bad = [fake.make_job(10), fake.make_job(11, trouble="killed"), fake.make_job(12)]
+    events = []
+    assert local.run_jobs([good, bad], store, fake.train, slots=2, on_event=events.append) == Summary(
+        finished=3, failed=3
+    )
+    stored = results(store)
+    assert {seed: stored[seed] for seed in range(3)} == {job.seed: fake.expected(job) for job in good}
+    assert {stored[seed].error for seed in (10, 11, 12)} == {"the process ended with signal 9; out of memory?"}
+    for group in (good, bad):
+        told = [event for event in events if event["job"] in group]
+        assert len({event["slot"] for event in told}) == 1
+        assert len({event["progress"]["pid"] for event in told if "pid" in event.get("progress", {})}) == 1
+        assert [event["event"] for event in told][:3] == ["started"] * 3
+
+
 def test_after_max_failures_no_further_job_starts(fake, store):
     jobs = [fake.make_job(seed, trouble="raise") for seed in range(5)]
     assert run_jobs(jobs, store, fake.train, policy=Policy(max_failures=2)) == Summary(failed=2, left=3)
@@ -176,7 +193,7 @@ def test_counts_must_be_positive(fake, store, name):
 
 def test_a_training_function_that_workers_cannot_import_is_an_error(fake, store, monkeypatch, capfd):
     ghost = types.ModuleType("ghost")
-    exec("def train(job, work, report): pass", ghost.__dict__)
+    exec("def train(jobs, works, report): pass", ghost.__dict__)
     monkeypatch.setitem(sys.modules, "ghost", ghost)
     with pytest.raises(TrainingError, match="did not start: the process ended with exit code 1"):
         run_jobs([fake.make_job(0)], store, ghost.train)
@@ -185,10 +202,10 @@ def test_a_training_function_that_workers_cannot_import_is_an_error(fake, store,
 
 
 def test_a_worker_that_hangs_before_it_begins_is_replaced_and_at_last_an_error(fake, store, monkeypatch, tmp_path):
-    (tmp_path / "sleepy.py").write_text("import time\ntime.sleep(60)\ndef train(job, work, report): pass\n")
+    (tmp_path / "sleepy.py").write_text("import time\ntime.sleep(60)\ndef train(jobs, works, report): pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     sleepy = types.ModuleType("sleepy")
-    exec("def train(job, work, report): pass", sleepy.__dict__)
+    exec("def train(jobs, works, report): pass", sleepy.__dict__)
     monkeypatch.setitem(sys.modules, "sleepy", sleepy)
     monkeypatch.setattr(local, "START_LIMIT", 0.5)
     with pytest.raises(TrainingError, match="did not start: the process ended with signal 9"):

@@ -51,7 +51,7 @@ def test_jobs_end_as_they_do_on_one_machine(cluster, fake, store, capfd):
     bad = [fake.make_job(8, trouble="raise"), fake.make_job(9, trouble="os._exit")]
     events = []
     summary = ray_executor(cluster.address)(
-        [*bad, slow, *good], store, fake.train, on_event=events.append, policy=Policy(time_limit=3)
+        fake.alone([*bad, slow, *good]), store, fake.train, on_event=events.append, policy=Policy(time_limit=3)
     )
     assert summary == Summary(finished=4, failed=3)
     stored = results(store)
@@ -87,10 +87,10 @@ def test_real_runs_give_the_numbers_of_this_machine_bit_for_bit(cluster, tmp_pat
 
 def test_a_machine_that_is_too_small_and_a_cluster_that_is_not_there(cluster, fake, store):
     with pytest.raises(ConfigError, match="no machine of the Ray cluster has the 2 CPUs and 1 GPUs that"):
-        ray_executor(cluster.address, cpus_per_job=2, gpus_per_job=1)([fake.make_job(0)], store, fake.train)
+        ray_executor(cluster.address, cpus_per_job=2, gpus_per_job=1)([[fake.make_job(0)]], store, fake.train)
     for address in ("nohost.invalid", "127.0.0.1:1", "ray://127.0.0.1:1"):
         with pytest.raises(ConfigError, match=f"the Ray cluster '{address}' cannot be reached"):
-            ray_executor(address)([fake.make_job(0)], store, fake.train)
+            ray_executor(address)([[fake.make_job(0)]], store, fake.train)
 
 
 def test_a_machine_killed_in_mid_sweep_repeats_only_what_it_was_at(cluster, fake, store, tmp_path):
@@ -106,7 +106,7 @@ def test_a_machine_killed_in_mid_sweep_repeats_only_what_it_was_at(cluster, fake
                 at_kill.extend(finished)
                 cluster.remove_node(victims.pop(), allow_graceful=False)
 
-    assert ray_executor(cluster.address)(jobs, store, fake.train, on_event=listen) == Summary(finished=9)
+    assert ray_executor(cluster.address)(fake.alone(jobs), store, fake.train, on_event=listen) == Summary(finished=9)
     assert results(store) == {job.seed: fake.expected(job) for job in jobs}
     assert Counter(finished) == dict.fromkeys(range(9), 1) and len(at_kill) == 3
     trainings = len(trained.read_text().split())
@@ -119,7 +119,7 @@ def test_ctrl_c_leaves_a_store_that_goes_on_and_nothing_running(fake, tmp_path):
     program = (
         "import fake_sweep as fake; from madbench.store.runs import Store\n"
         "from madbench.execute.ray import ray_executor\n"
-        f"jobs = [fake.make_job(s, steps=5 if s == 0 else 2000, pause=0.05, pids={str(pids)!r}) for s in range(3)]\n"
+        f"jobs = [[fake.make_job(s, steps=5 if s == 0 else 2000, pause=0.05, pids={str(pids)!r})] for s in range(3)]\n"
         f"ray_executor('local', slots=1)(jobs, Store.open({str(store.root)!r}), fake.train)\n"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])}

@@ -94,7 +94,7 @@ def test_an_sbatch_that_refuses_is_a_users_error(fake, slurm, store):
     program = slurm.parent / "bin" / "sbatch"
     program.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: gpu' >&2; exit 1\n")
     with pytest.raises(TrainingError, match="sbatch does not take the jobs: .*invalid partition specified: gpu"):
-        slurm_executor("gpu")([fake.make_job(0)], store, fake.train)
+        slurm_executor("gpu")([[fake.make_job(0)]], store, fake.train)
     with store.claim(fake.make_job(0)) as work:
         assert os.listdir(work) == ["lock"]
 
@@ -104,7 +104,7 @@ def test_jobs_run_as_an_array_and_a_dead_one_fails_with_its_log(fake, slurm, sto
     jobs = [fake.make_job(seed, steps=2, environment=["OMP_NUM_THREADS"]) for seed in range(2)]
     bad = [fake.make_job(8, trouble="raise"), fake.make_job(9, trouble="os._exit")]
     events = []
-    summary = slurm_executor(cpus_per_job=3)([*jobs, *bad], store, fake.train, on_event=events.append)
+    summary = slurm_executor(cpus_per_job=3)(fake.alone([*jobs, *bad]), store, fake.train, on_event=events.append)
     assert summary == Summary(finished=2, failed=2)
     stored = results(store)
     assert [stored[job.seed] for job in jobs] == [fake.expected(job) for job in jobs]
@@ -131,7 +131,7 @@ def test_a_preempted_job_is_queued_again_and_goes_on_from_its_checkpoint(fake, s
             if not signalled:
                 signalled.append(os.kill(event["progress"]["pid"], signal.SIGUSR2))
 
-    assert slurm_executor()([job], store, fake.train, on_event=preempt) == Summary(finished=1)
+    assert slurm_executor()([[job]], store, fake.train, on_event=preempt) == Summary(finished=1)
     assert results(store)[0] == fake.expected(job)
     first, second = pids.read_text().split()
     assert first != second and first_steps[1] > 0
@@ -152,7 +152,7 @@ def test_a_sweep_whose_driver_was_killed_takes_its_slurm_jobs_over(fake, slurm, 
         preamble + "import fake_sweep as fake; from madbench.store.runs import Store\n"
         "from madbench.execute.submitit import slurm_executor\n"
         f"jobs = [fake.make_job(s, steps=150 + 200 * s, pause=0.02, pids={str(pids)!r}) for s in range(2)]\n"
-        f"slurm_executor()(jobs, Store.open({str(store.root)!r}), fake.train)\n"
+        f"slurm_executor()([[job] for job in jobs], Store.open({str(store.root)!r}), fake.train)\n"
     )
     driver = subprocess.Popen([sys.executable, "-c", program])
     until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
@@ -160,7 +160,7 @@ def test_a_sweep_whose_driver_was_killed_takes_its_slurm_jobs_over(fake, slurm, 
     driver.wait()
     until((slurm / "1000_0" / "state").exists)
     jobs = [fake.make_job(s, steps=150 + 200 * s, pause=0.02, pids=str(pids)) for s in range(2)]
-    assert slurm_executor()(jobs, store, fake.train) == Summary(finished=2)
+    assert slurm_executor()(fake.alone(jobs), store, fake.train) == Summary(finished=2)
     assert results(store) == {job.seed: fake.expected(job) for job in jobs}
     assert len(pids.read_text().split()) == 2  # trainings
     assert len(list(slurm.glob("script-*"))) == 1
@@ -176,11 +176,11 @@ def test_ctrl_c_cancels_the_slurm_jobs_and_the_next_sweep_goes_on(fake, slurm, s
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        slurm_executor()([job], store, fake.train, on_event=stop)
+        slurm_executor()([[job]], store, fake.train, on_event=stop)
     assert next(slurm.glob("1000/state")).read_text().startswith("CANCELLED")
     assert not list(store.root.glob(f"work/*/{NOTE}"))
     steps = []
-    slurm_executor()([job], store, fake.train, on_event=lambda e: steps.append(e.get("progress", {}).get("step")))
+    slurm_executor()([[job]], store, fake.train, on_event=lambda e: steps.append(e.get("progress", {}).get("step")))
     assert next(step for step in steps if step is not None) > 0
     assert results(store)[0] == fake.expected(job)
 
@@ -188,17 +188,17 @@ def test_ctrl_c_cancels_the_slurm_jobs_and_the_next_sweep_goes_on(fake, slurm, s
 @pytest.mark.slow
 def test_a_job_over_the_time_limit_and_one_that_slurm_cannot_import(fake, slurm, store, monkeypatch):
     limited = fake.make_job(0, steps=1000, pause=0.05)
-    assert slurm_executor()([limited], store, fake.train, policy=Policy(time_limit=0.5)) == Summary(failed=1)
+    assert slurm_executor()([[limited]], store, fake.train, policy=Policy(time_limit=0.5)) == Summary(failed=1)
     assert results(store)[0].error == "stopped after the time limit of 0.5 s"
     monkeypatch.setenv("PYTHONPATH", str(Path(module.__file__).parents[2]))
     with pytest.raises(StoreError, match="cannot import what it is to run: No module named 'fake_sweep'"):
-        slurm_executor()([fake.make_job(1)], store, fake.train)
+        slurm_executor()([[fake.make_job(1)]], store, fake.train)
 
 
 @pytest.mark.slow
 def test_jobs_run_as_processes_of_this_machine_for_a_trial(fake, store):
     jobs = [fake.make_job(seed, steps=2) for seed in range(2)]
-    assert slurm_executor(cluster="local")(jobs, store, fake.train) == Summary(finished=2)
+    assert slurm_executor(cluster="local")(fake.alone(jobs), store, fake.train) == Summary(finished=2)
     assert results(store) == {job.seed: fake.expected(job) for job in jobs}
 
 
@@ -206,7 +206,7 @@ def test_a_note_that_is_nonsense_is_passed_over(slurm, tmp_path):
     backend = backend_of(slurm_executor(), tmp_path)
     for content in ("{", "[]", json.dumps({"job": 3}), json.dumps({"ticket": "a"})):
         (tmp_path / NOTE).write_text(content)
-        assert not backend._take_over(type("Task", (), {"work": tmp_path}))
+        assert not backend._take_over(type("Task", (), {"works": [tmp_path], "jobs": []}))
 
 
 @pytest.fixture
@@ -217,8 +217,8 @@ def call(fake, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "TICKET_SECONDS", 0)
     monkeypatch.setattr(module, "REPORT_SECONDS", 0)
     monkeypatch.setattr(module.time, "sleep", lambda seconds: module.write_note(tmp_path / NOTE, ticket="another's"))
-    assignment = Assignment(fake.make_job(0, steps=3, pause=1), fake.train, Policy(), tmp_path)
-    return module.SlurmCall(assignment.pack(), tmp_path, "mine", needs_gpu=False)
+    assignment = Assignment([fake.make_job(0, steps=3, pause=1)], fake.train, Policy(), [tmp_path])
+    return module.SlurmCall(assignment.pack(), [tmp_path], "mine", needs_gpu=False)
 
 
 @pytest.mark.parametrize("note", ["", '{"ticket": "another\'s", "slurm_job": "8"}'])

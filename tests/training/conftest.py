@@ -36,9 +36,9 @@ def make_job():
 @pytest.fixture
 def train(tmp_path):
     """``train(job)`` without reports in a folder of its own."""
-    from madbench.training import loop
+    from madbench.training.loop import train_job
 
-    return lambda job, report=lambda progress: None, **how: loop.train(job, tmp_path, report, **how)
+    return lambda job, report=lambda progress: None, **how: train_job(job, tmp_path, report, **how)
 
 
 @pytest.fixture
@@ -59,14 +59,14 @@ def train_language(corpus, tmp_path):
 
     ``train_language.work`` is that folder, ``train_language.weights()`` what the last run left there.
     """
-    from madbench.training import loop
     from madbench.training.checkpoints import load_model
+    from madbench.training.loop import train_job
 
     work = tmp_path / "work"
     work.mkdir()
 
     def train(job, report=lambda progress: None, corpus=corpus, **how):
-        return loop.train(job, work, report, corpora={job.setting["corpus"]: corpus}, **how)
+        return train_job(job, work, report, corpora={job.setting["corpus"]: corpus}, **how)
 
     train.work = work
     train.weights = lambda: load_model(work / "keep" / "weights.safetensors")[0].state_dict()

@@ -20,7 +20,7 @@ from madbench.errors import ConfigError
 from madbench.store.runs import Store
 from madbench.training import distributed
 from madbench.training.checkpoints import load_model
-from madbench.training.loop import train
+from madbench.training.loop import train_job
 
 HERE = Path(__file__).parent
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -49,7 +49,7 @@ def run(tmp_path) -> None:
 
 def alone(job, corpus, work):
     work.mkdir()
-    record = train(job, work, lambda progress: None, corpora={corpus.digest: corpus})
+    record = train_job(job, work, lambda progress: None, corpora={corpus.digest: corpus})
     return record, load_model(work / "keep" / "weights.safetensors")[0].state_dict()
 
 

@@ -54,7 +54,7 @@ def train_and_die(corpus_folder: str, work: str, step: str) -> None:
     loop.CHECKPOINT_SHARE = float("inf")
     corpus = make_corpus(Path(corpus_folder))
     report = functools.partial(die_at_step, int(step))
-    loop.train(make_job(corpus), Path(work), report, corpora={corpus.digest: corpus})
+    loop.train_job(make_job(corpus), Path(work), report, corpora={corpus.digest: corpus})
 
 
 if __name__ == "__main__":

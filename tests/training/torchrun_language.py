@@ -20,16 +20,16 @@ from madbench.training.distributed import is_first
 RANK = os.environ["RANK"]
 
 
-def train(job, work, report, *, mode, results, **how):
-    def moody_report(progress):
+def train(jobs, works, report, *, mode, results, **how):
+    def moody_report(job, progress):
         if mode == f"fail-{RANK}" and progress["step"] == 3:
             raise RuntimeError("a process breaks")
         if mode == "wait" and progress["step"] >= 7:
             (results / "at-step-7").touch()
             time.sleep(0.5)
-        report(progress)
+        report(job, progress)
 
-    return loop.train(job, work, moody_report, **how)
+    return loop.train(jobs, works, moody_report, **how)
 
 
 def main(corpus_folder: str, root: str, mode: str) -> None:
@@ -44,9 +44,9 @@ def main(corpus_folder: str, root: str, mode: str) -> None:
         events.append([event["event"], event.get("progress", {}).get("step")])
 
     try:
-        summary = train_distributed([job], store, bound, on_event=on_event)
+        summary = train_distributed([[job]], store, bound, on_event=on_event)
         assert (summary.finished, summary.skipped) == (1, 0)
-        again = train_distributed([job], store, bound, on_event=on_event)
+        again = train_distributed([[job]], store, bound, on_event=on_event)
         assert (again.finished, again.skipped) == (0, 1 if is_first() else again.skipped)
     except KeyboardInterrupt:
         sys.exit("stopped by request")
