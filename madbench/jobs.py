@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-SCHEMA = 3  # raised when the same job would give other numbers than before, or be stored in another form
+SCHEMA = 4  # raised when the same job would give other numbers than before, or be stored in another form
 
 KEEP = "keep"  # folder in a job's work folder for files that stay with the stored run, such as its weights
 

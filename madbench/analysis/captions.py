@@ -27,7 +27,7 @@ _BUDGET = "Budget is mixer parameters over softmax attention's, both with the co
 def accuracy_meaning(fidelity: Fidelity) -> str:
     """What the accuracy of a table is, and on what it was chosen where that is not the validation set."""
     if fidelity == "published":
-        return "the reference implementation's accuracy (macro within each batch of 128), chosen on the test set"
+        return "the reference implementation's accuracy (macro within each test batch), chosen on the test set"
     return "token accuracy over all test targets"
 
 

@@ -97,7 +97,7 @@ def _details(job: Job, micro_batch: int | None) -> dict[str, Any]:
     usual = usual_micro_batch(size) if suite is LANGUAGE else size.sequences_per_step
     at_once = min(micro_batch or usual, size.sequences_per_step)
     with torch.device("meta"):
-        groups = parameter_groups(suite.Trial.build(job))
+        groups = parameter_groups(suite.Trial.build(job), job.fidelity)
     return {
         "flops_per_token": 3 * size.flops_per_token,
         "counted_flops_per_token": counted_flops_per_token(job),

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from madbench.jobs import Fidelity
+
 NORM_EPS = 1e-6
 INIT_STD = 0.02
 
@@ -91,8 +93,16 @@ class Backbone(nn.Module):
         return x
 
 
-def sinusoids(length: int, width: int) -> Tensor:
-    """Fixed position vectors (Vaswani et al. 2017): (T, D), sines in the first half, cosines in the second."""
-    frequency = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
-    angle = torch.outer(torch.arange(length, dtype=torch.float64), frequency)
-    return torch.cat((angle.sin(), angle.cos()), dim=-1)[:, :width].float()
+def sinusoids(length: int, width: int, fidelity: Fidelity = "corrected") -> Tensor:
+    """Fixed position vectors (Vaswani et al. 2017): (T, D), sines in the first half, cosines in the second.
+
+    Frequency i is 10000^(-2i / D). In the published fidelity it is 10000^(-i / (D/2 - 1)), which reaches 1/10000, and
+    the last column of an odd width is zero.
+    """
+    if fidelity == "published":
+        exponent = torch.arange(width // 2, dtype=torch.float64) / max(width // 2 - 1, 1)
+    else:
+        exponent = torch.arange(0, width, 2, dtype=torch.float64) / width
+    angle = torch.outer(torch.arange(length, dtype=torch.float64), 10000.0**-exponent)
+    table = torch.cat((angle.sin(), angle.cos()), dim=-1)[:, :width].float()
+    return F.pad(table, (0, width - table.shape[1]))

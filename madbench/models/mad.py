@@ -45,3 +45,18 @@ class Autoencoder(nn.Module):
         """(B, T) integers -> logits (B, T, vocab_size)."""
         summary = self.backbone(tokens)[:, -1:]
         return self.decoder(summary + self.positions[: tokens.shape[1]])
+
+
+def imitate_reference(model: MadModel | Autoencoder) -> None:
+    """Gives a new model what it has in the published fidelity: initial weights, norms, sinusoids.
+
+    Linear maps of the token model, the mixers' among them, start as torch's do, uniform within 1 / sqrt(inputs); those
+    of the autoencoder stay at N(0, 0.02^2). The norms add 1e-5 to the mean square.
+    """
+    for module in model.modules():
+        if isinstance(module, RMSNorm):
+            module.eps = 1e-5
+        elif isinstance(module, nn.Linear) and isinstance(model, MadModel):
+            nn.init.kaiming_uniform_(module.weight, a=5**0.5)
+    if isinstance(model, Autoencoder):
+        model.positions = sinusoids(*model.positions.shape, "published")

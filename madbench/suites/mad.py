@@ -47,11 +47,12 @@ class TrainingConfig:
     learning_rate: float = 5e-4
     """AdamW step size at the start."""
     weight_decay: float = 0.0
-    """Decoupled weight decay on linear maps; biases, norm gains and the diagonals p of R(1), R(2) do not decay."""
+    """Decoupled weight decay on linear maps; biases, norm gains and the diagonals p of R(1), R(2) decay in the published
+    fidelity only."""
     epochs: int = 200
     """Passes over the training examples, unless accuracy stops the run earlier."""
     batch_size: int = 128
-    """Examples per optimiser step; the last, smaller batch of an epoch is used too."""
+    """Examples per optimiser step and, in the published fidelity, per test batch; a last, smaller batch is used too."""
     min_learning_rate: float = 1e-6
     """Where the cosine schedule ends; the published fidelity keeps the rate constant and ignores it."""
     stop_accuracy: float = 0.999

@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.jobs import Job
-from madbench.models.mad import Autoencoder, MadModel
+from madbench.models.mad import Autoencoder, MadModel, imitate_reference
 from madbench.suites.mad import TrainingConfig, setting_of
 from madbench.suites.trial import Interval, Trial, mixer_maker
 from madbench.tasks import IGNORE, SPLITS, ceiling, generate
 from madbench.text.corpus import Corpus
 
-PUBLISHED_BATCH = 128
+EVALUATION_BATCH = 128
 
 
 @dataclass(frozen=True)
@@ -30,22 +30,32 @@ class Scores:
     loss: float  # mean cross-entropy in nats per target; its exponential is the perplexity
     token_accuracy: float  # share of all targets predicted right (micro)
     macro_accuracy: float  # mean over the classes that occur as targets of their recall
-    # The reference implementation's figure: macro recall within each batch of 128, a class predicted but never a target
+    # The reference implementation's figure: macro recall within each batch, a class predicted but never a target
     # counting as zero, averaged over batches.
     batch_macro_accuracy: float
+    batch_perplexity: float | None = None  # the reference's too: mean over batches of exp(loss of the batch)
 
 
 @torch.inference_mode()
-def evaluate(model: nn.Module, inputs: Tensor, targets: Tensor, autocast: torch.autocast) -> Scores:
-    """Scores ``model`` on inputs and targets (N, T); targets of -100 do not count."""
+def evaluate(
+    model: nn.Module, inputs: Tensor, targets: Tensor, autocast: torch.autocast, batch_size: int | None = None
+) -> Scores:
+    """Scores ``model`` on inputs and targets (N, T); targets of -100 do not count.
+
+    ``batch_size`` is that of the reference implementation, which weighs a batch by its examples. Without it there is no
+    perplexity, and batches of 128 weigh alike.
+    """
     model.eval()
-    loss, right_by_class, target_by_class, batch_macros = 0.0, 0, 0, []
-    for x, y in zip(inputs.split(PUBLISHED_BATCH), targets.split(PUBLISHED_BATCH)):
+    loss, right_by_class, target_by_class, batch_macros, perplexities, weights = 0.0, 0, 0, [], [], []
+    for x, y in zip(inputs.split(batch_size or EVALUATION_BATCH), targets.split(batch_size or EVALUATION_BATCH)):
         with autocast:
             logits = model(x)
         counted = y != IGNORE
         logits, y = logits[counted].float(), y[counted]
-        loss = loss + F.cross_entropy(logits, y, reduction="sum").double()
+        batch_loss = F.cross_entropy(logits, y, reduction="sum").double()
+        loss = loss + batch_loss
+        perplexities.append((batch_loss / len(y)).exp())
+        weights.append(len(x) / len(inputs))
         predicted, classes = logits.argmax(-1), logits.shape[-1]
         target_count = torch.bincount(y, minlength=classes)
         predicted_count = torch.bincount(predicted, minlength=classes)
@@ -56,7 +66,11 @@ def evaluate(model: nn.Module, inputs: Tensor, targets: Tensor, autocast: torch.
     model.train()
     total = target_by_class.sum()
     macro = _macro(right_by_class, target_by_class, target_by_class > 0)
-    numbers = (loss / total, right_by_class.sum() / total, macro, torch.stack(batch_macros).mean())
+    numbers = [loss / total, right_by_class.sum() / total, macro]
+    if batch_size is None:
+        numbers += [torch.stack(batch_macros).mean()]
+    else:
+        numbers += [torch.stack(values) @ loss.new_tensor(weights) for values in (batch_macros, perplexities)]
     return Scores(*torch.stack(numbers).tolist())
 
 
@@ -81,7 +95,7 @@ class MadTrial(Trial):
         self.is_published = self.job.fidelity == "published"
         self.judge = "test" if self.is_published else "validation"
         if self.is_published:
-            self.state = {"best_loss": math.inf, "best_weights": None}
+            self.state = {"best_perplexity": math.inf, "best_weights": None}
         self._epoch, self._order = -1, torch.empty(0)
 
     @property
@@ -94,9 +108,11 @@ class MadTrial(Trial):
         shape = (setting.vocab_size, config.d_model, config.n_layer, mixer_maker(job, setting.seq_len, path))
         with torch.random.fork_rng():
             torch.manual_seed(job.derived_seed("init"))
-            if setting.model == "autoencoder":
-                return Autoencoder(*shape, max_len=setting.input_len)
-            return MadModel(*shape)
+            is_autoencoder = setting.model == "autoencoder"
+            model = Autoencoder(*shape, max_len=setting.input_len) if is_autoencoder else MadModel(*shape)
+            if job.fidelity == "published":
+                imitate_reference(model)
+            return model
 
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float | Tensor]]:
         epoch, within = divmod(step, self.steps_per_epoch)
@@ -121,11 +137,13 @@ class MadTrial(Trial):
         return step % self.steps_per_epoch == 0
 
     def row(self, interval: Interval) -> dict[str, float]:
-        scores = evaluate(self.model, *self.data[self.judge], self.autocast)
-        if self.is_published and scores.loss < self.state["best_loss"]:
-            self.state = {"best_loss": scores.loss, "best_weights": copy.deepcopy(self.model.state_dict())}
+        scores = self._scores(self.judge)
+        if self.is_published:
+            perplexity, best = scores["test_batch_perplexity"], self.state["best_perplexity"]
+            if self.state["best_weights"] is None or perplexity < best:
+                self.state = {"best_perplexity": perplexity, "best_weights": copy.deepcopy(self.model.state_dict())}
         row = {"epoch": interval.step // self.steps_per_epoch, "step": interval.step, "train_loss": interval.mean_loss}
-        return row | {f"{self.judge}_{name}": value for name, value in asdict(scores).items()}
+        return row | scores
 
     def accuracy(self, row: Mapping[str, float]) -> float:
         """The accuracy of an evaluation by which the fidelity judges."""
@@ -141,16 +159,20 @@ class MadTrial(Trial):
         """``accuracy`` is the number of the table, ``selection_accuracy`` the one that chooses rate and decay."""
         if self.is_published:
             self.model.load_state_dict(self.state["best_weights"])
-        test = evaluate(self.model, *self.data["test"], self.autocast)
-        metrics = {f"test_{name}": value for name, value in asdict(test).items()}
-        metrics["accuracy"] = test.batch_macro_accuracy if self.is_published else test.token_accuracy
+        metrics = self._scores("test")
         if self.is_published:
-            metrics["selection_accuracy"] = metrics["accuracy"]
+            metrics["accuracy"] = metrics["selection_accuracy"] = metrics["test_batch_macro_accuracy"]
         else:
+            metrics["accuracy"] = metrics["test_token_accuracy"]
             metrics["selection_accuracy"] = curve[-1]["validation_token_accuracy"]
             metrics["best_validation_accuracy"] = max(row["validation_token_accuracy"] for row in curve)
         metrics["ceiling"] = ceiling(self.job.task, self.setting, self.job.derived_seed("data"))
         return metrics
+
+    def _scores(self, split: str) -> dict[str, float]:
+        batch_size = self.job.training.batch_size if self.is_published else None
+        scores = evaluate(self.model, *self.data[split], self.autocast, batch_size)
+        return {f"{split}_{name}": value for name, value in asdict(scores).items() if value is not None}
 
     def _examples(self, places: np.ndarray) -> tuple[Tensor, Tensor]:
         """Inputs and targets of consecutive places in the order of the epoch."""

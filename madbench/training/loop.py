@@ -76,7 +76,7 @@ def train_job(
     """
     suite = suite_of(job)
     trial = suite.Trial(job, device, world, corpora=corpora, micro_batch=micro_batch)
-    optimizer = make_adamw(trial.model, job.training)
+    optimizer = make_adamw(trial.model, job.training, job.fidelity)
     state = TrainingState(device)
     not_resumed = load_checkpoint(work, job, trial, optimizer, state, device)
     if world.agree(state.step != world.from_first(state.step)):

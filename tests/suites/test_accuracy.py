@@ -25,9 +25,9 @@ class Fixed(nn.Module):
         return self.logits[x[:, 0]]
 
 
-def score(logits, targets):
+def score(logits, targets, *batch_size):
     inputs = torch.arange(len(targets))[:, None].expand_as(targets)
-    return evaluate(Fixed(logits), inputs, targets, torch.autocast("cpu", torch.bfloat16, enabled=False))
+    return evaluate(Fixed(logits), inputs, targets, torch.autocast("cpu", torch.bfloat16, enabled=False), *batch_size)
 
 
 def macro(pairs, classes_that_count):
@@ -62,7 +62,16 @@ def test_scores_equal_loops_over_every_target(examples):
     assert result.macro_accuracy == pytest.approx(macro(pairs, {target for target, _ in pairs}))
     by_batch = [macro(batch, {cls for pair in batch for cls in pair}) for batch in batches.values()]
     assert result.batch_macro_accuracy == pytest.approx(sum(by_batch) / len(by_batch))
-    assert len(batches) == math.ceil(examples / 128)
+    assert len(batches) == math.ceil(examples / 128) and result.batch_perplexity is None
+
+
+def test_the_references_means_over_batches_weigh_a_batch_by_its_examples():
+    """Batches of 2 and 1 examples, one target each: losses log 2 and log 4, then 0; recalls 1/2, of two classes, and 1."""
+    logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0], [99.0, 0.0]])[:, None]
+    result = score(logits, torch.tensor([[0], [1], [0]]), 2)
+    assert result.batch_perplexity == pytest.approx((2 * math.sqrt(2 * 4) + 1) / 3)
+    assert result.batch_macro_accuracy == pytest.approx((2 * 0.5 + 1) / 3)
+    assert result.loss == pytest.approx(math.log(8) / 3)
 
 
 def test_a_class_predicted_but_never_asked_for_costs_only_in_the_batch_macro():

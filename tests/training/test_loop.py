@@ -23,30 +23,30 @@ def judged(monkeypatch, make_job):
     """The splits that evaluations saw, in order."""
     seen, evaluate = [], mad_trial.evaluate
 
-    def spy(model, inputs, targets, autocast):
+    def spy(model, inputs, targets, autocast, batch_size):
         for split, (split_inputs, split_targets) in mad_trial.load_data(spy.job, "cpu").items():
             if torch.equal(inputs, split_inputs) and torch.equal(targets, split_targets):
                 seen.append(split)
-        return evaluate(model, inputs, targets, autocast)
+        return evaluate(model, inputs, targets, autocast, batch_size)
 
     monkeypatch.setattr(mad_trial, "evaluate", spy)
     return spy, seen
 
 
-def scripted(monkeypatch, losses, accuracies):
-    """Replaces loss and accuracies of the evaluations, in order; returns the weights that each of them saw."""
+def scripted(monkeypatch, losses, accuracies, perplexities=None):
+    """Replaces the scores of the evaluations, in order; returns the weights that each of them saw."""
     weights, evaluate = [], mad_trial.evaluate
 
-    def fake(model, inputs, targets, autocast):
-        scores = evaluate(model, inputs, targets, autocast)
+    def fake(model, inputs, targets, autocast, batch_size):
+        scores = evaluate(model, inputs, targets, autocast, batch_size)
         index = len(weights)
         weights.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
         if index >= len(losses):
             return scores
-        accuracy = accuracies[index]
-        return dataclasses.replace(
-            scores, loss=losses[index], token_accuracy=accuracy, batch_macro_accuracy=accuracy, macro_accuracy=0.0
-        )
+        changes = dict.fromkeys(("token_accuracy", "batch_macro_accuracy"), accuracies[index])
+        if perplexities is not None:
+            changes["batch_perplexity"] = perplexities[index]
+        return dataclasses.replace(scores, loss=losses[index], macro_accuracy=0.0, **changes)
 
     monkeypatch.setattr(mad_trial, "evaluate", fake)
     return weights
@@ -123,7 +123,7 @@ def test_initial_weights_change_with_the_seed_alone_and_leave_the_global_state_a
     weights = mad_trial.MadTrial.build(make_job()).state_dict()
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(6)
-    same = mad_trial.MadTrial.build(make_job(learning_rate=1e-4, weight_decay=0.1, fidelity="published")).state_dict()
+    same = mad_trial.MadTrial.build(make_job(learning_rate=1e-4, weight_decay=0.1)).state_dict()
     other = mad_trial.MadTrial.build(make_job(seed=1)).state_dict()
     assert all(torch.equal(weights[name], same[name]) for name in weights)
     assert not torch.equal(weights["head.weight"], other["head.weight"])
@@ -146,8 +146,8 @@ def test_the_published_rate_is_constant():
 def test_the_optimizer_gets_the_scheduled_rate_of_every_step(fidelity, make_job, train, monkeypatch):
     job, rates, make = make_job(fidelity=fidelity), [], loop.make_adamw
 
-    def spied_optimizer(model, config):
-        optimizer = make(model, config)
+    def spied_optimizer(*of):
+        optimizer = make(*of)
         optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
         return optimizer
 
@@ -190,11 +190,14 @@ def test_published_judges_on_the_test_set(make_job, train, judged):
     assert record.metrics["selection_accuracy"] == record.metrics["accuracy"]
 
 
-def test_published_evaluates_the_epoch_with_the_lowest_test_loss(make_job, train, monkeypatch):
-    weights = scripted(monkeypatch, losses=[3.0, 1.0, 2.0], accuracies=[0.1] * 3)
+@pytest.mark.parametrize(
+    ("perplexities", "best"), [([9.0, 8.0, 7.0], 2), ([8.0, 7.0, 7.0], 1), ([math.inf, math.inf, math.inf], 0)]
+)
+def test_published_evaluates_the_first_epoch_of_the_lowest_perplexity(perplexities, best, make_job, train, monkeypatch):
+    weights = scripted(monkeypatch, losses=[3.0, 1.0, 2.0], accuracies=[0.1] * 3, perplexities=perplexities)
     train(make_job(fidelity="published"))
     assert len(weights) == 4
-    assert all(torch.equal(weights[3][name], weights[1][name]) for name in weights[3])
+    assert all(torch.equal(weights[3][name], weights[best][name]) for name in weights[3])
 
 
 def test_corrected_evaluates_the_last_epoch(make_job, train, monkeypatch):
