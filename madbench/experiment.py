@@ -141,7 +141,9 @@ class Experiment:
             executor = functools.partial(train_distributed, device=self.device)
         store = Store.open(self.results) if is_first() else Store(self.results)
         corpora = {  # absolute: workers have another working directory
-            corpus.digest: replace(corpus, folder=corpus.folder.absolute())
+            corpus.digest: replace(
+                corpus, folder=corpus.folder.absolute(), cache=corpus.cache and corpus.cache.absolute()
+            )
             for row in self.rows
             if (corpus := row.protocol.corpus)
         }

@@ -189,14 +189,17 @@ class TrainedModel:
             return corpus
         details = self.store.read(self.job.id).record.details if self.store else {}
         recorded = [Path(details["corpus"]["folder"])] if "corpus" in details else []
-        for place in [*recorded, *sorted(cache.glob("*/"))]:
+        problems = []
+        for place in dict.fromkeys([*recorded, *(path.absolute() for path in sorted(cache.glob("*/")))]):
             try:
                 corpus = open_corpus(place, cache=cache)
-            except MadbenchError:  # gone, unfinished or damaged: not the one
+            except MadbenchError as error:  # gone, unfinished or damaged: not the one
+                problems.append(f"\n{error}")
                 continue
             if corpus.digest == digest:
                 return corpus
-        raise ConfigError(f"{self.weights}: its corpus {digest} is not in {cache}; name its folder with --corpus")
+        problem = f"its corpus {digest} is not in {cache}; name its folder with --corpus"
+        raise ConfigError(f"{self.weights}: {problem}{''.join(problems)}")
 
 
 def _stored_weights(name: str, results: Path) -> Path:

@@ -60,6 +60,7 @@ class LanguageTrial(Trial):
                 f"{processes} processes cannot share the {count} windows of a step evenly; start a number of them that "
                 "divides it, or change training.tokens_per_step"
             )
+        corpus.verify()
         self.batches = Batches(corpus, seq_len, self.device, self.micro_batch)
         self.evaluation = Evaluation(self.batches, config, self.autocast, self.world)
         self.steps, self.clip = config.steps, config.grad_clip or math.inf

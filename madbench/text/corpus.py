@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
-from madbench.files import explain_os_errors, write_atomically
+from madbench.files import explain_os_errors, read_file, seal, unseal, write_atomically
 from madbench.text.sources import Source
 from madbench.text.tokenizers import Tokenizer, load_tokenizer
 
@@ -116,6 +116,23 @@ class Corpus:
 
     folder: Path
     manifest: Manifest
+    cache: Path | None = field(default=None, compare=False)  # folder that remembers which files were verified
+
+    def verify(self) -> None:
+        """Reads the token files where they are not known to be verified. Raises ``StoreError`` where they changed."""
+        known, token_bytes = self.manifest.tokenizer, None
+        if self.manifest.recipe is None:
+            token_bytes = self.token_bytes()
+        else:  # which ids there are is for the digest to say
+            known = replace(known, vocab_size=1 << 32)
+        dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
+        found = _as_found(self.folder, known, dtype, token_bytes, self.cache).splits
+        for split, info in self.manifest.splits.items():
+            if found[split].sha256 != info.sha256:
+                path, advice = self.folder / f"{split}.bin", "give the command again to train on what is there now"
+                if self.manifest.recipe:
+                    advice = f"delete {self.folder} and prepare the corpus again"
+                raise StoreError(f"{path}: damaged or changed: not the tokens that its manifest describes; {advice}")
 
     @property
     def name(self) -> str:
@@ -188,7 +205,8 @@ def open_corpus(folder: Path | str, tokenizer: str | None = None, cache: Path | 
     Args:
         tokenizer: what gave nanoGPT's ids: ``gpt2`` (the default), ``bytes``, or ``none:N`` for ids below N of a
             tokenizer that madbench does not have, which leaves the loss per token and no text.
-        cache: folder that remembers what reading nanoGPT's files gave, so that only changed files are read again.
+        cache: folder that remembers which files were read and verified, and what nanoGPT's gave, so that only those whose
+            size, inode or time of change is another are read again. Without it they are read each time.
 
     Raises ``ConfigError`` for a folder that is no corpus, a wrong tokenizer and an id beyond its vocabulary, and
     ``StoreError`` for a corpus that is unfinished, truncated or damaged.
@@ -196,9 +214,12 @@ def open_corpus(folder: Path | str, tokenizer: str | None = None, cache: Path | 
     folder = Path(folder)
     if not folder.is_dir():
         raise ConfigError(f"corpus {str(folder)!r}: no such folder; madbench lm prepare makes one from text")
+    if cache:
+        with suppress(OSError):
+            cache.mkdir(parents=True, exist_ok=True)
     manifest = load(Manifest, folder / MANIFEST)
     if manifest is None:
-        return Corpus(folder, _foreign_manifest(folder, tokenizer, cache))
+        return Corpus(folder, _foreign_manifest(folder, tokenizer, cache), cache)
     if tokenizer not in (None, manifest.tokenizer.spec):
         raise ConfigError(f"{folder}: its tokenizer is {manifest.tokenizer.spec}; {tokenizer!r} cannot be")
     for split, info in manifest.splits.items():
@@ -210,7 +231,9 @@ def open_corpus(folder: Path | str, tokenizer: str | None = None, cache: Path | 
                 f"{folder / split}.bin: {'truncated: ' if size < expected else ''}{size} bytes where its manifest has "
                 f"{expected}; prepare the corpus again with --force"
             )
-    return Corpus(folder, manifest)
+    corpus = Corpus(folder, manifest, cache)
+    corpus.verify()
+    return corpus
 
 
 def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None) -> Manifest:
@@ -233,30 +256,40 @@ def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None) -> Man
         tokenizer = load_tokenizer(spec, folder)
         info = TokenizerInfo(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
         token_bytes = tokenizer.token_bytes()
-    stamps = {split: [path.stat().st_size, path.stat().st_mtime_ns] for split, path in paths.items()}
-    key = json.dumps([str(folder.resolve()), info.digest, stamps])
+    return _as_found(folder, info, np.dtype("<u2"), token_bytes, cache)
+
+
+def _as_found(
+    folder: Path, info: TokenizerInfo, dtype: np.dtype, token_bytes: np.ndarray | None, cache: Path | None
+) -> Manifest:
+    """What reading the token files gives, or has given as ``cache`` remembers."""
+    paths = {split: folder / f"{split}.bin" for split in SPLITS}
+    with explain_os_errors(folder):
+        found = [path.stat() for path in paths.values()]
+    stamps = [(one.st_size, one.st_dev, one.st_ino, one.st_mtime_ns, one.st_ctime_ns) for one in found]
+    key = json.dumps([str(folder.resolve()), info.digest, dtype.name, token_bytes is None, stamps])
     name = f"{folder.resolve().name}-{hashlib.sha256(key.encode()).hexdigest()}.json"
     with suppress(StoreError):
         if cache and (manifest := load(Manifest, cache / name)):
             return manifest
     with explain_os_errors(folder):
-        splits = {split: _read_split(path, info.vocab_size, token_bytes) for split, path in paths.items()}
-    manifest = Manifest(None, info, "uint16", "as the files came", splits)
+        splits = {split: _read_split(path, info.vocab_size, dtype, token_bytes) for split, path in paths.items()}
+    manifest = Manifest(None, info, dtype.name, "as the files came", splits)
     if cache:
-        with suppress(OSError, StoreError):  # what is not remembered is read again
-            cache.mkdir(parents=True, exist_ok=True)
+        with suppress(StoreError):  # what is not remembered is read again
             save(manifest, cache / name)
     return manifest
 
 
-def _read_split(path: Path, vocab_size: int, token_bytes: np.ndarray | None) -> SplitInfo:
-    """Reads a whole token file in uint16, to hash and check it and count the bytes of its text."""
+def _read_split(path: Path, vocab_size: int, dtype: np.dtype, token_bytes: np.ndarray | None) -> SplitInfo:
+    """Reads a whole token file, to hash and check it and count the bytes of its text."""
     size, text_bytes = path.stat().st_size, 0
     if not size:
         raise StoreError(f"{path}: empty; a corpus needs text to train on and text to validate on")
-    if size % 2:
-        raise StoreError(f"{path}: truncated: {size} bytes are {size // 2} ids of 2 bytes and 1 more")
-    ids = np.memmap(path, "<u2", mode="r")
+    if more := size % dtype.itemsize:
+        ids = f"{size // dtype.itemsize} ids of {dtype.itemsize} bytes"
+        raise StoreError(f"{path}: truncated: {size} bytes are {ids} and {more} more")
+    ids = np.memmap(path, dtype, mode="r")
     for start in range(0, len(ids), _CHUNK):
         chunk = ids[start : start + _CHUNK]
         first = int(np.argmax(chunk >= vocab_size))
@@ -285,15 +318,18 @@ def _number_of_ids(spec: str) -> int | None:
 
 
 def save(content: Any, path: Path) -> None:
-    """Writes the dataclass ``content`` to ``path`` as JSON, atomically."""
-    write_atomically(path, json.dumps(asdict(content), indent=1).encode() + b"\n")
+    """Writes the dataclass ``content`` to ``path`` as JSON with its checksum, atomically."""
+    write_atomically(path, json.dumps(seal(asdict(content)), indent=1).encode() + b"\n")
 
 
 def load(kind: type, path: Path) -> Any:
     """The dataclass ``kind`` that was saved at ``path``; None where there is none. A damaged one is a ``StoreError``."""
     try:
-        return from_mapping(kind, json.loads(path.read_bytes()), "its content")
+        mapping = json.loads(content := read_file(path))
+        if "checksum" in mapping:  # files of earlier versions have none
+            mapping = unseal(content)
+        return from_mapping(kind, mapping, "its content")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, ConfigError) as error:
+    except (OSError, RecursionError, TypeError, ValueError, ConfigError) as error:
         raise StoreError(f"{path}: cannot be read ({error}); prepare the corpus again with --force") from error

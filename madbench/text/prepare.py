@@ -126,7 +126,7 @@ def default_corpus(results: Path | str, on_progress: OnProgress = lambda _: None
     name = f"stdlib-{platform.python_version()}"
     folder = Path(results) / "corpora" / name
     if (folder / MANIFEST).exists():
-        return open_corpus(folder)
+        return open_corpus(folder, cache=folder.parent)
     return prepare(["stdlib"], folder, name=name, validation=STDLIB_VALIDATION, on_progress=on_progress, wait=True)
 
 
@@ -254,7 +254,7 @@ def _encode_all(batches: Iterable[Batch], encoder: Encoder, workers: int) -> Ite
 def _locked(folder: Path, wait: bool) -> Iterator[None]:
     """Makes this process the only one that writes ``folder``; the kernel frees the lock of a killed one."""
     with explain_os_errors(folder / "lock"):
-        file = open(folder / "lock", "a")
+        file = open(folder / "lock", "ab+", buffering=0)  # for reading too: then a FIFO does not wait
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+from random import Random
 
 import numpy as np
 import pytest
 
 from madbench.errors import ConfigError, StoreError
+from madbench.files import seal, unseal
 from madbench.text import corpus
 from madbench.text.corpus import Corpus, open_corpus
 from madbench.text.prepare import prepare
@@ -164,13 +167,71 @@ def test_a_tokenizer_that_contradicts_the_manifest_is_refused(prepared):
 
 def test_a_tokenizer_that_would_give_other_ids_is_refused(prepared):
     path = prepared.folder / "manifest.json"
-    path.write_text(path.read_text().replace(prepared.tokenizer().digest, "0" * 64))
+    content = unseal(path.read_bytes())
+    content["tokenizer"]["digest"] = "0" * 64
+    path.write_text(json.dumps(seal(content)))
     with pytest.raises(ConfigError, match="written with tokenizer bytes of digest 0000000000000000; the one here has"):
         open_corpus(prepared.folder).tokenizer()
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"format": 99}', '{"format": 1}'])
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": 99}', '{"format": 1}', "null", "7", "[" * 100_000])
 def test_a_damaged_manifest_says_how_to_mend_it(prepared, content):
     (prepared.folder / "manifest.json").write_text(content)
     with pytest.raises(StoreError, match=r"manifest.json.*--force"):
+        open_corpus(prepared.folder)
+
+
+def test_a_flipped_bit_of_a_manifest_is_noticed_and_one_of_an_earlier_version_is_read(prepared):
+    path = prepared.folder / "manifest.json"
+    content, random = path.read_bytes(), Random(0)
+    for _ in range(100):
+        place, bit = random.randrange(len(content)), 1 << random.randrange(8)
+        path.write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
+        try:
+            assert open_corpus(prepared.folder) == prepared  # a space became another
+        except StoreError as error:
+            assert str(error).startswith(f"{path}: cannot be read")
+    path.write_text(json.dumps(unseal(content)))
+    assert open_corpus(prepared.folder) == prepared
+
+
+def overwrite_half(path):
+    content = path.read_bytes()
+    path.write_bytes(b"\0" * (len(content) // 4 * 2) + content[len(content) // 4 * 2 :])
+
+
+def test_tokens_that_changed_are_refused_with_and_without_a_cache(prepared, tmp_path):
+    for cache in (None, tmp_path / "cache"):
+        assert open_corpus(prepared.folder, cache=cache) == prepared
+    overwrite_half(prepared.folder / "train.bin")
+    for cache in (None, tmp_path / "cache", tmp_path / "cache"):
+        with pytest.raises(StoreError, match=r"train.bin: damaged or changed.*delete .* and prepare the corpus again"):
+            open_corpus(prepared.folder, cache=cache)
+    with pytest.raises(StoreError, match=r"train.bin: damaged or changed"):
+        prepared.verify()
+
+
+def test_tokens_are_read_once_until_they_change(prepared, tmp_path, monkeypatch):
+    reads, read = [], corpus._read_split
+    monkeypatch.setattr(corpus, "_read_split", lambda path, *rest: (reads.append(path.name), read(path, *rest))[1])
+    for _ in range(3):
+        open_corpus(prepared.folder, cache=tmp_path / "cache").verify()
+    assert reads == ["train.bin", "val.bin"]
+    (prepared.folder / "val.bin").touch()
+    open_corpus(prepared.folder, cache=tmp_path / "cache")
+    assert reads == ["train.bin", "val.bin"] * 2
+
+
+def test_nanogpts_files_that_changed_since_they_were_opened_are_refused(foreign):
+    opened = open_corpus(foreign, tokenizer="bytes")
+    overwrite_half(foreign / "val.bin")
+    with pytest.raises(StoreError, match=r"val.bin: damaged or changed.*give the command again"):
+        opened.verify()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "train.bin"])
+def test_a_fifo_in_place_of_a_file_is_not_waited_for(prepared, name):
+    (prepared.folder / name).unlink()
+    os.mkfifo(prepared.folder / name)
+    with pytest.raises(StoreError, match=name):
         open_corpus(prepared.folder)
