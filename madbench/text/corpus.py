@@ -214,9 +214,6 @@ def open_corpus(folder: Path | str, tokenizer: str | None = None, cache: Path | 
     folder = Path(folder)
     if not folder.is_dir():
         raise ConfigError(f"corpus {str(folder)!r}: no such folder; madbench lm prepare makes one from text")
-    if cache:
-        with suppress(OSError):
-            cache.mkdir(parents=True, exist_ok=True)
     manifest = load(Manifest, folder / MANIFEST)
     if manifest is None:
         return Corpus(folder, _foreign_manifest(folder, tokenizer, cache), cache)
@@ -276,7 +273,8 @@ def _as_found(
         splits = {split: _read_split(path, info.vocab_size, dtype, token_bytes) for split, path in paths.items()}
     manifest = Manifest(None, info, dtype.name, "as the files came", splits)
     if cache:
-        with suppress(StoreError):  # what is not remembered is read again
+        with suppress(OSError, StoreError):  # what is not remembered is read again
+            cache.mkdir(parents=True, exist_ok=True)
             save(manifest, cache / name)
     return manifest
 
