@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from madbench.execute.base import Summary
 from madbench.store.runs import Store
 
 collect_ignore = ["fake_slurm.py"]  # a script of its own, which submitit starts as Slurm's programs
@@ -20,3 +21,29 @@ def fake(monkeypatch):
 @pytest.fixture
 def store(tmp_path) -> Store:
     return Store.open(tmp_path / "results")
+
+
+@pytest.fixture
+def check_pairs(fake, store):
+    """Trains groups of two with an executor, while another process holds one member, and checks how each job ended."""
+
+    def check(executor) -> None:
+        groups, events = fake.pairs(), []
+        jobs = [job for group in groups for job in group]
+        with Store(store.root).claim(jobs[5]):
+            summary = executor(groups, store, fake.train, on_event=events.append)
+        assert summary == Summary(finished=3, diverged=1, failed=3, busy=1)
+        stored = {run.job.seed: run.record for run in store.runs()}
+        for job in jobs[:5]:
+            assert stored[job.seed] == fake.expected(job)
+        assert set(stored) == {0, 1, 2, 3, 4, 6, 7}
+        assert all(stored[seed].error.endswith("ValueError: the loss has no gradient") for seed in (6, 7))
+        for job in jobs:
+            mine = [event for event in events if event["job"] == job]
+            steps = [event["progress"]["step"] for event in mine if event["event"] == "progress"]
+            kinds = [event["event"] for event in mine if event["event"] != "progress"]
+            ending = "failed" if job.seed in (2, 6, 7) else "finished"
+            assert kinds == (["skipped"] if job.seed == 5 else ["started", ending]) and steps == sorted(steps)
+        assert executor(groups, store, fake.train) == Summary(finished=1, failed=3, skipped=4)
+
+    return check

@@ -35,6 +35,13 @@ def alone(jobs: list[Job]) -> list[list[Job]]:
     return [[job] for job in jobs]
 
 
+def pairs() -> list[list[Job]]:
+    """Groups of two jobs: both finish; one fails and one diverges; both finish; one raises."""
+    endings = {2: {"status": "failed", "error": "no gradient"}, 3: {"status": "diverged"}, 7: {"trouble": "raise"}}
+    jobs = [make_job(seed, steps=3, **endings.get(seed, {})) for seed in range(8)]
+    return [jobs[first : first + 2] for first in range(0, 8, 2)]
+
+
 def expected(job: Job) -> Record:
     """What an uninterrupted run gives."""
     state = job.seed

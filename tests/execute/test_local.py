@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import os
 import random
 import signal
@@ -127,6 +128,42 @@ def test_a_group_trains_in_one_process_and_fails_with_it(fake, store):
         assert len({event["slot"] for event in told}) == 1
         assert len({event["progress"]["pid"] for event in told if "pid" in event.get("progress", {})}) == 1
         assert [event["event"] for event in told][:3] == ["started"] * 3
+
+
+def test_every_job_of_a_group_ends_in_its_own_way(check_pairs):
+    check_pairs(functools.partial(local.run_jobs, slots=2))
+
+
+@pytest.mark.parametrize("ending", ["killed", "interrupted"])
+def test_both_jobs_of_a_group_resume_after_its_process_is_killed_or_told_to_stop(fake, store, ending):
+    pair = [fake.make_job(seed, steps=40, pause=0.01) for seed in range(2)]
+    pids, resumed = [], {}
+
+    def end(event):
+        progress = event.get("progress", {})
+        pids.extend([progress["pid"]] if "pid" in progress else [])
+        if event["job"] == pair[1] and progress.get("step") == 3:
+            if ending == "interrupted":
+                raise KeyboardInterrupt
+            os.kill(pids[0], signal.SIGKILL)
+
+    if ending == "killed":
+        assert local.run_jobs([pair], store, fake.train, on_event=end) == Summary(failed=2)
+        assert {record.error for record in results(store).values()} == {
+            "the process ended with signal 9; out of memory?"
+        }
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            local.run_jobs([pair], store, fake.train, on_event=end)
+        assert results(store) == {}
+
+    def listen(event):
+        if "progress" in event:
+            resumed.setdefault(event["job"].seed, event["progress"]["step"])
+
+    assert local.run_jobs([pair], store, fake.train, on_event=listen) == Summary(finished=2)
+    assert min(resumed[0], resumed[1]) >= 3
+    assert results(store) == {job.seed: fake.expected(job) for job in pair}
 
 
 def test_after_max_failures_no_further_job_starts(fake, store):

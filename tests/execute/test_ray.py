@@ -64,6 +64,29 @@ def test_jobs_end_as_they_do_on_one_machine(cluster, fake, store, capfd):
     assert "".join(capfd.readouterr()) == ""
 
 
+def test_every_job_of_a_group_ends_in_its_own_way(cluster, check_pairs):
+    check_pairs(ray_executor(cluster.address))
+
+
+def test_both_jobs_of_a_group_resume_after_their_worker_was_killed(cluster, fake, store, tmp_path):
+    pids = tmp_path / "pids"
+    pair = [fake.make_job(seed, steps=60, pause=0.05, pids=str(pids)) for seed in range(2)]
+    killed, steps = [], []
+
+    def listen(event):
+        step = event.get("progress", {}).get("step", 0)
+        if killed and "progress" in event:
+            steps.append(step)
+        elif step > 0:
+            killed.append(int(pids.read_text().split()[0]))
+            os.kill(killed[0], signal.SIGKILL)
+
+    assert ray_executor(cluster.address, shared=True)([pair], store, fake.train, on_event=listen) == Summary(finished=2)
+    assert results(store) == {job.seed: fake.expected(job) for job in pair}
+    first, second = Counter(pids.read_text().split()).items()
+    assert first == (str(killed[0]), 2) and second[1] == 2 and min(steps) >= 1
+
+
 def test_real_runs_give_the_numbers_of_this_machine_bit_for_bit(cluster, tmp_path):
     profile = tmp_path / "tiny.yaml"
     sizes = "{seq_len: 16, num_train_examples: 32, num_validation_examples: 16, num_test_examples: 16}"

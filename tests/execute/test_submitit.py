@@ -119,22 +119,27 @@ def test_jobs_run_as_an_array_and_a_dead_one_fails_with_its_log(fake, slurm, sto
 
 
 @pytest.mark.slow
-def test_a_preempted_job_is_queued_again_and_goes_on_from_its_checkpoint(fake, slurm, store, tmp_path):
+def test_every_job_of_a_group_ends_in_its_own_way(slurm, check_pairs):
+    check_pairs(slurm_executor())
+
+
+@pytest.mark.slow
+def test_a_preempted_group_is_queued_again_and_goes_on_from_its_checkpoints(fake, slurm, store, tmp_path):
     pids = tmp_path / "pids"
-    job = fake.make_job(0, steps=80, pause=0.05, pids=str(pids))
+    pair = [fake.make_job(seed, steps=60, pause=0.05, pids=str(pids)) for seed in range(2)]
     signalled, first_steps = [], []
 
     def preempt(event):
         if "pid" in event.get("progress", {}):
             first_steps.append(event["progress"]["step"])
-            until(lambda: next(store.root.glob("work/*/checkpoint"), None))
+            until(lambda: len(list(store.root.glob("work/*/checkpoint"))) == 2)
             if not signalled:
                 signalled.append(os.kill(event["progress"]["pid"], signal.SIGUSR2))
 
-    assert slurm_executor()([[job]], store, fake.train, on_event=preempt) == Summary(finished=1)
-    assert results(store)[0] == fake.expected(job)
-    first, second = pids.read_text().split()
-    assert first != second and first_steps[1] > 0
+    assert slurm_executor()([pair], store, fake.train, on_event=preempt) == Summary(finished=2)
+    assert results(store) == {job.seed: fake.expected(job) for job in pair}
+    first, _, second, _ = trained = pids.read_text().split()
+    assert first != second and trained == [first, first, second, second] and first_steps[1] > 0
 
 
 KILLED_BEFORE_IT_NOTES_THE_JOBS = (
@@ -151,18 +156,18 @@ def test_a_sweep_whose_driver_was_killed_takes_its_slurm_jobs_over(fake, slurm, 
     program = (
         preamble + "import fake_sweep as fake; from madbench.store.runs import Store\n"
         "from madbench.execute.submitit import slurm_executor\n"
-        f"jobs = [fake.make_job(s, steps=150 + 200 * s, pause=0.02, pids={str(pids)!r}) for s in range(2)]\n"
-        f"slurm_executor()([[job] for job in jobs], Store.open({str(store.root)!r}), fake.train)\n"
+        f"jobs = [fake.make_job(s, steps=75 + 100 * (s // 2), pause=0.02, pids={str(pids)!r}) for s in range(4)]\n"
+        f"slurm_executor()([jobs[:2], jobs[2:]], Store.open({str(store.root)!r}), fake.train)\n"
     )
     driver = subprocess.Popen([sys.executable, "-c", program])
-    until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    until(lambda: pids.exists() and len(pids.read_text().split()) == 4)
     driver.kill()
     driver.wait()
     until((slurm / "1000_0" / "state").exists)
-    jobs = [fake.make_job(s, steps=150 + 200 * s, pause=0.02, pids=str(pids)) for s in range(2)]
-    assert slurm_executor()(fake.alone(jobs), store, fake.train) == Summary(finished=2)
+    jobs = [fake.make_job(s, steps=75 + 100 * (s // 2), pause=0.02, pids=str(pids)) for s in range(4)]
+    assert slurm_executor()([jobs[:2], jobs[2:]], store, fake.train) == Summary(finished=4)
     assert results(store) == {job.seed: fake.expected(job) for job in jobs}
-    assert len(pids.read_text().split()) == 2  # trainings
+    assert len(pids.read_text().split()) == 4  # trainings
     assert len(list(slurm.glob("script-*"))) == 1
 
 
@@ -209,23 +214,45 @@ def test_a_note_that_is_nonsense_is_passed_over(slurm, tmp_path):
         assert not backend._take_over(type("Task", (), {"works": [tmp_path], "jobs": []}))
 
 
+def test_only_the_slurm_job_of_the_same_group_is_taken_over(fake, slurm, tmp_path):
+    backend, jobs = backend_of(slurm_executor(), tmp_path), [fake.make_job(seed) for seed in range(3)]
+    works = [tmp_path / job.id for job in jobs]
+    for work, ticket in zip(works, ["mine", "mine", "another's"]):
+        work.mkdir()
+        module.write_note(work / NOTE, jobs=[job.id for job in jobs[:2]], ticket=ticket, slurm_job="7")
+
+    def is_taken_over(first, *others):
+        members = [first, *others]
+        task = {"works": [works[index] for index in members], "jobs": [jobs[index] for index in members]}
+        return backend._take_over(type("Task", (), task))
+
+    assert is_taken_over(0, 1)
+    assert not is_taken_over(0) and not is_taken_over(1, 0) and not is_taken_over(0, 1, 2)
+    module.write_note(works[1] / NOTE, ticket="another's", slurm_job="8")
+    assert not is_taken_over(0, 1)
+
+
 @pytest.fixture
 def call(fake, monkeypatch, tmp_path):
-    """What a Slurm job runs, with the ticket ``mine``, in this process."""
+    """What a Slurm job runs for a group of two, the second one's ticket still ``mine``, in this process."""
     for name, value in {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "7"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(module, "TICKET_SECONDS", 0)
     monkeypatch.setattr(module, "REPORT_SECONDS", 0)
     monkeypatch.setattr(module.time, "sleep", lambda seconds: module.write_note(tmp_path / NOTE, ticket="another's"))
-    assignment = Assignment([fake.make_job(0, steps=3, pause=1)], fake.train, Policy(), [tmp_path])
-    return module.SlurmCall(assignment.pack(), [tmp_path], "mine", needs_gpu=False)
+    works = [tmp_path, tmp_path / "second"]
+    works[1].mkdir()
+    module.write_note(works[1] / NOTE, ticket="mine")
+    jobs = [fake.make_job(seed, steps=3, pause=1) for seed in range(2)]
+    assignment = Assignment(jobs, fake.train, Policy(), works)
+    return module.SlurmCall(assignment.pack(), works, "mine", needs_gpu=False)
 
 
 @pytest.mark.parametrize("note", ["", '{"ticket": "another\'s", "slurm_job": "8"}'])
 def test_a_slurm_job_whose_ticket_is_gone_does_not_train(call, tmp_path, note):
     (tmp_path / NOTE).write_text(note)
     assert call().broken
-    assert [path.name for path in tmp_path.iterdir()] == [NOTE]
+    assert {path.name for path in tmp_path.rglob("*")} == {NOTE, "second"}
 
 
 def test_a_slurm_job_that_another_has_replaced_stops(call, tmp_path):
