@@ -65,7 +65,9 @@ class MachineOptions:
         list[str] | None, "slurm: another option of sbatch, such as account=me; repeatable.", metavar="KEY=VALUE"
     ) = None
 
-    def place(self, device: str, slots: int | None) -> tuple[Executor | None, str, int | None]:
+    def place(
+        self, device: str, slots: int | None, results: Path = options.RESULTS
+    ) -> tuple[Executor | None, str, int | None]:
         """The executor, the device, and the jobs at a time on this machine; no executor is this machine.
 
         On other machines ``auto`` is ``cuda`` where a job reserves GPUs, else ``cpu``. Raises ``ConfigError`` for an
@@ -87,7 +89,10 @@ class MachineOptions:
         if self.executor == "ray":
             from madbench.execute.ray import ray_executor as make
         else:
+            from madbench.execute.submitit import refuse_control_characters
             from madbench.execute.submitit import slurm_executor as make
+
+            refuse_control_characters({"results": results.absolute()})
         return make(**given), device, None
 
 
@@ -175,7 +180,7 @@ def sweep(
     gpus = devices and gpus_of(devices, training.device)
     if gpus and machines.executor != "local":
         raise ConfigError(f"--devices {devices}: has no effect with --executor {machines.executor}; use --gpus-per-job")
-    executor, device, slots = machines.place("cuda" if gpus else training.device, training.slots)
+    executor, device, slots = machines.place("cuda" if gpus else training.device, training.slots, training.results)
 
     keys = {
         "mode": mode,

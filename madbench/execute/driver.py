@@ -29,6 +29,7 @@ from madbench.store.runs import Store
 
 GRACE = 15.0  # seconds beyond its time limit that a group has to stop by itself before its task is cancelled
 ATTEMPTS = 3  # how often a group is given to a machine that is lost with it
+_ATTEMPTS = {"lost": ATTEMPTS, "killed": 2}
 POLL_SECONDS = 1.0
 
 
@@ -50,15 +51,16 @@ class Task:
         return self.assignment.jobs
 
 
-Kind = Literal["started", "waiting", "progress", "done", "failed", "lost"]
+Kind = Literal["started", "waiting", "progress", "done", "failed", "killed", "lost"]
 Message = tuple[Task, Kind, Any]
 """``started`` comes with a slot or None, ``progress`` with a job's id and the reported dict, and ``waiting`` when the task is
-back in the queue. ``done`` comes with an :class:`Outcome`, ``failed`` with why the worker ended without one, and ``lost``
-with what became of its machine; these three end the task."""
+back in the queue. ``done`` comes with an :class:`Outcome`, ``failed`` with why the worker ended without one, ``killed``
+with how it was ended from outside, as where memory is short, and ``lost`` with what became of its machine; these four end
+the task."""
 
 
 class Backend:
-    """What starts workers. A task is submitted again, at most ``ATTEMPTS`` times, when it is lost."""
+    """What starts workers. A task that is lost is submitted again, in all ``ATTEMPTS`` times; a killed one, once."""
 
     shares_folder = True  # whether workers see the results folder where the driver sees it
     outlives_driver = True  # whether a worker may still write into a work folder that a later driver claims
@@ -95,7 +97,8 @@ def drive(
 
     An executor (:mod:`madbench.execute.base`), once ``connect`` is given; it is called when there is anything to do.
     The jobs of a group that raises, whose process dies or that takes longer than ``policy.time_limit`` are stored as
-    ``failed``. A group whose machine is lost is tried again, and fails when that has happened ``ATTEMPTS`` times.
+    ``failed``. A group whose process is killed from outside is tried once more, from its checkpoints; one whose machine is
+    lost is tried again, and fails when that has happened ``ATTEMPTS`` times.
 
     On Ctrl-C, on a ``StoreError`` and on any other error, results that have arrived are stored, tasks are cancelled and
     the error is raised. Raises ``StoreError`` where results cannot be written, and where a worker reports that it cannot
@@ -159,7 +162,7 @@ class _Driver(Execution):
             self.backend.submit(claimed)
 
     def handle(self, task: Task, kind: Kind, value: Any) -> None:
-        if kind == "lost" and task.attempt < ATTEMPTS:
+        if task.attempt < _ATTEMPTS.get(kind, 0):
             task.attempt, task.due = task.attempt + 1, math.inf
             self.backend.submit([task])
             return
@@ -177,8 +180,9 @@ class _Driver(Execution):
             job_id, progress = value
             job = next(job for job in task.jobs if job.id == job_id)
             self.tell("progress", job, slot=task.slot, progress=progress)
-        elif kind in ("failed", "lost"):
-            error = value if kind == "failed" else f"lost {ATTEMPTS} times, at last: {value}"
+        elif kind in ("failed", "killed", "lost"):
+            how_often = {"killed": "killed twice, at last: ", "lost": f"lost {ATTEMPTS} times, at last: "}
+            error = f"{how_often.get(kind, '')}{value}"
             self.end(task, Outcome.failure(task.jobs, error))
         elif kind == "done":
             if value.broken:

@@ -97,7 +97,8 @@ class LocalBackend(Backend):
             task, (kind, value) = worker.task, worker.receive()
             if kind == "ended":
                 self.workers.remove(worker)
-                kind, value = "failed" if worker.has_started else "lost", worker.end(GRACE)
+                value, is_killed = worker.end(GRACE)
+                kind = "lost" if not worker.has_started else "killed" if is_killed else "failed"
                 if kind == "lost" and task.attempt == ATTEMPTS:
                     hint = "in a script, start jobs under if __name__ == '__main__':"
                     raise TrainingError(f"a worker process did not start: {value}; {hint}")
@@ -160,8 +161,8 @@ class WorkerProcess:
         except (EOFError, OSError):  # OSError: it died halfway through a message
             return "ended", None
 
-    def end(self, patience: float = 0.0) -> str:
-        """Kills the process unless it ends by itself within ``patience`` seconds; gives how it ended."""
+    def end(self, patience: float = 0.0) -> tuple[str, bool]:
+        """Kills the process unless it ends by itself within ``patience`` seconds; gives how it ended, and if by a kill."""
         self.process.join(patience)
         self.process.kill()
         self.process.join()
@@ -169,9 +170,9 @@ class WorkerProcess:
         self.process.close()
         self.pipe.close()
         if code >= 0:
-            return f"the process ended with exit code {code}"
+            return f"the process ended with exit code {code}", False
         hint = "; out of memory?" if code == -signal.SIGKILL else f" ({signal.strsignal(-code)})"
-        return f"the process ended with signal {-code}{hint}"
+        return f"the process ended with signal {-code}{hint}", code == -signal.SIGKILL
 
 
 def _serve(pipe: connection.Connection) -> None:

@@ -85,8 +85,12 @@ def slurm_executor(
         raise ConfigError(f"memory_gb must be above 0, got {memory_gb:g}")
     if cluster == "slurm" and submitit.SlurmExecutor.affinity() < 0:
         raise ConfigError("there is no Slurm here (no srun on the PATH); run this on a login node")
-    setup = [f"export {name}={value}" for name, value in worker_environment(cpus_per_job).items()]
+    environment = worker_environment(cpus_per_job)
+    refuse_control_characters({"partition": partition, "this Python": sys.executable, **extra, **environment})
+    refuse_control_characters({f"option {name}": name for name in extra})
+    setup = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
     if checkout := source_checkout():
+        refuse_control_characters({"the folder of madbench": checkout})
         setup.append(f"export PYTHONPATH={shlex.quote(str(checkout))}${{PYTHONPATH:+:$PYTHONPATH}}")
     asked = {"name": "madbench", "timeout_min": minutes, "cpus_per_task": cpus_per_job, "mem_gb": memory_gb}
     asked |= {"gpus_per_node": int(gpus_per_job) or None, "slurm_partition": partition, "slurm_setup": setup}
@@ -94,9 +98,17 @@ def slurm_executor(
     parameters = {name: value for name, value in asked.items() if value is not None}
 
     def connect(store: Store) -> AbstractContextManager[SlurmBackend]:
+        refuse_control_characters({"results": store.root.absolute()})
         return nullcontext(SlurmBackend(store.root.absolute() / "slurm", parameters, cluster))
 
     return functools.partial(drive, connect=connect)
+
+
+def refuse_control_characters(words: Mapping[str, Any]) -> None:
+    """Raises ``ConfigError`` for text, by its name, that could begin a line of its own in a job script."""
+    for name, word in words.items():
+        if not str(word).isprintable():
+            raise ConfigError(f"{name} {str(word)!r}: control characters cannot go into a Slurm script; leave them out")
 
 
 @dataclass
@@ -245,6 +257,8 @@ def _result(job: Any) -> tuple[str, Any]:
         ending = f"Slurm job {job.job_id} ended as {str(job.state).split()[0]}"
         if ending.endswith(_LOST):
             return "lost", ending
+        if ending.endswith("OUT_OF_MEMORY"):
+            return "killed", f"{ending}; more --memory helps; its log is {log}"
         tail = (job.stderr() or job.stdout() or "").splitlines()[-LOG_LINES:]
         return "failed", "\n".join([*tail, f"{ending}; its log is {log}"])
 

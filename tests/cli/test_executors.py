@@ -154,3 +154,13 @@ def test_a_dry_run_is_one_of_this_machine(refuse, tiny):
 def test_the_verb_refuses_an_option_without_effect(refuse, tiny):
     message = refuse(sweep, "S", "--profile", tiny, "--partition", "gpu")
     assert message == "--partition has no effect with --executor local; it belongs to --executor slurm"
+
+
+@pytest.mark.parametrize("option", ["--results", "--partition", "--sbatch"])
+def test_what_could_be_a_line_of_a_job_script_is_refused_before_anything_is_written(
+    refuse, tmp_path, monkeypatch, option
+):
+    monkeypatch.chdir(tmp_path)
+    words = ("R-12o", "--executor", "slurm", option, "account=a\ntouch pwned")
+    assert "control characters cannot go into a Slurm script" in refuse(sweep, *words)
+    assert not list(tmp_path.iterdir())

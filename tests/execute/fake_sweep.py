@@ -87,6 +87,9 @@ def misbehave(trouble, setting):
         sys.exit(0)
     if trouble == "disk full":
         raise StoreError("results: no space left")
+    if trouble == "killed once" and not Path(setting["marker"]).exists():
+        Path(setting["marker"]).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
     if trouble == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if trouble == "segmentation fault":

@@ -87,7 +87,7 @@ def test_a_failing_job_is_recorded_and_the_others_go_on(fake, store, slots):
         "raise": "ValueError: the loss has no gradient",
         "out of memory": "MemoryError",
         "sys.exit": "SystemExit",
-        "killed": "the process ended with signal 9; out of memory?",
+        "killed": "killed twice, at last: the process ended with signal 9; out of memory?",
         "segmentation fault": "the process ended with signal 11 (Segmentation fault)",
         "os._exit": "the process ended with exit code 3",
     }
@@ -103,6 +103,23 @@ def test_a_failing_job_is_recorded_and_the_others_go_on(fake, store, slots):
         assert says in store.read(job.id).record.error
     assert stored == {job.seed: fake.expected(job) for job in good}
     assert Counter(event["event"] for event in events)["failed"] == len(bad)
+
+
+def test_a_job_whose_process_is_killed_once_is_done_by_the_same_command(fake, store, tmp_path):
+    job, events = (
+        fake.make_job(0, trouble="killed once", marker=str(tmp_path / "marker"), pids=str(tmp_path / "pids")),
+        [],
+    )
+    assert run_jobs([job], store, fake.train, on_event=events.append) == Summary(finished=1)
+    assert results(store) == {0: fake.expected(job)} and len((tmp_path / "pids").read_text().split()) == 2
+    assert Counter(event["event"] for event in events)["started"] == 1
+
+
+def test_a_job_whose_process_is_killed_twice_stays_failed(fake, store, tmp_path):
+    job = fake.make_job(0, trouble="killed", pids=str(tmp_path / "pids"))
+    for summary in (Summary(failed=1), Summary(skipped=1)):
+        assert run_jobs([job], store, fake.train, policy=Policy(retry=False)) == summary
+    assert len((tmp_path / "pids").read_text().split()) == 2
 
 
 def test_a_failed_run_does_not_share_its_process_with_the_next(fake, store):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from madbench.errors import StoreError, TrainingError
+from madbench.errors import ConfigError, StoreError, TrainingError
 from madbench.execute import submitit as module
 from madbench.execute.base import Assignment, Policy, Summary
 from madbench.execute.submitit import NOTE, slurm_executor
@@ -97,6 +97,31 @@ def test_an_sbatch_that_refuses_is_a_users_error(fake, slurm, store):
         slurm_executor("gpu")([[fake.make_job(0)]], store, fake.train)
     with store.claim(fake.make_job(0)) as work:
         assert os.listdir(work) == ["lock"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"partition": "gpu\ntouch pwned"},
+        {"partition": "gpu\r"},
+        {"extra": {"account": "me\ntouch pwned"}},
+        {"extra": {"account\ntouch pwned": "me"}},
+        {"extra": {"comment": "\x1b[31m"}},
+        {"extra": {"comment": "\u2028touch pwned"}},
+    ],
+)
+def test_nothing_that_could_be_a_line_of_a_job_script_is_taken(slurm, asked):
+    with pytest.raises(ConfigError, match="control characters cannot go into a Slurm script; leave them out"):
+        slurm_executor(**asked)
+
+
+def test_a_results_folder_whose_name_could_be_a_line_of_a_job_script_is_refused(fake, slurm, tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match="results .*control characters"):
+        slurm_executor()([[fake.make_job(0)]], Store.open(tmp_path / "a\ntouch pwned"), fake.train)
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1; touch pwned")
+    script = backend_of(slurm_executor(), tmp_path).executor._executor._make_submission_file_text("python", "uid")
+    assert "export MALLOC_TRIM_THRESHOLD_='1; touch pwned'" in script.splitlines()
+    assert not list(slurm.iterdir())
 
 
 @pytest.mark.slow
