@@ -8,7 +8,10 @@ import pytest
 from madbench.execute.base import Summary
 from madbench.store.runs import Store
 
-collect_ignore = ["fake_slurm.py"]  # a script of its own, which submitit starts as Slurm's programs
+collect_ignore = [
+    "fake_slurm.py",
+    "torchrun_pairs.py",
+]  # scripts of their own: Slurm's programs, and what torchrun starts
 
 
 @pytest.fixture
