@@ -71,6 +71,11 @@ class Scale:
         """The way from chance to the ceiling."""
         return abs(self.ceiling - self.chance)
 
+    @property
+    def best(self) -> float:
+        """The limit that is farthest from chance: 100 of an accuracy, 0 of a loss; the ceiling without a limit."""
+        return max(filter(math.isfinite, self.limits), key=lambda limit: abs(limit - self.chance), default=self.ceiling)
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -181,11 +186,9 @@ class Sample:
     def _modes(self) -> tuple[tuple[float, float], tuple[float, float]]:
         """The intervals of the mean of the seeds that succeed, and of that of the others."""
         scale = self.scale
-        best = max(scale.limits, key=lambda limit: abs(limit - scale.chance))
-        best = scale.ceiling if math.isinf(best) else best
-        between = scale.solved if self.solved else scale.chance
+        between = scale.chance if self.has_diverged and not self.solved else scale.solved
         successes, others = self.values[self.succeeds], self.values[~self.succeeds]
-        return _mean_interval(successes, between, best), _mean_interval(others, scale.chance, between)
+        return _mean_interval(successes, between, scale.best), _mean_interval(others, scale.chance, between)
 
     def error(self, sharing: int = 1) -> tuple[float, float]:
         """Standard error of the mean of two or more seeds, and its degrees of freedom.
@@ -208,8 +211,12 @@ class Sample:
 
 
 def _mean_interval(values: np.ndarray, one_end: float, other_end: float) -> tuple[float, float]:
-    """Student's interval of the mean within two bounds; the bounds of fewer than two values. From low to high."""
-    low, high = sorted((one_end, other_end))
+    """Student's interval of the mean, from low to high and within two bounds, or the values that are beyond them.
+
+    The bounds of fewer than two values.
+    """
+    ends = [one_end, other_end, *values]
+    low, high = min(ends), max(ends)
     if len(values) < 2:
         return low, high
     mean, half = values.mean(), students_t(len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))

@@ -99,7 +99,7 @@ def difference_text(found: Difference, name: str) -> str:
 
 def loss_column(name: str, heading: str) -> Column:
     """A column of losses."""
-    return Column(name, heading, 3, "lower")
+    return Column(name, heading, 3, "lower", limits=(0.0, math.inf))
 
 
 def steps_name(threshold: float) -> str:
@@ -109,4 +109,4 @@ def steps_name(threshold: float) -> str:
 
 def steps_column(threshold: float) -> Column:
     """The steps to the first evaluation with a training loss below ``threshold``."""
-    return Column(steps_name(threshold), f"to {float(threshold)}", 0, "lower")
+    return Column(steps_name(threshold), f"to {float(threshold)}", 0, "lower", limits=(0.0, math.inf))
