@@ -266,25 +266,18 @@ def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_
     reason = _why_untested(samples, tests_solved)
     if n < 2:
         return Difference(estimate, math.nan, math.nan, math.nan, n, reason=reason)
-    if _is_of_outcomes(terms):
-        low, high = _joined_interval(samples[0], samples[1])
-        if line or reason:
-            p = math.nan
-        else:
-            p = exact_p(*_counts(samples[0], samples[1]))
-            if p > LEVEL:
-                low, high = min(low, 0.0), max(high, 0.0)
-            elif estimate > 0:
-                low = max(low, 0.0)
-            else:
-                high = min(high, 0.0)
-        if not line:
-            return Difference(estimate, low, high, p, n, "" if reason else "exact", reason)
-    errors, freedoms = zip(*(sample.error() for sample in samples))
-    error, freedom = _joined([weight * error for (weight, _), error in zip(terms, errors)], freedoms)
-    half = students_t(freedom) * error
-    p = math.nan if reason else 2 * float(stdtr(freedom, -abs(estimate - line) / error))
-    return Difference(estimate, estimate - half, estimate + half, p, n, "" if reason else "t", reason)
+    is_exact = _is_of_outcomes(terms)
+    if is_exact and not line:
+        p, test = math.nan if reason else _exact_p(samples[0], samples[1], estimate), "exact"
+    else:
+        errors, freedoms = zip(*(sample.error() for sample in samples))
+        error, freedom = _joined([weight * error for (weight, _), error in zip(terms, errors)], freedoms)
+        p, test = math.nan if reason else 2 * float(stdtr(freedom, -abs(estimate - line) / error)), "t"
+    if is_exact:
+        low, high = _joined_interval(samples[0], samples[1], estimate)
+    else:
+        low, high = estimate - students_t(freedom) * error, estimate + students_t(freedom) * error
+    return Difference(estimate, low, high, p, n, "" if reason else test, reason)
 
 
 def _is_of_outcomes(terms: Sequence[tuple[float, Sample]]) -> bool:
@@ -313,14 +306,27 @@ def _why_untested(samples: Sequence[Sample], tests_solved: bool) -> str:
     return ""
 
 
-def _joined_interval(first: Sample, second: Sample) -> tuple[float, float]:
-    """Of the difference of two means, from their own intervals (Zou and Donner 2008), and within the column's limits."""
+def _exact_p(first: Sample, second: Sample, estimate: float) -> float:
+    """Of the counts of both; 1 where the label with the better mean has the smaller share of successes."""
+    successes, n, others, other_n = _counts(first, second)
+    is_first_better = (estimate > 0) == (first.scale.best > first.scale.chance)
+    is_first_more = successes * other_n > others * n
+    return exact_p(successes, n, others, other_n) if estimate and is_first_better == is_first_more else 1.0
+
+
+def _joined_interval(first: Sample, second: Sample, estimate: float) -> tuple[float, float]:
+    """Of the difference of two means, from their own intervals (Zou and Donner 2008), and within the column's limits.
+
+    It ends a rounding error short of 0 where the exact test rejects it, and holds 0 elsewhere.
+    """
     (low, high), (other_low, other_high) = first.bounds, second.bounds
-    estimate = first.mean - second.mean
-    below = math.hypot(first.mean - low, other_high - second.mean)
-    above = math.hypot(high - first.mean, second.mean - other_low)
     span = first.scale.limits[1] - first.scale.limits[0]
-    return max(estimate - below, -span), min(estimate + above, span)
+    low = max(estimate - math.hypot(first.mean - low, other_high - second.mean), -span)
+    high = min(estimate + math.hypot(high - first.mean, second.mean - other_low), span)
+    if _exact_p(first, second, estimate) > LEVEL:
+        return min(low, 0.0), max(high, 0.0)
+    least = min(abs(estimate), first.scale.resolution)
+    return (max(low, least), high) if estimate > 0 else (low, min(high, -least))
 
 
 def binomial_interval(solved: int, n: int) -> tuple[float, float]:
