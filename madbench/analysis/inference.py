@@ -174,9 +174,16 @@ class Sample:
 
     @functools.cached_property
     def bounds(self) -> tuple[float, float]:
-        """The interval of the mean; of a level sample without one, as if other seeds might solve the task."""
-        low, high = self.mean - self.half_width, self.mean + self.half_width
-        if math.isnan(low) and self.n > 1 and self.has_outcomes:
+        """The interval of the mean; of a level sample without one, as if other seeds might solve the task.
+
+        Of seeds that agree and cannot fail it is that of the rounding error.
+        """
+        half = self.half_width
+        if self.n > 1 and not self.has_outcomes:
+            error, freedom = self.error()  # where seeds agree, the rounding error's
+            half = students_t(freedom) * error
+        low, high = self.mean - half, self.mean + half
+        if math.isnan(low) and self.n > 1:
             shares = binomial_interval(int(self.succeeds.sum()), self.n)
             ends = [share * a + (1 - share) * b for share in shares for a, b in zip(*self._modes())]
             low, high = min(ends), max(ends)
