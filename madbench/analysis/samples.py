@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from madbench.analysis.inference import Difference, Sample, Scale, difference
 from madbench.analysis.quantities import MAD_AVERAGE, STEPS, column
 from madbench.tasks import MAD_TASKS
 
+_SCALE = ("chance", "solved", "ceiling")
 Samples = dict[str, dict[str, Sample]]
 """By column, and by label."""
 
@@ -23,17 +25,24 @@ def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
     """
     whole = whole_seeds(scores) if is_whole else scores.dropna(subset="value")
     whole = whole.sort_values("seed", kind="stable")
+    arrays = {name: whole[name].to_numpy() for name in ("seed", "value", *_SCALE, "is_diverged")}
+    places: dict[tuple[str, str], list[int]] = {}
+    for i, key in enumerate(zip(whole.label, whole.column)):
+        places.setdefault(key, []).append(i)
+    rows = {key: {name: array[of_key] for name, array in arrays.items()} for key, of_key in places.items()}
     found: Samples = {}
-    for (name, label), rows in whole.groupby(["column", "label"], sort=False):
-        found.setdefault(name, {})[label] = sample_of(name, rows)
-    averages = found.get(MAD_AVERAGE, {})
-    for label, average in averages.items():
-        of_label = whole[whole.label == label]
-        seeds = of_label.seed[of_label.column == MAD_AVERAGE]
-        shared = of_label[of_label.seed.isin(seeds)]
-        tasks = MAD_TASKS if set(MAD_TASKS) <= set(shared.column) else shared.column.unique()
-        parts = tuple(sample_of(task, shared[shared.column == task]) for task in tasks if task != MAD_AVERAGE)
-        averages[label] = replace(average, scale=replace(average.scale, solved=float("nan")), parts=parts)
+    for (label, name), of_key in rows.items():
+        found.setdefault(name, {})[label] = sample_of(name, of_key)
+    for label, average in found.get(MAD_AVERAGE, {}).items():
+        seeds = rows[label, MAD_AVERAGE]["seed"]
+        others = [name for one, name in rows if one == label and name != MAD_AVERAGE]
+        parts = []
+        for task in MAD_TASKS if set(MAD_TASKS) <= set(others) else others:
+            is_shared = np.isin(rows[label, task]["seed"], seeds)
+            if is_shared.any():
+                parts.append(sample_of(task, {name: array[is_shared] for name, array in rows[label, task].items()}))
+        scale = replace(average.scale, solved=float("nan"))
+        found[MAD_AVERAGE][label] = replace(average, scale=scale, parts=tuple(parts))
     return found
 
 
@@ -58,13 +67,14 @@ def count_left_out(scores: pd.DataFrame) -> int:
     return len(begun) - len(whole_seeds(begun))
 
 
-def sample_of(name: str, rows: pd.DataFrame) -> Sample:
+def sample_of(name: str, rows: Mapping[str, np.ndarray] | pd.DataFrame) -> Sample:
     """The sample of one label on the column ``name``: ``rows`` of a frame of scores, one a seed."""
-    values = rows.value.to_numpy(float)
+    values = np.asarray(rows["value"], dtype=float)
     shown = column(name)
     resolution = 10**-shown.digits
     if is_counted := name.startswith(STEPS):
         resolution = float(np.gcd.reduce(values.astype(int))) or 1.0
-    chance, solved, ceiling = rows[["chance", "solved", "ceiling"]].mean().tolist()
+    known = (array[~np.isnan(array)] for array in (np.asarray(rows[one], dtype=float) for one in _SCALE))
+    chance, solved, ceiling = (float(array.mean()) if len(array) else float("nan") for array in known)
     scale = Scale(chance, solved, ceiling, shown.limits, resolution, is_counted)
-    return Sample(values, scale, rows.is_diverged.to_numpy(bool))
+    return Sample(values, scale, np.asarray(rows["is_diverged"], dtype=bool))
