@@ -1,0 +1,310 @@
+"""Simulates stores and counts how often intervals hold the truth and how often a whole table has a false verdict.
+
+    python bench/inference.py [--stores 100] [--seeds 2 3 5 10] [--kinds Gaussian ...] [--seed 0]
+
+A store has every label that a claim needs, on the six tasks of MAD and as a language model, with values whose means are
+known: drawn around one value; split between solved and not; diverging now and then; or the mean of four settings whose
+noise is correlated within a seed. Of most kinds all labels are equally good, so that every difference that a verb
+reports is false; of "mixed tasks" each task is of another kind, of "unlike labels" each label, whose means differ.
+
+Frames of scores go through the functions that the verbs call. Columns of the table that is printed, in Markdown:
+
+- cells, differences: the share of 95% intervals, where one is given, that hold the truth (and how many are given);
+- compare, attribute, findings: the share of tables with a verdict that is false;
+- marks: the share of columns, and of tables, in which the label with the best true mean is not marked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from madbench.analysis.attribution import attribute
+from madbench.analysis.cells import cells_of, with_marks
+from madbench.analysis.claims import CLAIMS, orientation
+from madbench.analysis.comparison import comparison_table
+from madbench.analysis.findings import Finding, findings
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column, mad_columns
+from madbench.analysis.scores import COLUMNS, mean_over
+from madbench.tasks import MAD_TASKS
+
+LABELS = list(dict.fromkeys(label for claim in CLAIMS for label in claim.labels(range(len(claim.pairs)))))
+BASELINE, COMPARED = "S", ("R", "R-cg-q-12o", "G-cg-q-12o")
+CHANCE, SOLVED, CEILING = 4.0, 90.4, 100.0
+UNIFORM = math.log(320)
+"""Loss of a language model that has learned nothing."""
+SETTINGS = 4
+"""Of a task, where their noise is correlated within a seed."""
+
+Draws = tuple[np.ndarray, np.ndarray]
+"""Values and which of them diverged; of any shape."""
+
+
+def gaussian(rng: np.random.Generator, shape: tuple[int, ...]) -> Draws:
+    """Seeds that scatter about 60."""
+    return rng.normal(60, 3, shape), np.zeros(shape, bool)
+
+
+def bimodal(share: float) -> Callable[[np.random.Generator, tuple[int, ...]], Draws]:
+    """``share`` of the seeds solve the task; the others are at 20."""
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Draws:
+        values = np.where(rng.random(shape) < share, rng.normal(99.5, 0.3, shape), rng.normal(20, 3, shape))
+        return np.clip(values, 0, 100), np.zeros(shape, bool)
+
+    return draw
+
+
+def diverging(share: float) -> Callable[[np.random.Generator, tuple[int, ...]], Draws]:
+    """As :func:`gaussian`, but ``share`` of the seeds diverge."""
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Draws:
+        diverged = rng.random(shape) < share
+        return np.where(diverged, CHANCE, rng.normal(60, 3, shape)), diverged
+
+    return draw
+
+
+def of_settings(correlation: float, share: float | None = None) -> Callable[[np.random.Generator, tuple], Draws]:
+    """The mean of settings that share ``correlation`` of their noise; ``share`` of them are solved, if given."""
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Draws:
+        shared, own = rng.normal(size=(*shape, 1)), rng.normal(size=(*shape, SETTINGS))
+        noise = math.sqrt(correlation) * shared + math.sqrt(1 - correlation) * own
+        if share is None:
+            return (60 + 4 * noise).mean(axis=-1), np.zeros(shape, bool)
+        solved = noise < stats.norm.ppf(share)
+        values = np.where(solved, 99.5, 20.0).mean(axis=-1) + rng.normal(0, 0.3, shape)
+        return np.clip(values, 0, 100), np.zeros(shape, bool)
+
+    return draw
+
+
+def unlearned(rng: np.random.Generator, shape: tuple[int, ...]) -> Draws:
+    """Seeds at chance."""
+    return rng.normal(CHANCE + 0.2, 0.3, shape), np.zeros(shape, bool)
+
+
+SINGLE = {
+    "Gaussian": gaussian,
+    "bimodal 0.5": bimodal(0.5),
+    "bimodal 0.8": bimodal(0.8),
+    "bimodal 0.95": bimodal(0.95),
+    "diverging 0.2": diverging(0.2),
+    "settings 0.25": of_settings(0.25),
+    "settings 0.5": of_settings(0.5),
+    "bimodal settings 0.5": of_settings(0.5, 0.8),
+}
+MIXED = [gaussian, bimodal(0.5), bimodal(0.8), bimodal(0.95), diverging(0.2), unlearned]
+"""The kind of each task, or of each label in turn."""
+KINDS = [*SINGLE, "mixed tasks", "unlike labels"]
+
+
+def kind_of(kind: str, label: str, task: str) -> Callable[[np.random.Generator, tuple[int, ...]], Draws]:
+    """What draws the values of ``label`` on ``task``."""
+    if kind in SINGLE:
+        return SINGLE[kind]
+    return MIXED[(MAD_TASKS.index(task) if kind == "mixed tasks" else LABELS.index(label)) % len(MIXED)]
+
+
+def loss_of(kind: str, rng: np.random.Generator, shape: tuple[int, ...]) -> Draws:
+    """Losses of language models, which diverge where the tasks do."""
+    diverged = rng.random(shape) < (0.2 if kind == "diverging 0.2" else 0.0)
+    return np.where(diverged, UNIFORM, rng.normal(3.0, 0.02, shape)), diverged
+
+
+def truth(kind: str) -> dict[tuple[str, str], float]:
+    """The true mean of every label and column."""
+    rng = np.random.default_rng(0)
+    known: dict[Callable, float] = {}
+    found: dict[tuple[str, str], float] = {}
+    loss = float(loss_of(kind, rng, (1_000_000,))[0].mean())
+    for label in LABELS:
+        for task in MAD_TASKS:
+            draw = kind_of(kind, label, task)
+            if draw not in known:
+                known[draw] = float(draw(rng, (1_000_000,))[0].mean())
+            found[label, task] = known[draw]
+        found[label, MAD_AVERAGE] = float(np.mean([found[label, task] for task in MAD_TASKS]))
+        found[label, LOSS] = loss
+    return found
+
+
+def store(kind: str, seeds: int, rng: np.random.Generator) -> pd.DataFrame:
+    """A frame of scores of all labels, tasks and seeds, with averages and losses."""
+    parts = []
+    for label in LABELS:
+        drawn = {task: kind_of(kind, label, task)(rng, (seeds,)) for task in MAD_TASKS}
+        drawn[LOSS] = loss_of(kind, rng, (seeds,))
+        parts += [
+            (label, name, seed, values[seed], diverged[seed])
+            for name, (values, diverged) in drawn.items()
+            for seed in range(seeds)
+        ]
+    frame = pd.DataFrame(parts, columns=["label", "column", "seed", "value", "is_diverged"])
+    is_loss = frame.column == LOSS
+    frame["suite"] = np.where(is_loss, "language", "mad")
+    frame["chance"] = np.where(is_loss, UNIFORM, CHANCE)
+    frame["ceiling"], frame["solved"] = np.where(is_loss, np.nan, CEILING), np.where(is_loss, np.nan, SOLVED)
+    frame["diverged"] = frame.is_diverged.astype(int)
+    frame = frame.assign(done=1, expected=1, budget_ratio=1.0)[list(COLUMNS)]
+    return pd.concat([frame, mean_over(frame, MAD_TASKS, MAD_AVERAGE)], ignore_index=True)
+
+
+@dataclass
+class Counts:
+    """How often something held, and of how many."""
+
+    held: int = 0
+    total: int = 0
+
+    def add(self, is_held: bool) -> None:
+        self.held += bool(is_held)
+        self.total += 1
+
+    @property
+    def share(self) -> float:
+        """NaN of nothing."""
+        return self.held / self.total if self.total else math.nan
+
+
+@dataclass
+class Outcome:
+    """What the tables of simulated stores of one kind and number of seeds got right and wrong."""
+
+    kind: str
+    seeds: int
+    cells: Counts = field(default_factory=Counts)
+    """Intervals that hold the truth."""
+    differences: Counts = field(default_factory=Counts)
+    compare: Counts = field(default_factory=Counts)
+    """Tables with a false verdict."""
+    attribute: Counts = field(default_factory=Counts)
+    findings: Counts = field(default_factory=Counts)
+    marks: Counts = field(default_factory=Counts)
+    """Columns that do not mark the best label."""
+    marked_tables: Counts = field(default_factory=Counts)
+    """Tables with such a column."""
+
+
+_ROUNDING = {LOSS: 0.0005}
+"""Half of a column's resolution, 0.05 where nothing else is said: so far beyond its end an interval still holds a number."""
+
+
+def simulate(kind: str, seeds: int, stores: int, seed: int = 0) -> Outcome:
+    """Makes ``stores`` stores and reads each by all verbs."""
+    outcome, means = Outcome(kind, seeds), truth(kind)
+    rng = np.random.default_rng([seed, seeds, KINDS.index(kind)])
+    for _ in range(stores):
+        scores = store(kind, seeds, rng)
+        _add_cells(outcome, scores, means)
+        _add_comparison(outcome, scores, means)
+        outcome.attribute.add(any(_false_effects(scores, means)))
+        outcome.findings.add(any(is_false(one, means) for one in findings(scores)))
+    return outcome
+
+
+def _holds(low: float, high: float, name: str, value: float) -> bool:
+    allowed = _ROUNDING.get(name, 0.05)
+    return low - allowed <= value <= high + allowed
+
+
+def is_wrong(estimate: float, value: float) -> bool:
+    """Whether a difference that is reported as ``estimate`` has another sign, or is none."""
+    return abs(value) < 1e-9 or (estimate > 0) != (value > 0)
+
+
+def _add_cells(outcome: Outcome, scores: pd.DataFrame, means: dict[tuple[str, str], float]) -> None:
+    columns = [*mad_columns(MAD_TASKS), column(LOSS)]
+    cells = with_marks(columns, cells_of(scores, columns), LABELS)
+    lost = []
+    for one in columns:
+        best = max if one.better == "higher" else min
+        best_label = best(LABELS, key=lambda label: means[label, one.name])
+        lost.append(any(row[one.name].mark for row in cells.values()) and not cells[best_label][one.name].mark)
+        outcome.marks.add(lost[-1])
+    outcome.marked_tables.add(any(lost))
+    for label, row in cells.items():
+        for name, cell in row.items():
+            low, high = cell.interval
+            if not math.isnan(low):
+                outcome.cells.add(_holds(low, high, name, means[label, name]))
+
+
+def _add_comparison(outcome: Outcome, scores: pd.DataFrame, means: dict[tuple[str, str], float]) -> None:
+    has_false = False
+    for row in comparison_table(BASELINE, COMPARED, scores).rows:
+        value = means[row.label, row.quantity] - means[row.baseline, row.quantity]
+        outcome.differences.add(_holds(row.difference.low, row.difference.high, row.quantity, value))
+        has_false |= row.verdict in ("higher", "lower") and is_wrong(row.difference.estimate, value)
+    outcome.compare.add(has_false)
+
+
+def _false_effects(scores: pd.DataFrame, means: dict[tuple[str, str], float]) -> Iterator[bool]:
+    for effect in attribute(scores):
+        signs = (1, -1, -1, 1) if effect.is_interaction else (1, -1)
+        values = [sum(s * means[x, effect.quantity] for s, x in zip(signs, case)) for case in effect.cases]
+        yield effect.is_significant and is_wrong(effect.estimate.estimate, float(np.mean(values)))
+
+
+def is_false(finding: Finding, means: dict[tuple[str, str], float]) -> bool:
+    """Whether the verdict is not that of the true means; on the line, neither is true."""
+    if finding.verdict not in ("supported", "contradicted"):
+        return False
+    claim, sign = finding.claim, orientation(finding.quantity)
+    cases = [claim.pairs.index(pair) for pair in finding.pairs]
+    gains = [sign * sum(w * means[x, finding.quantity] for w, x in terms) for terms in claim.gains(cases).values()]
+    beyond = (min(gains) - finding.line) * claim.sign(finding.quantity)
+    return abs(beyond) < 1e-9 or (finding.verdict == "supported") != (beyond > 0)
+
+
+HEADINGS = (
+    "kind",
+    "seeds",
+    "cells",
+    "differences",
+    "compare",
+    "attribute",
+    "findings",
+    "marks, column",
+    "marks, table",
+)
+
+
+def texts(outcome: Outcome) -> list[str]:
+    """The cells of a row of the table."""
+    covered = [
+        f"{one.share:.3f} ({one.total:,})" if one.total else "none" for one in (outcome.cells, outcome.differences)
+    ]
+    false = (outcome.compare, outcome.attribute, outcome.findings, outcome.marks, outcome.marked_tables)
+    return [outcome.kind, str(outcome.seeds), *covered, *(f"{one.share:.3f}" for one in false)]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--stores", type=int, default=100, help="of each kind and number of seeds")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[2, 3, 5, 10], help="seeds of a store")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("--seed", type=int, default=0, help="of the random numbers")
+    options = parser.parse_args(arguments)
+    if options.stores < 1 or min(options.seeds) < 1:
+        parser.error("--stores and --seeds must be at least 1")
+    print(f"| {' | '.join(HEADINGS)} |\n| --- |{' ---: |' * (len(HEADINGS) - 1)}")
+    for kind in options.kinds:
+        for seeds in options.seeds:
+            print(f"| {' | '.join(texts(simulate(kind, seeds, options.stores, options.seed)))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""bench/inference.py: its stores are those that it says, and what the verbs say of them holds as often as they say."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from madbench.analysis.findings import findings
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
+from madbench.analysis.samples import samples_of
+from madbench.tasks import MAD_TASKS
+
+SPEC = importlib.util.spec_from_file_location("bench_inference", Path(__file__).parents[1] / "bench" / "inference.py")
+bench = sys.modules["bench_inference"] = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(bench)
+
+STORES = 40
+LEAST_COVERED = 0.93
+MOST_FALSE = 0.05
+
+
+@pytest.mark.parametrize("kind", bench.KINDS)
+def test_a_store_has_the_means_that_are_said_to_be_true(kind):
+    truth = bench.truth(kind)
+    samples = samples_of(bench.store(kind, 400, np.random.default_rng(0)))
+    assert set(samples) == {*MAD_TASKS, MAD_AVERAGE, LOSS}
+    far = [
+        abs(sample.mean - truth[label, name]) / (sample.values.std() / 20)
+        for name, of_column in samples.items()
+        for label, sample in of_column.items()
+    ]
+    assert len(far) == 8 * len(bench.LABELS) and np.mean(np.array(far) > 2) < 0.1 and max(far) < 5
+
+
+def test_settings_share_their_seeds_noise():
+    rng = np.random.default_rng(0)
+    spreads = [bench.of_settings(correlation)(rng, (20_000,))[0].std() for correlation in (0.0, 0.5)]
+    assert spreads == pytest.approx([4 / 2, 4 * (0.5 + 0.5 / 4) ** 0.5], rel=0.05)
+
+
+def test_a_verdict_is_false_where_the_true_gain_is_on_the_line_or_on_the_other_side_of_it():
+    truth = bench.truth("Gaussian")
+    found = {
+        one.claim.name: one
+        for one in findings(bench.store("Gaussian", 3, np.random.default_rng(0)))
+        if one.quantity != LOSS
+    }
+    supported, contradicted = (
+        {name: replace(one, verdict=verdict) for name, one in found.items()}
+        for verdict in ("supported", "contradicted")
+    )
+    assert bench.is_false(supported["conv"], truth) and bench.is_false(contradicted["conv"], truth)
+    assert not bench.is_false(supported["softmax"], truth) and bench.is_false(contradicted["softmax"], truth)
+    assert not bench.is_false(supported["clean-recall"], truth) and bench.is_false(supported["lag"], truth)
+    assert not bench.is_false(contradicted["lag"], truth)
+    assert not bench.is_false(replace(found["conv"], verdict="not enough data"), truth)
+    gained = truth | {(label, MAD_AVERAGE): 70.0 for label in ("R-cg-q-12o", "G-cg-q-12o")}
+    assert not bench.is_false(supported["conv"], gained) and bench.is_false(contradicted["conv"], gained)
+
+
+def test_the_table_has_a_row_a_kind_and_number_of_seeds(capsys):
+    bench.main(["--stores", "1", "--seeds", "2", "3", "--kinds", "Gaussian"])
+    heading, rule, *rows = capsys.readouterr().out.splitlines()
+    assert heading.count("|") == rule.count("|") and [row.split("|")[2].strip() for row in rows] == ["2", "3"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [2, 3, 5, 10])
+@pytest.mark.parametrize("kind", bench.KINDS)
+def test_intervals_hold_the_truth_and_few_tables_have_a_false_verdict(kind, seeds):
+    found = bench.simulate(kind, seeds, STORES)
+    lowest = stats.binom.ppf(0.001, STORES, LEAST_COVERED) / STORES  # as if a store were one interval
+    highest = stats.binom.ppf(0.999, STORES, MOST_FALSE) / STORES
+    covered = {"cells": found.cells, "differences": found.differences}
+    false = {"compare": found.compare, "attribute": found.attribute, "findings": found.findings, "marks": found.marks}
+    missed = {name: one.share for name, one in covered.items() if one.share < lowest}
+    missed |= {name: one.share for name, one in false.items() if one.share > highest}
+    assert missed == {}
+    if seeds < 3:
+        assert not any(one.held for one in (*false.values(), found.marked_tables))
