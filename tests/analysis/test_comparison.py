@@ -5,187 +5,149 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from madbench.analysis.statistics import holm
+from scipy import stats
 
-from madbench.analysis.comparison import ALL_TASKS, comparison_table
-
-CELL = {"suite": "mad", "label": "S", "column": "compression", "setting": "a", "seed": 0, "value": 50.0}
-CELL |= {"done": 1, "expected": 1}
-"""A row of the scores of every setting."""
-
-
-def frame(*changes: dict) -> pd.DataFrame:
-    return pd.DataFrame([CELL | change for change in changes])
-
-
-def cells(label: str, accuracies, **where) -> list[dict]:
-    """A cell a seed."""
-    return [{"label": label, "seed": seed, "value": value} | where for seed, value in enumerate(accuracies)]
-
-
-def losses(label: str, values) -> list[dict]:
-    shared = {"suite": "language", "setting": ""}
-    of_l5 = cells(label, values, column="loss_l5", **shared)
-    return of_l5 + cells(label, [value + 0.1 for value in values], column="validation_loss", **shared)
+from madbench.analysis.comparison import comparison_table
+from madbench.analysis.inference import BOTH_SOLVE, NEITHER_LEARNED, exact_p, holm
+from madbench.analysis.quantities import MAD_AVERAGE
+from madbench.tasks import MAD_TASKS
+from score_frames import lost, scored
 
 
 def by_quantity(table, label="R"):
     return {row.quantity: row for row in table.rows if row.label == label}
 
 
-def test_pairing_finds_a_small_effect_among_seeds_that_differ_much_more():
-    rng = np.random.default_rng(0)
-    of_seed = rng.normal(50, 10, 8)
-    noise = rng.normal(0, 0.3, (2, 8))
-    made = frame(*cells("S", of_seed + noise[0]), *cells("R", of_seed + 2 + noise[1]))
-    table = comparison_table("S", ["R"], made)
-    (row,) = table.rows
-    assert row.difference == pytest.approx(2, abs=4 * 0.3 * (2 / 8) ** 0.5) and row.high - row.low < 1 < row.low
-    assert (row.n, row.p, row.verdict) == (8, 2 / 2**8, "higher")
-    reversed_table = comparison_table("R", ["S"], made)
-    assert reversed_table.rows[0].verdict == "lower"
-    assert reversed_table.rows[0].difference == pytest.approx(-row.difference)
+def test_a_difference_is_welchs_over_seeds():
+    values = {"S": [50.0, 51.0, 53.0], "R": [60.0, 61.0, 60.5, 62.0]}
+    (row,) = comparison_table("S", ["R"], scored(values)).rows
+    expected = stats.ttest_ind(values["R"], values["S"], equal_var=False)
+    assert row.difference.estimate == pytest.approx(np.mean(values["R"]) - np.mean(values["S"]))
+    assert (row.difference.low, row.difference.high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    assert row.difference.p == row.p_holm == pytest.approx(expected.pvalue)
+    assert (row.difference.n, row.verdict) == (3, "higher")
+    (turned,) = comparison_table("R", ["S"], scored(values)).rows
+    assert turned.verdict == "lower" and turned.difference.estimate == -row.difference.estimate
 
 
 def test_labels_that_do_not_differ_are_seldom_significant():
     rng = np.random.default_rng(1)
     false_verdicts = 0
-    for _ in range(20):
-        made = [
-            cell
-            for task in ("compression", "memorization", "selective_copying")
-            for label in ("S", "R")
-            for cell in cells(label, rng.normal(50, 3, 10), column=task)
-        ]
-        verdicts = [row.verdict for row in comparison_table("S", ["R"], frame(*made)).rows]
-        false_verdicts += verdicts != ["not significant"] * 4
-    assert false_verdicts <= 3  # 1 is expected, of 20 families at the level of 5%
-
-
-def test_rows_pair_the_same_setting_and_seed_whatever_their_order():
-    table = comparison_table(
-        "S",
-        ["R"],
-        frame(
-            {"setting": "a", "value": 10.0},
-            {"setting": "b", "value": 20.0},
-            {"setting": "a", "seed": 1, "value": 30.0},
-            {"label": "R", "setting": "a", "seed": 1, "value": 33.0},
-            {"label": "R", "setting": "b", "value": 22.0},
-            {"label": "R", "setting": "a", "value": 11.0},
-            {"label": "R", "setting": "a", "seed": 2, "value": 99.0},
-        ),
-    )
-    (row,) = table.rows
-    assert (row.n, row.seeds, row.begun, row.difference) == (3, 2, 3, pytest.approx((1 + 2 + 3) / 3))
-    assert (row.low, row.high) == (1.0, 3.0)
-
-
-def test_all_tasks_count_the_same_and_its_pairs_are_the_seeds():
-    gains = {("compression", "a"): (0, 4), ("memorization", "a"): (9, 12), ("memorization", "b"): (11, 20)}
-    made = [
-        cell
-        for (task, setting), of_seeds in gains.items()
-        for label, added in (("S", (0, 0)), ("R", of_seeds))
-        for cell in cells(label, np.add(50.0, added), column=task, setting=setting)
-    ]
-    rows = by_quantity(comparison_table("S", ["R"], frame(*made)))
-    assert list(rows) == ["compression", "memorization", ALL_TASKS]
-    assert (rows["memorization"].n, rows["memorization"].difference) == (4, 13.0)
-    whole = rows[ALL_TASKS]
-    assert (whole.n, whole.low, whole.high, whole.difference) == (2, 5.0, 10.0, 7.5)
-
-
-def test_a_pair_that_is_incomplete_or_diverged_is_left_out_and_counted():
-    made = cells("S", [50.0] * 4) + cells("R", [51.0, 52.0, 90.0, math.nan])
-    made[2] |= {"done": 1, "expected": 2}
-    made += cells("S", [50.0] * 4, column="memorization") + cells("R", [51.0] * 4, column="memorization")
-    table = comparison_table("S", ["R"], frame(*made))
-    rows = by_quantity(table)
-    assert {name: (row.n, row.begun) for name, row in rows.items()} == {
-        "compression": (2, 4), "memorization": (4, 4), ALL_TASKS: (2, 4),
-    }  # fmt: skip
-    assert rows["compression"].difference == 1.5
-    assert "Pairs n/m" in table.caption and table.text_rows()[1][0][2] == "2/4"
-
-
-def test_a_seed_without_one_of_the_tasks_has_no_number_over_all():
-    made = cells("S", [50.0] * 3) + cells("R", [51.0] * 3)
-    made += cells("S", [50.0], column="memorization") + cells("R", [52.0], column="memorization")
-    made += cells("S", [math.nan], column="selective_copying", done=0)
-    rows = by_quantity(comparison_table("S", ["R"], frame(*made)))
-    assert list(rows) == ["compression", "memorization", ALL_TASKS]
-    assert (rows[ALL_TASKS].n, rows[ALL_TASKS].begun, rows[ALL_TASKS].verdict) == (0, 3, "no pairs")
-    assert rows["memorization"].verdict == "single seed; excluded from tests"
-
-
-def test_one_pair_has_a_difference_and_nothing_else():
-    table = comparison_table("S", ["R"], frame(*cells("S", [10.0]), *cells("R", [90.0])))
-    headings, (line,) = table.text_rows()
-    assert line == ["R", "Compr.", "1", "+80.0", "", "", "", "single seed; excluded from tests"]
-    (record,) = table.records()
-    assert record["difference"] == 80.0 and record["low"] is record["p"] is record["p_holm"] is None
-
-
-def test_many_settings_of_one_seed_give_no_verdict():
-    accuracies = {"S": 10.0, "R": 90.0}
-    made = [{"label": label, "setting": str(i), "value": x} for label, x in accuracies.items() for i in range(9)]
-    (row,) = comparison_table("S", ["R"], frame(*made)).rows
-    assert (row.n, row.seeds, row.verdict) == (9, 1, "single seed; no verdict") and row.p_holm < 0.01
-
-
-def test_of_the_language_model_lower_is_better_and_said_to_be():
-    values = [2.0, 2.3, 1.9, 2.2, 2.1, 2.4, 2.0, 2.5]
-    made = losses("S", values) + losses("R", [x - 0.05 for x in values]) + losses("G", [3.0, math.nan])
-    table = comparison_table("S", ["R", "G"], frame(*made))
-    rows = by_quantity(table)
-    assert list(rows) == ["loss_l5", "validation_loss"]
-    assert {row.verdict for row in rows.values()} == {"lower"}
-    assert rows["loss_l5"].difference == pytest.approx(-0.05)
-    assert [(row.n, row.begun) for row in by_quantity(table, "G").values()] == [(1, 2)] * 2
-    assert "lower is better" in table.caption and "percentage points" not in table.caption
-    assert {record["unit"] for record in table.records()} == {"nats_per_token"}
-
-
-def test_the_family_is_all_rows():
-    rng = np.random.default_rng(2)
-    labels = ("S", "R-c", "G-c")
-    made = [cell for label in labels for cell in cells(label, rng.normal(50 + 20 * len(label), 2, 7))]
-    text = [row for label in labels for row in losses(label, rng.normal(2, 0.1, 7))]
-    table = comparison_table("S", ["R-c", "G-c"], frame(*made, *text))
-    assert [(row.label, row.quantity) for row in table.rows] == [
-        (label, name) for label in ("R-c", "G-c") for name in ("compression", "loss_l5", "validation_loss")
-    ]
-    assert [row.p_holm for row in table.rows] == holm([row.p for row in table.rows])
-    assert max(row.p_holm / row.p for row in table.rows) == pytest.approx(6)
+    for _ in range(40):
+        frames = [scored({label: rng.normal(50, 3, 5).tolist() for label in "SR"}, [task]) for task in MAD_TASKS[:3]]
+        verdicts = {row.verdict for row in comparison_table("S", ["R"], pd.concat(frames)).rows}
+        false_verdicts += verdicts != {"not significant"}
+    assert false_verdicts <= stats.binom.ppf(0.999, 40, 0.05)
 
 
 @pytest.mark.parametrize(
-    ("seeds", "labels", "said", "unsaid"),
+    "values, verdict",
     [
-        (3, "R", ["0.25 for 3 pairs", "at most 75% for 3 pairs", "in this family a row needs 6 pairs"], []),
-        (6, "R", ["0.031 for 6 pairs"], ["With so few pairs", "covers at most"]),
-        (6, "RG", ["0.031 for 6 pairs", "in this family a row needs 7 pairs"], ["covers at most"]),
-        (7, "RG", ["0.016 for 7 pairs"], ["With so few pairs"]),
+        ({"S": [20.0, 21.0, 22.0], "R": [99.0, 99.0, 99.0]}, "higher"),
+        ({"S": [99.0, 99.0, 99.0], "R": [20.0, 21.0, 22.0]}, "lower"),
+        ({"S": [60.0, 61.0, 62.0], "R": [math.nan] * 3}, "lower"),
+        ({"S": [99.0, 20.0, 99.0], "R": [99.0, 99.0, 99.0]}, "not significant"),
+        ({"S": [99.0, 99.0, 99.0], "R": [100.0, 100.0, 100.0]}, BOTH_SOLVE),
+        ({"S": [4.0, 4.1, 4.2], "R": [4.3, 4.4, 4.5]}, NEITHER_LEARNED),
+        ({"S": [50.0, 50.0, 50.0], "R": [60.0, 60.0, 60.0]}, "zero variance"),
+        ({"S": [50.0, 50.1], "R": [60.0, 60.1]}, "two seeds"),
+        ({"S": [10.0], "R": [90.0, 91.0, 92.0]}, "single seed"),
     ],
 )
-def test_the_caption_says_what_so_few_pairs_cannot_say(seeds, labels, said, unsaid):
-    made = [cell for i, label in enumerate(f"S{labels}") for cell in cells(label, [10.0 * i + 5] * seeds)]
-    table = comparison_table("S", list(labels), frame(*made), protocol=["Profile pico."])
-    assert table.caption.startswith("Profile pico. Difference: the label's mean minus that of S.")
-    assert all(part in table.caption for part in said) and not any(part in table.caption for part in unsaid)
-    is_possible = "With so few pairs" in unsaid
-    assert {row.verdict for row in table.rows} == {"higher" if is_possible else "not significant"}
+def test_a_verdict_is_a_direction_or_why_there_is_none(values, verdict):
+    (row,) = comparison_table("S", ["R"], scored(values)).rows
+    assert row.verdict == verdict
+    assert math.isnan(row.p_holm) == (verdict not in ("higher", "lower", "not significant"))
+
+
+def test_the_average_is_a_row_of_its_own_that_only_seeds_with_all_tasks_have():
+    frame = scored({"S": [50.0, 51.0, 52.0], "R": [60.0, 61.0, 63.0]}, MAD_TASKS)
+    rows = by_quantity(comparison_table("S", ["R"], frame))
+    assert list(rows) == [*MAD_TASKS, MAD_AVERAGE] and rows[MAD_AVERAGE].difference.n == 3
+    without = frame[~((frame.seed == 2) & (frame.column.isin(["memorization", MAD_AVERAGE])))]
+    rows = by_quantity(comparison_table("S", ["R"], without))
+    assert (rows[MAD_AVERAGE].verdict, rows["memorization"].verdict) == ("two seeds", "two seeds")
+    assert rows["compression"].difference.n == 3
+
+
+def test_an_unfinished_seed_does_not_count_and_a_diverged_one_counts_at_chance():
+    frame = scored({"S": [50.0, 51.0, 52.0, 50.0], "R": [51.0, 52.0, 53.0, math.nan]})
+    frame.loc[(frame.label == "S") & (frame.seed == 0), "expected"] = 2
+    (row,) = comparison_table("S", ["R"], frame).rows
+    assert (row.sample.n, row.of_baseline.n, row.difference.n) == (4, 3, 3)
+    assert row.difference.estimate == pytest.approx((51 + 52 + 53 + 4) / 4 - 51)
+    assert row.difference.p == exact_p(3, 4, 3, 3)
+
+
+def test_a_column_that_one_of_them_lacks_is_left_out():
+    frame = pd.concat([scored({"S": [50.0], "R": [51.0]}), scored({"S": [50.0]}, ["memorization"])])
+    assert list(by_quantity(comparison_table("S", ["R"], frame))) == ["compression"]
+
+
+def test_one_seed_has_a_difference_and_nothing_else():
+    table = comparison_table("S", ["R"], scored({"S": [10.0], "R": [90.0]}))
+    _, (line,) = table.text_rows()
+    assert line == ["R", "Compr.", "0/1 : 0/1", "+80.0", "", "", "single seed"]
+    (record,) = table.records()
+    assert record["estimate"] == 80.0 and record["low"] is record["p"] is record["p_holm"] is None
+
+
+def test_of_the_language_model_lower_is_better_and_said_to_be():
+    values = [2.0, 2.03, 2.01, 2.02]
+    frames = [
+        lost({"S": values, "R": [x - 0.1 for x in values], "G": [3.0, math.nan]}, column=name)
+        for name in ("loss_l5", "validation_loss")
+    ]
+    table = comparison_table("S", ["R", "G"], pd.concat(frames))
+    rows = by_quantity(table)
+    assert list(rows) == ["loss_l5", "validation_loss"]
+    assert {row.verdict for row in rows.values()} == {"lower"}
+    assert rows["loss_l5"].difference.estimate == pytest.approx(-0.1)
+    assert by_quantity(table, "G")["loss_l5"].sample.mean == (3.0 + 5.0) / 2
+    assert "lower is better" in table.notes
+    assert {record["unit"] for record in table.records()} == {"nats_per_token"}
+
+
+def test_the_family_is_all_rows_that_are_tested():
+    rng = np.random.default_rng(2)
+    labels = ("S", "R-c", "G-c")
+    of_tasks = scored({label: rng.normal(50 + 5 * len(label), 2, 4).tolist() for label in labels})
+    of_text = lost({label: rng.normal(2, 0.1, 4).tolist() for label in labels})
+    untested = scored({label: [100.0] * 4 for label in labels}, ["memorization"])
+    table = comparison_table("S", ["R-c", "G-c"], pd.concat([of_tasks, of_text, untested]))
+    assert [(row.label, row.quantity) for row in table.rows] == [
+        (label, name) for label in ("R-c", "G-c") for name in ("compression", "memorization", "loss_l5")
+    ]
+    adjusted = holm([row.difference.p for row in table.rows])
+    assert [row.p_holm for row in table.rows] == pytest.approx(adjusted, nan_ok=True)
+    assert max(row.p_holm / row.difference.p for row in table.rows if row.difference.test) == pytest.approx(4)
+    assert "for 4 tests" in table.notes
+
+
+def test_notes_say_only_what_the_rows_need():
+    level = comparison_table("S", ["R"], scored({"S": [50.0, 51.0, 52.0], "R": [60.0, 61.0, 62.0]}), ["Profile pico."])
+    assert level.notes.startswith("Profile pico. ") and "Welch" in level.notes and "Boschloo" not in level.notes
+    split = comparison_table("S", ["R"], scored({"S": [50.0, 51.0, 52.0], "R": [99.0, 99.0, 99.0]}))
+    assert "Boschloo" in split.notes and "Welch" not in split.notes
+    few = comparison_table("S", ["R"], scored({"S": [50.0], "R": [60.0]}))
+    assert "fewer than 3 seeds" in few.notes and "Holm" not in few.notes and "fewer than" not in level.notes
 
 
 def test_text_and_records_say_the_same():
-    made = cells("S", [50.0] * 11) + cells("R", np.arange(51.0, 62.0))
-    table = comparison_table("S", ["R"], frame(*made, *losses("S", [2.0]), *losses("R", [2.125])))
+    frame = pd.concat(
+        [
+            scored({"S": [50.0] * 5, "R": [51.0, 53.0, 55.0, 57.0, 59.0]}),
+            scored({"S": [20.0] * 5, "R": [99.0] * 5}, ["memorization"]),
+            lost({"S": [2.0], "R": [2.125]}),
+        ]
+    )
+    table = comparison_table("S", ["R"], frame)
     headings, lines = table.text_rows()
-    assert headings == ["Label", "On", "Pairs", "Difference", "95% interval", "p", "Holm p", "Verdict"]
-    first, *_ = table.records()
-    interval = f"[+{first['low']:.1f}, +{first['high']:.1f}]"
-    assert lines[0] == ["R", "Compr.", "11", "+6.0", interval, "<0.001", "<0.001", "higher"]
-    assert lines[1] == ["R", "L5 loss", "1", "+0.125", "", "", "", "single seed; excluded from tests"]
+    assert headings == ["Label", "On", "Solved", "Difference", "95% interval", "p", "Verdict"]
+    level, exact, loss = table.records()
+    assert lines[0][:4] == ["R", "Compr.", "0/5 : 0/5", "+5.0"]
+    assert lines[0][4] == f"[+{level['low']:.1f}, +{level['high']:.1f}]"
+    assert lines[1][2:4] == ["5/5 : 0/5", "+79.0"] and (exact["solved"], exact["baseline_solved"]) == (5, 0)
+    assert lines[2] == ["R", "L5 loss", "n=1", "+0.125", "", "", "single seed"] and loss["solved"] is None
     assert [record["verdict"] for record in table.records()] == [line[-1] for line in lines]
-    assert r"\texttt{R} & Compr. & 11 & +6.0" in table.to_latex()
+    assert r"\texttt{R} & Compr. & 0/5 : 0/5 & +5.0" in table.to_latex()

@@ -1,0 +1,44 @@
+"""Frames of scores with given values, for tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE
+from madbench.analysis.scores import COLUMNS, mean_over
+from madbench.tasks import MAD_TASKS
+
+CHANCE = 4.0
+"""Percent."""
+UNIFORM = 5.0
+"""Loss of the uniform distribution."""
+SCORE = {"suite": "mad", "column": "compression", "seed": 0, "value": 50.0, "done": 1, "expected": 1, "diverged": 0}
+SCORE |= {"budget_ratio": 1.0, "ceiling": 100.0, "chance": CHANCE, "solved": 90.4, "is_diverged": False}
+OF_LOSS = {"suite": "language", "column": LOSS, "chance": UNIFORM, "ceiling": math.nan, "solved": math.nan}
+
+Values = Mapping[str, Sequence[float | None]]
+"""By label and seed; NaN of a diverged seed, None of one without a run."""
+
+
+def scored(values: Values, tasks: Sequence[str] = ("compression",), **changes) -> pd.DataFrame:
+    """The same values on all ``tasks``; with the six of MAD, their averages too."""
+    score = SCORE | changes
+    rows = []
+    for label, of_label in values.items():
+        for task in tasks:
+            for seed, value in enumerate(of_label):
+                row = score | {"label": label, "column": changes.get("column", task), "seed": seed, "value": value}
+                if value is not None and math.isnan(value):
+                    row |= {"value": score["chance"], "is_diverged": True, "diverged": score["expected"]}
+                rows += [row] if value is not None else []
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    averages = mean_over(frame, MAD_TASKS, MAD_AVERAGE)
+    return pd.concat([frame, averages], ignore_index=True) if len(averages) else frame
+
+
+def lost(values: Values, **changes) -> pd.DataFrame:
+    """Losses of language models."""
+    return scored(values, **OF_LOSS | changes)
