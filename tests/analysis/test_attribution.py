@@ -1,209 +1,217 @@
 from __future__ import annotations
 
-import functools
-import itertools
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 from scipy import stats
 
-from madbench.analysis.attribution import PRIOR_FREEDOM, Effect
-from madbench.analysis.attribution import attribute as attribute_all
+from madbench.analysis.attribution import EFFECTS_SHARE, Effect, attribute, attribution_table
+from madbench.analysis.inference import holm
+from madbench.analysis.quantities import MAD_AVERAGE
 from madbench.labels import expand, parse
+from madbench.tasks import MAD_TASKS
+from score_frames import lost, scored
 
-STORES = 200
-PLANTED = {"base": {"G": 4.0}, "conv": {True: 20.0}, "rank": {"v": -5.0}, "mix1": {True: 9.0}, "mix2": {True: 12.0}}
+SQUARE = {"S": (10.0, 10.2, 10.4), "S-c": (30.1, 30.2, 30.3), "S-p": (14.0, 14.1, 14.2), "S-pc": (19.0, 19.2, 19.1)}
+SIX = SQUARE | {"R": (10.0, 10.1, 10.3), "R-c": (30.1, 30.3, 30.2)}
+"""Convolution adds 20.0 to S, 20.1 to R and 5.0 to S-p."""
+PLANTED = {"base": {"G": 4.0}, "conv": {True: 15.0}, "rank": {"v": -5.0}, "mix1": {True: 6.0}, "mix2": {True: 8.0}}
 """Points that a letter adds; RoPE, gates, layout and R against S are nulls."""
 
 
-def attribute(values: pd.DataFrame) -> tuple[list[Effect], list[Effect]]:
-    """Effects and interactions."""
-    found = attribute_all(values)
-    return tuple([one for one in found if one.is_interaction is wanted] for wanted in (False, True))
-
-
-def cells(**of_labels: list[float | None]) -> pd.DataFrame:
-    """Values of labels by seed; ``_`` stands for the hyphen of a label, None for a seed without a run."""
-    rows = [
-        {"label": label.replace("_", "-"), "column": "task", "seed": seed, "value": value}
-        for label, values in of_labels.items()
-        for seed, value in enumerate(values)
-        if value is not None
-    ]
-    return pd.DataFrame(rows)
-
-
-def planted(label: str) -> float:
-    return sum(points.get(getattr(parse(label), factor), 0.0) for factor, points in PLANTED.items())
-
-
-@functools.cache
-def simulated(specs: tuple[str, ...], label_noise: float, seed_noise: float, seeds: int, interaction: float = 0.0):
-    """What ``attribute`` finds in 200 additive stores, a task each: what all labels share of a seed is noise too."""
-    labels = expand(specs)
-    rng = np.random.default_rng(seeds)
-    shape = (STORES, len(labels), seeds)
-    values = label_noise * rng.normal(size=shape[:2] + (1,)) + 3.0 * rng.normal(size=(STORES, 1, seeds))
-    values += seed_noise * rng.normal(size=shape) + np.array([planted(label) for label in labels])[:, None]
-    variants = [parse(label) for label in labels]
-    values += interaction * np.array([variant.rope and variant.conv for variant in variants])[:, None]
-    keys = pd.MultiIndex.from_product([range(STORES), labels, range(seeds)], names=["column", "label", "seed"])
-    return attribute(keys.to_frame(index=False).assign(value=values.ravel()))
+def of_labels(**values: list[float | None]) -> pd.DataFrame:
+    """``_`` stands for the hyphen of a label."""
+    return scored({label.replace("_", "-"): of_label for label, of_label in values.items()})
 
 
 def by_name(found: list[Effect]) -> dict[str, Effect]:
     return {" x ".join(contrast.short_name for contrast in one.contrasts): one for one in found}
 
 
-def binomial_bound(alpha: float = 0.05) -> float:
-    """The share of 200 that a frequency of ``alpha`` exceeds once in a thousand times."""
-    return stats.binom.ppf(0.999, STORES, alpha) / STORES
+def shown(table) -> dict[str, list[str]]:
+    _, lines = table.text_rows()
+    return {name: cells for name, *cells in lines}
 
 
-@pytest.mark.parametrize("label_noise, seed_noise, seeds", [(0.0, 3.0, 3), (3.0, 2.0, 3), (3.0, 2.0, 1)])
-def test_planted_effects_are_covered_as_often_as_the_interval_says_and_nulls_are_not_significant(
-    label_noise, seed_noise, seeds
-):
-    effects, _ = simulated(("@table1",), label_noise, seed_noise, seeds)
-    covered: dict[str, list[bool]] = {}
-    has_false_effect = dict.fromkeys(range(STORES), False)
-    for effect in effects:
-        truths = {planted(given) - planted(without) for given, without in effect.cases}
-        assert len(truths) == 1  # so that there is one effect to cover
-        truth, estimate = truths.pop(), effect.estimate
-        if len(effect.cases) > 1:
-            covered.setdefault(effect.name, []).append(estimate.low <= truth <= estimate.high)
-        elif seeds == 1:
-            assert math.isnan(estimate.low) and not estimate.is_significant
-        has_false_effect[effect.quantity] |= truth == 0 and estimate.is_significant
-    assert len(covered) == 10 and {len(of_contrast) for of_contrast in covered.values()} == {STORES}
-    assert 0.94 <= np.mean([*covered.values()]) <= 0.985
-    assert {name: np.mean(found) for name, found in covered.items() if not 0.9 <= np.mean(found) <= 0.995} == {}
-    assert np.mean([*has_false_effect.values()]) <= binomial_bound()
+# Effects and interactions
 
 
-def test_large_planted_effects_are_significant():
-    effects, _ = simulated(("@table1",), 3.0, 2.0, 3)
-    for name in ("c", "2o"):
-        claimed = [effect.estimate.is_significant for effect in effects if effect.contrasts[0].short_name == name]
-        assert np.mean(claimed) > 0.8, name
-
-
-def test_without_interactions_none_is_significant_and_a_planted_one_is():
-    grid = ("{S,R}{,-p,-c,-pc}",)
-    _, none = simulated(grid, 0.0, 3.0, 3)
-    claimed = {one.quantity for one in none if one.estimate.is_significant}
-    assert len(none) == 3 * STORES and len(claimed) / STORES <= binomial_bound()
-    _, found = simulated(grid, 0.0, 1.0, 3, interaction=15.0)
-    of_both = [one for one in found if {contrast.factor for contrast in one.contrasts} == {"rope", "conv"}]
-    covered = [one.estimate.low <= 15.0 <= one.estimate.high for one in of_both]
-    assert 0.9 <= np.mean(covered) and np.mean([one.estimate.is_significant for one in of_both]) > 0.8
-
-
-def test_pairs_of_one_contrast_alone_give_students_interval_and_p():
-    frame = cells(S=[10.0, 12.0], S_c=[15.0, 18.0], R=[20.0, 20.0], R_c=[22.0, 23.0], G_p=[1.0], G_pc=[9.0])
-    frame = frame[frame.label.isin(["S", "S-c", "G-p", "G-pc"])]
-    ((effect,), interactions) = attribute(frame)
-    expected = stats.ttest_1samp([5.5, 8.0], 0.0)
-    assert (effect.contrasts[0].short_name, effect.estimate.seeds, interactions) == ("c", 2, [])
-    assert effect.estimate.difference == 6.75 and effect.estimate.p == pytest.approx(expected.pvalue)
-    assert (effect.estimate.low, effect.estimate.high) == pytest.approx(expected.confidence_interval(0.95))
-    assert {pair: one.difference for pair, one in effect.cases.items()} == {("S-c", "S"): 5.5, ("G-pc", "G-p"): 8.0}
-
-
-CUBE = dict(S=[0.0], S_c=[6.0], S_p=[1.0], S_pc=[11.0], R=[0.0], R_c=[5.0], R_p=[4.0], R_pc=[12.0])
-
-
-def test_the_variance_is_moderated_by_that_of_the_other_contrasts():
-    effects, _ = attribute(cells(**CUBE))
-    rope, conv, base = [1.0, 5.0, 4.0, 7.0], [6.0, 10.0, 5.0, 8.0], [0.0, -1.0, 3.0, 1.0]
-    for name, own, others in (("c", conv, (rope, base)), ("p", rope, (conv, base)), ("R/S", base, (conv, rope))):
-        prior = sum(np.var(values, ddof=1) for values in others) / 2
-        variance = (PRIOR_FREEDOM * prior + 3 * np.var(own, ddof=1)) / (PRIOR_FREEDOM + 3)
-        expected = stats.t.interval(0.95, PRIOR_FREEDOM + 3, np.mean(own), math.sqrt(variance / 4))
-        estimate = by_name(effects)[name].estimate
-        assert (estimate.low, estimate.high) == pytest.approx(expected)
-
-
-def test_seeds_are_paired_and_those_of_one_label_alone_do_not_count():
-    frame = cells(S=[10.0, 70.0, 30.0, None], S_c=[11.0, 71.5, None, 99.0], R=[0.0, 0.0], R_c=[2.0, 2.0])
-    effects, _ = attribute(frame)
-    conv = by_name(effects)["c"]
-    assert conv.cases["S-c", "S"].difference == 1.25 and conv.cases["S-c", "S"].seeds == conv.estimate.seeds == 2
-    assert conv.estimate.difference == pytest.approx((1.25 + 2.0) / 2)
-
-
-def test_one_pair_of_one_seed_is_not_tested_whatever_the_other_contrasts_say():
-    (effect,), _ = attribute(cells(S=[10.0], S_c=[90.0]))
-    assert effect.estimate.difference == 80.0 and math.isnan(effect.estimate.low) and math.isnan(effect.estimate.p)
-    effects, _ = attribute(cells(S=[10.0], S_c=[90.0], R=[10.0], R_c=[90.1], R_v=[10.0]))
-    rank = by_name(effects)["v"].estimate
-    assert rank.difference == 0.0 and math.isnan(rank.high) and not rank.is_significant
-
-
-def test_one_pair_has_the_interval_of_its_seeds_and_no_test_where_no_contrast_has_two():
-    (effect,), _ = attribute(cells(S=[10.0, 20.0, 30.0], S_c=[15.0, 26.0, 34.0]))
-    expected = stats.ttest_1samp([5.0, 6.0, 4.0], 0.0).confidence_interval(0.95)
+def test_an_effect_is_the_mean_over_pairs_with_satterthwaites_interval():
+    values = {"S": [10.0, 12.0, 11.0], "S-c": [15.0, 18.0, 17.0], "G-p": [1.0, 5.0, 2.0], "G-pc": [9.0, 9.5, 10.0, 9.2]}
+    effect = by_name(attribute(scored(values)))["c"]
+    variances = [np.var(of_label, ddof=1) / len(of_label) / 4 for of_label in values.values()]
+    freedoms = [len(of_label) - 1 for of_label in values.values()]
+    freedom = sum(variances) ** 2 / sum(v**2 / f for v, f in zip(variances, freedoms))
+    gains = {("S-c", "S"): 50 / 3 - 11, ("G-pc", "G-p"): 9.425 - 8 / 3}
+    estimate = sum(gains.values()) / 2
+    expected = stats.t.interval(0.95, freedom, estimate, math.sqrt(sum(variances)))
+    assert effect.estimate.estimate == pytest.approx(estimate) and effect.estimate.n == 3
     assert (effect.estimate.low, effect.estimate.high) == pytest.approx(expected)
-    assert math.isnan(effect.estimate.p) and not effect.estimate.is_significant
+    assert {pair: one.estimate for pair, one in effect.cases.items()} == pytest.approx(gains)
 
 
-@pytest.mark.parametrize("spread, is_wider", [(0.5, False), (40.0, True)])
-def test_one_pair_has_the_wider_of_the_two_intervals(spread, is_wider):
-    effects, _ = attribute(cells(S=[10, 20], S_c=[15, 27], R=[9, 9], R_c=[15 + spread, 15 + spread], R_v=[8, 9]))
-    alone = by_name(effects)["v"]
-    assert (alone.estimate.high > alone.cases["R-v", "R"].high) == is_wider
+def test_an_effect_of_one_pair_is_that_pairs_difference():
+    (effect,) = attribute(of_labels(S=[10.0, 20.0, 30.0], S_c=[15.0, 26.0, 34.0]))
+    assert effect.estimate == effect.cases["S-c", "S"]
+    (exact,) = attribute(of_labels(S=[10.0, 20.0, 30.0], S_c=[99.0, 99.0, 99.0]))
+    assert exact.estimate.test == "exact" and exact.is_significant
 
 
-def test_an_interaction_is_the_difference_of_differences_with_welchs_interval():
-    values = {"S_pc": [9.0, 11.0, 13.0], "S_c": [1.0, 2.0, 6.0], "S_p": [4.0, 4.5, 5.0], "S": [0.0, 0.1, 0.2]}
-    _, (interaction,) = attribute(cells(**values))
+def test_seeds_of_the_two_labels_need_not_be_the_same():
+    effect = by_name(attribute(of_labels(S=[10.0, 70.0, 30.0, None], S_c=[11.0, 71.5, None, 99.0])))["c"]
+    assert effect.estimate.estimate == pytest.approx((11 + 71.5 + 99) / 3 - 110 / 3) and effect.estimate.n == 3
+
+
+@pytest.mark.parametrize("seeds, reason", [(1, "single seed"), (2, "two seeds")])
+def test_fewer_than_three_seeds_give_no_test_and_no_star(seeds, reason):
+    (effect,) = attribute(of_labels(S=[10.0, 10.1][:seeds], S_c=[90.0, 90.1][:seeds]))
+    assert effect.estimate.estimate == 80.0 and effect.estimate.reason == reason
+    assert math.isnan(effect.p_holm) and not effect.is_significant
+
+
+def test_an_interaction_is_the_difference_of_differences():
+    values = {"S-pc": [9.0, 11.0, 13.0], "S-c": [1.0, 2.0, 6.0], "S-p": [24.0, 24.5, 25.0], "S": [0.0, 0.1, 0.2]}
+    *_, interaction = attribute(scored(values))
     errors = [np.var(of_label, ddof=1) / 3 for of_label in values.values()]
     freedom = sum(errors) ** 2 / sum(error**2 / 2 for error in errors)
-    expected = stats.t.interval(0.95, freedom, (11.0 - 3.0) - (4.5 - 0.1), math.sqrt(sum(errors)))
-    assert interaction.name == "p x c"
+    expected = stats.t.interval(0.95, freedom, (11.0 - 3.0) - (24.5 - 0.1), math.sqrt(sum(errors)))
+    assert interaction.name == "p x c" and list(interaction.cases) == [("S-pc", "S-c", "S-p", "S")]
     assert (interaction.estimate.low, interaction.estimate.high) == pytest.approx(expected)
-    assert list(interaction.cases) == [("S-pc", "S-c", "S-p", "S")] and interaction.estimate.seeds == 3
 
 
-def test_a_square_counts_with_the_seeds_that_all_four_labels_have():
-    square = {"S_pc": [9.0, 11.0, 500.0], "S_c": [1.0, 2.0, None], "S_p": [4.0, 4.5, 5.0], "S": [0.0, 0.1, 0.2]}
-    _, (interaction,) = attribute(cells(**square))
-    assert (
-        interaction.estimate.difference == pytest.approx(10.0 - 1.5 - 4.25 + 0.05) and interaction.estimate.seeds == 2
+def test_an_interaction_needs_three_seeds_of_all_four_labels():
+    values = {label: list(of_label) for label, of_label in SQUARE.items()}
+    assert len(attribute(scored(values | {"S-c": [30.1, 30.2]}))) == 2
+    assert [one.is_interaction for one in attribute(scored(values))] == [False, False, True]
+
+
+def test_effects_and_interactions_are_two_families_that_share_the_error():
+    effects = attribute(scored(SIX, ["compression", "memorization"]))
+    for family, share in ((False, EFFECTS_SHARE), (True, 1 - EFFECTS_SHARE)):
+        members = [one for one in effects if one.is_interaction is family]
+        assert members
+        expected = holm([one.estimate.p for one in members], share)
+        assert [one.p_holm for one in members] == pytest.approx(expected)
+
+
+def test_equal_labels_differ_by_nothing_and_missing_seeds_do_not_count():
+    (effect,) = attribute(of_labels(S=[10.1, 10.2, 10.3], S_c=[10.1, 10.2, 10.3, None]))
+    assert (effect.estimate.estimate, effect.estimate.p, effect.estimate.n) == (0.0, 1.0, 3)
+    assert attribute(of_labels(S=[None], S_c=[1.0])) == []
+
+
+def test_zero_variance_gives_no_test():
+    (effect,) = attribute(of_labels(S=[10.0] * 3, S_c=[20.0] * 3))
+    assert effect.estimate.estimate == 10.0 and effect.estimate.reason == "zero variance"
+    assert not effect.is_significant
+
+
+def planted(label: str) -> float:
+    return sum(points.get(getattr(parse(label), factor), 0.0) for factor, points in PLANTED.items())
+
+
+def test_planted_effects_are_covered_and_nulls_are_seldom_significant():
+    labels = expand(("@table1",))
+    rng = np.random.default_rng(0)
+    covered, false, found_conv = [], [], []
+    for _ in range(25):
+        values = {label: (40 + planted(label) + rng.normal(0, 2, 4)).tolist() for label in labels}
+        effects = [one for one in attribute(scored(values)) if not one.is_interaction]
+        for effect in effects:
+            truth = np.mean([planted(given) - planted(without) for given, without in effect.cases])
+            covered.append(effect.estimate.low <= truth <= effect.estimate.high)
+            if effect.contrasts[0].short_name == "c":
+                found_conv.append(effect.is_significant)
+        nulls = [one for one in effects if all(planted(a) == planted(b) for a, b in one.cases)]
+        false.append(any(one.is_significant for one in nulls))
+    assert np.mean(covered) >= 0.93 and np.mean(found_conv) > 0.9
+    assert sum(false) <= stats.binom.ppf(0.999, 25, 0.05)
+
+
+# The table
+
+
+def test_a_contrast_is_a_row_with_its_interval_pairs_and_seeds():
+    table = attribution_table(scored(SIX))
+    rows = shown(table)
+    assert table.text_rows()[0] == ["Factor", "Compr.", "Pairs", "n"]
+    assert list(rows)[:3] == ["base: R against S", "rope: p against none", "conv: c against none"]
+    conv = next(one for one in table.effects if one.contrasts[0].factor == "conv")
+    assert conv.estimate.estimate == pytest.approx((20.0 + 5.0 + 20.0667) / 3, abs=1e-4) and conv.is_significant
+    half = conv.estimate.high - conv.estimate.estimate
+    assert rows["conv: c against none"] == [f"+15.0 ±{half:.1f}*", "3", "3"]
+    assert rows["p x c"][0].startswith("-15.0 ±") and rows["p x c"][0].endswith("*")
+    assert not rows["base: R against S"][0].endswith("*")
+
+
+def test_an_interaction_that_is_not_significant_is_in_the_records_alone():
+    flat = scored(
+        {"S": (10.0, 13.0, 11.0), "S-c": (30.0, 32.0, 35.0), "S-p": (14.0, 12.0, 16.0), "S-pc": (32.0, 38.0, 33.0)}
     )
-    one_seed = {label: values[:1] for label, values in square.items()}
-    assert attribute(cells(**one_seed))[1] == []
-    other = {label.replace("S", "R"): values[:1] for label, values in square.items()}
-    assert by_name(attribute(cells(**square, **other))[1])["p x c"].cases == interaction.cases
+    table = attribution_table(flat)
+    assert "p x c" not in shown(table)
+    assert [row["kind"] for row in table.records()].count("interaction") == 1
 
 
-def test_holm_is_over_the_contrasts_of_a_task():
-    effects, _ = attribute(cells(**CUBE))
-    ordered = sorted((effect.estimate for effect in effects), key=lambda estimate: estimate.p)
-    expected = itertools.accumulate((estimate.p * (3 - i) for i, estimate in enumerate(ordered)), max)
-    assert [estimate.p_holm for estimate in ordered] == pytest.approx([min(1.0, p) for p in expected])
+def test_pairs_are_shown_when_asked_for_and_in_the_records_anyway():
+    frame = scored({"S": (10.0, 12.0, 11.0), "S-c": (15.0, 16.0, 17.0), "R": (1.0,), "R-c": (4.0,)})
+    table = attribution_table(frame, shows_pairs=True)
+    rows = shown(table)
+    assert rows["  S-c - S"][0].startswith("+5.0 ±") and rows["  R-c - R"] == ["(+3.0)", "", "1"]
+    plain = attribution_table(frame)
+    assert not any(" - " in name for name in shown(plain)) and plain.records() == table.records()
+    pairs = [(record["given"], record["without"]) for record in plain.records() if record["kind"] == "pair"]
+    assert ("S-c", "S") in pairs and ("R-c", "R") in pairs
 
 
-def test_equal_labels_differ_by_nothing_and_missing_values_do_not_count():
-    effects, _ = attribute(cells(S=[0.1, math.nan], S_c=[0.1, 5.0], R=[0.3, 0.3], R_c=[0.1 + 0.2, 0.3]))
-    conv = by_name(effects)["c"].estimate
-    assert (conv.difference, conv.p) == (0.0, 1.0) and not conv.is_significant
-    assert by_name(effects)["c"].cases["S-c", "S"].seeds == 1
-    assert attribute(cells(S=[math.nan], S_c=[1.0])) == ([], [])
+def test_the_average_is_a_column_of_seeds_with_all_tasks_and_the_loss_one_of_its_own():
+    frame = scored({"S": (10.0, 20.0), "S-c": (40.0, 40.0)}, MAD_TASKS)
+    frame = frame[~(frame.column.isin(["memorization", MAD_AVERAGE]) & (frame.seed == 1))]
+    table = attribution_table(pd.concat([frame, lost({"S": (3.0, 3.2), "S-c": (2.5, 2.6)})]))
+    assert table.quantities == [*MAD_TASKS, MAD_AVERAGE, "loss_l5"]
+    *_, average, loss, pairs, seeds = shown(table)["conv: c against none"]
+    assert (average, pairs, seeds) == ("(+30.0)", "1", "1-2") and loss.startswith("-0.550 ±")
+    assert "Of L5 less is better." in table.notes
+    units = {record["quantity"]: record["unit"] for record in table.records()}
+    assert units[MAD_AVERAGE] == "points" and units["loss_l5"] == "nats_per_token"
 
 
-def test_zero_variance_gives_no_interval():
-    cells = pd.DataFrame(
-        {"label": label, "column": "compression", "seed": seed, "value": value}
-        for label, value in {"S": 10.0, "S-c": 20.0, "S-p": 10.0}.items()
-        for seed in range(3)
+def test_unfinished_seeds_are_left_out_and_counted_and_diverged_ones_count_at_chance():
+    frame = scored({"S": (10.0, 12.0, 11.0), "S-c": (15.0, math.nan, 15.0)})
+    frame.loc[frame.label.eq("S") & frame.seed.eq(2), "expected"] = 2
+    table = attribution_table(frame)
+    (effect,) = table.effects
+    assert effect.estimate.estimate == pytest.approx((15 + 4 + 15) / 3 - 11) and effect.estimate.n == 2
+    assert "1 results of a label, task and seed are left out" in table.notes
+    assert "left out" not in attribution_table(frame[frame.seed < 2]).notes
+
+
+def test_notes_say_what_the_intervals_rest_on():
+    two = attribution_table(scored({"S": (10.0, 12.0, 9.0), "S-c": (15.0, 16.0, 17.0)}), protocol=["A protocol."])
+    assert two.notes.startswith("A protocol. ") and "Satterthwaite" in two.notes and "Boschloo" not in two.notes
+    assert "of no two factors are all four combinations" in two.notes
+    assert two.caption.startswith("Mean difference of the labels that differ in this factor alone")
+    single = attribution_table(scored({"S": (1.0,), "S-c": (2.0,)})).notes
+    assert "In brackets: not tested" in single and "Satterthwaite" not in single
+    exact = attribution_table(scored({"S": (10.0, 12.0, 9.0), "S-c": (99.0, 99.0, 99.0)})).notes
+    assert "Boschloo" in exact and "In brackets" not in exact
+
+
+def test_every_format_is_written_and_120_columns_are_enough():
+    table = attribution_table(pd.concat([scored(SIX, MAD_TASKS), lost(SQUARE)]), shows_pairs=True)
+    console = Console(width=120)
+    with console.capture() as captured:
+        console.print(table.to_rich(120))
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= 120 and any(line.startswith("conv: c against none  ") for line in lines)
+    assert "…" not in captured.get()
+    assert "| conv: c against none | " in table.to_markdown()
+    assert r"\texttt{conv: c against none} & " in table.to_latex() and r"$\pm$" in table.to_latex()
+    heading, *rows = table.to_csv().splitlines()
+    assert heading.startswith(
+        "kind,contrast,second,given,without,pairs,quantity,unit,estimate,low,high,p,n,test,reason"
     )
-    effects, _ = attribute(cells)
-    conv, rope = (
-        next(one.estimate for one in effects if one.contrasts[0].factor == factor) for factor in ("conv", "rope")
-    )
-    assert conv.difference == 10.0 and math.isnan(conv.low) and not conv.is_significant
-    assert (rope.difference, rope.low, rope.high) == (0.0, 0.0, 0.0) and not rope.is_significant
+    assert len(rows) == len(table.records())
