@@ -91,7 +91,7 @@ def difference_text(found: Difference, name: str) -> str:
     number, digits = signed(found.estimate, name), column(name).digits
     if math.isnan(found.low):
         return f"({number})"
-    if found.test != "exact":
+    if math.isclose(found.high - found.estimate, found.estimate - found.low, abs_tol=0.1**digits / 2):
         return f"{number} ±{found.high - found.estimate:,.{digits}f}"
     digits = max(0, digits - 1)
     return f"{number} [{found.low + 0.0:+.{digits}f}, {found.high + 0.0:+.{digits}f}]"
