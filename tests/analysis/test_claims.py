@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from madbench.analysis.claim_tests import published_gain, published_gains
 
-from madbench.analysis.claims import CLAIMS
+from madbench.analysis.claims import CLAIMS, PREDICTIONS, line_of, margin, published_gain, published_gains
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.labels import diff, parse
 from madbench.tasks import MAD_TASKS
@@ -18,8 +17,9 @@ def gain(given: str, without: str, quantity: str = MAD_AVERAGE) -> float:
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
 def test_a_pair_differs_in_the_stated_factors_alone_and_is_in_the_papers_table(claim):
-    for given, without in claim.pairs:
-        assert diff(parse(given), parse(without)) == claim.factors
+    differing = [set(diff(parse(given), parse(without))) for given, without in claim.pairs]
+    assert set().union(*differing) == set(claim.factors)
+    assert claim.judges == "every pair" or all(of_pair == set(claim.factors) for of_pair in differing)
     for factor, pairs in claim.rivals.items():
         assert len(pairs) == len(claim.pairs)
         assert {diff(parse(given), parse(without)) for given, without in pairs} == {RIVALS[factor]}
@@ -29,7 +29,7 @@ def test_a_pair_differs_in_the_stated_factors_alone_and_is_in_the_papers_table(c
 
 def test_names_are_unique_and_every_task_has_its_prediction():
     assert len(BY_NAME) == len(CLAIMS)
-    predicted = {claim.quantities[0]: claim.expects for claim in CLAIMS if len(claim.quantities) == 1}
+    predicted = {claim.quantities[0]: claim.expects for claim in CLAIMS if claim.group == PREDICTIONS}
     assert set(predicted) == set(MAD_TASKS)
     assert {task for task, expects in predicted.items() if expects == "no gain"} == {
         "in_context_recall",
@@ -64,3 +64,44 @@ def test_where_a_note_says_that_the_table_is_against_the_text_it_is():
     assert [round(gain(*pair, "memorization"), 1) for pair in BY_NAME["memorization"].pairs] == [17.3, 9.3]
     noisy = [published_gains()[label]["noisy_in_context_recall"] for pair in BY_NAME["mixing"].pairs for label in pair]
     assert set(noisy) == {99.99}
+
+
+def test_lines_are_zero_a_margin_or_a_share_of_the_published_gain():
+    means = {label: row[MAD_AVERAGE] for label, row in published_gains().items()}
+    lines = {name: line_of(claim, MAD_AVERAGE, [0], means) for name, claim in BY_NAME.items()}
+    assert margin(MAD_AVERAGE) == margin("compression") == pytest.approx(14.23 / 4)
+    assert lines["conv"] == lines["both-1"] == 0
+    assert lines["softmax"] == lines["glu"] == -margin(MAD_AVERAGE)
+    assert lines["mixing"] == pytest.approx(14.23 / 2) and lines["lag"] == pytest.approx((81.82 - 46.27) / 2)
+    assert line_of(BY_NAME["memorization"], "memorization", [0], {}) == margin("memorization")
+
+
+def test_lines_on_losses_scale_with_the_stored_losses():
+    softmax = BY_NAME["softmax"]
+    published = -published_gains()["S-pc"][LOSS]
+    assert line_of(softmax, LOSS, [0], {"S-pc": published}) == -margin(LOSS)
+    assert line_of(softmax, LOSS, [0], {"S-pc": published / 3}) == pytest.approx(-margin(LOSS) / 3)
+    assert line_of(softmax, LOSS, [0], {}) == -margin(LOSS)
+    assert BY_NAME["glu"].expectation(LOSS) == "gain" and line_of(BY_NAME["glu"], LOSS, [0], {}) == 0
+
+
+def test_steps_to_a_loss_are_steps():
+    earlier = BY_NAME["earlier"]
+    (name,) = earlier.quantities
+    gain = published_gain(earlier, name, [0])
+    assert gain > 0 and gain % 500 == 0
+    assert line_of(earlier, name, [0], {}) == pytest.approx(gain / 2)
+
+
+def test_terms_add_up_to_nothing_and_name_each_label_once():
+    for claim in CLAIMS:
+        for terms in claim.gains(range(len(claim.pairs))).values():
+            assert sum(weight for weight, _ in terms) == pytest.approx(0)
+            assert len({label for _, label in terms}) == len(terms)
+
+
+def test_a_claim_of_every_pair_has_a_gain_a_pair():
+    headline = BY_NAME["headline"]
+    assert [*headline.gains([0, 3])] == ["R-cg-q-12o - S-pc", "G-cg-q-12o - S-g-q"]
+    worst = min(gain(*pair) for pair in headline.pairs)
+    assert published_gain(headline, MAD_AVERAGE, range(4)) == pytest.approx(worst)

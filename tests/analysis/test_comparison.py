@@ -86,8 +86,9 @@ def test_a_column_that_one_of_them_lacks_is_left_out():
 
 def test_one_seed_has_a_difference_and_nothing_else():
     table = comparison_table("S", ["R"], scored({"S": [10.0], "R": [90.0]}))
-    _, (line,) = table.text_rows()
-    assert line == ["R", "Compr.", "0/1 : 0/1", "+80.0", "", "", "single seed"]
+    _, (label, line) = table.text_rows()
+    assert label == ["R", "", "", "", "", ""]
+    assert line == ["  Compr.", "0/1:0/1", "+80.0", "", "", "single seed"]
     (record,) = table.records()
     assert record["estimate"] == 80.0 and record["low"] is record["p"] is record["p_holm"] is None
 
@@ -142,12 +143,12 @@ def test_text_and_records_say_the_same():
         ]
     )
     table = comparison_table("S", ["R"], frame)
-    headings, lines = table.text_rows()
-    assert headings == ["Label", "On", "Solved", "Difference", "95% interval", "p", "Verdict"]
+    headings, (_, *lines) = table.text_rows()
+    assert headings == ["Label", "Solved", "Difference", "95% interval", "p", "Verdict"]
     level, exact, loss = table.records()
-    assert lines[0][:4] == ["R", "Compr.", "0/5 : 0/5", "+5.0"]
-    assert lines[0][4] == f"[+{level['low']:.1f}, +{level['high']:.1f}]"
-    assert lines[1][2:4] == ["5/5 : 0/5", "+79.0"] and (exact["solved"], exact["baseline_solved"]) == (5, 0)
-    assert lines[2] == ["R", "L5 loss", "n=1", "+0.125", "", "", "single seed"] and loss["solved"] is None
+    assert lines[0][:3] == ["  Compr.", "0/5:0/5", "+5.0"]
+    assert lines[0][3] == f"[+{level['low']:.1f},+{level['high']:.1f}]"
+    assert lines[1][1:3] == ["5/5:0/5", "+79.0"] and (exact["solved"], exact["baseline_solved"]) == (5, 0)
+    assert lines[2] == ["  L5 loss", "n=1", "+0.125", "", "", "single seed"] and loss["solved"] is None
     assert [record["verdict"] for record in table.records()] == [line[-1] for line in lines]
-    assert r"\texttt{R} & Compr. & 0/5 : 0/5 & +5.0" in table.to_latex()
+    assert "} & 0/5:0/5 & +5.0" in table.to_latex()

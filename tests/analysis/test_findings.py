@@ -6,131 +6,170 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from madbench.analysis.claim_tests import margin, published_gains
 from scipy import stats
 
-from madbench.analysis.claims import CLAIMS
+from madbench.analysis.claims import CLAIMS, margin, published_gains
 from madbench.analysis.findings import Finding, findings
+from madbench.analysis.inference import BOTH_SOLVE, NEITHER_LEARNED, difference, exact_p
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
-from madbench.analysis.scores import mean_over
+from madbench.analysis.samples import samples_of
+from madbench.analysis.scores import COLUMNS, mean_over
 from madbench.tasks import MAD_TASKS
+from score_frames import lost, scored
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 LABELS = list(dict.fromkeys(label for claim in CLAIMS for label in claim.labels(range(len(claim.pairs)))))
-WHOLE = {"suite": "mad", "ceiling": 100.0, "done": 1, "expected": 1, "diverged": 0, "budget_ratio": 1.0}
+COLLAPSE = {"R-12o!": [57.0, 59.0, 55.0], "R-12!": [9.0, 9.5, 8.5]}
 
 
-def scored(values: dict[str, list[float | None]], tasks=MAD_TASKS) -> pd.DataFrame:
-    """A frame of scores of labels with these accuracies by seed, the same on all ``tasks``, and their averages."""
-    scores = pd.DataFrame(
-        WHOLE | {"label": label, "column": task, "seed": seed, "value": accuracy}
-        for label, accuracies in values.items()
-        for task in tasks
-        for seed, accuracy in enumerate(accuracies)
-        if accuracy is not None
-    )
-    return pd.concat([scores, mean_over(scores, MAD_TASKS, MAD_AVERAGE)], ignore_index=True)
-
-
-def lost(values: dict[str, list[float]]) -> pd.DataFrame:
-    rows = [(label, seed, loss) for label, losses in values.items() for seed, loss in enumerate(losses)]
-    return pd.DataFrame(rows, columns=["label", "seed", "value"]).assign(
-        **WHOLE | {"suite": "language", "column": LOSS}
-    )
+def averaged(values) -> pd.DataFrame:
+    """The same accuracies on all six tasks, and their averages."""
+    return scored(values, MAD_TASKS)
 
 
 def of(found: list[Finding], name: str, quantity: str = MAD_AVERAGE) -> Finding:
     return next(one for one in found if (one.claim.name, one.quantity) == (name, quantity))
 
 
-def test_one_claim_alone_is_students_test_and_interval():
-    found = findings(scored({"R-12o!": [57.0, 59.0, 55.0], "R-12!": [49.0, 49.5, 48.5]}))
-    lag = of(found, "lag")
-    expected = stats.ttest_1samp([8.0, 9.5, 6.5], 0.0)
-    assert lag.p == lag.p_holm == pytest.approx(expected.pvalue) and lag.tested == 1
-    assert (lag.low, lag.high) == pytest.approx(expected.confidence_interval(0.95))
-    assert (lag.ours, lag.n, lag.verdict, lag.command) == (8.0, 3, "supported", "")
-    assert lag.published == pytest.approx(81.82 - 46.27) and lag.pairs == {("R-12o!", "R-12!"): 8.0}
-    assert lag.reason == f"The gain is above 0: p {lag.p:.3f} after Holm (1 tested)."
-    assert {one.verdict for one in found if one is not lag} == {"not enough data"}
+def test_a_claim_is_a_difference_tested_against_its_line():
+    scores = averaged(COLLAPSE)
+    lag = of(findings(scores), "lag")
+    samples = samples_of(scores)[MAD_AVERAGE]
+    line = (81.82 - 46.27) / 2
+    expected = difference(samples["R-12o!"], samples["R-12!"], of(findings(scores), "lag").line)
+    assert lag.line == pytest.approx(line) and repr(lag.ours) == repr(expected)
+    assert lag.p == lag.p_holm == pytest.approx(expected.p) and lag.tested == 1
+    assert (lag.n, lag.verdict, lag.detail) == (3, "supported", "")
+    assert lag.published == pytest.approx(81.82 - 46.27) and lag.pairs == {("R-12o!", "R-12!"): 48.0}
+    assert lag.reason.startswith("The gain is above +17.8: p ") and lag.reason.endswith("after Holm (1 tested).")
+    assert lag.command == "madbench run R-12o! R-12! --seeds 0-4"
+
+
+def test_a_claim_of_a_large_gain_is_not_supported_by_a_small_one():
+    small = {"R-12o!": [57.0, 57.2, 57.1], "R-12!": [49.0, 49.2, 49.1]}
+    lag = of(findings(averaged(small)), "lag")
+    assert lag.ours.low > 0 and lag.verdict == "contradicted" and "below +17.8" in lag.reason
 
 
 def test_a_lower_loss_is_a_gain_and_a_collapse_the_other_way_contradicts():
-    values = {"R-12o!": [3.0, 3.1, 3.2], "R-12!": [4.0, 4.2, 4.1]}
+    values = {"R-12o!": [3.0, 3.02, 3.04], "R-12!": [5.0, 5.2, 5.1]}
     found = findings(lost(values))
+    lag = of(found, "lag", LOSS)
     assert {one.quantity for one in found} == {LOSS}
-    assert of(found, "lag", LOSS).ours == pytest.approx(1.0) and of(found, "lag", LOSS).verdict == "supported"
-    turned = findings(lost({"R-12o!": values["R-12!"], "R-12!": values["R-12o!"]}))
-    assert of(turned, "lag", LOSS).verdict == "contradicted" and "below 0" in of(turned, "lag", LOSS).reason
+    assert lag.ours.estimate == pytest.approx(2.08) and lag.verdict == "supported"
+    assert lag.ours.low == pytest.approx(-difference(*samples_of(lost(values))[LOSS].values()).high)
+    turned = of(findings(lost({"R-12o!": values["R-12!"], "R-12!": values["R-12o!"]})), "lag", LOSS)
+    assert turned.verdict == "contradicted" and "below" in turned.reason
 
 
-def test_one_seed_decides_nothing_and_says_what_would():
-    lag = of(findings(scored({"R-12o!": [90.0], "R-12!": [10.0]}), mad_options="-p full"), "lag")
-    assert (lag.ours, lag.n, lag.verdict) == (80.0, 1, "not enough data") and math.isnan(lag.low)
-    assert lag.command == "madbench run R-12o! R-12! --seeds 0-2 -p full"
-    assert lag.reason == "Single seed; excluded from tests."
+@pytest.mark.parametrize("seeds, reason", [(1, "Single seed: not tested."), (2, "Two seeds: not tested.")])
+def test_fewer_than_three_seeds_decide_nothing(seeds, reason):
+    values = {label: of_label[:seeds] for label, of_label in COLLAPSE.items()}
+    lag = of(findings(averaged(values), mad_options="-p full"), "lag")
+    assert (lag.n, lag.verdict, lag.reason) == (seeds, "not enough data", reason) and math.isnan(lag.p_holm)
+    assert lag.command == "madbench run R-12o! R-12! --seeds 0-4 -p full"
 
 
 def test_without_any_runs_every_claim_names_its_shortest_command():
     found = findings()
     assert {one.claim.name for one in found} == set(BY_NAME) and {one.verdict for one in found} == {"not enough data"}
-    assert of(found, "lag").command == "madbench run R-12o! R-12! --seeds 0-2"
-    assert of(found, "lag", LOSS).command == "madbench lm R-12o! R-12! --seeds 0-2"
-    assert of(found, "fuzzy-recall", "fuzzy_in_context_recall").command.endswith("0-2 -t fuzzy_in_context_recall")
-    assert [one for one in found if not one.published_agrees] == [
-        of(found, name, quantity)
-        for name, quantity in (
-            ("rank", MAD_AVERAGE),
-            ("rank", LOSS),
-            ("noisy-recall", "noisy_in_context_recall"),
-            ("memorization", "memorization"),
-        )
-    ]
-    partly = of(findings(scored({"G-12o!": [1.0, 2.0, 3.0, 4.0]})), "lag")
-    assert partly.missing == ("G-12!",) and partly.command == "madbench run G-12o! G-12! --seeds 0-3"
+    assert of(found, "lag").command == "madbench run R-12o! R-12! --seeds 0-4"
+    assert of(found, "lag", LOSS).command == "madbench lm R-12o! R-12! --seeds 0-4"
+    assert of(found, "earlier", "steps_to_3.1").command == "madbench lm R-cg-q-12o R-cg-q --seeds 0-4"
+    assert of(found, "fuzzy-recall", "fuzzy_in_context_recall").command.endswith("0-4 -t fuzzy_in_context_recall")
+    assert of(found, "headline").command == "madbench run R-cg-q-12o S-pc G-cg-q-12o S-g-q --seeds 0-4"
+    partly = of(findings(averaged({"G-12o!": [1.0, 2.0, 3.0, 4.0]})), "lag")
+    assert partly.missing == ("G-12!",) and partly.command == "madbench run G-12o! G-12! --seeds 0-4"
 
 
-def test_diverged_and_unfinished_runs_are_none():
-    cells = scored({"R-12o!": [90.0, 91.0], "R-12!": [math.nan, math.nan], "R-pc": [50.0, 60.0], "S-pc": [50.0, 60.0]})
-    cells.loc[cells.label == "S-pc", "done"] = 0
-    found = findings(cells)
-    assert of(found, "lag").reason == "No finished runs of R-12!." and of(found, "softmax").missing == ("S-pc",)
-    assert {one.n for one in findings(cells[cells.label == "R-12!"])} == {0}
+def test_the_published_table_is_against_the_claims_whose_note_says_so():
+    against = {(one.claim.name, one.quantity) for one in findings() if not one.published_agrees}
+    assert against == {
+        ("rank", MAD_AVERAGE),
+        ("rank", LOSS),
+        ("noisy-recall", "noisy_in_context_recall"),
+        ("memorization", "memorization"),
+    }
 
 
-def test_pairs_count_with_the_seeds_they_share_and_the_one_with_the_fewest_goes_first():
-    values = {"R-12o!": [9.0, 8.0, 7.0], "R-12!": [1.0, 1.0, 2.0], "G-12o!": [6.0, 5.0], "G-12!": [1.0, 1.0]}
-    lag = of(findings(scored(values)), "lag")
-    assert (lag.n, lag.ours) == (2, (7.5 + 4.5) / 2) and len(lag.pairs) == 2 and "2 of 2 pairs" in lag.reason
-    alone = of(findings(scored(values | {"G-12o!": [6.0]})), "lag")
-    assert (alone.n, alone.ours) == (3, pytest.approx(20 / 3)) and list(alone.pairs) == [("R-12o!", "R-12!")]
-    nothing = of(findings(scored({"R-12o!": [9.0], "R-12!": [None, 1.0]})), "lag")
-    assert nothing.n == 0 and nothing.reason == "R-12o!, R-12!: no seed in common."
-    assert nothing.command == "madbench run R-12o! R-12! --seeds 0-2"
+def test_diverged_seeds_count_at_chance_and_unfinished_ones_not_at_all():
+    values = {"R-12o!": [60.0, 61.0, 62.0], "R-12!": [math.nan] * 3, "R-pc": [50.0, 60.0], "S-pc": [50.0, 60.0]}
+    frame = averaged(values)
+    frame.loc[frame.label == "S-pc", "done"] = 0
+    found = findings(frame, claims=[BY_NAME["lag"], BY_NAME["softmax"]])
+    assert of(found, "lag").ours.estimate == 57.0 and of(found, "lag").n == 3
+    assert of(found, "softmax").missing == ("S-pc",)
+    alone = scored({label: values[label] for label in ("R-12o!", "R-12!")}, ["compression"])
+    claim = replace(BY_NAME["lag"], quantities=("compression",), reach=0.0)
+    (lag,) = findings(alone, claims=[claim])
+    assert (lag.p, lag.verdict) == (exact_p(3, 3, 0, 3), "supported")
+
+
+def test_pairs_with_three_seeds_count_and_without_any_those_that_are_stored():
+    values = {"R-12o!": [60.0, 61.0, 62.0], "R-12!": [9.0, 10.0, 11.0], "G-12o!": [50.0, 51.0], "G-12!": [10.0] * 3}
+    lag = of(findings(averaged(values)), "lag")
+    assert (lag.n, list(lag.pairs)) == (3, [("R-12o!", "R-12!")])
+    few = {label: of_label[:2] for label, of_label in values.items()}
+    both = of(findings(averaged(few)), "lag")
+    assert (both.n, len(both.pairs), both.verdict) == (2, 2, "not enough data")
+    assert both.ours.estimate == pytest.approx((60.5 - 9.5 + 50.5 - 10) / 2)
+    whole = of(findings(averaged(values | {"G-12o!": [50.0, 51.0, 49.0]})), "lag")
+    assert len(whole.pairs) == 2 and "2 of 2 pairs are on the claim's side of it." in whole.reason
+
+
+def test_where_every_pair_has_to_hold_all_have_to_be_there_and_the_worst_decides():
+    best = {"R-cg-q-12o": 80.0, "G-cg-q-12o": 82.0, "S-pc": 60.0, "S-g-q": 50.0}
+    noise = np.random.default_rng(0).normal(0, 0.5, (4, 3))
+    values = {label: list(mean + row) for row, (label, mean) in zip(noise, best.items())}
+    headline = of(findings(averaged(values), claims=[BY_NAME["headline"]]), "headline")
+    assert headline.verdict == "supported" and headline.gain_name == "R-cg-q-12o - S-pc" and len(headline.pairs) == 4
+    worse = values | {"S-pc": [81.0, 81.5, 80.5]}
+    assert of(findings(averaged(worse), claims=[BY_NAME["headline"]]), "headline").verdict != "supported"
+    without = {label: of_label for label, of_label in values.items() if label != "S-g-q"}
+    assert of(findings(averaged(without)), "headline").missing == ("S-g-q",)
+    clearly = values | {"S-pc": list(90 + noise[0])}
+    assert of(findings(averaged(clearly), claims=[BY_NAME["headline"]]), "headline").verdict == "contradicted"
 
 
 def test_a_difference_is_excluded_by_the_margin_and_not_by_a_large_p():
     noisy = {"R-pc": [50.0, 60.0, 40.0], "S-pc": [50.0, 45.0, 55.0]}
-    softmax = of(findings(scored(noisy)), "softmax")
+    softmax = of(findings(averaged(noisy)), "softmax")
     assert softmax.line == -margin(MAD_AVERAGE) and softmax.verdict == "not enough data"
-    close = {"R-pc": [50.0, 60.0, 40.0], "S-pc": [50.1, 60.0, 39.8]}
-    assert of(findings(scored(close)), "softmax").verdict == "supported"
-    worse = {"R-pc": [40.0, 50.1, 30.0], "S-pc": [50.1, 60.0, 39.8]}
-    assert of(findings(scored(worse)), "softmax").verdict == "contradicted"
-    better = {"R-pc": [60.0, 69.9, 50.0], "S-pc": [50.1, 60.0, 39.8]}
-    assert of(findings(scored(better)), "softmax").verdict == "supported"
+    close = {"R-pc": [50.0, 50.2, 50.1], "S-pc": [50.1, 50.3, 49.8]}
+    softmax = of(findings(averaged(close)), "softmax")
+    assert (softmax.verdict, softmax.detail) == ("supported", "equal within the margin")
+    below = {"R-pc": [48.0, 48.2, 48.1], "S-pc": [50.1, 50.3, 49.9]}
+    softmax = of(findings(averaged(below)), "softmax")
+    assert (softmax.verdict, softmax.detail) == ("supported", "worse, within the margin")
+    worse = {"R-pc": [40.0, 40.2, 40.1], "S-pc": [50.1, 50.3, 49.9]}
+    assert of(findings(averaged(worse)), "softmax").verdict == "contradicted"
+    better = {"R-pc": [60.0, 60.2, 60.1], "S-pc": [50.1, 50.3, 49.9]}
+    softmax = of(findings(averaged(better)), "softmax")
+    assert (softmax.verdict, softmax.detail) == ("supported", "better")
     published = published_gains()
     gained = published["R-cg-q-12o"][MAD_AVERAGE] - published["R-cg-q"][MAD_AVERAGE]
     assert margin(MAD_AVERAGE) == margin("compression") == pytest.approx(gained / 4)
 
 
-def test_a_solved_task_has_nothing_to_gain():
-    solved = {"R-cg-q-12o": [100.0, 100.0], "R-cg-q": [100.0, 100.0]}
-    found = findings(scored(solved, tasks=("noisy_in_context_recall", "memorization")))
-    assert [one.claim.name for one in found] == ["noisy-recall", "memorization"]
-    noisy, memorization = found
-    assert (noisy.p, noisy.verdict, noisy.seeds) == (1.0, "not enough data", ()) and "R-cg-q solves" in noisy.reason
-    assert "not even 20 seeds" in noisy.reason and memorization.verdict == "supported"
+def test_a_solved_task_has_nothing_to_gain_and_an_unlearned_one_says_nothing():
+    solved = {"R-cg-q-12o": [100.0] * 3, "R-cg-q": [99.9] * 3}
+    names = ("noisy_in_context_recall", "memorization")
+    noisy, memorization = findings(scored(solved, names), claims=[BY_NAME["noisy-recall"], BY_NAME["memorization"]])
+    assert (noisy.verdict, noisy.detail) == ("not testable", BOTH_SOLVE) and math.isnan(noisy.p)
+    assert memorization.verdict == "not enough data" and memorization.p > 0.05
+    nothing = {"R-cg-q-12o": [4.1, 4.2, 4.3], "R-cg-q": [3.9, 4.0, 4.1]}
+    for one in findings(scored(nothing, names), claims=[BY_NAME["noisy-recall"], BY_NAME["memorization"]]):
+        assert (one.verdict, one.detail) == ("not testable", NEITHER_LEARNED)
+
+
+def test_steps_to_a_loss_are_a_gain_where_fewer_are_needed():
+    steps = {"R-cg-q-12o": [5000.0, 5500.0, 5500.0], "R-cg-q": [21000.0, 22000.0, 21500.0]}
+    (earlier,) = findings(lost(steps, column="steps_to_3.1", chance=50000.0), claims=[BY_NAME["earlier"]])
+    assert earlier.ours.estimate == pytest.approx(21500 - 16000 / 3) and earlier.verdict == "supported"
+    never = {"R-cg-q-12o": [5000.0, 5500.0, 5500.0], "R-cg-q": [math.nan] * 3}
+    claim = replace(BY_NAME["earlier"], reach=0.0)
+    (earlier,) = findings(lost(never, column="steps_to_3.1", chance=50000.0), claims=[claim])
+    assert (earlier.p, earlier.verdict) == (0.03125, "supported")
 
 
 DOMINANT = {"R-cg-q-12o": 80.0, "R-cg-q": 60.0, "R-g-q-12o": 78.0, "R-pcg-q-12o": 73.0, "G-cg-q-12o": 81.0}
@@ -139,51 +178,44 @@ DOMINANT = {"R-cg-q-12o": 80.0, "R-cg-q": 60.0, "R-g-q-12o": 78.0, "R-pcg-q-12o"
 @pytest.mark.parametrize(
     "label, mean, ours, rival, verdict",
     [
-        ("S", 0.0, 13.0, "RoPE", "supported"),
-        ("R-pcg-q-12o", 110.0, -10.0, "RoPE", "contradicted"),
-        ("R-g-q-12o", 110.0, -10.0, "conv", "contradicted"),
+        ("S", 0.0, 13.0, "RoPE (reversed)", "supported"),
+        ("R-pcg-q-12o", 30.0, -30.0, "RoPE (reversed)", "contradicted"),
+        ("R-g-q-12o", 40.0, -20.0, "conv", "contradicted"),
         ("G-cg-q-12o", 100.5, -0.5, "GLU", "not enough data"),
     ],
 )
 def test_the_dominant_factor_is_held_against_the_next_largest_of_either_sign(label, mean, ours, rival, verdict):
-    noise = np.random.default_rng(1).normal(size=(6, 4))
+    noise = np.random.default_rng(1).normal(size=(6, 6))
     values = {name: [*(level + row)] for row, (name, level) in zip(noise, (DOMINANT | {label: mean}).items())}
-    dominant = of(findings(scored(values), claims=[BY_NAME["dominant"]]), "dominant")
-    assert (dominant.rival, dominant.verdict) == (rival, verdict) and dominant.ours == pytest.approx(ours, abs=2)
+    dominant = of(findings(averaged(values), claims=[BY_NAME["dominant"]]), "dominant")
+    assert (dominant.gain_name, dominant.verdict) == (rival, verdict)
+    assert dominant.ours.estimate == pytest.approx(ours, abs=2)
     without = {name: found for name, found in values.items() if name != "R-g-q-12o"}
-    assert of(findings(scored(without)), "dominant").missing == ("R-g-q-12o",)
+    assert of(findings(averaged(without)), "dominant").missing == ("R-g-q-12o",)
 
 
-def test_the_variance_of_an_average_is_moderated_by_the_other_claims_and_that_of_a_task_is_not():
-    values = {"R-cg-q-12o": [9.0, 8.0, 7.0], "R-cg-q": [1.0, 1.0, 2.0], "R-12o!": [9.0, 9.0, 5.0], "R-12!": [1.0] * 3}
-    found = findings(scored(values))
-    own, other = np.var([8.0, 7.0, 5.0], ddof=1), np.var([8.0, 8.0, 4.0], ddof=1)
-    expected = stats.t.interval(0.95, 4, 20 / 3, math.sqrt((2 * own + 2 * other) / 4 / 3))
-    assert (of(found, "mixing").low, of(found, "mixing").high) == pytest.approx(expected)
-    alone = stats.ttest_1samp([8.0, 7.0, 5.0], 0.0).confidence_interval()
-    assert of(found, "compression", "compression").high == pytest.approx(alone.high)
+def test_claims_are_the_family_of_the_adjustment():
+    values = COLLAPSE | {"R-pc": [50.0, 52.0, 54.0], "S-pc": [50.1, 51.0, 53.0]}
+    both = [one for one in findings(averaged(values)) if not math.isnan(one.p)]
+    first, second = sorted(one.p for one in both)
+    assert {one.tested for one in both} == {2}
+    assert sorted(one.p_holm for one in both) == pytest.approx([min(1, 2 * first), min(1, max(2 * first, second))])
+    (alone,) = findings(averaged(values), quantities=[MAD_AVERAGE], claims=[BY_NAME["lag"]])
+    assert alone.tested == 1 and alone.p_holm == alone.p
 
 
-def test_the_command_asks_for_the_seeds_that_would_decide():
-    values = {"R-12o!": [57.0, 59.0, 52.0], "R-12!": [49.0, 49.5, 50.5]}
-    lag = of(findings(scored(values)), "lag")
-    assert lag.verdict == "not enough data" and 3 < len(lag.seeds) < 20
-    assert lag.command == f"madbench run R-12o! R-12! --seeds 0-{len(lag.seeds) - 1}"
-    assert f"{len(lag.seeds)} seeds like these 3 would decide" in lag.reason
-
-
-def simulated(rng: np.random.Generator, seeds: int, spread: float, means):
+def simulated(rng: np.random.Generator, seeds: int, spread: float, means) -> list[Finding]:
     """A store of every label that a claim needs, with a noise of 3 points and 0.02 nats times exp(spread normal)."""
-    factor = np.exp(spread * rng.normal(size=len(LABELS)))[:, None, None]
-    values = 50 + 3 * rng.normal(size=(1, len(MAD_TASKS), seeds))
-    values = values + 3 * factor * rng.normal(size=(len(LABELS), len(MAD_TASKS), seeds))
-    values += np.array([[means(label, task) for task in MAD_TASKS] for label in LABELS])[..., None]
-    keys = pd.MultiIndex.from_product([LABELS, MAD_TASKS, range(seeds)], names=["label", "column", "seed"])
-    cells = keys.to_frame(index=False).assign(value=values.ravel(), **WHOLE)
-    cells = pd.concat([cells, mean_over(cells, MAD_TASKS, MAD_AVERAGE)], ignore_index=True)
-    losses = 3 - np.array([means(label, LOSS) for label in LABELS])[:, None]
-    losses = losses + 0.02 * (rng.normal(size=(1, seeds)) + factor[:, 0] * rng.normal(size=(len(LABELS), seeds)))
-    return findings(pd.concat([cells, lost(dict(zip(LABELS, losses.tolist())))], ignore_index=True))
+    factor = np.exp(spread * rng.normal(size=len(LABELS)))
+    frames = [
+        scored(
+            {x: (50 + means(x, task) + rng.normal(0, 3 * f, seeds)).tolist() for x, f in zip(LABELS, factor)}, [task]
+        )
+        for task in MAD_TASKS
+    ]
+    tasks = pd.concat(frames, ignore_index=True)[list(COLUMNS)]
+    losses = {x: (3 - means(x, LOSS) + rng.normal(0, 0.02 * f, seeds)).tolist() for x, f in zip(LABELS, factor)}
+    return findings(pd.concat([tasks, mean_over(tasks, MAD_TASKS, MAD_AVERAGE), lost(losses)], ignore_index=True))
 
 
 def no_differences(label: str, quantity: str) -> float:
@@ -200,8 +232,10 @@ def on_the_line(label: str, quantity: str) -> float:
 
 
 TRUE = {
-    no_differences: {(name, "supported") for name in ("softmax", "clean-recall", "memorization")},
-    on_the_line: {(name, "contradicted") for name in ("compression", "fuzzy-recall")},
+    no_differences: {(name, "supported") for name in ("softmax", "clean-recall", "memorization")}
+    | {("glu", "supported"), ("mixing", "contradicted"), ("lag", "contradicted")},
+    on_the_line: {(name, "contradicted") for name in ("compression", "fuzzy-recall", "without-conv", "mixing", "lag")}
+    | {("headline", "contradicted"), ("glu", "supported")},
 }
 """Verdicts that are not false."""
 
@@ -211,7 +245,7 @@ def false_share(stores: int, seeds: int, spread: float, means) -> float:
     rng = np.random.default_rng(seeds)
     has_false = [
         any(
-            one.verdict != "not enough data" and (one.claim.name, one.verdict) not in TRUE[means]
+            one.verdict in ("supported", "contradicted") and (one.claim.name, one.verdict) not in TRUE[means]
             for one in simulated(rng, seeds, spread, means)
         )
         for _ in range(stores)
@@ -229,30 +263,23 @@ def test_planted_nulls_are_rarely_decided(means):
 
 @pytest.mark.slow
 @NULLS
-@pytest.mark.parametrize("seeds, spread", [(2, 0.0), (3, 0.5)])
+@pytest.mark.parametrize("seeds, spread", [(5, 0.0), (3, 0.5)])
 def test_planted_nulls_are_rarely_decided_in_many_stores(means, seeds, spread):
     assert false_share(150, seeds, spread, means) <= stats.binom.ppf(0.999, 150, 0.05) / 150
 
 
 def test_planted_effects_and_planted_equivalence_are_found():
     gains = published_gains()
-    rng = np.random.default_rng(0)
-    found = simulated(
-        rng, 8, 0.0, lambda label, quantity: gains[label][quantity] if label.endswith(("q", "12o")) else 0
-    )
-    for name, quantity in (("mixing", MAD_AVERAGE), ("mixing", LOSS), ("selective-copying", "selective_copying")):
+
+    def published(label: str, quantity: str) -> float:
+        return gains[label][quantity] + (3 if quantity == LOSS else -50) if label.endswith(("q", "12o")) else 0.0
+
+    found = simulated(np.random.default_rng(0), 8, 0.0, published)
+    for name, quantity in (("mixing", LOSS), ("selective-copying", "selective_copying")):
         assert of(found, name, quantity).verdict == "supported"
+    assert of(found, "mixing").ours.low > 0
     assert of(found, "memorization", "memorization").verdict == "contradicted"
-    same = simulated(rng, 12, 0.0, no_differences)
+    same = simulated(np.random.default_rng(0), 12, 0.0, no_differences)
     assert of(same, "softmax").verdict == of(same, "clean-recall", "in_context_recall").verdict == "supported"
-    assert of(same, "mixing").verdict == of(same, "lag", LOSS).verdict == "not enough data"
-
-
-def test_claims_are_the_family_of_the_adjustment():
-    values = {"R-12o!": [57.0, 59.0, 55.0], "R-12!": [49.0, 49.5, 48.5], "R-pc": [50.0, 60.0, 40.0]}
-    values |= {"S-pc": [50.1, 60.0, 39.8]}
-    both = findings(scored(values))
-    first, second = sorted(one.p for one in both if one.tested == 2 and one.n == 3)
-    assert sorted(one.p_holm for one in both if one.n == 3) == pytest.approx([2 * first, max(2 * first, second)])
-    alone = findings(scored(values), claims=[replace(BY_NAME["lag"])])
-    assert alone[0].tested == 1 and alone[0].p_holm == alone[0].p
+    assert of(same, "mixing").verdict == of(same, "lag", LOSS).verdict == "contradicted"
+    assert of(same, "conv").verdict == of(same, "rank", LOSS).verdict == "not enough data"
