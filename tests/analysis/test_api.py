@@ -78,7 +78,7 @@ def test_a_failed_job_is_an_error_and_a_diverged_one_a_result(tmp_path, trained)
     trained.records = {"S": Record("diverged", error="loss"), "R": Record("failed", error="crash")}
     choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path}
     (row,) = madbench.run("S", **choices).itertuples()
-    assert math.isnan(row.value) and (row.done, row.diverged) == (1, 1)
+    assert row.is_diverged and row.value == row.chance and (row.done, row.diverged) == (1, 1)
     with pytest.raises(TrainingError, match="1 of 2 jobs failed; see .*/runs"):
         madbench.run(["S", "R"], **choices)
 

@@ -35,9 +35,9 @@ def test_l5_of_fewer_evaluations_is_the_mean_of_all():
     assert loss_l5([4.0, 2.0]) == 3.0 and math.isnan(loss_l5([]))
 
 
-def test_steps_to_is_the_first_evaluation_strictly_below_from_one():
-    losses = [3.5, 3.0, 2.9, 3.1, 2.8]
-    assert [steps_to(losses, x) for x in (3.6, 3.0, 2.9, 2.8)] == [1, 3, 5, None]
+def test_steps_to_a_loss_are_those_of_the_first_evaluation_strictly_below_it():
+    evaluated = [{"step": 500 * i, "train_loss": loss} for i, loss in enumerate([3.5, 3.0, 2.9, 3.1, 2.8], 1)]
+    assert [steps_to(evaluated, x) for x in (3.6, 3.0, 2.9, 2.8)] == [500, 1500, 2500, None]
 
 
 def test_the_thresholds_of_the_papers_table_are_the_papers():
@@ -66,7 +66,7 @@ def test_the_numbers_of_a_run_come_from_its_curve_and_not_from_its_metrics(langu
     (row,) = run_losses([run], [2.5, 0.5]).to_dict("records")
     assert row == {
         "id": run.job.id, "label": "S-p", "seed": 3, "status": "finished", "loss_l5": 2.0, "validation_loss": 1.1,
-        "validation_bits_per_byte": 2.2, "equal_time_validation_loss": 1.1, "steps_to_2.5": 3.0,
+        "validation_bits_per_byte": 2.2, "equal_time_validation_loss": 1.1, "steps_to_2.5": 30.0,
         "steps_to_0.5": pytest.approx(NAN, nan_ok=True), "tokens_per_second": 64.0,
     }  # fmt: skip
 
@@ -93,7 +93,7 @@ def test_a_run_not_evaluated_within_equal_time_has_no_loss_there(language_run):
 
 def test_a_diverged_run_has_steps_but_no_losses(language_run):
     row = run_losses([language_run("S", [3.0, 2.0], status="diverged")], [2.5]).iloc[0]
-    assert row["steps_to_2.5"] == 2 and row.tokens_per_second == 320
+    assert row["steps_to_2.5"] == 20 and row.tokens_per_second == 320
     assert row[["loss_l5", "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss"]].isna().all()
 
 

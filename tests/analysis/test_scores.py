@@ -30,6 +30,7 @@ RUN = {
     "label": "S",
     "column": "compression",
     "setting": "a",
+    "chance": 0.0625,
     "seed": 0,
     "status": "finished",
     "accuracy": 0.5,
@@ -73,6 +74,8 @@ def test_a_score_is_the_mean_over_settings_of_their_best():
     assert score.value == pytest.approx(100 * (0.4 + 0.9) / 2)
     assert score.ceiling == pytest.approx(100 * (1 + 0.95) / 2)
     assert (score.done, score.expected, score.diverged) == (4, 4, 0)
+    assert score.chance == 6.25 and score.solved == pytest.approx(6.25 + 0.9 * (score.ceiling - 6.25))
+    assert not score.is_diverged
 
 
 def test_the_scores_of_settings_are_those_of_their_chosen_runs():
@@ -86,7 +89,8 @@ def test_the_scores_of_settings_are_those_of_their_chosen_runs():
         )
     )
     numbers = found[["setting", "value", "done", "expected", "diverged"]].fillna(-1).values.tolist()
-    assert numbers == [["b", 25.0, 2, 2, 0], ["a", 75.0, 1, 2, 0], ["c", -1.0, 1, 1, 1]]
+    assert numbers == [["b", 25.0, 2, 2, 0], ["a", 75.0, 1, 2, 0], ["c", 6.25, 1, 1, 1]]
+    assert found.is_diverged.tolist() == [False, False, True] and found.ceiling.tolist() == [100.0] * 3
 
 
 def test_labels_tasks_and_seeds_are_kept_apart_in_their_order():
@@ -115,10 +119,20 @@ def test_a_diverged_run_counts_but_is_not_chosen():
     assert (score.done, score.expected, score.diverged) == (3, 3, 2)
 
 
-def test_a_setting_whose_every_run_diverged_leaves_no_score():
+def test_a_setting_whose_every_run_diverged_counts_at_chance():
     score = one(mad_scores(frame({"accuracy": 0.6}, unfinished("diverged", setting="b"))))
-    assert math.isnan(score.value)
+    assert score.value == pytest.approx((60 + 6.25) / 2) and score.is_diverged
     assert (score.done, score.expected, score.diverged) == (2, 2, 1)
+
+
+def test_a_setting_with_runs_left_is_not_said_to_diverge():
+    score = one(mad_scores(frame(unfinished("diverged"), unfinished("missing"))))
+    assert math.isnan(score.value) and not score.is_diverged
+
+
+def test_the_ceiling_of_a_diverged_setting_is_that_of_other_runs_of_it():
+    collected = frame({"ceiling": 0.8}, unfinished("diverged", seed=1))
+    assert mad_scores(collected).ceiling.tolist() == [80.0, 80.0]
 
 
 @pytest.mark.parametrize("status", ["missing", "failed"])
@@ -153,12 +167,12 @@ def test_a_seed_with_a_job_missing_has_no_average():
     assert MAD_AVERAGE not in set(mad_scores(frame(*rows[:5])).column)
 
 
-def test_a_diverged_task_leaves_no_average_but_is_counted():
+def test_a_diverged_task_counts_at_chance_in_the_average():
     rows = [{"column": task} for task in MAD_TASKS]
     rows[2] = unfinished("diverged", **rows[2])
     average = mad_scores(frame(*rows)).iloc[-1]
-    assert average.column == MAD_AVERAGE and average.diverged == 1
-    assert math.isnan(average.value)
+    assert average.column == MAD_AVERAGE and average.diverged == 1 and average.is_diverged
+    assert average.value == pytest.approx((5 * 50 + 6.25) / 6)
 
 
 def test_collect_has_a_row_for_every_job_in_order(tmp_path):
@@ -204,13 +218,15 @@ def test_the_published_table_has_the_papers_33_labels_and_its_averages():
     assert len(published) == 33
     assert published["S"][MAD_AVERAGE] == 50.69 and published["S-p"]["compression"] == 44.69
     assert published["S-p"]["loss_l5"] == 3.0669 and "steps_to_3.0" not in published["S-p"]
+    assert published["G-cg-q-12o"]["steps_to_3.0"] == 58 * 500
     with open(PUBLISHED / "hypermlp_table1.csv", newline="") as file:
         for row in csv.DictReader(file):
             mean = sum(float(row[task]) for task in MAD_TASKS) / 6
             assert published[row["label"]][MAD_AVERAGE] == pytest.approx(mean, abs=0.02)
 
 
-def test_other_tasks_are_columns_of_their_own_and_not_in_the_average():
+def test_other_tasks_are_columns_of_their_own_and_not_in_the_average(install_example):
+    install_example("task")
     rows = [{"column": task, "accuracy": 0.5} for task in MAD_TASKS]
     found = mad_scores(frame(*rows, {"column": "prefix_sum", "accuracy": 1.0})).set_index("column").value
     assert found[MAD_AVERAGE] == 50.0 and found["prefix_sum"] == 100.0
@@ -228,7 +244,12 @@ def test_language_models_have_the_columns_of_every_frame(language_run):
     assert tuple(found) == COLUMNS == tuple(no_scores()) and set(found.suite) == {"language"}
     counts = {(row.label, row.column): (row.done, row.expected, row.diverged) for row in found.itertuples()}
     assert counts["first", "loss_l5"] == counts["first", "steps_to_2.5"] == (1, 1, 0)
-    assert counts["first", "steps_to_0.5"] == (0, 1, 0) and counts["second", "loss_l5"] == (1, 1, 1)
-    values = found.set_index(["label", "column"]).value
-    assert values["first", "loss_l5"] == 2.5 and math.isnan(values["second", "loss_l5"])
+    assert counts["first", "steps_to_0.5"] == (1, 1, 0) and counts["second", "loss_l5"] == (1, 1, 1)
+    rows = found.set_index(["label", "column"])
+    uniform = math.log(runs[0].job.setting["vocab_size"])
+    assert rows.value["first", "loss_l5"] == 2.5 and rows.value["second", "loss_l5"] == pytest.approx(uniform)
+    assert rows.value["first", "steps_to_2.5"] == 20 and rows.value["first", "steps_to_0.5"] == 20
+    assert rows.is_diverged["first", "steps_to_0.5"] and not rows.is_diverged["first", "steps_to_2.5"]
+    assert rows.is_diverged["second", "loss_l5"] and not rows.is_diverged["first", "loss_l5"]
+    assert rows.chance["first", "validation_bits_per_byte"] == pytest.approx(2 * uniform)
     assert mad_scores(frame({})).dtypes.drop("label").equals(found.dtypes.drop("label"))
