@@ -59,8 +59,8 @@ class Cell:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95% interval of the mean; NaN, NaN where there is none."""
-        return self.sample.interval if self.is_whole else (math.nan, math.nan)
+        """95% interval of the mean; NaN, NaN where there is none, as of steps that some seeds do not get to."""
+        return self.sample.interval if self.is_whole and not self._is_of_steps else (math.nan, math.nan)
 
     @property
     def _is_of_steps(self) -> bool:
