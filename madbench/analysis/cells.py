@@ -55,7 +55,7 @@ class Cell:
     def mean(self) -> float:
         """Over seeds; of steps to a loss over the seeds that reach it."""
         sample = self.sample
-        return float(sample.values[sample.succeeds].mean()) if self._is_of_steps and sample.solved else sample.mean
+        return float(sample.values[sample.succeeds].mean()) if self._is_of_steps and sample.succeeds.any() else sample.mean
 
     @property
     def interval(self) -> tuple[float, float]:
