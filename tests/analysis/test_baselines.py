@@ -3,17 +3,19 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 from scipy import stats
 
 from madbench.analysis.protocols import language_protocol
-from madbench.analysis.scores import Results, paired_differences
+from madbench.analysis.quantities import difference_text
+from madbench.analysis.samples import differences_from
+from madbench.analysis.scores import Results
 from madbench.analysis.tables import result_table, result_tables
 from madbench.errors import ConfigError
 from madbench.experiment import Experiment, PlannedRow
 from madbench.grid import Grid, Row
 from madbench.store.runs import Store
+from score_frames import scored
 
 HEADINGS = ["Label", "In-ctx recall", "Budget", "n", "vs baseline"]
 
@@ -24,25 +26,22 @@ def swept(grid_results):
     return lambda *labels, **keys: result_tables(grid_results(*labels, **keys), has_baseline=True)
 
 
-def values(**by_label) -> pd.DataFrame:
-    rows = [(label, seed, "q", value, 1, 1) for label, found in by_label.items() for seed, value in found.items()]
-    return pd.DataFrame(rows, columns=["label", "seed", "column", "value", "done", "expected"])
-
-
-def test_differences_are_paired_by_seed_with_students_interval():
-    found = paired_differences(values(a={0: 10.0, 1: 20.0, 2: 30.0}, b={0: 12.0, 1: 21.0, 2: 36.0, 9: 99.0}), "a")
-    difference = found.pop(("b", "q"))
-    expected = stats.ttest_rel([12, 21, 36], [10, 20, 30]).confidence_interval(0.95)
+def test_differences_are_those_of_the_means_with_welchs_interval():
+    values = {"a": [10.0, 20.0, 30.0], "b": [12.0, 21.0, 36.0, None, 40.0]}
+    found = differences_from(scored(values, ["compression"]), "a")
+    difference = found.pop(("b", "compression"))
+    expected = stats.ttest_ind([12, 21, 36, 40], [10, 20, 30], equal_var=False)
     assert found == {}
-    assert (difference.mean, difference.n) == (pytest.approx(3.0), 3)
-    assert (difference.low, difference.high) == pytest.approx((expected.low, expected.high))
-    assert difference.text(1) == f"+3.0 [{expected.low:+.1f},{expected.high:+.1f}]"
+    assert (difference.estimate, difference.n) == (pytest.approx(27.25 - 20), 3)
+    assert (difference.low, difference.high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    assert difference_text(difference, "compression").startswith("+7.2 ±")
 
 
 def test_one_seed_has_no_interval_and_none_no_difference():
-    found = paired_differences(values(a={0: 10.0}, b={0: 9.5}, c={1: 3.0}, d={0: math.nan}), "a")
-    assert set(found) == {("b", "q")} and found["b", "q"].text(2) == "-0.50"
-    assert paired_differences(values(b={0: 9.5}), "a") == {}
+    found = differences_from(scored({"a": [10.0], "b": [9.5], "c": [None, 3.0], "d": [None]}), "a")
+    assert set(found) == {("b", "compression"), ("c", "compression")}
+    assert difference_text(found["b", "compression"], "compression") == "(-0.5)"
+    assert differences_from(scored({"b": [9.5]}), "a") == {}
 
 
 def test_rows_are_named_by_what_changes_and_the_first_is_the_baseline(swept):
@@ -55,12 +54,14 @@ def test_rows_are_named_by_what_changes_and_the_first_is_the_baseline(swept):
     headings, rows = table.text_rows()
     assert headings == HEADINGS
     assert [row[0] for row in rows] == [f"{label}  training.epochs={n}" for label in "SR" for n in (8, 12)]
-    assert [rows[i][-1] for i in (0, 1, 3)] == ["baseline", "+10.0 [+10.0,+10.0]", "+10.0 [+10.0,+10.0]"]
+    half = stats.t.ppf(0.975, 4) * 1.0 * (2 / 3) ** 0.5
+    assert [rows[i][-1] for i in (0, 1, 3)] == ["baseline", f"+10.0 ±{half:.1f}", f"+10.0 ±{half:.1f}"]
     record = table.records()[1]
     assert (record["row"], record["label"], record["changes"]) == (rows[1][0], "S", "training.epochs=12")
     assert record["difference"] == pytest.approx(10) and record["difference_n"] == 3
-    assert "Baseline: S  training.epochs=8, the first row." in table.caption
-    assert "minus the baseline's, paired by seed" in table.caption
+    assert "Baseline: S  training.epochs=8, the first row." in table.notes
+    assert "minus the baseline's, with the 95% interval over seeds" in table.notes
+    assert "vs baseline: less S  training.epochs=8" in table.caption
     assert table.marks()[rows[1][0], 1] == "best"
 
 
@@ -68,8 +69,8 @@ def test_what_rows_do_not_name_is_in_the_caption(swept):
     made = swept(vary={"model.n_layer": [1, 2]}, mode="one_at_a_time", set={"training.epochs": 3})
     (table,) = made
     assert [row[0] for row in table.text_rows()[1]] == ["S", "R", "S  model.n_layer=2"]
-    assert "Profile quick with training.epochs=3: d_model 64" in table.caption
-    assert "Where a row names nothing else: model.n_layer=1. The sizes given are the baseline's." in table.caption
+    assert "Profile quick with training.epochs=3: d_model 64" in table.notes
+    assert "Where a row names nothing else: model.n_layer=1. The sizes given are the baseline's." in table.notes
 
 
 def test_with_several_tasks_the_difference_is_of_their_mean(swept):
@@ -81,13 +82,16 @@ def test_with_several_tasks_the_difference_is_of_their_mean(swept):
     }
     made = swept(tasks=["compression", "memorization"], seeds=[0], accuracy=lambda job: accuracies[job.label, job.task])
     (table,) = made
-    assert [row[-1] for row in table.text_rows()[1]] == ["baseline", "+10.0"]
+    assert [row[-1] for row in table.text_rows()[1]] == ["baseline", "(+10.0)"]
 
 
-def test_a_diverged_or_unfinished_row_has_no_difference(swept):
+def test_a_diverged_seed_counts_at_chance_and_an_unfinished_one_not_at_all(swept):
     given = {"S": 0.5, "R": math.nan, "G": None}
     (table,) = swept("SRG", lambda job: given[job.label] if job.seed else 0.5)
-    assert [row[-1] for row in table.text_rows()[1]] == ["baseline", "-", "+0.0"]
+    baseline, diverged, unfinished = (row[-1] for row in table.text_rows()[1])
+    chance = 100 / 8
+    assert (baseline, unfinished) == ("baseline", "(+0.0)")
+    assert diverged.startswith(f"{(50 + 2 * chance) / 3 - 50:+.1f} [-")
     assert swept(["S-c"], accuracy=lambda job: None) == []
 
 
@@ -122,9 +126,9 @@ def test_language_models_of_several_protocols_share_a_table(tmp_path, language_r
     headings, lines = table.text_rows()
     assert headings[:2] == ["Label", "L5"] and headings[-2:] == ["n", "vs baseline"]
     assert [line[0] for line in lines] == ["S", f"S  {change}"]
-    expected = stats.ttest_rel([2.45, 2.6], [2.75, 2.85]).confidence_interval(0.95)
-    assert lines[1][-1] == f"-0.275 [{expected.low:+.3f},{expected.high:+.3f}]"
-    assert "At the settings of S: Nats per token" in table.caption
-    assert not any(table.marks().values()) and "Bold" not in table.caption
+    expected = stats.ttest_ind([2.45, 2.6], [2.75, 2.85], equal_var=False).confidence_interval(0.95)
+    assert lines[1][-1] == f"-0.275 ±{expected.high + 0.275:.3f}"
+    assert "At the settings of S: Nats per token" in table.notes
+    assert not any(table.marks().values()) and "bold" not in table.caption
     with pytest.raises(ConfigError, match="2 protocols"):
         result_table(results)
