@@ -55,7 +55,9 @@ class Cell:
     def mean(self) -> float:
         """Over seeds; of steps to a loss over the seeds that reach it."""
         sample = self.sample
-        return float(sample.values[sample.succeeds].mean()) if self._is_of_steps and sample.succeeds.any() else sample.mean
+        return (
+            float(sample.values[sample.succeeds].mean()) if self._is_of_steps and sample.succeeds.any() else sample.mean
+        )
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -107,10 +109,10 @@ Cells = Mapping[str, Mapping[str, Cell]]
 
 
 def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[str, Cell]]:
-    """The cells of a frame of scores, without marks; a seed not begun does not count."""
-    begun = scores[scores.column.isin([column.name for column in columns]) & (scores.done > 0)]
-    samples = samples_of(begun, is_whole=False)
-    counts = begun.groupby(["label", "column"], sort=False)[["done", "expected", "diverged"]].sum()
+    """The cells of a frame of scores, without marks; a seed not begun has no part in a mean, but its jobs are expected."""
+    shown = scores[scores.column.isin([column.name for column in columns])]
+    samples = samples_of(shown[shown.done > 0], is_whole=False)
+    counts = shown.groupby(["label", "column"], sort=False)[["done", "expected", "diverged"]].sum()
     nothing = Sample(np.array([]))
     cells: dict[str, dict[str, Cell]] = {}
     for (label, name), (done, expected, diverged) in zip(counts.index, counts.to_numpy().tolist()):
