@@ -175,8 +175,8 @@ def _mad_notes(frame: pd.DataFrame) -> list[str]:
 def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
     """What :func:`difficulty_figure` draws; empty where nothing varies. ``protocol`` is about what the runs share.
 
-    A setting counts where it differs from the task's first one in one variable. A setting of a label whose runs of a
-    seed all diverged is left out, and so is a seed with jobs to do.
+    A setting counts where it differs from the task's first one in one variable. A seed with jobs to do is left out; one
+    whose runs all diverged counts at chance.
     ``collected`` is :func:`madbench.analysis.scores.collect` of one protocol, the baseline setting of a task first.
     """
     scores = setting_scores(collected)
