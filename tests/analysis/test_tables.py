@@ -148,7 +148,7 @@ def test_one_seed_has_no_spread():
 
 def test_a_seed_not_begun_is_left_out_of_the_mean_but_not_of_what_is_expected():
     found = table({}, {"seed": 1, "value": NAN, "done": 0}).cells["S"]["compression"]
-    assert (found.mean, found.n, found.text(PERCENT)) == (50.0, 1, "50.0†")
+    assert (found.mean, found.n, found.text(PERCENT)) == (50.0, 1, "50.0† (6/12)")
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3])
@@ -375,6 +375,11 @@ def test_seeds_that_agree_bound_what_other_seeds_do_and_notes_say_so():
     assert "Where 3 seeds agree, up to 71% of all seeds may still differ (95%)." in made.notes
     assert 0.29**3 == pytest.approx(0.025, abs=0.001)
     assert "may still differ" not in table(*three_seeds("S", "compression", 99.0, 2.0)).notes
+
+
+def test_a_label_without_a_result_is_a_row():
+    made = table({}, {"label": "R-q", "value": NAN, "done": 0})
+    assert [row[:2] for row in made.text_rows()[1]] == [["S", "50.0†"], ["  published", "35.2"], ["R-q", "-"]]
 
 
 def test_an_average_of_two_seeds_has_no_interval():

@@ -24,8 +24,12 @@ def scores():
             suite = LANGUAGE if column == LOSS else MAD
             for seed, value in enumerate(seeds):
                 row = {"suite": suite.name, "label": label, "seed": seed, "column": column, "value": value}
-                row |= {"done": int(value is not None), "expected": 1, "ceiling": ceiling}
-                row["diverged"] = int(value is not None and math.isnan(value))
+                row |= {"done": int(value is not None), "expected": 1}
+                row |= {"chance": 4.0, "ceiling": ceiling, "solved": 4 + 0.9 * (ceiling - 4)}
+                row |= {"chance": 5.0, "ceiling": math.nan, "solved": math.nan} if column == LOSS else {}
+                is_diverged = value is not None and math.isnan(value)
+                row |= {"diverged": int(is_diverged), "is_diverged": is_diverged}
+                row["value"] = row["chance"] if is_diverged else value
                 rows.append(row | {"budget_ratio": 1.36 if "!" in label else 1.0})
         found = pd.DataFrame(rows).astype({"value": float})
         return pd.concat([found, mean_over(found, MAD_TASKS, MAD_AVERAGE)], ignore_index=True)

@@ -3,21 +3,20 @@ from __future__ import annotations
 import json
 import math
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from madbench.analysis.attribution import attribute, measured_values
-from madbench.analysis.cells import Cell, Column, with_noise
+from madbench.analysis.attribution import attribute
+from madbench.analysis.cells import cells_of
 from madbench.analysis.figures.accuracy import difficulty_frame, mad_frame
 from madbench.analysis.figures.budget import budget_frame, pareto_front
 from madbench.analysis.figures.curves import learning_frame
 from madbench.analysis.figures.effects import effects_frame
 from madbench.analysis.figures.files import write_frame
 from madbench.analysis.figures.registry import FIGURES
-from madbench.analysis.quantities import LOSS
+from madbench.analysis.quantities import LOSS, column
 from madbench.jobs import Record
 from madbench.tasks import MAD_TASKS
 
@@ -30,11 +29,12 @@ def means(frame):
     return frame[frame.mark == "mean"]
 
 
-def test_what_has_no_mean_says_why(scores, tmp_path):
+def test_what_has_no_mean_says_why_and_diverged_seeds_count_at_chance(scores, tmp_path):
     values = {("S", "compression"): [20.0, NAN], ("R", "compression"): [NAN, NAN], ("G", "compression"): [None, None]}
     frame = mad_frame(scores(values), "p")
-    assert means(frame).state.tolist() == ["1/2 diverged", "diverged", "not run"]
-    assert frame[frame.mark == "seed"].accuracy.tolist() == [20.0]
+    assert means(frame).state.tolist() == ["", "diverged", "not run"]
+    assert means(frame).accuracy.tolist()[0] == 12.0 and means(frame).solved.tolist()[0] == "0/2"
+    assert frame[frame.mark == "seed"].accuracy.tolist() == [20.0, 4.0, 4.0, 4.0]
     write_frame(frame, tmp_path / "mad.csv")
     assert FIGURES["mad"].read(tmp_path / "mad.csv").equals(frame)
 
@@ -47,9 +47,13 @@ def test_unfinished_seeds_do_not_count(scores):
     assert mad_frame(table[table.seed == 1], "p").state.tolist() == ["unfinished"]
 
 
-def test_seeds_that_agree_have_no_interval(scores):
+def test_intervals_are_those_of_the_table(scores):
     (mean,) = means(mad_frame(scores({("S", "memorization"): [100.0] * 3}), "p")).itertuples()
-    assert mean.n == 3 and math.isnan(mean.low) and math.isnan(mean.high)
+    assert (mean.n, mean.solved, mean.high) == (3, "3/3", 100.0) and mean.low == pytest.approx(
+        0.025 ** (1 / 3) * 96 + 4, abs=0.01
+    )
+    (mean,) = means(mad_frame(scores({("S", "memorization"): [50.0] * 3}), "p")).itertuples()
+    assert (mean.n, mean.solved) == (3, "0/3") and math.isnan(mean.low) and math.isnan(mean.high)
 
 
 def test_the_average_is_of_whole_seeds_and_only_with_all_tasks(scores):
@@ -113,7 +117,7 @@ def test_learning_curves_of_the_published_fidelity_are_on_test_data(stored):
 
 
 def effects_of(scores):
-    return effects_frame(attribute(measured_values(scores)[0]), "p")
+    return effects_frame(attribute(scores), "p")
 
 
 def test_effects_and_their_pairs_are_rows(scores):
@@ -125,7 +129,7 @@ def test_effects_and_their_pairs_are_rows(scores):
     assert set(zip(pairs.given, pairs.without, pairs.difference)) == {("S-c", "S", 30.25), ("R-c", "R", 30.5)}
 
 
-def test_interactions_beyond_the_noise_are_rows(scores):
+def test_significant_interactions_are_rows(scores):
     values = {"S": [10.0, 10.1, 10.2], "S-c": [10.1, 10.0, 10.2], "R": [10.0, 10.2, 10.1], "R-c": [60.0, 60.1, 60.2]}
     frame = effects_of(scores({(label, "compression"): seeds for label, seeds in values.items()}))
     assert frame[frame.kind == "interaction"].row.tolist() == ["R/S x c"]
@@ -135,10 +139,11 @@ def costs_of(scores, **parameters):
     return scores[["label", "column", "budget_ratio"]].assign(mixer_parameters=scores.label.map(parameters))
 
 
-def test_a_label_with_a_diverged_or_no_whole_seed_has_no_mean(scores):
+def test_a_label_without_a_whole_seed_has_no_mean(scores):
     table = scores({("S", "compression"): [1.0], ("R", "compression"): [2.0, NAN], ("G", "compression"): [None]})
     frame = budget_frame(table, costs_of(table, S=4000), "p")
-    assert frame[frame["mean"].isna()].label.tolist() == ["R", "G"]
+    assert frame[frame["mean"].isna()].label.tolist() == ["G"]
+    assert frame["mean"].tolist()[:2] == [1.0, 3.0]
     assert dict(zip(frame.label, frame.mixer_parameters.fillna(0))) == {"S": 4000, "R": 0, "G": 0}
 
 
@@ -150,20 +155,16 @@ def test_the_average_stands_for_the_six_tasks(scores):
     assert (row.quantity, row.mean, row.n, row.mixer_parameters) == ("mad_average", 25.0, 1, 250.0)
 
 
-def test_losses_have_the_intervals_of_the_table(scores):
-    seeds = {"S": [3.0, 3.1], "R": [2.0, 2.3], "G": [2.5], "S-c": [2.9, 3.0, 3.4], "R-c": [2.0, NAN]}
+def test_costs_have_the_intervals_of_the_table(scores):
+    seeds = {"S": [3.0, 3.1], "R": [2.0, 2.3], "G": [2.5], "S-c": [2.9, 3.0, 3.4, 3.1, 3.0], "R-c": [2.0, NAN]}
     table = scores({(label, column): values for column in ("compression", LOSS) for label, values in seeds.items()})
-    frame = budget_frame(table, costs_of(table), "p")
-    of_table = {
-        label: {LOSS: Cell(np.mean(xs), np.std(xs, ddof=1) if len(xs) > 1 else NAN, len(xs), len(xs), len(xs))}
-        for label, xs in seeds.items()
-    }
-    cells = with_noise([Column(LOSS, "L5", 3, "lower", is_pooled=True)], of_table, ())
-    losses = frame[frame.quantity == LOSS].set_index("label")
-    half_widths = {label: row[LOSS].half_width for label, row in cells.items()}
-    assert dict((losses.high - losses["mean"]).items()) == pytest.approx(half_widths, nan_ok=True)
-    own = frame[frame.quantity == "compression"].set_index("label")
-    assert half_widths["S"] == half_widths["R"] < (own.high - own["mean"])["S"] < (own.high - own["mean"])["R"]
+    frame = budget_frame(table, costs_of(table), "p").set_index(["quantity", "label"])
+    cells = cells_of(table, [column("compression"), column(LOSS)])
+    for label in seeds:
+        for quantity in ("compression", LOSS):
+            row = frame.loc[quantity, label]
+            expected = cells[label][quantity].interval
+            assert (row.low, row.high) == pytest.approx(expected, nan_ok=True) and row.n == len(seeds[label])
 
 
 @settings(max_examples=50, deadline=None)
@@ -191,6 +192,7 @@ def collected():
                 value = accuracy if status == "finished" else None
                 job = {"id": str(len(jobs)), "suite": "mad", "label": label, "column": "compression", "seed": seed}
                 job |= {"setting": json.dumps(BASE | changes), "accuracy": value, "selection_accuracy": value}
+                job["chance"] = 0.0625
                 jobs.append(job | {"ceiling": value and 0.9, "budget_ratio": 1.0, "status": status})
         return pd.DataFrame(jobs)
 
@@ -205,10 +207,10 @@ def test_a_setting_that_differs_in_one_variable_is_a_difficulty(collected):
     assert found == pytest.approx(expected)
 
 
-def test_seeds_with_jobs_to_do_and_diverged_settings_are_no_difficulties(collected):
+def test_seeds_with_jobs_to_do_are_no_difficulties_and_diverged_ones_count_at_chance(collected):
     rows = [({}, "S", [0.5, None]), ({"seq_len": 64}, "S", [0.5, "diverged"]), ({"seq_len": 128}, "S", [0.4])]
     frame = difficulty_frame(collected(rows), "p")
-    assert list(zip(frame.value, frame.n)) == [(32.0, 1), (128.0, 1)]
+    assert list(zip(frame.value, frame.n, frame.accuracy)) == [(32.0, 1, 50.0), (64.0, 2, 28.125), (128.0, 1, 40.0)]
 
 
 def test_without_a_varied_setting_there_is_no_difficulty(collected):

@@ -79,7 +79,7 @@ def test_what_a_store_lacks_is_said(fill, store, language_run, data):
     run = language_run("S", [], status="diverged")
     store.finish(run.job, run.record)
     _, reasons = drawn(data(tasks=["language_model"], budget=None))
-    assert list(reasons) == list(FIGURES)
+    assert list(reasons) == [name for name in FIGURES if name != "budget"]  # a diverged loss is that of chance
     assert reasons["mad"] == "there are no runs of MAD tasks" and "evaluated" in reasons["loss"]
     fill(["S"])
     frames, reasons = drawn(data(tasks=TASKS))
