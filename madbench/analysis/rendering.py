@@ -51,9 +51,9 @@ class TextTable(ABC):
 
     caption: str
     """In a sentence or two: what the numbers are and what the signs mean."""
-    notes: str
+    notes: str = ""
     """How the numbers came about, and what is missing."""
-    shows_notes: bool
+    shows_notes: bool = False
     """Whether text has the notes below the caption."""
     latex_name: ClassVar[str] = r"\texttt{%s}"
     """How LaTeX sets the first cell of a row."""

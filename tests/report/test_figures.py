@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -33,6 +34,7 @@ def test_what_goes_wrong_with_a_figure_is_raised(store, selected, monkeypatch):
     def fail(frame):
         raise ValueError(f"no figure of {sorted(frame.label.unique())}")
 
+    shutil.rmtree(store.root / "index" / "figures", ignore_errors=True)
     monkeypatch.setitem(registry.FIGURES, "loss", replace(registry.FIGURES["loss"], draw=fail))
     with pytest.raises(ValueError, match="no figure of .*S-c"):
         report_page(selected(store))
