@@ -139,11 +139,12 @@ def test_a_group_trains_in_one_process_and_fails_with_it(fake, store):
     )
     stored = results(store)
     assert {seed: stored[seed] for seed in range(3)} == {job.seed: fake.expected(job) for job in good}
-    assert {stored[seed].error for seed in (10, 11, 12)} == {"the process ended with signal 9; out of memory?"}
-    for group in (good, bad):
+    error = "killed twice, at last: the process ended with signal 9; out of memory?"
+    assert {stored[seed].error for seed in (10, 11, 12)} == {error}
+    for group, processes in ((good, 1), (bad, 2)):
         told = [event for event in events if event["job"] in group]
         assert len({event["slot"] for event in told}) == 1
-        assert len({event["progress"]["pid"] for event in told if "pid" in event.get("progress", {})}) == 1
+        assert len({event["progress"]["pid"] for event in told if "pid" in event.get("progress", {})}) == processes
         assert [event["event"] for event in told][:3] == ["started"] * 3
 
 
@@ -154,32 +155,24 @@ def test_every_job_of_a_group_ends_in_its_own_way(check_pairs):
 @pytest.mark.parametrize("ending", ["killed", "interrupted"])
 def test_both_jobs_of_a_group_resume_after_its_process_is_killed_or_told_to_stop(fake, store, ending):
     pair = [fake.make_job(seed, steps=40, pause=0.01) for seed in range(2)]
-    pids, resumed = [], {}
-
-    def end(event):
-        progress = event.get("progress", {})
-        pids.extend([progress["pid"]] if "pid" in progress else [])
-        if event["job"] == pair[1] and progress.get("step") == 3:
-            if ending == "interrupted":
-                raise KeyboardInterrupt
-            os.kill(pids[0], signal.SIGKILL)
-
-    if ending == "killed":
-        assert local.run_jobs([pair], store, fake.train, on_event=end) == Summary(failed=2)
-        assert {record.error for record in results(store).values()} == {
-            "the process ended with signal 9; out of memory?"
-        }
-    else:
-        with pytest.raises(KeyboardInterrupt):
-            local.run_jobs([pair], store, fake.train, on_event=end)
-        assert results(store) == {}
+    began = []  # pid, seed and step of each beginning
 
     def listen(event):
-        if "progress" in event:
-            resumed.setdefault(event["job"].seed, event["progress"]["step"])
+        progress = event.get("progress", {})
+        if "pid" in progress:
+            began.append((progress["pid"], event["job"].seed, progress["step"]))
+        if len(began) == 2 and event["job"] == pair[1] and progress.get("step") == 3:
+            if ending == "interrupted":
+                raise KeyboardInterrupt
+            os.kill(began[0][0], signal.SIGKILL)
 
+    if ending == "interrupted":
+        with pytest.raises(KeyboardInterrupt):
+            local.run_jobs([pair], store, fake.train, on_event=listen)
+        assert results(store) == {}
     assert local.run_jobs([pair], store, fake.train, on_event=listen) == Summary(finished=2)
-    assert min(resumed[0], resumed[1]) >= 3
+    assert [seed for _, seed, _ in began] == [0, 1, 0, 1] and len({pid for pid, _, _ in began}) == 2
+    assert min(step for _, _, step in began[2:]) >= 3
     assert results(store) == {job.seed: fake.expected(job) for job in pair}
 
 
