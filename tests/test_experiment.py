@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from madbench import experiment
 from madbench.errors import BudgetError, ConfigError, LabelError
 from madbench.execute import local
 from madbench.execute.base import Policy, Summary
@@ -38,7 +39,9 @@ class StandIn:
     def __call__(self, groups, store, train, *, on_event, policy, **how):
         jobs = [job for group in groups for job in group]
         trained = jobs if policy.redo else store.missing(jobs)
-        self.calls.append({"jobs": jobs, "trained": trained, "policy": policy, "train": train.keywords, **how})
+        self.calls.append(
+            {"groups": groups, "jobs": jobs, "trained": trained, "policy": policy, "train": train.keywords, **how}
+        )
         summary = Summary()
         for job in trained:
             record = self.give(job)
@@ -170,6 +173,16 @@ def test_all_rows_train_in_one_call_where_the_executor_is(tmp_path):
     assert planned.execute(executor=executor, policy=Policy(retry=False)) == Summary(finished=4)
     (call,) = executor.calls
     assert call["jobs"] == planned.jobs and call["policy"] == Policy(retry=False)
+
+
+def test_one_function_forms_the_groups_of_jobs_that_train_together(tmp_path, executor, monkeypatch):
+    planned = made(tmp_path, seeds=[0, 1])
+    planned.execute(slots=4)
+    monkeypatch.setattr(experiment, "groups_of", lambda jobs: [jobs[:2], jobs[2:]])
+    planned.execute(slots=4)
+    alone, together = executor.calls
+    assert alone["groups"] == [[job] for job in planned.jobs] and alone["slots"] == 4
+    assert together["groups"] == [planned.jobs[:2], planned.jobs[2:]] and together["slots"] == 2
 
 
 def test_devices_and_slots_reach_the_local_executor(tmp_path, executor):

@@ -99,6 +99,14 @@ def test_a_run_is_a_function_of_its_job(make_job, train):
     assert other.curve != first.curve
 
 
+def test_the_jobs_of_a_group_give_what_each_gives_alone(make_job, train, tmp_path):
+    jobs, works = [make_job(seed=seed) for seed in range(2)], [tmp_path / "a", tmp_path / "b"]
+    for work in works:
+        work.mkdir()
+    records = loop.train(jobs, works, lambda job, progress: None)
+    assert [record.metrics for record in records] == [train(job).metrics for job in jobs]
+
+
 def test_data_come_in_three_splits_and_change_with_the_seed_alone(make_job):
     data = mad_trial.load_data(make_job(), "cpu")
     assert {split: len(inputs) for split, (inputs, _) in data.items()} == COUNTS
