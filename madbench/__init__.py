@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from madbench.labels import parse
     from madbench.mixers import build
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "attribute", "build", "compare", "findings", "parse", "plot", "run", "run_language_model", "sweep", "table",
 ]  # fmt: skip

@@ -134,21 +134,21 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
     best as well (:func:`madbench.analysis.inference.may_be_best`).
     """
     filled = {name: dict(row) for name, row in cells.items()}
-    for column in columns:
-        competing = {
-            name: row[column.name]
-            for name, row in cells.items()
-            if column.better and column.name in row and name in names
-            if (cell := row[column.name]).n >= LEAST_SEEDS and cell.is_whole and cell.text(column)
+    competing: dict[str, dict[str, Cell]] = {}
+    for column in (column for column in columns if column.better):
+        rows = {name: row[column.name] for name, row in cells.items() if column.name in row and name in names}
+        found = {
+            name: cell for name, cell in rows.items() if cell.n >= LEAST_SEEDS and cell.is_whole and cell.text(column)
         }
-        samples = {name: cell.sample for name, cell in competing.items()}
-        if len(samples) < 2 or not any(sample.has_learned for sample in samples.values()):
-            continue
-        best = may_be_best(samples, column.better == "higher")
+        if len(found) > 1 and any(cell.sample.has_learned for cell in found.values()):
+            competing[column.name] = found
+    for column in (column for column in columns if column.name in competing):
+        samples = {name: cell.sample for name, cell in competing[column.name].items()}
+        best = may_be_best(samples, column.better == "higher", len(competing))
         top = round(samples[best[0]].mean, column.digits)
         for name in best:
             mark = BEST if round(samples[name].mean, column.digits) == top else WITHIN_NOISE
-            filled[name][column.name] = replace(competing[name], mark=mark)
+            filled[name][column.name] = replace(competing[column.name][name], mark=mark)
     return filled
 
 
@@ -194,7 +194,7 @@ def legend(columns: Sequence[Column], cells: Cells, has_over_budget: bool) -> li
     if any(cell.mark for _, cell, _ in shown):
         found.append(
             "Bold: the best mean of its column, to the digits shown. Underlined: may be the best as well (Welch's t, or"
-            f" Boschloo's exact test where seeds solve the task; one-sided, {LEVEL:.0%} for the column by Bonferroni;"
+            f" Boschloo's exact test where seeds solve the task; one-sided, {LEVEL:.0%} for the table by Bonferroni;"
             f" {LEAST_SEEDS} seeds or more)."
         )
         if has_over_budget:
