@@ -111,6 +111,4 @@ def print_registered(words: list[str] | None, path: Path, stored: StoredOptions,
     found, results = load_registration(path, stored.results)
     about = sentences(found, path, results)
     table = findings_table(registered_findings(found, results), results.sentences())
-    print_text_table(
-        dataclasses.replace(table, caption=" ".join([*about, table.caption])), printed.asked, printed.notes
-    )
+    print_text_table(dataclasses.replace(table, caption=" ".join([*about, table.caption])), printed)
