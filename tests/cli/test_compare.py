@@ -5,7 +5,9 @@ import io
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from madbench.cli.results import compare
 from madbench.jobs import Record
@@ -29,37 +31,77 @@ def shown(invoke, tiny):
 
 
 def differences(cells):
-    return {(cell["label"], cell["quantity"]): round(cell["difference"], 6) for cell in cells}
+    return {(cell["label"], cell["quantity"]): round(cell["estimate"], 6) for cell in cells}
 
 
 def test_the_first_label_is_compared_with_each_of_the_others(fill, shown):
-    for label, accuracy in (("S", 0.5), ("R", 0.6), ("R-c", 0.4)):
-        fill(label, accuracy, range(3))
+    values = {"S": (0.5, 0.51, 0.53), "R": (0.6, 0.62, 0.61), "R-c": (0.59, 0.62, 0.63)}
+    for label, accuracies in values.items():
+        for seed, accuracy in enumerate(accuracies):
+            fill(label, accuracy, [seed])
     cells = shown("R", "R-c", "S", "-t", ",".join(TWO))
-    quantities = (*TWO, "all_tasks")
-    expected = {("R-c", name): -20.0 for name in quantities} | {("S", name): -10.0 for name in quantities}
-    assert differences(cells) == expected
-    assert {(cell["baseline"], cell["n"], cell["p"], cell["verdict"]) for cell in cells} == {
-        ("R", 3, 0.25, "not significant")
-    }
+    assert [(cell["label"], cell["quantity"]) for cell in cells] == [(x, task) for x in ("R-c", "S") for task in TWO]
+    welch = {x: stats.ttest_ind(values[x], values["R"], equal_var=False) for x in ("R-c", "S")}
+    first, second = (welch[x].pvalue for x in ("S", "R-c"))
+    adjusted = {"S": 4 * first, "R-c": min(1, 2 * second)}  # Holm: two tests each, and the smaller p first
+    verdicts = {"S": "lower", "R-c": "not significant"}
+    for cell in cells:
+        label = cell["label"]
+        low, high = welch[label].confidence_interval(0.95)
+        assert cell["estimate"] == pytest.approx(100 * (np.mean(values[label]) - np.mean(values["R"])))
+        assert (cell["low"], cell["high"]) == pytest.approx((100 * low, 100 * high))
+        assert (cell["p"], cell["p_holm"]) == pytest.approx((welch[label].pvalue, adjusted[label]))
+        assert (cell["baseline"], cell["n"], cell["solved"], cell["baseline_solved"]) == ("R", 3, 0, 0)
+        assert (cell["test"], cell["verdict"]) == ("t", verdicts[label])
+
+
+def test_seeds_that_solve_the_task_are_counted_and_diverged_ones_count_at_chance(fill, store, shown, tiny):
+    for seed, accuracy in enumerate((0.2, 0.21, 0.22, 0.2)):
+        fill("S", accuracy, [seed], tasks=["compression"])
+    fill("R", 1.0, range(4), tasks=["compression"])
+    for job in MAD.jobs(["R"], MAD.Profile.load(tiny), tasks=["compression"], seeds=[4]):
+        store.finish(job, Record("diverged", error="loss"))
+    (cell,) = shown("S", "R", "-t", "compression")
+    chance = 5 * cell["mean"] - 4 * 100
+    assert 0 < chance < 20
+    exact = stats.boschloo_exact([[4, 0], [1, 4]], alternative="two-sided").pvalue
+    assert (cell["solved"], cell["seeds"], cell["baseline_solved"], cell["baseline_seeds"]) == (4, 5, 0, 4)
+    assert (cell["test"], cell["p_holm"], cell["verdict"]) == ("exact", pytest.approx(exact), "higher")
+    assert 0 < cell["low"] < cell["estimate"] < cell["high"] <= 100
+
+
+@pytest.mark.parametrize(
+    "accuracies, accuracy, reason",
+    [
+        ((0.5, 0.5, 0.5), 0.6, "zero variance"),
+        ((0.5, 0.51), 0.6, "two seeds"),
+        ((1.0, 1.0, 1.0), 1.0, "both solve the task"),
+    ],
+)
+def test_what_is_not_tested_says_why(fill, shown, accuracies, accuracy, reason):
+    for seed, one in enumerate(accuracies):
+        fill("S", one, [seed], tasks=["compression"])
+    fill("R", accuracy, range(3), tasks=["compression"])
+    (cell,) = shown("S", "R", "-t", "compression")
+    assert (cell["verdict"], cell["reason"], cell["p"], cell["p_holm"]) == (reason, reason, None, None)
 
 
 def test_labels_and_tasks_of_installed_packages_are_compared_like_any(fill, install_example, shown):
     install_example("plugin"), install_example("task")
     fill("S", 0.5, tasks=("compression", "prefix_sum"))
     fill("lin:elu", 0.75, tasks=("compression", "prefix_sum"))
-    expected = {("lin:elu", name): 25.0 for name in ("compression", "prefix_sum", "all_tasks")}
+    expected = {("lin:elu", name): 25.0 for name in ("compression", "prefix_sum")}
     assert differences(shown("S", "lin:elu", "-t", "compression,prefix_sum")) == expected
 
 
-def test_the_learning_rate_is_chosen_before_runs_are_paired(fill, store, tiny, shown):
+def test_the_learning_rate_is_chosen_before_labels_are_compared(fill, store, refuse, tiny, shown):
     fill("S", 0.5)
     for job in MAD.jobs(["R"], MAD.Profile.load(tiny, ["learning_rates=[1e-3,2e-3]"]), tasks=["compression"]):
         chosen = job.training.learning_rate == 2e-3
         store.finish(job, Record("finished", {"accuracy": 0.3 if chosen else 0.9, "selection_accuracy": float(chosen)}))
     assert differences(shown("S", "R", "-t", "compression")) == {("R", "compression"): 40.0}
-    (one_missing,) = shown("S", "R", "learning_rates=[1e-3,2e-3]", "-t", "compression")
-    assert (one_missing["n"], one_missing["begun"], one_missing["verdict"]) == (0, 1, "no pairs")
+    words = ("S", "R", "learning_rates=[1e-3,2e-3]", "-t", "compression")
+    assert "S shares no task" in refuse(compare, *words, "--profile", tiny)  # of S a rate is missing
     for job in MAD.jobs(["S"], MAD.Profile.load(tiny, ["learning_rates=[2e-3]"]), tasks=["compression"]):
         store.finish(job, Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.1}))
     both = shown("S", "R", "learning_rates=[1e-3,2e-3]", "-t", "compression")
@@ -80,7 +122,7 @@ def test_protocols_are_never_mixed(fill, shown):
     ]:
         cells = shown("S", "R", *words, "-t", "compression")
         assert differences(cells) == {("R", "compression"): points}
-        assert {cell["verdict"] for cell in cells} == {"single seed; excluded from tests"}
+        assert {cell["verdict"] for cell in cells} == {"single seed"}
 
 
 def test_language_models_of_the_labels_join_unless_tasks_are_named(fill, fill_language, shown):
@@ -101,9 +143,10 @@ def test_language_models_alone_need_no_runs_of_mad_tasks(fill_language, invoke, 
     fill_language("R", [3.0, 2.1])
     output = invoke(compare, "S", "R", "-t", "language_model", columns=160)
     rows = [line.split() for line in output.stdout.split("\n\n")[0].splitlines()[2:]]
-    verdict = "single seed; excluded from tests".split()
-    assert rows == [["R", "L5", "loss", "1", "+0.050", *verdict], ["R", "Val", "loss", "1", "+0.100", *verdict]]
-    assert "Corpus shelf (c0ffee01)" in output.stdout and "Profile" not in output.stdout
+    verdict = ["single", "seed"]
+    assert rows == [["R"], ["L5", "loss", "n=1", "+0.050", *verdict], ["Val", "loss", "n=1", "+0.100", *verdict]]
+    noted = invoke(compare, "S", "R", "-t", "language_model", "--notes", columns=160).stdout
+    assert "Corpus shelf (c0ffee01)" in noted and "Profile" not in noted
     assert invoke(compare, "S", "R", columns=160).stdout == output.stdout
     assert "R shares no language-model protocol with G" in refuse(compare, "R", "G", "-t", "language_model")
 
@@ -131,11 +174,10 @@ def test_a_label_without_a_shared_run_is_left_out_and_named(fill, invoke, refuse
     fill("R-c", 0.7, seeds=[1])
     words = ("-p", tiny, "-t", "compression", "-f", "csv")
     output = invoke(compare, "S", "R-c", "R", "G", *words)
-    assert [line["label"] for line in csv.DictReader(io.StringIO(output.stdout))] == ["R"]
-    assert output.stderr.splitlines() == [
-        f"warning: {label} is left out: it shares no task and seed with S" for label in ("R-c", "G")
-    ]
-    assert "results: S shares no task and seed with R-c or G" in refuse(compare, "S", "R-c", "G", *words)
+    found = [line["label"] for line in csv.DictReader(io.StringIO(output.stdout))]
+    assert found == ["R-c", "R"]  # seeds need not be the same
+    assert output.stderr.splitlines() == ["warning: G is left out: it shares no task and seed with S"]
+    assert "results: S shares no task and seed with G" in refuse(compare, "S", "G", *words)
 
 
 def test_a_failed_run_is_no_result(fill, store, shown, tiny):
@@ -144,7 +186,7 @@ def test_a_failed_run_is_no_result(fill, store, shown, tiny):
     (job,) = MAD.jobs(["R"], MAD.Profile.load(tiny), tasks=["compression"])
     store.finish(replace(job, seed=1), Record("failed", error="out of memory"))
     (cell,) = shown("S", "R", "-t", "compression")
-    assert (cell["n"], cell["begun"]) == (1, 1)
+    assert (cell["n"], cell["seeds"], cell["baseline_seeds"]) == (1, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -171,25 +213,31 @@ def test_what_is_not_allowed_is_said(fill, refuse, words, message):
 
 
 def test_every_format_says_the_same(fill, invoke, tiny):
-    for label, accuracy in (("S", 0.5), ("R-12o!", 0.625)):
-        fill(label, accuracy, range(7), tasks=["compression"])
+    values = {"S": [0.5, 0.501, 0.502], "R-12o!": [0.625, 0.626, 0.627]}
+    for label, accuracies in values.items():
+        for seed, accuracy in enumerate(accuracies):
+            fill(label, accuracy, [seed], tasks=["compression"])
     words = ("S", "R-12o!", "-p", tiny, "-f")
     outputs = {name: invoke(compare, *words, name).stdout for name in ("markdown", "latex", "csv", "json")}
-    cells = "R-12o! | Compr. | 7 | +12.5 | [+12.5, +12.5] | 0.016 | 0.016 | higher"
-    assert f"| {cells} |" in outputs["markdown"]
-    assert r"\texttt{R-12o!} & " + cells.replace(" | ", " & ").partition(" & ")[2] in outputs["latex"]
+    low, high = stats.ttest_ind(values["R-12o!"], values["S"], equal_var=False).confidence_interval(0.95)
+    cells = f"0/3:0/3 | +12.5 | [{100 * low:+.1f},{100 * high:+.1f}] | <0.001 | higher"
+    assert f"| R-12o! |  |  |  |  |  |\n|   Compr. | {cells} |" in outputs["markdown"]
+    assert cells.replace(" | ", " & ").replace("<", r"\textless{}") in outputs["latex"]
     content = json.loads(outputs["json"])
     (cell,) = content["cells"]
     (line,) = csv.DictReader(io.StringIO(outputs["csv"]))
     assert {name: str(value) for name, value in cell.items()} == line
-    assert all(name in content["caption"] for name in ("Trained on an abacus", "sign-flip", "bootstrap", "Holm"))
+    assert all(name in content["notes"] for name in ("Trained on an abacus", "Welch", "Holm"))
 
 
 def test_80_columns_cut_nothing(fill, fill_language, invoke, tiny):
     for label, accuracy in (("R-pcg-q", 0.5), ("G-pcg-12o!", 0.625)):
-        fill(label, accuracy, range(3))
         for seed in range(3):
-            fill_language(label, [2 - accuracy], seed=seed)
+            fill(label, accuracy + seed / 50, [seed])
+            fill_language(label, [2 - accuracy + seed / 5], seed=seed)
     output = invoke(compare, "R-pcg-q", "G-pcg-12o!", "-p", tiny, columns=80).stdout
     assert max(map(len, output.splitlines())) <= 80 and "…" not in output
-    assert {"G-pcg-12o!", "+12.5", "0.250", "significant"} <= set(output.split())
+    table = [" ".join(line.split()) for line in output.split("\n\n")[0].splitlines()]
+    assert table[0] == "Label Solved Difference 95% interval p Verdict" and table[2] == "G-pcg-12o!"
+    assert table[3].startswith("Compr. 0/3:0/3 +12.5 [+") and table[3].endswith("higher")
+    assert table[-1].startswith("Val loss n=3 -0.125 [-") and table[-1].endswith("not significant")

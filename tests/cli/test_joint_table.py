@@ -42,16 +42,16 @@ BOTH = ("-t", f"{TASK},language_model")
 
 
 def test_both_suites_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_both, shown):
-    fill_both("S", [0.5, 0.501, 0.502], [2.0, 2.01])
-    fill_both("R-c", [0.3, 0.301, 0.302], [1.0, 1.01])
+    fill_both("S", [0.5, 0.501, 0.502, 0.5, 0.502], [2.0, 2.01, 2.02])
+    fill_both("R-c", [0.3, 0.301, 0.302, 0.3, 0.302], [1.0, 1.01, 1.02])
     fill_both("G", [0.9], [])
     fill_both("G-cg-q-12o", [], [3.0])
-    output = shown(*BOTH, whole=True).stdout
+    output = shown(*BOTH, "--notes", "--published", whole=True).stdout
     lines = [line.split() for line in output.split("\n\n")[0].splitlines()]
     assert " ".join(lines[0]) == "Label Compr. Budget n L5 to 1.4 to 1.3 to 1.2 to 1.1 LM budget LM n"
-    assert lines[2] == "S 50.1 ±0.2* 0.990 3 2.005 ±0.022 0.990 2".split()
-    assert lines[3] == ["published", "35.2"]
-    assert lines[4] == "R-c 30.1 ±0.2 0.990 3 1.005 ±0.022* 1.0 1.0 1.0 1.0 0.990 2".split()
+    assert lines[2] == "S 50.1 ±0.1* 0.990 5 2.010 ±0.025 0.990 3".split()
+    assert lines[3] == ["published", "35.2", "3.949"]
+    assert lines[4] == "R-c 30.1 ±0.1 0.990 5 1.010 ±0.025* 10 10 10 10 0.990 3".split()
     assert lines[6] == "G 90.0† 0.990 1".split() and lines[7] == "G-cg-q-12o - 3.000† 0.990 1".split()
     caption = " ".join(output.split())
     for words in (
@@ -61,7 +61,7 @@ def test_both_suites_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_
         "Trained on a slide rule.",
         "Without runs (MAD tasks): G-cg-q-12o.",
         "Without runs (Language model): G.",
-        "(Welch's t and Student's t with the pooled spread, one-sided",
+        "(Welch's t, or Boschloo's exact test",
         "In this plain text * stands for bold and ~ for underlined.",
     ):
         assert words in caption
@@ -128,22 +128,24 @@ def test_an_unknown_column_is_an_error_that_names_the_nearest(fill_both, refuse,
 def test_labels_choose_and_order_the_rows_of_both_suites(fill_both, shown):
     for label in ("S", "R", "R-c"):
         fill_both(label, [0.5], [2.0])
-    assert [row[0] for row in shown("R-c", "S", *BOTH)] == ["R-c", "published", "S", "published"]
+    assert [row[0] for row in shown("R-c", "S", "--published", *BOTH)] == ["R-c", "published", "S", "published"]
 
 
 def test_every_format_holds_both_suites(fill_both, shown):
     fill_both("S", [0.5, 0.6], [2.0, 2.1])
     names = ("markdown", "latex", "html", "csv", "json")
     outputs = {name: shown(*BOTH, "-f", name, whole=True).stdout for name in names}
-    assert "| S | 55.0 ±63.5 | 0.990 | 2 | 2.050 ±0.635 |" in outputs["markdown"]
-    assert "<td>55.0 ±63.5</td>" in outputs["html"] and "<td>2.050 ±0.635</td>" in outputs["html"]
+    assert "| S | 55.0 [0/2] | 0.990 | 2 | 2.050 ±0.635 |" in outputs["markdown"]
+    assert "<td>55.0 [0/2]</td>" in outputs["html"] and "<td>2.050 ±0.635</td>" in outputs["html"]
     assert r"2.050{\scriptsize\,$\pm$0.635}" in outputs["latex"]
     cells = json.loads(outputs["json"])["cells"]
     lines = list(csv.DictReader(io.StringIO(outputs["csv"])))
     assert [line["task"] for line in lines] == [cell["task"] for cell in cells]
     assert [cell["task"] for cell in cells][:2] == [TASK, "loss_l5"]
     assert {tuple(cell) for cell in cells} == {tuple(lines[0])}
-    assert [float(line["low"] or "nan") for line in lines[:2]] == pytest.approx([cell["low"] for cell in cells[:2]])
+    assert (
+        float(lines[1]["low"]) == pytest.approx(cells[1]["low"]) and lines[0]["low"] == "" and cells[0]["low"] is None
+    )
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -158,7 +160,7 @@ def test_narrow_terminals_cut_nothing(fill_both, shown, columns):
 def test_on_a_narrow_terminal_the_suites_are_below_each_other_both_sorted(fill_both, shown):
     fill_both("S", [0.5, 0.501], [2.0, 2.1])
     fill_both("R-c", [0.6, 0.601], [3.0, 3.1])
-    output = shown("--sort", TASK, whole=True, columns=100).stdout
+    output = shown("--sort", TASK, whole=True, columns=80).stdout
     of_tasks, of_language = output.split("L5")[:2]
     for half in (of_tasks, of_language):
         assert 0 < half.index("R-c ") < half.index("S ")
@@ -169,5 +171,5 @@ def test_a_diverged_language_model_and_a_failed_job_are_said(fill_both, fill_lan
     fill_language("S", [2.0], seed=1, status="diverged")
     (planned,) = MAD.jobs(["S"], MAD.Profile.load(tiny), tasks=["in_context_recall"])
     store.finish(planned, Record("failed", {}, [], {}, "out of memory"))
-    caption = " ".join(shown(whole=True).stdout.split())
+    caption = " ".join(shown("--notes", whole=True).stdout.split())
     assert "1 of 2 runs diverged." in caption and "of 6 jobs have no result yet." in caption

@@ -59,7 +59,7 @@ def test_a_larger_grid_adds_only_its_new_rows(main, stand_in, tiny, tmp_path):
     assert heading.split() == "Label Compr. Budget n vs baseline".split()
     assert [line.split() for line in lines[:2]] == [
         ["S", "training.epochs=1", "50.0†", "1.000", "1", "baseline"],
-        ["S", "training.epochs=2", "50.0†", "1.000", "1", "+0.0"],
+        ["S", "training.epochs=2", "50.0†", "1.000", "1", "(+0.0)"],
     ]
     assert "2 jobs, 2 rows, the baseline S  training.epochs=1; profile" in ended.stderr
     assert "runs: results/runs    the same command shows this again" in ended.stderr
@@ -78,7 +78,7 @@ def test_failures_are_listed_with_the_command_that_tries_them_again(main, stand_
     words = ("sweep", "S", "R", *CHOICES)
     ended = main(*words, "--seeds", "0,1")
     assert ended.code == 1
-    assert re.search(r"^S +50\.5 ±6\.4", ended.stdout, re.MULTILINE)
+    assert re.search(r"^S +50\.5 \[0/2\]", ended.stdout, re.MULTILINE)
     *_, count, first, second, command = ended.stderr.splitlines()
     assert count == "2 of 4 jobs failed:"
     assert [first, second] == [f"  R compression seed {seed}: MemoryError: of steam" for seed in (0, 1)]
@@ -112,7 +112,7 @@ def test_failing_fast_leaves_the_rest(main, stand_in):
 def test_the_command_line_replaces_what_the_file_says_and_says_so(main, stand_in, tmp_path):
     grid = "labels: [S, G]\nseeds: 0-2\ntasks: [memorization]\nset: {training.epochs: 3}\nbaseline: {label: G}\n"
     (tmp_path / "grid.yaml").write_text(grid)
-    ended = main("sweep", "grid.yaml", "training.epochs=5", "--seeds", "1", *CHOICES)
+    ended = main("sweep", "grid.yaml", "training.epochs=5", "--seeds", "1", "--notes", *CHOICES)
     assert ended.code == 0
     assert 'grid.yaml: tasks ["compression"] instead of ["memorization"]' in ended.stderr
     assert 'grid.yaml: seeds [1] instead of "0-2"' in ended.stderr
