@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
@@ -185,16 +185,28 @@ def findings(labels: str | Sequence[str] = (), **stored: Any) -> pd.DataFrame:
     return pd.DataFrame(findings_table(found).records())
 
 
-def plot(figure: str, labels: str | Sequence[str] = (), **stored: Any) -> Figure:
+def plot(
+    figure: str,
+    labels: str | Sequence[str] = (),
+    *,
+    width: Literal["single", "double"] | None = None,
+    title: bool = True,
+    caption: bool = True,
+    **stored: Any,
+) -> Figure:
     """A Matplotlib figure of the stored runs: ``mad``, ``learning``, ``difficulty``, ``effects``, ``budget``, ``loss``.
+
+    ``width`` is a column of a paper, 3.35 inches, or both, 6.9; without, the figure is as wide as it needs.
 
     Raises ``NothingToDrawError`` where there is nothing to draw.
     """
-    from madbench.analysis.figures.registry import FIGURES, FigureData, figure_frame  # Matplotlib
+    from madbench.analysis.figures.panels import Layout  # Matplotlib
+    from madbench.analysis.figures.registry import FIGURES, figure_frame
 
     if figure not in FIGURES:
         raise ConfigError(f"plot: no figure {figure!r}{did_you_mean(figure, FIGURES)}")
-    return FIGURES[figure].draw(figure_frame(figure, FigureData(_selection(labels, stored).select())))
+    frame = figure_frame(figure, _selection(labels, stored).select())
+    return FIGURES[figure].draw(frame, layout=Layout(width, title, caption))
 
 
 def _selection(labels: str | Sequence[str], stored: Mapping[str, Any]) -> Selection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,9 +21,29 @@ from madbench.suites.language import TASK
 if TYPE_CHECKING:
     import pandas as pd
 
+    from madbench.analysis.figures.panels import Layout
     from madbench.analysis.stored import Selection
 
 _FIGURES = ("mad", "learning", "loss", "effects", "budget", "difficulty")
+
+
+@dataclass(frozen=True)
+class LayoutOptions:
+    """Options of any figure."""
+
+    width: option(
+        Literal["single", "double"] | None,
+        "Fill a column of a paper (3.35 inches), or both (6.9).",
+        show_default="as wide as it needs",
+    ) = None
+    no_title: option(bool, "Without the title above.", "--no-title") = False
+    no_caption: option(bool, "Without the sentences below.", "--no-caption") = False
+
+    @property
+    def layout(self) -> Layout:
+        from madbench.analysis.figures.panels import Layout
+
+        return Layout(self.width, not self.no_title, not self.no_caption)
 
 
 @with_groups
@@ -40,6 +61,7 @@ def plot(
     ) = None,
     *,
     stored: options.StoredOptions,
+    shape: LayoutOptions,
     output: option(Path | None, "Folder of the files.", "--output", "-o", show_default="RESULTS/plots") = None,
 ) -> None:
     """Draw what the store holds under one protocol: every figure as PNG and PDF, with the CSV of exactly what it shows.
@@ -59,14 +81,15 @@ def plot(
       madbench plot mad effects @table1 --profile full
       madbench plot learning S-c R-cg-q-12o -t in_context_recall --y loss
       madbench plot budget --cost mixer_parameters --output slides
+      madbench plot mad S R-cg-q-12o --width single --no-title --no-caption
     """
     from madbench.analysis.figures.files import NothingToDrawError
-    from madbench.analysis.figures.registry import FIGURES, FigureData, figure_frame
+    from madbench.analysis.figures.registry import FIGURES, figure_frame
 
     asked, others = _split(words or [])
     names = asked or _FIGURES
     drawn = ", ".join(names)
-    choices = {"learning": {"y": y} if y else {}, "budget": {"x": cost} if cost else {}}
+    own = {"learning": {"y": y} if y else {}, "budget": {"x": cost} if cost else {}}
     for flag, value, name in (("--y", y, "learning"), ("--cost", cost, "budget")):
         if value and name not in names:
             raise ConfigError(f"{flag} {value}: has no effect on {drawn}; it is for {name}")
@@ -77,13 +100,14 @@ def plot(
     if missing and (not rows or "language" in missing):
         raise missing.get("language") or missing["mad"]
     why = {"missing": str(missing["mad"]).removeprefix(f"{stored.results}: ")} if missing else {}
-    data = FigureData(selection.results_of(rows), **why)
+    results = selection.results_of(rows)
     reasons = {}
     for name in names:
         try:
             with Console(stderr=True).status(f"drawing {name}"):  # nothing may be printed within: it would go to stderr
                 stem = (output or stored.results / "plots") / FIGURES[name].file
-                written = _write_figure(name, figure_frame(name, data), stem, **choices.get(name, {}))
+                choices = {"layout": shape.layout} | own.get(name, {})
+                written = _write_figure(name, figure_frame(name, results, **why), stem, **choices)
         except NothingToDrawError as error:
             if asked:
                 raise StoreError(f"{stored.results}: {name}: {error}") from error
@@ -104,6 +128,7 @@ def language_plot(
     log_x: option(bool, "A logarithmic x axis, and all of the first losses.", "--log-x") = False,
     *,
     stored: options.LanguageOptions,
+    shape: LayoutOptions,
     out: option(Path | None, "Files to write, without their endings; RESULTS/plots/loss_curves by default.") = None,
     source: option(Path | None, "Draw the CSV that an earlier plot wrote, without the store.", "--from") = None,
 ) -> None:
@@ -128,7 +153,8 @@ def language_plot(
             if context.get_parameter_source(choice).name != "DEFAULT":
                 raise ConfigError(f"--{choice} has no effect with --from: the CSV holds what is drawn")
         frame = _read_curves(source, words or [])
-    print(*_write_figure("loss", frame, stem, with_csv=source is None, x=x, log_x=log_x), sep="\n")
+    choices = {"x": x, "log_x": log_x, "layout": shape.layout}
+    print(*_write_figure("loss", frame, stem, with_csv=source is None, **choices), sep="\n")
 
 
 def _write_figure(name: str, frame: pd.DataFrame, stem: Path, with_csv: bool = True, **choices: Any) -> list[Path]:
@@ -167,7 +193,7 @@ def _tasks(drawn: str, suites: set[str], tasks: list[str] | None, protocol: str 
 
 def _stored_curves(selection: Selection, x: str) -> pd.DataFrame:
     """The curves of the stored runs. Raises ``ConfigError`` where these cannot be compared along ``x``."""
-    from madbench.analysis.figures.registry import FigureData, figure_frame
+    from madbench.analysis.figures.registry import figure_frame
     from madbench.analysis.loss_curves import timing_differences
 
     found = selection.select()
@@ -175,7 +201,7 @@ def _stored_curves(selection: Selection, x: str) -> pd.DataFrame:
     if x == "seconds" and differing:
         problem = f"the runs differ in {differing}, so their times cannot be compared; use --x tokens"
         raise ConfigError(f"--x seconds: {problem}")
-    return figure_frame("loss", FigureData(found))
+    return figure_frame("loss", found)
 
 
 def _read_curves(source: Path, words: list[str]) -> pd.DataFrame:

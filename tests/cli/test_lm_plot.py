@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 
 from madbench.cli.plots import language_plot as plot
@@ -29,7 +28,7 @@ def no_drawing(monkeypatch):
 
     asked = []
 
-    def figure(curves, x, log_x):
+    def figure(curves, x, log_x, layout):
         asked.append((curves.label.unique().tolist(), x, log_x))
 
     monkeypatch.setitem(FIGURES, "loss", replace(FIGURES["loss"], draw=figure))
@@ -55,14 +54,6 @@ def test_of_many_labels_the_csv_has_the_same_in_the_same_colours(fill_language, 
     *_, pdf = drawn()
     *_, again = drawn("--from", "results/plots/loss_curves.csv", "--out", "again")
     assert (tmp_path / pdf).read_bytes() == (tmp_path / again).read_bytes()
-
-
-def test_a_csv_without_styles_is_drawn_too(fill_language, drawn, no_drawing, tmp_path):
-    fill_language("S")
-    path = tmp_path / drawn()[0]
-    pd.read_csv(path).drop(columns="style").to_csv(path, index=False)
-    drawn("--from", path)
-    assert [labels for labels, _, _ in no_drawing] == [["S"], ["S"]]
 
 
 def test_labels_and_axis_are_those_asked_for(fill_language, drawn, no_drawing, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from madbench.analysis.figures import files, registry
 from madbench.analysis.figures.accuracy import DIFFICULTY_COLUMNS
 from madbench.analysis.figures.files import read_frame
-from madbench.analysis.figures.style import label_styles
+from madbench.analysis.figures.panels import Layout
 from madbench.cli.plots import plot
 
 TWO = ("compression", "in_context_recall")
@@ -83,24 +83,6 @@ def test_settings_of_a_sweep_are_difficulties(fill, drawn, tmp_path):
     ]  # fmt: skip
 
 
-def test_a_label_has_one_style_in_all_figures(fill, fill_language, drawn, monkeypatch):
-    for label in ("S", "S-c"):
-        fill(label, 0.5)
-    for label in ("S-c", "R"):
-        fill_language(label)
-    given = []
-    for name, drawing in registry.FIGURES.items():
-
-        def draw(frame, drawing=drawing):
-            given.append(label_styles(frame))
-            return drawing.draw(frame)
-
-        monkeypatch.setitem(registry.FIGURES, name, replace(drawing, draw=draw))
-    drawn("learning", "loss")
-    learning, loss = given
-    assert {*learning} == {"S", "S-c"} and {*loss} == {"S-c", "R"} and learning["S-c"] == loss["S-c"] != loss["R"]
-
-
 def test_choices_reach_their_figure(fill, drawn, monkeypatch):
     fill("S", 0.5)
     asked = {}
@@ -112,7 +94,10 @@ def test_choices_reach_their_figure(fill, drawn, monkeypatch):
 
         monkeypatch.setitem(registry.FIGURES, name, replace(registry.FIGURES[name], draw=draw))
     drawn("learning", "budget", "--y", "loss", "--cost", "mixer_parameters")
-    assert asked == {"learning": {"y": "loss"}, "budget": {"x": "mixer_parameters"}}
+    plain = {"layout": Layout()}
+    assert asked == {"learning": {"y": "loss"} | plain, "budget": {"x": "mixer_parameters"} | plain}
+    drawn("budget", "--width", "single", "--no-title", "--no-caption")
+    assert asked["budget"] == {"layout": Layout("single", has_title=False, has_caption=False)}
 
 
 @pytest.mark.parametrize(

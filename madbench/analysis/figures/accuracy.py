@@ -15,7 +15,7 @@ from matplotlib.ticker import NullLocator
 
 from madbench.analysis.figures.curves import joined
 from madbench.analysis.figures.files import frame_of
-from madbench.analysis.figures.panels import Panels, in_lines, interval_notes, seeds_note
+from madbench.analysis.figures.panels import Layout, Panels, draw_intervals, interval_notes, seeds_note
 from madbench.analysis.figures.style import (
     CEILING,
     GREY,
@@ -25,7 +25,7 @@ from madbench.analysis.figures.style import (
     Highlights,
     Look,
     in_order,
-    label_styles,
+    label_style,
     style,
     title,
 )
@@ -48,8 +48,8 @@ ceiling, all in percent."""
 _FEW = 12  # labels of which the panels fit in two rows
 _REFERENCES = {"ceiling": CEILING, "chance": {**CEILING, "linestyle": (0, (1, 1.5))}}
 _SEED = {"marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6}
-_PUBLISHED = {"marker": "D", "markersize": 4.5, "markerfacecolor": "none", "color": GREY}
-_STATE = {"size": SMALLEST, "color": GREY, "style": "italic", "ha": "center", "va": "center"}
+_PUBLISHED = {"marker": "+", "markersize": 5, "color": GREY}
+_STATE = {"size": SMALLEST, "color": GREY, "style": "italic", "va": "center"}
 _BEHIND = {"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0.5}
 _NAMES = {
     "vocab_size": "vocabulary",
@@ -106,20 +106,19 @@ def _state(seeds: pd.DataFrame, is_begun: bool) -> str:
 
 
 @style()
-def mad_figure(frame: pd.DataFrame) -> Figure:
-    """Rows of labels, in their colours, in panels of the tasks of ``frame`` and the MAD average."""
-    styles = label_styles(frame)
-    places = {label: i for i, label in enumerate(styles)}
-    colors = {label: of_label.color for label, of_label in styles.items()}
-    frame = frame.assign(place=frame.label.map(places), color=frame.label.map(colors))
+def mad_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Figure:
+    """Rows of labels, in their styles, in panels of the tasks of ``frame`` and the MAD average."""
+    places = {label: i for i, label in enumerate(filter(None, frame.label.unique()))}
+    frame = frame.assign(place=frame.label.map(places))
     tasks = in_order(frame.task)
     is_few = len(places) <= _FEW
-    size = (1.63, (0.26 if is_few else 0.21) * (len(places) + 0.2))
-    panels = Panels("mad", "MAD: accuracy by task and label", in_lines(len(tasks), 4 if is_few else len(tasks)), size)
+    size = (1.63, (0.26 if is_few else 0.15 if layout.width else 0.21) * (len(places) + 0.2))
+    lines = layout.lines([len(tasks)], 4 if is_few else len(tasks), 1.15, 0.07 * max(map(len, places)))
+    panels = Panels(layout, "mad", "MAD: accuracy by task and label", lines, size)
     for axes, task in zip(panels.axes, tasks):
-        _draw_task(axes, frame[frame.task == task])
         axes.set_title(title(task), fontweight="bold" if task == MAD_AVERAGE else "normal")
-        axes.set(xlim=(-5, 105), xticks=PERCENTS)
+        axes.set(xlim=(-5, 105), xticks=PERCENTS[:: 2 if layout.width else 1])
+        _draw_task(axes, frame[frame.task == task])
     for axes in panels.bottom:
         axes.set_xlabel("accuracy, %")
     panels.name_rows(places)
@@ -131,19 +130,23 @@ def _draw_task(axes: Axes, frame: pd.DataFrame) -> None:
         axes.axvline(row.accuracy, **_REFERENCES[row.mark])
     means, seeds, published = (frame[frame.mark == mark] for mark in ("mean", "seed", "published"))
     seeds = seeds[seeds.label.isin(means.label[(means.n > 1) | (means.state != "")])]
-    axes.scatter(seeds.accuracy, seeds.place + 0.32, s=9, c=seeds.color, alpha=0.6, linewidths=0, clip_on=False)
+    colors = [label_style(label).color for label in seeds.label]
+    axes.scatter(seeds.accuracy, seeds.place + 0.32, s=9, c=colors, alpha=0.6, linewidths=0, clip_on=False)
     bars = means[means.low.notna()]
-    axes.hlines(bars.place, bars.low.clip(lower=-5), bars.high.clip(upper=105), bars.color, linewidth=1.6)
+    colors = [label_style(label).color for label in bars.label]
+    draw_intervals(axes, bars.place, bars.low, bars.high, colors, linewidth=1.6)
     known = means[means.state == ""]
-    faces = known.color.where(known.n > 1, "white")
-    axes.scatter(known.accuracy, known.place, s=36, c=faces, edgecolors=known.color, clip_on=False, zorder=3)
+    for mean in known.itertuples():
+        axes.plot(mean.accuracy, mean.place, **label_style(mean.label).mark(mean.n == 1), clip_on=False, zorder=3)
+    if width := known.solved.str.len().max():
+        axes.set_xlim(right=113 + 8 * width)
     for mean in known[known.solved != ""].itertuples():
-        axes.text(106, mean.place, mean.solved, size=SMALLEST, color=GREY, ha="left", va="center", clip_on=False)
+        axes.text(112 + 8 * width, mean.place, mean.solved, size=SMALLEST, color=GREY, ha="right", va="center")
     axes.plot(published.accuracy, published.place - 0.26, linestyle="", clip_on=False, **_PUBLISHED)
     published_at = dict(zip(published.label, published.accuracy))
     for mean in means[means.state != ""].itertuples():
-        x = 22 if published_at.get(mean.label, 100) > 50 else 78
-        axes.text(x, mean.place, mean.state, **_STATE, bbox=_BEHIND)
+        x, side = (0, "left") if published_at.get(mean.label, 100) > 50 else (100, "right")
+        axes.text(x, mean.place, mean.state, ha=side, **_STATE, bbox=_BEHIND)
 
 
 def _mad_entries(frame: pd.DataFrame) -> dict[str, Look]:
@@ -206,7 +209,7 @@ def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
 
 
 @style()
-def difficulty_figure(frame: pd.DataFrame) -> Figure:
+def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Figure:
     """A line a label. Of more than eight labels the best are in colour. ``frame`` is not empty."""
     panel_frames = dict([*frame.groupby(["task", "variable"], sort=False)])
     order = {name: i for i, name in enumerate(_NAMES)}
@@ -214,15 +217,18 @@ def difficulty_figure(frame: pd.DataFrame) -> Figure:
     keys = [key for task in in_order(frame.task) for key in keys if key[0] == task]
     tables = {key: panel_frames[key].pivot(index="value", columns="label", values="accuracy") for key in keys}
     means = pd.DataFrame({key: table.mean(skipna=False) for key, table in tables.items()})
-    shown = Highlights.of({label: means.loc[label].tolist() for label in frame.label.unique()}, label_styles(frame))
+    shown = Highlights.of({label: means.loc[label].tolist() for label in frame.label.unique()})
     tasks = [task for task, _ in keys]
-    lines = [tasks.count(task) for task in dict.fromkeys(tasks)]
-    panels = Panels("difficulty", "MAD: accuracy against difficulty", lines, (1.76, 1.25), sharey="row")
+    lines = layout.lines([*map(tasks.count, dict.fromkeys(tasks))], len(_NAMES), 1.2, 0.7)
+    panels = Panels(layout, "difficulty", "MAD: accuracy against difficulty", lines, (1.76, 1.25), sharey="row")
     for axes, (key, table) in zip(panels.axes, tables.items()):
         _draw_variable(axes, panel_frames[key], table, shown)
+        if layout.width and len(table) > 3:
+            axes.set_xticks(table.index[::2], map(_short, table.index[::2]))
         axes.set_xlabel(_NAMES.get(key[1], key[1]))
-    for line, task in zip(panels.rows, dict.fromkeys(tasks)):
-        line[0].set_ylabel(f"{title(task)}\naccuracy, %")
+    of_axes = dict(zip(panels.axes, tasks))
+    for line in panels.rows:
+        line[0].set_ylabel(f"{title(of_axes[line[0]])}\naccuracy, %")
     coloured = frame[frame.label.isin(list(shown.styles))]
     notes = [
         *frame.protocol.unique(),
@@ -238,6 +244,7 @@ def difficulty_figure(frame: pd.DataFrame) -> Figure:
 
 def _draw_variable(axes: Axes, panel: pd.DataFrame, table: pd.DataFrame, shown: Highlights) -> None:
     """One variable of one task; ``table`` holds the accuracies of ``panel`` by value and label."""
+    axes.set(ylim=(-3, 103), yticks=PERCENTS)
     values = table.index.to_numpy()
     ceilings = panel.groupby("value").ceiling.mean()
     if ceilings.min() < 99.95:
@@ -247,7 +254,7 @@ def _draw_variable(axes: Axes, panel: pd.DataFrame, table: pd.DataFrame, shown: 
     for label in (label for label in shown.styles if label in table):
         look = shown.styles[label]
         rows = panel[panel.label == label]
-        axes.vlines(rows.value, rows.low, rows.high, look.color, linewidth=1, alpha=0.6)
+        draw_intervals(axes, rows.value, rows.low, rows.high, look.color, is_vertical=True, linewidth=1, alpha=0.6)
         axes.plot(values, table[label], **{**look.line, "linewidth": 1.4})
         for is_single, of_kind in rows.groupby(rows.n == 1):
             marks = {**look.mark(bool(is_single)), "markersize": 4.5, "linestyle": ""}
@@ -256,7 +263,6 @@ def _draw_variable(axes: Axes, panel: pd.DataFrame, table: pd.DataFrame, shown: 
         axes.set_xscale("log")
     axes.set_xticks(values, [_short(value) for value in values])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(ylim=(-3, 103), yticks=PERCENTS)
 
 
 def _short(value: float) -> str:

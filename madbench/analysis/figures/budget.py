@@ -17,8 +17,8 @@ from matplotlib.transforms import Bbox
 
 from madbench.analysis.cells import Cell, cells_of
 from madbench.analysis.figures.files import NothingToDrawError, frame_of
-from madbench.analysis.figures.panels import Panels, in_lines, interval_notes, seeds_note
-from madbench.analysis.figures.style import GREY, SMALLEST, LabelStyle, in_order, label_styles, style, title
+from madbench.analysis.figures.panels import Layout, Panels, draw_intervals, interval_notes, seeds_note
+from madbench.analysis.figures.style import GREY, SMALLEST, in_order, label_style, style, title
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column
 from madbench.suites import LANGUAGE, MAD
 
@@ -27,7 +27,7 @@ COLUMNS |= dict.fromkeys(("budget_ratio", "mixer_parameters", "mean", "low", "hi
 """A quantity and label a row: both costs, and the mean over ``n`` seeds with the ends of its 95% interval; the mean is
 NaN where a seed has no value."""
 
-COSTS = {"budget_ratio": "budget: mixer parameters over softmax attention's", "mixer_parameters": "mixer parameters"}
+COSTS = {"budget_ratio": "mixer parameters, softmax attention = 1", "mixer_parameters": "mixer parameters"}
 _FEW = 12  # labels of which every one has its interval drawn in full
 _FRONT = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))}
 _RADIUS = 4  # of a marker, in points
@@ -64,12 +64,15 @@ def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd
 
 
 @style()
-def budget_figure(frame: pd.DataFrame, x: Literal["budget_ratio", "mixer_parameters"] = "budget_ratio") -> Figure:
+def budget_figure(
+    frame: pd.DataFrame,
+    x: Literal["budget_ratio", "mixer_parameters"] = "budget_ratio",
+    layout: Layout = Layout(),
+) -> Figure:
     """Labels by name, against the cost ``x``, and the front of those that none beats at its cost.
 
     Raises ``NothingToDrawError`` where no label has both a mean and a cost.
     """
-    styles = label_styles(frame)
     notes = _notes(frame, x)
     frame = frame.dropna(subset=[x, "mean"]).assign(cost=lambda rows: rows[x])
     if frame.empty:
@@ -79,14 +82,15 @@ def budget_figure(frame: pd.DataFrame, x: Literal["budget_ratio", "mixer_paramet
     size = (5.6, 5.8) if is_crowded else (3.6, 3.0)
     size = max(size[0], 0.15 * frame.label.str.len().max() + 1), size[1]  # a name fits on either side of the middle
     heading = "Accuracy and loss against the budget" if LOSS in of_quantity else "Accuracy against the budget"
-    panels = Panels("budget", heading, in_lines(len(of_quantity), 3), size)
+    panels = Panels(layout, "budget", heading, layout.lines([len(of_quantity)], 3, 2.4, 0.5), size)
     for axes, (quantity, rows) in zip(panels.axes, of_quantity.items()):
-        _draw(axes, rows, styles, is_crowded)
+        _draw(axes, rows, is_crowded)
         y_label = "L5, nats per token (less is better)" if quantity == LOSS else "accuracy, %"
         axes.set(xlabel=COSTS[x], ylabel=y_label, title=title(quantity))
         if x == "mixer_parameters":
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    figure = panels.finish(notes, {"Pareto front: none is better at this cost or less": _FRONT}, is_below=True)
+    panels.least_height = size[1] if is_crowded else panels.least_height
+    figure = panels.finish(notes, {"Pareto front": _FRONT}, is_below=True)
     for axes, rows in zip(panels.axes, of_quantity.values()):
         for other in panels.axes:
             other.set_visible(other is axes)  # adjustText draws what is visible
@@ -99,12 +103,9 @@ def budget_figure(frame: pd.DataFrame, x: Literal["budget_ratio", "mixer_paramet
     return figure
 
 
-def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], is_crowded: bool) -> None:
-    bars = frame[frame.low.notna()]
-    colors = [styles[label].color for label in bars.label]
-    axes.vlines(bars.cost, bars.low, bars.high, colors, linewidth=1, alpha=0.35 if is_crowded else 0.8)
+def _draw(axes: Axes, frame: pd.DataFrame, is_crowded: bool) -> None:
     for one in frame.itertuples():
-        axes.plot(one.cost, one.mean, **styles[one.label].mark(one.n == 1), linestyle="", clip_on=False, zorder=3)
+        axes.plot(one.cost, one.mean, **label_style(one.label).mark(one.n == 1), linestyle="", clip_on=False, zorder=3)
     span = max(np.ptp(frame.cost), 0.1 * frame.cost.max())
     axes.set_xlim(frame.cost.min() - 0.25 * span, frame.cost.max() + 0.25 * span)
     low, high = frame["mean"].min(), frame["mean"].max()
@@ -112,6 +113,9 @@ def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], is_
     if not is_crowded:  # intervals as far as they leave the means apart
         low, high = max(low - spread, min(low, frame.low.min())), min(high + spread, max(high, frame.high.max()))
     axes.set_ylim(low - 0.12 * spread, high + 0.12 * spread)
+    bars = frame[frame.low.notna()]
+    colors, look = [label_style(label).color for label in bars.label], {"alpha": 0.35 if is_crowded else 0.8}
+    draw_intervals(axes, bars.cost, bars.low, bars.high, colors, is_vertical=True, linewidth=1, **look)
     axes.plot(*zip(*_stairs(axes, frame)), **_FRONT, zorder=1)
 
 
@@ -186,7 +190,8 @@ def _covered(axes: Axes, names: Sequence[Bbox], taken: Sequence[Bbox]) -> int:
 
 
 def _notes(frame: pd.DataFrame, x: str) -> list[str]:
-    notes = [*frame.protocol.unique(), seeds_note(frame.n), *interval_notes(frame.n, frame.low)]
+    front = "Pareto front: no label is better at this cost or less."
+    notes = [*frame.protocol.unique(), front, seeds_note(frame.n), *interval_notes(frame.n, frame.low)]
     is_several = frame.quantity.nunique() > 1
     for why, is_so in (("unfinished", frame["mean"].isna()), ("of unknown cost", frame[x].isna())):
         rows = frame[is_so].itertuples()

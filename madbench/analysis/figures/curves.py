@@ -19,8 +19,8 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 from numpy.lib.stride_tricks import sliding_window_view
 
 from madbench.analysis.figures.files import NothingToDrawError, frame_of
-from madbench.analysis.figures.panels import Panels, in_lines, seeds_note
-from madbench.analysis.figures.style import OTHERS, PERCENTS, Highlights, Look, in_order, label_styles, style, title
+from madbench.analysis.figures.panels import Layout, Panels, seeds_note
+from madbench.analysis.figures.style import OTHERS, PERCENTS, Highlights, Look, in_order, style, title
 from madbench.analysis.scores import chosen_runs
 from madbench.jobs import Record
 from madbench.suites.language import LAST_EVALUATIONS, loss_l5
@@ -132,7 +132,9 @@ def learning_frame(collected: pd.DataFrame, record: Callable[[str], Record], pro
 
 
 @style()
-def learning_figure(frame: pd.DataFrame, y: Literal["accuracy", "loss"] = "accuracy") -> Figure:
+def learning_figure(
+    frame: pd.DataFrame, y: Literal["accuracy", "loss"] = "accuracy", layout: Layout = Layout()
+) -> Figure:
     """Means over seeds, and bands from the lowest to the highest one.
 
     A run that stopped early keeps its last value. A diverged run is a thin line that ends in a cross. Of more than eight
@@ -148,10 +150,11 @@ def learning_figure(frame: pd.DataFrame, y: Literal["accuracy", "loss"] = "accur
     ends = {
         label: [of_task[label].end if label in of_task else math.nan for of_task in curves.values()] for label in labels
     }
-    shown = Highlights.of(ends, label_styles(frame), is_lower_better=y == "loss")
+    shown = Highlights.of(ends, is_lower_better=y == "loss")
     (split,) = frame.split.unique()
     shared = {"sharey": "row"} if y == "accuracy" else {}
-    panels = Panels("learning", f"MAD: {split} {y} in training", in_lines(len(curves), 3), (2.47, 1.75), **shared)
+    lines = layout.lines([len(curves)], 3, 1.3, 0.5)
+    panels = Panels(layout, "learning", f"MAD: {split} {y} in training", lines, (2.47, 1.75), **shared)
     for axes, (task, of_task) in zip(panels.axes, curves.items()):
         draw_curves(axes, {label: of_task[label] for label in labels if label in of_task}, shown)
         axes.set(title=title(task), xlim=(0, None))
@@ -195,7 +198,12 @@ def _learning_notes(frame: pd.DataFrame, curves: Mapping[str, Mapping[str, Curve
 
 
 @style()
-def loss_figure(frame: pd.DataFrame, x: Literal["step", "tokens", "seconds"] = "tokens", log_x: bool = False) -> Figure:
+def loss_figure(
+    frame: pd.DataFrame,
+    x: Literal["step", "tokens", "seconds"] = "tokens",
+    log_x: bool = False,
+    layout: Layout = Layout(),
+) -> Figure:
     """Training and validation loss of every label against ``x``, in nats per token, means over seeds.
 
     Left, evaluations on training batches: thin as they are, thick the mean of five around each, whose end is L5. Right,
@@ -213,16 +221,18 @@ def loss_figure(frame: pd.DataFrame, x: Literal["step", "tokens", "seconds"] = "
     of_runs = evaluated.groupby(["label", "id"]).train_loss.agg(lambda losses: loss_l5(losses.tolist()))
     l5 = of_runs.groupby("label").mean()
     losses = {label: l5[label] if is_whole[label] else math.inf for label in seeds.index}
-    shown = Highlights.of({label: [loss] for label, loss in losses.items()}, label_styles(frame), is_lower_better=True)
+    shown = Highlights.of({label: [loss] for label, loss in losses.items()}, is_lower_better=True)
     by_label = dict([*evaluated.groupby("label")])
     best_first = [label for label in sorted(losses, key=losses.__getitem__) if label in by_label]
-    panels = Panels("loss", "Language model: loss", [2], (3.35, 3.25), sharey="row")
+    panels = Panels(layout, "loss", "Language model: loss", layout.lines([2], 2, 2.4, 0.5), (3.35, 3.25), sharey="all")
     for axes, quantity, window in zip(panels.axes, _LOSSES, (LAST_EVALUATIONS, 1)):
         curves = {label: _loss_curves(by_label[label], x, quantity, window) for label in best_first}
         draw_curves(axes, curves, shown)
         axes.set(xlabel=X_LABELS[x], xscale="log" if log_x else "linear")
     left, right = panels.axes
-    left.set(ylabel="loss, nats per token", title=f"training batches (thick: mean of {LAST_EVALUATIONS} evaluations)")
+    left.set_title("training batches")
+    for line in panels.rows:
+        line[0].set_ylabel("loss, nats per token")
     right.set_title("validation")
     limits = [limit for axes in panels.axes for limit in axes.get_xlim()]
     low, high = min(limits), max(limits)
@@ -236,7 +246,8 @@ def loss_figure(frame: pd.DataFrame, x: Literal["step", "tokens", "seconds"] = "
     if not log_x:
         left.set_ylim(_y_limits(evaluated))
     notes = [f"{protocol[:1].upper()}{protocol[1:]}." for protocol in frame.protocol.unique()]
-    notes += [shown.note("loss", "L5"), *curve_notes(curves.values())]
+    thick = f"On training batches thick: mean of {LAST_EVALUATIONS} evaluations."
+    notes += [thick, shown.note("loss", "L5"), *curve_notes(curves.values())]
     return panels.finish(notes, _entries(shown, losses, seeds), legend_title="L5")
 
 

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from madbench.analysis.attribution import Effect
 from madbench.analysis.figures.files import frame_of
-from madbench.analysis.figures.panels import Panels, in_lines
-from madbench.analysis.figures.style import COLORS, GREY, Look, in_order, style, title
+from madbench.analysis.figures.panels import Layout, Panels, draw_intervals
+from madbench.analysis.figures.style import GREY, Look, in_order, style, title
 from madbench.analysis.inference import LEVEL, Difference
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 
@@ -25,9 +25,9 @@ than the noise. The difference and the ends of its 95% interval are in percentag
 
 _FEW = 12  # rows of which the panels fit in two lines
 _BAR = {"linestyle": "-", "linewidth": 1.6}
-_PAIR = {"color": COLORS[6], "marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.8}
+_PAIR = {"color": "#E69F00", "marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.8}
 _ESTIMATES: dict[str, Look] = {
-    "differs from 0": {"marker": "s", "color": COLORS[0]},
+    "differs from 0": {"marker": "s", "color": "#0072B2"},
     "not significant": {"marker": "s", "color": GREY, "markerfacecolor": "white"},
     "no interval": {"marker": "x", "color": GREY, "markersize": 5},
 }
@@ -51,23 +51,24 @@ def _numbers(found: Difference, p_holm: float = math.nan) -> dict[str, Any]:
 
 
 @style()
-def effects_figure(frame: pd.DataFrame) -> Figure:
+def effects_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Figure:
     """Rows of factors in panels of the quantities of ``frame``. Labels are not drawn."""
     factors, interactions = (frame.row[frame.kind == kind].unique() for kind in ("effect", "interaction"))
     places = {name: float(i) for i, name in enumerate(factors)}
     places |= {name: len(factors) + 0.5 + i for i, name in enumerate(interactions)}
     quantities = in_order(frame.quantity)
-    lines = in_lines(len(quantities), 4 if len(places) <= _FEW else len(quantities))
+    columns, beside = 4 if len(places) <= _FEW else len(quantities), 0.065 * max(map(len, places))
+    lines = layout.lines([len(quantities)], columns, 0.95, beside)
     significance = np.where(frame.p_holm <= LEVEL, "differs from 0", "not significant")
     estimate = pd.Series(significance, frame.index).where(frame.low.notna(), "no interval")
     frame = frame.assign(place=frame.row.map(places), estimate=estimate.where(frame.kind != "pair", ""))
-    panels = Panels("effects", "Effect of each factor", lines, (1.54, 0.24 * (max(places.values()) + 1.2)))
+    panels = Panels(layout, "effects", "Effect of each factor", lines, (1.54, 0.24 * (max(places.values()) + 1.2)))
     for axes, quantity in zip(panels.axes, quantities):
         of_quantity = frame[frame.quantity == quantity]
         limit = _reach(of_quantity if quantity == LOSS else frame[frame.quantity != LOSS])
-        _draw(axes, of_quantity, limit)
         axes.set_title(title(quantity), fontweight="bold" if quantity in (MAD_AVERAGE, LOSS) else "normal")
         axes.set_xlim(-limit, limit)
+        _draw(axes, of_quantity)
         axes.locator_params(axis="x", nbins=4)
         if quantity == LOSS:
             axes.set_xlabel("nats per token\n(less is better)")
@@ -81,17 +82,13 @@ def effects_figure(frame: pd.DataFrame) -> Figure:
     return panels.finish(_notes(frame), entries | {"a pair of labels": _PAIR}, is_below=True)
 
 
-def _draw(axes: Axes, frame: pd.DataFrame, limit: float) -> None:
-    """One quantity; an interval that reaches beyond ``limit`` ends in an arrow there."""
+def _draw(axes: Axes, frame: pd.DataFrame) -> None:
     axes.axvline(0, color="black", linewidth=0.8)
     pairs = frame[frame.kind == "pair"]
     axes.plot(pairs.difference, pairs.place + 0.3, linestyle="", **_PAIR)
     for text, look in _ESTIMATES.items():
         rows = frame[frame.estimate == text]
-        axes.hlines(rows.place, rows.low.clip(-limit), rows.high.clip(upper=limit), look["color"], linewidth=1.6)
-        for end, marker, beyond in ((-limit, "<", rows.low < -limit), (limit, ">", rows.high > limit)):
-            arrow = {"color": look["color"], "marker": marker, "markersize": 5, "linestyle": ""}
-            axes.plot([end] * beyond.sum(), rows.place[beyond], **arrow, clip_on=False)
+        draw_intervals(axes, rows.place, rows.low, rows.high, look["color"], linewidth=1.6)
         axes.plot(rows.difference, rows.place, linestyle="", **look)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
-from madbench.analysis.figures.style import style
+from madbench.analysis.figures.style import GREY, SHADE, style
 from madbench.errors import ConfigError
 from madbench.files import explain_os_errors, write_atomically
 
 _FAMILIES = ["DejaVu Sans", "Verdana", "Arial", "Helvetica"]  # of the text of a page, which need not have the first
+_THEME = {"#ffffff": "--page", SHADE: "--panel", "#000000": "--text", GREY: "--soft"}
+"""Colours that follow the page, by the custom properties of its style sheet."""
 _METADATA = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None}}
 
 
@@ -38,7 +41,7 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
 
 
 def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame:
-    """The frame of a CSV file with the columns of ``types``, and ``style``, the numbers of labels' styles, if it has them.
+    """The frame of a CSV file with the columns of ``types``.
 
     An empty cell is NaN, of a column of text the empty text.
 
@@ -49,7 +52,6 @@ def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame
         missing = [name for name in types if name not in frame]
         if missing:
             raise ConfigError(f"{path}: no {what}: without column {missing[0]!r}")
-        types = {**types, "style": int} if "style" in frame else types
         frame = frame[list(types)]
         numbers = [name for name, kind in types.items() if kind is not str]
         frame[numbers] = frame[numbers].replace("", "nan")
@@ -76,6 +78,8 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
 def svg(figure: Figure, name: str = "") -> str:
     """The figure as an ``<svg>`` element for a page; its text is text, its title and notes are read aloud.
 
+    Text, axes and background have the colours of the page (``_THEME``), black on white where that has none.
+
     Every id begins with ``name``, by default the figure's kind, so that several figures can stand in one page.
     """
     name = name or str(figure.get_label() or "figure")
@@ -87,7 +91,9 @@ def svg(figure: Figure, name: str = "") -> str:
     drawn = text[text.index('<g id="figure_1">') :]  # without metadata, and styles that would hold for the whole page
     for before in (' id="', 'href="#', "url(#"):
         drawn = drawn.replace(before, f"{before}{name}-")
+    for color, name_of_page in _THEME.items():
+        drawn = re.sub(rf"(fill|stroke): {color}", rf"\1: var({name_of_page}, {color})", drawn)
     title, notes = (html.escape(" ".join(part.split())) for part in (figure.get_suptitle(), figure.get_supxlabel()))
-    start = f'<svg role="img" aria-labelledby="{name}-title {name}-notes" stroke-linejoin="round" stroke-linecap="butt"'
+    start = f'<svg role="img" aria-labelledby="{name}-title {name}-notes" fill="currentColor" stroke-linejoin="round" stroke-linecap="butt"'
     described = f'<title id="{name}-title">{title}</title>\n <desc id="{name}-notes">{notes}</desc>'
     return f"{start}{opening}>\n {described}\n {drawn}"

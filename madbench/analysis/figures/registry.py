@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -18,31 +17,11 @@ from madbench.analysis.attribution import attribute
 from madbench.analysis.captions import accuracy_meaning
 from madbench.analysis.figures import accuracy, budget, curves, effects
 from madbench.analysis.figures.files import NothingToDrawError, read_frame
-from madbench.analysis.figures.style import COLORS, best_first
 from madbench.analysis.quantities import LOSS
 from madbench.analysis.scores import Results, collect
 from madbench.jobs import Job
 from madbench.suites import LANGUAGE, MAD
 from madbench.tasks import make_setting
-
-
-@dataclass(frozen=True)
-class FigureData:
-    """Stored runs of which figures are drawn (:func:`figure_frame`)."""
-
-    results: Results
-    missing: str = "there are no runs of MAD tasks"
-    """Why there are none of the MAD suite, where that is so."""
-
-    @functools.cached_property
-    def styles(self) -> dict[str, int]:
-        """The number of each label's style, the same in every figure; the best labels' styles differ most."""
-        ranking = []
-        if len(self.results.labels) > len(COLORS):
-            scores = self.results.scores
-            first = scores[scores.suite == MAD.name] if self.results.has(MAD) else scores[scores.column == LOSS]
-            ranking = best_first(first.groupby("label").value.agg(list).to_dict(), not self.results.has(MAD))
-        return {label: i for i, label in enumerate(dict.fromkeys([*ranking, *self.results.labels]))}
 
 
 @dataclass(frozen=True)
@@ -54,7 +33,7 @@ class Drawing:
     draw: Callable[..., Figure]
     """``draw(frame)``, and choices of its own."""
     columns: Mapping[str, type]
-    """Of its frame, but for ``style``: the number of each label's style, without which that is its place."""
+    """Of its frame."""
     file: str
     """Name of its files, without ending."""
     suites: tuple[str, ...]
@@ -65,15 +44,17 @@ class Drawing:
         return read_frame(path, self.columns, self.file.replace("_", " "))
 
 
-def figure_frame(name: str, data: FigureData) -> pd.DataFrame:
-    """What the figure of this name draws; raises ``NothingToDrawError`` where there is nothing."""
+def figure_frame(name: str, results: Results, missing: str = "there are no runs of MAD tasks") -> pd.DataFrame:
+    """What the figure of this name draws of stored runs; ``missing`` is why there are none of MAD, where that is so.
+
+    Raises ``NothingToDrawError`` where there is nothing.
+    """
     drawing = FIGURES[name]
-    if drawing.suites == (MAD.name,) and not data.results.has(MAD):
-        raise NothingToDrawError(data.missing)
-    if drawing.suites == (LANGUAGE.name,) and not data.results.has(LANGUAGE):
+    if drawing.suites == (MAD.name,) and not results.has(MAD):
+        raise NothingToDrawError(missing)
+    if drawing.suites == (LANGUAGE.name,) and not results.has(LANGUAGE):
         raise NothingToDrawError("there are no language-model runs of one protocol")
-    frame = drawing.frame(data.results)
-    return frame.assign(style=frame.label.map(data.styles | {"": 0})) if "label" in frame else frame
+    return drawing.frame(results)
 
 
 def _mad(results: Results) -> pd.DataFrame:

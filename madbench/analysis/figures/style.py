@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
-import pandas as pd
 
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
+from madbench.labels import Variant, all_labels, all_variants
 from madbench.tasks import task_names
 from madbench.tasks import title as task_title
 
 Look = Mapping[str, Any]
 """Arguments of Matplotlib's Line2D."""
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#882255")
-"""Okabe and Ito's without yellow, and a wine red: as many labels are in colour, which a reader can distinguish."""
-DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)), (0, (9, 1.5)))
-MARKERS = ("o", "s", "^", "D", "v")
+COLORS = {
+    "S": "#557df8 #8eb1e3 #b87bd6 #897aad #8d95fd #544479 #7e62cd #586295".split(),
+    "R": "#a71b4f #75390b #d9682d #b9310c #d98c18 #a86144 #de4465 #e4a994".split(),
+    "G": "#0c9473 #55a0a3 #287d82 #74aa6e #66c7bb #1e5e42 #93c558 #5b6405".split(),
+}
+"""By base, a hue each, and features (none, p, c, pc, g, pg, cg, pcg). Those that share their dashes are the furthest
+apart, to the colour-blind too; all stand out from white and from a dark page."""
+MARKERS = "o^vsP*D"
+"""By mixing: none, 1, 2, 12, 1o, 2o, 12o."""
+DASHES = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5, 1, 1.5)), (0, (9, 2, 2, 2)), (0, (1.2, 1.2)))
+MOST = 8
+"""Curves that are in colour: as many as a reader can follow."""
 GREY = "#595959"
 """Of references, notes and whatever is missing."""
-OTHERS = {"color": "#bdbdbd", "linewidth": 0.7, "linestyle": "-"}
+LIGHT = "#bdbdbd"
+SHADE = "#f2f2f2"
+"""Of every second row."""
+OTHERS = {"color": LIGHT, "linewidth": 0.7, "linestyle": "-"}
 """Lines of labels that are not in colour."""
 CEILING = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (6, 2))}
-HEADING, LABEL, SMALLEST = 12, 9, 8
+HEADING, SMALL_HEADING, LABEL, SMALLEST = 12, 10, 9, 8
 """Sizes of text in points."""
 PERCENTS = (0, 25, 50, 75, 100)
 """Ticks of an accuracy."""
@@ -41,7 +54,7 @@ _STYLE = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": 10,
-    "axes.xmargin": 0.03,
+    "axes.xmargin": 0.05,
     "figure.dpi": 100,
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9,
@@ -76,13 +89,13 @@ def in_order(quantities: Iterable[str]) -> list[str]:
 
 def title(quantity: str) -> str:
     """Heading of the panel of a task or quantity; of a task that is not installed, its name."""
-    names = {MAD_AVERAGE: "MAD average", LOSS: "language model: L5"} | {task: task_title(task) for task in task_names()}
+    names = {MAD_AVERAGE: "MAD average", LOSS: "LM loss L5"} | {task: task_title(task) for task in task_names()}
     return names.get(quantity, quantity)
 
 
 @dataclass(frozen=True)
 class LabelStyle:
-    """What distinguishes a label: its colour, and dashes and marker where there is no colour."""
+    """What distinguishes a label: colour, dashes and marker."""
 
     color: str
     dashes: Any
@@ -98,16 +111,22 @@ class LabelStyle:
         return {"color": self.color, "marker": self.marker, "markerfacecolor": "white" if is_single else self.color}
 
 
-def label_style(number: int) -> LabelStyle:
-    """The style of this number; neighbours differ in everything, any 40 in colour or dashes."""
-    return LabelStyle(*(looks[number % len(looks)] for looks in (COLORS, DASHES, MARKERS)))
+@functools.cache
+def label_style(label: str) -> LabelStyle:
+    """The style of a label, the same in every figure; all 504 of S/R/G differ, another family's follow from its text."""
+    if (one := _variants().get(label)) is None:
+        digest = zlib.crc32(label.encode())
+        base, features, mixing, rank = "SRG"[digest % 3], digest // 3 % 8, digest // 24 % 7, digest // 168 % 3
+    else:
+        base, features, rank = one.base, one.rope + 2 * one.conv + 4 * one.gates, ("", "q", "v").index(one.rank)
+        mixing = one.mix1 + 2 * one.mix2 + 3 * (one.layout == "lag")
+    dashes = features + 2 * "SRG".index(base) + mixing - rank  # neighbours differ
+    return LabelStyle(COLORS[base][features], DASHES[dashes % len(DASHES)], MARKERS[mixing])
 
 
-def label_styles(frame: pd.DataFrame) -> dict[str, LabelStyle]:
-    """The style of every label in a figure's frame: by the number in its column ``style``, or else by its place."""
-    labels = [label for label in frame.label.unique() if label]
-    numbers = dict(zip(frame.label, frame["style"])) if "style" in frame else {x: i for i, x in enumerate(labels)}
-    return {label: label_style(numbers[label]) for label in labels}
+@functools.cache
+def _variants() -> dict[str, Variant]:
+    return dict(zip(all_labels(), all_variants()))
 
 
 @dataclass(frozen=True)
@@ -119,24 +138,14 @@ class Highlights:
     others: list[str]
 
     @classmethod
-    def of(
-        cls, results: Mapping[str, Sequence[float]], styles: Mapping[str, LabelStyle], is_lower_better: bool = False
-    ) -> Highlights:
-        """All of up to eight labels, otherwise the best by ``results`` (:func:`best_first`), and ``REFERENCE``.
-
-        A label has its style of ``styles`` unless it would share the colour of one before it.
-        """
+    def of(cls, results: Mapping[str, Sequence[float]], is_lower_better: bool = False) -> Highlights:
+        """All of up to eight labels, otherwise the best by ``results`` (:func:`best_first`), and ``REFERENCE``."""
         chosen = [*results]
-        if len(results) > len(COLORS):
+        if len(results) > MOST:
             chosen = best_first(results, is_lower_better)
-            first = sorted(chosen, key=lambda label: label != REFERENCE)[: len(COLORS)]
+            first = sorted(chosen, key=lambda label: label != REFERENCE)[:MOST]
             chosen = [label for label in chosen if label in first]
-        unused = [color for color in COLORS if color not in {styles[label].color for label in chosen}]
-        distinct: dict[str, LabelStyle] = {}
-        for label in chosen:
-            is_taken = styles[label].color in {one.color for one in distinct.values()}
-            distinct[label] = replace(styles[label], color=unused.pop(0)) if is_taken else styles[label]
-        return cls(distinct, [label for label in results if label not in distinct])
+        return cls({x: label_style(x) for x in chosen}, [x for x in results if x not in chosen])
 
     def color(self, label: str) -> str:
         return self.styles[label].color if label in self.styles else OTHERS["color"]

@@ -13,6 +13,9 @@ from madbench.analysis.scores import mean_over
 from madbench.suites import LANGUAGE, MAD
 from madbench.tasks import MAD_TASKS
 
+ARROWS = 2.5
+"""Their place between bars and marks."""
+
 
 @pytest.fixture
 def scores():
@@ -49,11 +52,22 @@ def points():
                 xy = drawn.get_xydata().tolist()
                 found += xy[-1:] if drawn.get_markevery() == [-1] else xy
         for drawn in axes.collections if marker is None else ():
-            if isinstance(drawn, PathCollection):
+            if isinstance(drawn, PathCollection) and drawn.get_zorder() != ARROWS:
                 faces = np.resize(drawn.get_facecolors(), (len(drawn.get_offsets()), 4))
                 at = zip(drawn.get_offsets().tolist(), faces)
                 found += [place for place, color in at if face is None or same_color(color, face)]
         return [tuple(place) for place in found]
+
+    return call
+
+
+@pytest.fixture
+def arrows():
+    """``arrows(axes)``: where intervals are longer than the axis."""
+
+    def call(axes):
+        found = [one for one in axes.collections if isinstance(one, PathCollection) and one.get_zorder() == ARROWS]
+        return [tuple(place) for one in found for place in one.get_offsets().tolist()]
 
     return call
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from madbench.analysis.figures.files import NothingToDrawError, write_frame
-from madbench.analysis.figures.registry import FIGURES, FigureData, figure_frame
+from madbench.analysis.figures.registry import FIGURES, figure_frame
 from madbench.analysis.stored import Selection
 from madbench.jobs import Record
-from madbench.labels import expand
 from madbench.store.runs import Store
 from madbench.suites import MAD
 
@@ -42,7 +41,7 @@ def fill(store):
 @pytest.fixture
 def data(store):
     """``data(...)``: what figures draw of a selection."""
-    return lambda **choices: FigureData(Selection(results=store.root, **choices).select())
+    return lambda **choices: Selection(results=store.root, **choices).select()
 
 
 def drawn(data):
@@ -98,10 +97,3 @@ def test_settings_of_stored_runs_are_difficulties_of_the_same_protocol(fill, dat
     assert list(zip(of_task.label, of_task.value, of_task.accuracy)) == [
         ("S", 16, 50.0), ("S", 48, 30.0), ("R", 16, 50.0), ("R", 48, 30.0),
     ]  # fmt: skip
-
-
-def test_the_best_of_many_labels_have_the_first_styles(fill, data):
-    labels = expand(["@table1"])[:12]
-    for i, label in enumerate(labels):
-        fill([label], i / 20, tasks=("compression",))
-    assert data(tasks=["compression"]).styles == {label: i for i, label in enumerate(labels[::-1])}

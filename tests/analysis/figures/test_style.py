@@ -10,27 +10,62 @@ from matplotlib.colors import same_color, to_rgb
 from analysis.figures import synthetic
 from madbench.analysis.figures.registry import FIGURES
 from madbench.analysis.figures.style import COLORS, OTHERS, Highlights, best_first, in_order, label_style, title
+from madbench.labels import all_labels
 from madbench.tasks import MAD_TASKS
 
 TABLE = synthetic.TABLE
+PROTAN = [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+DEUTAN = [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+"""Linear RGB as protanopes and deuteranopes see it: Machado, Oliveira and Fernandes, 2009, severity 1."""
+LMS = [[0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566]]
+LMS += [[0.0883024619, 0.2817188376, 0.6299787005]]
+LAB = [[0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4285922050, 0.4505937099]]
+LAB += [[0.0259040371, 0.7827717662, -0.8086757660]]
+"""To Oklab: Ottosson, 2020."""
 
-STYLES = {label: label_style(i) for i, label in enumerate(TABLE)}
+
+def linear(color: str) -> np.ndarray:
+    return np.array([c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)])
 
 
-def test_all_33_labels_have_a_style_of_their_own():
-    styles = [label_style(i) for i in range(len(TABLE))]
-    assert len({(one.color, one.dashes) for one in styles}) == len({(one.color, one.marker) for one in styles}) == 33
-    for one, other in itertools.pairwise(styles):
-        assert one.color != other.color and one.dashes != other.dashes and one.marker != other.marker
+def distance(one: str, other: str, seen_by=np.eye(3)) -> float:
+    """In Oklab, where about 0.02 is just noticeable."""
+    seen = [LAB @ np.cbrt(np.clip(LMS @ np.array(seen_by) @ linear(color), 0, None)) for color in (one, other)]
+    return float(np.linalg.norm(seen[0] - seen[1]))
+
+
+def test_all_504_labels_have_a_style_of_their_own_and_those_of_the_paper_differ_without_markers_or_without_colour():
+    styles = {label: label_style(label) for label in all_labels()}
+    assert len({(one.color, one.dashes, one.marker) for one in styles.values()}) == 504
+    paper = [styles[label] for label in TABLE]
+    assert len({(one.color, one.dashes) for one in paper}) == 33
+
+
+def test_labels_of_other_families_have_one_style_of_their_text():
+    labels = [f"fla:{name}" for name in ("gla", "retnet", "mamba2", "rwkv7", "hgrn2")]
+    assert len({label_style(label) for label in labels}) == 5
+    one = label_style("fla:gla")
+    assert (one.color, one.marker) == ("#557df8", "D")  # on every machine
+
+
+def test_colours_differ_to_everybody_and_most_where_the_dashes_are_the_same():
+    for one, other in itertools.combinations(itertools.product(COLORS, range(8)), 2):
+        (base, i), (other_base, j) = one, other
+        has_dashes_too = (i + 2 * "SRG".index(base) - j - 2 * "SRG".index(other_base)) % 5 != 0
+        for seen_by in (np.eye(3), PROTAN, DEUTAN):
+            least = 0.05 if has_dashes_too else 0.085
+            assert distance(COLORS[base][i], COLORS[other_base][j], seen_by) > least, (one, other)
 
 
 def luminance(color: str) -> float:
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return float(linear(color) @ (0.2126, 0.7152, 0.0722))
 
 
-def test_every_colour_stands_out_from_white_paper():
-    assert min(1.05 / (luminance(color) + 0.05) for color in COLORS) > 2
+def test_every_colour_stands_out_from_white_paper_and_from_a_dark_page():
+    for color in itertools.chain(*COLORS.values()):
+        assert (
+            1.05 / (luminance(color) + 0.05) > 1.95 and (luminance(color) + 0.05) / (luminance("#14171b") + 0.05) > 1.95
+        )
 
 
 def test_panels_are_in_the_order_of_the_tasks_and_the_averages_last():
@@ -40,8 +75,8 @@ def test_panels_are_in_the_order_of_the_tasks_and_the_averages_last():
 
 
 def test_up_to_eight_labels_are_all_in_colour_and_in_their_order():
-    shown = Highlights.of({label: [float(i)] for i, label in enumerate(TABLE[:8])}, STYLES)
-    assert shown.styles == {label: STYLES[label] for label in TABLE[:8]} and [*shown.styles] == TABLE[:8]
+    shown = Highlights.of({label: [float(i)] for i, label in enumerate(TABLE[:8])})
+    assert shown.styles == {label: label_style(label) for label in TABLE[:8]} and [*shown.styles] == TABLE[:8]
     assert not shown.others and not shown.note("learning", "x") and [*shown.entries()] == TABLE[:8]
 
 
@@ -50,26 +85,18 @@ def test_up_to_eight_labels_are_all_in_colour_and_in_their_order():
 def test_of_more_the_eight_best_are_in_colour_and_always_s(count, is_lower_better):
     labels = TABLE[:count]
     results = {label: [float(-i if is_lower_better else i)] * 2 for i, label in enumerate(labels)}
-    shown = Highlights.of(results, STYLES, is_lower_better)
+    shown = Highlights.of(results, is_lower_better)
     assert [*shown.styles] == [*labels[:-8:-1], "S"] and shown.others == labels[1:-7]
-    assert len({one.color for one in shown.styles.values()}) == 8
     assert [*shown.entries()][8:] == [f"{count - 8} other label{'s' * (count > 9)}"]
     assert "madbench plot mad LABEL" in shown.note("mad", "x")
     del results["S"]
-    assert len(Highlights.of(results, STYLES).styles) == 8
+    assert len(Highlights.of(results).styles) == 8
 
 
 def test_a_label_that_lacks_results_comes_after_all_that_have_them():
     results = {"a": [math.nan, 99.0], "b": [1.0, 2.0], "c": [math.nan, math.inf], "d": [2.0, 2.0]}
     assert best_first(results) == ["d", "b", "a", "c"]
     assert best_first(results, is_lower_better=True) == ["b", "d", "a", "c"]
-
-
-def test_a_label_gives_its_colour_up_only_to_one_before_it():
-    same = [label for label in TABLE if STYLES[label].color == COLORS[0]][:3]
-    distinct = Highlights.of({label: [1.0] for label in [*same, TABLE[1]]}, STYLES).styles
-    assert distinct[same[0]] == STYLES[same[0]] and distinct[TABLE[1]] == STYLES[TABLE[1]]
-    assert len({one.color for one in distinct.values()}) == 4
 
 
 @pytest.mark.parametrize("name", ["learning", "loss", "difficulty"])
@@ -86,10 +113,10 @@ def test_labels_that_are_not_in_colour_are_grey_behind_the_others(name, names):
 
 @pytest.mark.parametrize("name", ["mad", "learning", "loss", "budget", "difficulty"])
 def test_a_label_keeps_its_style_among_others(name):
-    frame = getattr(synthetic, name)(["G"], MAD_TASKS[:1]).assign(style=2)
-    (axes, *_) = FIGURES[name].draw(frame).figure.axes
-    colors = [line.get_color() for line in axes.lines] + [
-        c for drawn in axes.collections for c in drawn.get_edgecolor()
-    ]
-    assert any(same_color(color, label_style(2).color) for color in colors)
-    assert not any(same_color(color, label_style(0).color) for color in colors)
+    styles = []
+    for labels in (["G-cg-q-12o", "R"], ["S", "G-cg-q-12o", "R"]):
+        frame = getattr(synthetic, name)(labels, MAD_TASKS[:1])
+        (axes, *_) = FIGURES[name].draw(frame[frame.label != "R"]).figure.axes
+        styles.append({(line.get_color(), line.get_marker()) for line in axes.lines})
+    one = label_style("G-cg-q-12o")
+    assert all((one.color, one.marker) in found for found in styles)
