@@ -24,7 +24,7 @@ from madbench.analysis import figures as figures_package
 from madbench.analysis.attribution import AttributionTable, attribution_table
 from madbench.analysis.captions import setting_sentences
 from madbench.analysis.figures.files import NothingToDrawError, svg
-from madbench.analysis.figures.registry import FIGURES, FigureData, figure_frame
+from madbench.analysis.figures.registry import FIGURES, figure_frame
 from madbench.analysis.findings import VERDICTS, findings
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.protocols import language_protocol_id
@@ -60,7 +60,7 @@ CAPTIONS = {
     "difficulty": "Accuracy against difficulty",
 }
 """By name of the figure, in the order of the page."""
-_SECTIONS = ("asked", "missing", "findings", "tables", "figures", "factors", "budget")
+_SECTIONS = ("findings", "tables", "figures", "factors", "budget", "provenance", "missing")
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 """Characters that could end a ``<script>`` element, or a line of one, by their JSON escapes."""
 
@@ -245,10 +245,10 @@ def _missing(
 
 def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], dict[str, str]]:
     """Name, caption and SVG of the figures, and by name why the others have nothing to draw."""
-    figures, not_drawn, data = [], {}, FigureData(results)
+    figures, not_drawn = [], {}
     for name, caption in CAPTIONS.items():
         try:
-            drawn = _svg(name, figure_frame(name, data), results.store.root / "index" / "figures")
+            drawn = _svg(name, figure_frame(name, results), results.store.root / "index" / "figures")
         except NothingToDrawError as error:
             not_drawn[name] = str(error)
         else:

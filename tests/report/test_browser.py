@@ -216,6 +216,33 @@ def test_text_has_contrast(show, color_scheme):
     assert page.evaluate(CONTRAST) == []
 
 
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+def test_figures_have_the_colours_of_the_page(show, color_scheme):
+    page = show(color_scheme=color_scheme)
+    wrong = page.evaluate(
+        """() => {
+            const of_page = getComputedStyle(document.body);
+            const [text, ground] = [of_page.color, of_page.backgroundColor];
+            const wrong = [];
+            for (const svg of document.querySelectorAll("figure svg")) {
+                const fills = [...svg.querySelectorAll("text")].map((one) => getComputedStyle(one).fill);
+                if (!fills.includes(text) || fills.includes("rgb(0, 0, 0)")) wrong.push(...fills);
+                const patch = getComputedStyle(svg.querySelector("path")).fill;
+                if (patch !== ground) wrong.push(patch);
+                const ticks = [...svg.querySelectorAll("use")].map((one) => getComputedStyle(one).stroke);
+                if (!ticks.includes(text)) wrong.push(...ticks);
+            }
+            return wrong;
+        }"""
+    )
+    assert wrong == []
+
+
+def test_findings_and_tables_are_first_and_what_is_missing_last(show):
+    names = show().evaluate("[...document.querySelectorAll('main > section')].map((one) => one.id)")
+    assert names[:3] == ["findings", "tables", "figures"] and names[-2:] == ["provenance", "missing"]
+
+
 def test_a_checker_of_accessibility_finds_nothing(show):
     axe = pytest.importorskip("axe_core_python.sync_playwright", reason="needs axe: pip install axe-core-python").Axe()
     page = show()
