@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from madbench.cli.options import JsonOption, argument
+from madbench.cli.options import RESULTS, JsonOption, argument, option
 from madbench.cli.printing import print_json
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import BudgetError, ConfigError, MadbenchError
@@ -32,6 +32,8 @@ def validate(
     files: argument(
         list[Path] | None, "FILE", "Files to check instead of everything shipped.", show_default=False
     ) = None,
+    store: option(bool, "Check a results folder instead, all of its files.", "--store") = False,
+    results: option(Path | None, "Folder of the run store, with --store.", show_default=str(RESULTS)) = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check YAML files and the labels in them before any training: every problem of every file, not only the first.
@@ -40,13 +42,27 @@ def validate(
     task, one with learning_rates a profile and one with training but without
     learning_rates a preset. Exit code 2 when anything is wrong.
 
+    --store reads every file of a results folder to its last bit: records,
+    curves, weights, measurements, checkpoints, corpora, index, journals. What is
+    damaged is named with what to do; nothing is changed.
+
     [bold]Examples[/bold]
 
       madbench validate                       every shipped file and label
       madbench validate variants/mine.yaml
       madbench validate my_task.yaml my_profile.yaml --json
+      madbench validate --store --results /data/runs
     """
-    reports = [_check(path) for path in files or _shipped_files()]
+    if files and store:
+        raise ConfigError(f"{files[0]}: has no effect with --store, which checks the folder of --results")
+    if results and not store:
+        raise ConfigError(f"--results {results}: has no effect without --store")
+    if store:
+        from madbench.cli.stored_files import check_store
+
+        reports = check_store(results or RESULTS)
+    else:
+        reports = [_check(path) for path in files or _shipped_files()]
     if as_json:
         print_json(reports)
     for report in reports if not as_json else ():
@@ -58,9 +74,10 @@ def validate(
             console.print(Text("       " + text.replace("\n", "\n       ")), soft_wrap=True)
     if wrong := [report for report in reports if not report["ok"]]:
         problems = sum(len(report["problems"]) for report in wrong)
-        raise ConfigError(
-            f"{problems} problem{'s' * (problems > 1)} in {len(wrong)} of {len(reports)} file{'s' * (len(reports) > 1)}"
-        )
+        where = ", ".join(report["kind"] for report in wrong)
+        if not store:
+            where = f"{len(wrong)} of {len(reports)} file{'s' * (len(reports) > 1)}"
+        raise ConfigError(f"{problems} problem{'s' * (problems > 1)} in {where}")
 
 
 def _shipped_files() -> list[Path]:

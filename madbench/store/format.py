@@ -149,6 +149,20 @@ def read_measurements(folder: Path) -> list[Measurement]:
     return list({(one.name, json.dumps(one.settings, sort_keys=True)): one for one in found}.values())
 
 
+def damaged_measurements(folder: Path) -> list[str]:
+    """What is wrong with the measurements of the run in ``folder``, the older ones included, and what to do."""
+    problems = []
+    for name in sorted(os.listdir(folder / MEASUREMENTS)) if (folder / MEASUREMENTS).is_dir() else ():
+        try:
+            if _MEASUREMENT_NAME.fullmatch(name):
+                _read_measurement(folder, name)
+            elif not name.startswith("."):
+                problems.append(f"{folder / MEASUREMENTS / name}: not the name of a measurement; delete it")
+        except StoreError as error:
+            problems.append(str(error))
+    return problems
+
+
 def _measurement_files(folder: Path) -> list[str]:
     """Names of the files of measurements in a run's folder, oldest first."""
     with explain_os_errors(folder), suppress(FileNotFoundError):

@@ -16,12 +16,13 @@ import json
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import madbench
 from madbench.errors import MadbenchError, StoreError
+from madbench.files import remove
 from madbench.jobs import SCHEMA, Job, Record
 from madbench.store.format import NAMES, make_job
 
@@ -64,13 +65,32 @@ class RunIndex:
             self._write([_row(name, signatures[name], *found[name]) for name in settled])
         return {name: found[name] for name in names}
 
+    def problems(self, names: Collection[str]) -> list[str]:
+        """What is damaged in the index of the runs ``names``, and what to do."""
+        try:
+            rows = [row for row in self._rows() if row[0] in names]
+        except sqlite3.Error as error:
+            return [f"{self.path}: {error}; delete {self.path.parent}: it is made again"]
+        sound = sum(row[4] == _digest(*row[:4]) for row in rows)
+        if 0 < sound < len(rows):  # with none it is another version's
+            return [f"{self.path}: {len(rows) - sound} damaged rows; delete {self.path.parent}: it is made again"]
+        return []
+
+    def _rows(self) -> list[Sequence[str]]:
+        if not self.path.exists():
+            return []
+        if not self.path.is_file():  # SQLite would wait for a FIFO
+            raise sqlite3.DatabaseError("not a regular file")
+        # An immutable file is read without locks, also in a folder that cannot be written; digests find what changes.
+        address = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
+        with closing(sqlite3.connect(address, uri=True)) as index:
+            return index.execute(f"SELECT {_COLUMNS} FROM runs").fetchall()
+
     def _known(self, signatures: Mapping[str, str]) -> dict[str, Found]:
         """The runs that the index holds with these signatures."""
         rows, known = [], {}
-        # An immutable file is read without locks, also in a folder that cannot be written; digests find what changes.
-        address = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
-        with suppress(sqlite3.Error), closing(sqlite3.connect(address, uri=True)) as index:
-            rows = index.execute(f"SELECT {_COLUMNS} FROM runs").fetchall()
+        with suppress(sqlite3.Error):
+            rows = self._rows()
         rows = [row for row in rows if row[1] and signatures.get(row[0]) == row[1] and row[4] == _digest(*row[:4])]
         contents = json.loads(f"[{','.join(row[3] for row in rows)}]")
         for (name, _, shared, *_), (label, seed, *gave) in zip(rows, contents, strict=True):
@@ -85,6 +105,8 @@ class RunIndex:
         """Adds ``rows``, once more into a new file where the one that is there is damaged or foreign."""
         for _ in range(2 if rows else 0):
             self.path.parent.mkdir(exist_ok=True)
+            if self.path.exists() and not self.path.is_file():
+                remove(self.path)
             try:
                 with closing(sqlite3.connect(self.path, TIMEOUT)) as index, index:
                     index.execute("PRAGMA journal_mode = WAL")

@@ -12,6 +12,7 @@ Nothing depends on the clock. Of a store with many runs ``<root>/index/`` caches
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import tempfile
 from collections import Counter
@@ -26,11 +27,13 @@ from madbench.errors import StoreError
 from madbench.files import explain_os_errors, file_digest, lock_folder, remove, sync_folder, write_durably
 from madbench.jobs import KEEP, Job, Record, Status
 from madbench.store.format import (
+    MEASUREMENTS,
     NAMES,
     DamagedRunError,
     Measurement,
     OtherVersionError,
     add_measurement,
+    damaged_measurements,
     encode,
     read_measurements,
     read_run,
@@ -92,9 +95,10 @@ class Store:
         elif not store._runs.is_dir():
             raise StoreError(f"{store.root}: not a results folder: it holds no folder 'runs'")
         with explain_os_errors(store._runs), os.scandir(store._runs) as entries:
-            first = next((entry.name for entry in entries if not entry.name.startswith(".")), None)
-        if first and isinstance(found := store._try(first), OtherVersionError):  # then all of them are
-            raise OtherVersionError(store.root, found.schema)
+            first = list(itertools.islice((entry.name for entry in entries if not entry.name.startswith(".")), 3))
+        found = [store._try(name) for name in first]
+        if found and all(isinstance(one, OtherVersionError) for one in found):  # one could be damaged
+            raise OtherVersionError(store.root, found[0].schema)
         if create:
             store._drop_stale_work()
         return store
@@ -127,6 +131,10 @@ class Store:
             if suite in (None, job.suite):
                 yield Run(job, record, self._runs)
 
+    def job_ids(self) -> list[str]:
+        """Names of the folders of runs, damaged ones included."""
+        return self._listed()
+
     def jobs(self) -> dict[str, Job]:
         """The job of every readable run, by id; the folders that are none are named in ``problems``."""
         return {job.id: job for job, _ in self._readable(with_curves=False)}
@@ -157,6 +165,26 @@ class Store:
             if not path.is_file() or file_digest(path) != digest:
                 raise DamagedRunError(f"{path}: not what the run wrote; train it again with --force")
         return path
+
+    def problems_of(self, job_id: str) -> list[str]:
+        """All that is damaged in a run's folder, to the last bit, and what to do; the store's index is not asked."""
+        folder = self._runs / job_id
+        try:
+            digests = self._read(job_id)[2]
+        except OtherVersionError as error:
+            return [str(error)]
+        except DamagedRunError as error:
+            return [f"{error}; the command that trained it trains it again, or delete {folder}"]
+        except StoreError as error:
+            return [str(error)]
+        problems = damaged_measurements(folder)
+        for name in digests:
+            try:
+                self.kept_file(job_id, name)
+            except StoreError as error:
+                problems.append(str(error))
+        known = {*NAMES, MEASUREMENTS, *(Path(name).parts[0] for name in digests)}
+        return problems + [f"{folder / name}: not of this run; delete it" for name in {*os.listdir(folder)} - known]
 
     def measure(
         self, job_id: str, name: str, values: Mapping[str, float], details: Any = None, settings: Any = None

@@ -7,13 +7,13 @@ before it, and the metadata of weights have one of the job and the tensors.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
 import os
 import pickle
 import textwrap
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import MadbenchError, TrainingError
-from madbench.files import explain_os_errors, read_file, write_atomically
+from madbench.files import explain_os_errors, open_file, write_atomically
 from madbench.jobs import Job
 from madbench.suites import job_from_dict, suite_of
 from madbench.suites.trial import Trial
@@ -29,7 +29,7 @@ from madbench.suites.trial import Trial
 NAME = "checkpoint.pt"
 METADATA_KEY, DIGEST_KEY = "madbench_job", "madbench_sha256"
 _DIGEST_BYTES = 32
-_ANY_SIZE = 1 << 62
+_CHUNK = 1 << 20  # bytes hashed at a time
 
 
 class TrainingState:
@@ -145,25 +145,51 @@ class _DamagedError(Exception):
 
 def _read(path: Path) -> tuple[str, dict[str, Tensor]]:
     """The job as JSON and the state dict in a file. Raises ``_DamagedError``, and whatever else torch does."""
-    from safetensors.torch import load
+    from safetensors import safe_open
+    from safetensors.torch import load_file
 
     if path.suffix == ".pt":
         content = _read_checkpoint(path, "cpu")
         return content["config"], content["model"]
-    content = read_file(path, _ANY_SIZE)
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    metadata, tensors = header.get("__metadata__", {}), load(content)
-    if metadata.get(DIGEST_KEY) != _digest(text := metadata.get(METADATA_KEY, ""), tensors):
+    if not path.is_file():
+        raise _DamagedError("not a file")
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata() or {}
+    text, tensors = metadata.get(METADATA_KEY, ""), load_file(path)
+    if metadata.get(DIGEST_KEY) != _digest(text, tensors):
         raise _DamagedError("damaged, or not weights that this madbench saved")
     return text, tensors
 
 
 def _read_checkpoint(path: Path, device: str) -> dict[str, Any]:
-    """What is in a checkpoint; torch sees only one whose digest is right. Raises ``OSError`` and ``_DamagedError``."""
-    content = read_file(path, _ANY_SIZE) if path.is_file() else b""
-    if hashlib.sha256(memoryview(content)[:-_DIGEST_BYTES]).digest() != content[-_DIGEST_BYTES:]:
-        raise _DamagedError("damaged, or not a checkpoint that this madbench saved")
-    return torch.load(io.BytesIO(content), map_location=device, weights_only=True)  # which skips the digest behind it
+    """What is in a checkpoint; torch sees only a sound one. Raises ``OSError`` and ``_DamagedError``."""
+    with _sound_checkpoint(path) as file:
+        return torch.load(file, map_location=device, weights_only=True)  # which skips the digest behind it
+
+
+def check_checkpoint(path: Path) -> None:
+    """Raises ``TrainingError`` for a checkpoint that is not, to the bit, the one that was written."""
+    try:
+        with explain_os_errors(path), _sound_checkpoint(path):
+            pass
+    except _DamagedError as error:
+        raise TrainingError(f"{path}: {error}; delete it: the run starts from the beginning") from None
+
+
+def _sound_checkpoint(path: Path) -> BinaryIO:
+    """A checkpoint whose digest is right, open at its beginning."""
+    if not path.is_file():
+        raise _DamagedError("not a file")
+    with ExitStack() as stack:
+        file, found = stack.enter_context(open_file(path)), hashlib.sha256()
+        size = os.fstat(file.fileno()).st_size - _DIGEST_BYTES
+        while chunk := file.read(min(_CHUNK, max(0, size - file.tell()))):
+            found.update(chunk)
+        if file.read(_DIGEST_BYTES) != found.digest():
+            raise _DamagedError("damaged, or not a checkpoint that this madbench saved")
+        file.seek(0)
+        stack.pop_all()
+        return file
 
 
 def _digest(job: str, tensors: Mapping[str, Tensor]) -> str:

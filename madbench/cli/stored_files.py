@@ -1,0 +1,84 @@
+"""The check of a results folder: every file that something is read from, to the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from madbench.cli.printing import tracked
+from madbench.errors import MadbenchError
+from madbench.execute.journal import FOLDER, read_sweeps
+from madbench.store.index import RunIndex
+from madbench.store.runs import Store
+
+Check = Callable[[Any], Iterable[str]]
+"""From a thing that a store holds to its problems, each with what to do."""
+
+
+def check_store(results: Path) -> list[dict[str, Any]]:
+    """What is damaged in a results folder, a report for runs, checkpoints, corpora, index and journals each.
+
+    Nothing is changed and no cache is trusted. Raises ``StoreError`` where the folder is none.
+    """
+    from madbench.text.corpus import MANIFEST, PARTIAL, SPLITS, Manifest, load, open_corpus
+    from madbench.training.checkpoints import NAME, check_checkpoint
+
+    store = Store.open(results, create=False)
+    names, recorded = store.job_ids(), set()
+
+    def check_run(name: str) -> Iterable[str]:
+        if not (problems := store.problems_of(name)):
+            recorded.add(store.read(name).record.details.get("corpus", {}).get("folder"))
+        return problems
+
+    def check_corpus(folder: Path) -> Iterable[str]:
+        if folder.suffix == ".json":
+            try:
+                load(Manifest, folder)
+            except MadbenchError:
+                yield f"{folder}: damaged; delete it: it is made again"
+        elif (folder / MANIFEST).exists():
+            open_corpus(folder)
+        elif any((folder / f"{split}.bin").exists() for split in SPLITS) and not (folder / PARTIAL).exists():
+            yield f"{folder}: {MANIFEST} is missing; delete the folder and prepare the corpus again"
+
+    def check_journal(sweep: dict[str, Any]) -> Iterable[str]:
+        if sweep["state"] == "damaged":
+            yield sweep["error"]
+
+    def corpora() -> list[Path]:
+        used = {Path(folder).resolve() for folder in recorded if isinstance(folder, str)}
+        inside = (results.resolve() / "corpora").glob("*")
+        return sorted(
+            {path for path in used if (path / MANIFEST).exists()} | {path for path in inside if path.name[0] != "."}
+        )
+
+    index, work, sweeps = RunIndex(results), results / "work", results / FOLDER
+    checkpoints = sorted(path for path in work.glob(f"*/{NAME}") if path.exists())
+    kinds: list[tuple[str, Path, Callable[[], list[Any]], Check]] = [
+        ("runs", results / "runs", lambda: names, check_run),
+        ("checkpoints", work, lambda: checkpoints, lambda path: check_checkpoint(path) or ()),
+        ("corpora", results / "corpora", corpora, check_corpus),
+        ("index", index.path, lambda: [set(names)] * index.path.exists(), index.problems),
+        ("journals", sweeps, lambda: read_sweeps(results, len(list(sweeps.glob("*")))), check_journal),
+    ]
+    return [_report(*kind) for kind in kinds]
+
+
+def _report(kind: str, folder: Path, items: Callable[[], list[Any]], check: Check) -> dict[str, Any]:
+    problems, things = [], items()
+    for item in tracked(things, f"checking {kind}"):
+        try:
+            problems += check(item)
+        except MadbenchError as error:
+            problems.append(str(error))
+    summary = f"{len(things)} checked" * (not problems)
+    return {
+        "ok": not problems,
+        "file": str(folder),
+        "kind": kind,
+        "summary": summary,
+        "problems": problems,
+        "notes": [],
+    }
