@@ -36,18 +36,19 @@ class TrialOf:
 
 
 @pytest.fixture
-def results(store, fill, fill_language, tmp_path, monkeypatch) -> Path:
+def results(store, fill, fill_language, language_run, tmp_path, monkeypatch) -> Path:
     """A store with some of everything: runs, weights, measurements, a checkpoint, a corpus, an index, journals."""
     monkeypatch.setattr(index, "WORTH_INDEXING", 1)
     monkeypatch.setattr(journal_module, "WRITE_SECONDS", 0.0)
     root = store.root
     fill(["S", "R-cg-q-12o"], seeds=(0, 1, 2))
     fill_language("S")
-    job, model = language_job(label="R-c", seed=7), torch.nn.Linear(3, 2)
+    run, model = language_run("R-c", seed=7), torch.nn.Linear(3, 2)
+    job = run.job
     with store.claim(job) as work:
         (work / KEEP).mkdir()
         save_weights(work / KEEP / WEIGHTS, model, job)
-        store.finish(job, Record("finished", {"loss_l5": 2.0}, [{"step": 1, "loss": 2.0}]))
+        store.finish(job, run.record)
     for length in (8, 16):
         store.measure(job.id, "evaluation", {"validation_loss": 2.5 + length}, {}, {"seq_len": length})
     unfinished = language_job(label="S", seed=8)
@@ -150,7 +151,7 @@ def damage(path: Path, other: Path, rng: random.Random) -> str:
         "nulls": lambda: path.write_bytes(json.dumps(dict.fromkeys(json.loads(content))).encode()),
         "binary": lambda: path.write_bytes(rng.randbytes(500)),
         "huge": lambda: os.truncate(path, 1 << 29),
-        "name": lambda: path.rename(os.fsencode(path) + b"\xff"),
+        "name": lambda: path.rename(path.with_name(path.name + "\udcff")),
     }  # fmt: skip
     if path.suffix != ".json" or "index" in str(path) or path.name == "manifest.json":
         kinds.pop("nulls")
@@ -179,7 +180,7 @@ def same(before: Path, after: Path) -> bool:
 @pytest.mark.parametrize("seed", range(10))
 def test_thirty_damaged_stores_never_break_a_verb_nor_show_an_altered_number(results, main, seed, tmp_path):
     def rows(ended):
-        return {row["id"]: row for row in json.loads(ended.stdout)} if ended.code == 0 else {}
+        return {Path(row["folder"]).name: row for row in json.loads(ended.stdout)} if ended.code == 0 else {}
 
     def sweeps(ended):
         return {sweep["name"]: sweep for sweep in json.loads(ended.stdout)} if ended.code == 0 else {}
