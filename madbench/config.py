@@ -40,8 +40,20 @@ PRESETS = TASKS / "presets"
 PUBLISHED = _ROOT / "results" / "published"
 
 
+MOST = {"d_model": 65_536, "n_head": 65_536, "n_layer": 1_000, "seq_len": 1_000_000, "max_len": 1_000_000}
+MOST |= {"vocab_size": 10_000_000} | {f"num_{split}_examples": 10_000_000 for split in ("train", "validation", "test")}
+MOST_OTHERWISE = 1_000_000_000
+"""The largest size that a field of each name may have, and one of any other name."""
+MOST_YAML_BYTES = 1_000_000
+MOST_YAML_VALUES = 100_000
+MOST_YAML_NUMBER = 10**99
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; a duplicate key, bad syntax or anything but a mapping is a ``ConfigError``."""
+    """The mapping in a YAML file; a duplicate key, bad syntax or anything but a mapping is a ``ConfigError``.
+
+    So are more than a million bytes, and more than 100,000 values with those that aliases repeat.
+    """
     import yaml
 
     class UniqueKeyLoader(yaml.SafeLoader):
@@ -57,9 +69,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
             return super().construct_mapping(node, deep)
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with open(path, "rb") as file:
+            content = file.read(MOST_YAML_BYTES + 1)
+        text = content.decode()
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if len(content) > MOST_YAML_BYTES:
+        raise ConfigError(f"{path}: more than {MOST_YAML_BYTES:,} bytes, which no file of settings needs")
     try:
         value = yaml.load(text, Loader=UniqueKeyLoader)
     except (ValueError, RecursionError) as error:  # a date such as 2024-13-45; thousands of nested lists
@@ -69,11 +85,28 @@ def read_yaml(path: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
         raise ConfigError(f"{where}: not valid YAML: {getattr(error, 'problem', None) or error}") from error
+    _check_yaml_values(value, str(path))
     if not isinstance(value, dict):
         kinds = {list: "a list", str: "text", type(None): "nothing"}
         got = kinds.get(type(value), type(value).__name__)
         raise ConfigError(f"{path}: expected a mapping of keys to values, got {got}")
     return value
+
+
+def _check_yaml_values(value: Any, where: str) -> None:
+    """Raises ``ConfigError`` for more values than a setting has; a list that an alias puts into itself has no end."""
+    count, found = 0, [value]
+    while found:
+        one = found.pop()
+        if isinstance(one, dict):
+            found += [*one, *one.values()]
+        elif isinstance(one, list):
+            found += one
+        elif isinstance(one, int) and abs(one) > MOST_YAML_NUMBER:
+            raise ConfigError(f"{where}: a number of more than 99 digits")
+        count += 1
+        if count > MOST_YAML_VALUES:
+            raise ConfigError(f"{where}: more than {MOST_YAML_VALUES:,} values")
 
 
 def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
@@ -96,10 +129,12 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
 
 
 def check_at_least(config: Any, least: int, *names: str) -> None:
-    """Raises ``ConfigError`` for a field below ``least``."""
+    """Raises ``ConfigError`` for a field below ``least`` or above what fields of its name may have."""
     for name in names:
-        if getattr(config, name) < least:
-            raise ConfigError(f"{name} must be at least {least}, got {getattr(config, name)}")
+        value, most = getattr(config, name), MOST.get(name, MOST_OTHERWISE)
+        if not least <= value <= most:
+            bound = f"least {least:,}" if value < least else f"most {most:,}"
+            raise ConfigError(f"{name} must be at {bound}, got {_shown(value)}")
 
 
 def check_numbers(config: Any, *names: str) -> None:
@@ -118,9 +153,11 @@ def parse_override(override: str) -> tuple[str, Any]:
     if not equals or not key:
         raise ConfigError(f"override {override!r}: expected KEY=VALUE, such as model.d_model=64")
     try:
-        return key, yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date such as 2024-13-45
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError):  # a date such as 2024-13-45; {[a]: 1}
         raise ConfigError(f"override {override[:99]!r}: {text[:99]!r} is not a value") from None
+    _check_yaml_values(value, f"override {override[:99]!r}")
+    return key, value
 
 
 def key_of(override: str) -> str:
@@ -258,8 +295,9 @@ def parse_seeds(text: str, where: str = "--seeds") -> list[int]:
         if not numbers:
             raise ConfigError(f"{where} {text!r}: expected whole numbers such as 0,1,2 or 0-4")
         first, last = int(numbers[1]), int(numbers[2] or numbers[1])
-        if last - first >= MOST_SEEDS:
-            raise ConfigError(f"{where} {text!r}: {last - first + 1:,} seeds; at most {MOST_SEEDS:,} are allowed")
+        count = len(seeds) + last - first + 1
+        if count > MOST_SEEDS:
+            raise ConfigError(f"{where} {text!r}: {count:,} seeds; at most {MOST_SEEDS:,} are allowed")
         seeds += range(first, last + 1)
     if not seeds or len(set(seeds)) != len(seeds):
         raise ConfigError(f"{where} {text!r}: give each seed once, at least one")

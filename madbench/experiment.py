@@ -17,7 +17,7 @@ from madbench.labels import family_of, parse
 from madbench.mixers import solve
 from madbench.store.runs import Store
 from madbench.suites import LANGUAGE, MAD, Suite
-from madbench.suites.base import Profile, unique
+from madbench.suites.base import MOST_JOBS, Profile, unique
 from madbench.suites.language import TASK
 from madbench.suites.mad import MadProfile
 from madbench.tasks import MAD_TASKS, check_task, task_names
@@ -272,13 +272,16 @@ class _Planner:
             if suite is MAD or self.presets[row.changes]
         }
         protocols: dict[tuple, Protocol] = {}
-        planned = []
+        planned, count = [], 0
         for row, preset in wanted.items():
             key = (row.changes, preset if suite is LANGUAGE else "")
             if key not in protocols:
                 shared = (word for word in self.grid.overrides if suite_of_override(word) == suite.name)
                 protocols[key] = self._protocol(suite, (*shared, *row.changes), preset)
             planned.append(PlannedRow(row, protocols[key], protocols[key].jobs([row.label], self.grid.seeds)))
+            count += len(planned[-1].jobs)
+            if count > MOST_JOBS:
+                raise ConfigError(f"more than {MOST_JOBS:,} jobs; make a grid of fewer rows or seeds")
         return planned
 
     def _protocol(self, suite: Suite, overrides: tuple[str, ...], preset: str) -> Protocol:

@@ -19,6 +19,13 @@ from madbench.errors import StoreError
 NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EFBIG, errno.ENXIO, errno.ELOOP)
 """Errors of :func:`read_file` where what it is to read is missing or something else."""
 LARGEST_TEXT = 1 << 28  # bytes of a file of JSON, CSV or the like that is read at once
+MOST_NAME_BYTES = 200  # file systems have 255, and temporary files are called a little more
+
+
+def is_name(text: str) -> bool:
+    """Whether ``text`` can name a file or folder inside another and nothing else, and prints as it is."""
+    is_plain = text.isprintable() and "/" not in text and text.strip() not in ("", ".", "..")
+    return is_plain and len(text.encode()) <= MOST_NAME_BYTES
 
 
 @contextmanager

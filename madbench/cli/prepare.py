@@ -36,6 +36,9 @@ def prepare(
     ) = 0.01,
     text_key: option(str, "Key or column that holds the text.") = "text",
     workers: option(int | None, "Threads that tokenize.", min=1, show_default="one a core; 1 for bytes") = None,
+    max_line: option(float, "Longest line of JSON, in MB.", min=0) = 32,
+    max_document: option(float, "Largest document, in MB; it takes ten times that in memory.", min=0) = 256,
+    max_total: option(float, "Most text in all, in MB.", min=0) = 100_000,
     force: option(bool, "Replace another corpus in the folder, once the new one is complete.", "--force") = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -54,6 +57,7 @@ def prepare(
       madbench lm prepare wiki.parquet --text-key article --validation 0.05
     """
     from madbench.text.prepare import prepare as prepare_corpus
+    from madbench.text.sources import Limits
 
     if out is not None and results != RESULTS:
         raise ConfigError(f"--results {results} has no effect with --out, which names the corpus's folder itself")
@@ -63,6 +67,10 @@ def prepare(
     screen = PrepareScreen(console)
     options = {"tokenizer": tokenizer, "validation": validation, "text_key": text_key, "workers": workers}
     options |= {"name": name, "force": force, "on_progress": screen.update}
+    try:
+        options["limits"] = Limits(*(int(1e6 * most) for most in (max_line, max_document, max_total)))
+    except (OverflowError, ValueError):
+        raise ConfigError("--max-line, --max-document and --max-total: expected numbers of MB") from None
     try:
         with screen.bars:
             corpus = prepare_corpus(sources, out or results / "corpora" / name, **options)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
-from madbench.config import from_mapping
-from madbench.errors import BudgetError, did_you_mean
+from madbench.config import check_at_least, from_mapping
+from madbench.errors import BudgetError, ConfigError, did_you_mean
 from madbench.jobs import Budget
 from madbench.labels import Explanation, family_of, parse
 
@@ -148,7 +148,7 @@ def build(
     for a setting that the family does not have or take, ``TrainingError`` for a path that cannot compute this label.
     """
     label, family, settings = _resolve(label, settings)
-    return family.build(family.solve(label, Size(d_model, n_head, max_len, budget), settings), settings, path)
+    return family.build(family.solve(label, _size(d_model, n_head, max_len, budget), settings), settings, path)
 
 
 def solve(
@@ -156,7 +156,17 @@ def solve(
 ) -> Allocation:
     """The ranks of the mixer that :func:`build` would build, and what it costs; raises what ``build`` does."""
     label, family, settings = _resolve(label, settings)
-    return family.solve(label, Size(d_model, n_head, max_len, budget), settings)
+    return family.solve(label, _size(d_model, n_head, max_len, budget), settings)
+
+
+def _size(*fields: Any) -> Size:
+    """The size, none of whose fields is absurd."""
+    size = Size(*fields)
+    try:
+        check_at_least(size, 1, "d_model", "n_head", "max_len")
+    except ConfigError as error:
+        raise BudgetError(str(error)) from None
+    return size
 
 
 def _resolve(label: Any, settings: dict[str, Any]) -> tuple[Any, Any, Any]:

@@ -39,9 +39,9 @@ _SIZES: dict[tuple, Size] = {}
 
 def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:
     """The job that :meth:`Job.to_dict` made ``mapping`` of; ``ConfigError``, opened by ``where``, for any other."""
-    name = mapping.get("suite")
+    name = str(mapping.get("suite"))
     if name not in SUITES:
-        raise ConfigError(f"{where}: unknown suite {name!r}{did_you_mean(str(name), SUITES)}")
+        raise ConfigError(f"{where}: unknown suite {name!r}{did_you_mean(name, SUITES)}")
     configs = {"model": SUITES[name].Profile.Model, "training": SUITES[name].Profile.Training}
     made = {
         key: from_mapping(configs[key], value, f"{where}: {key}") if key in configs else value

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MICRO_BATCH_TOKENS = 12_288
 """Tokens of text that go through a model at once where nothing else is asked for: 12 windows of 1,024, as nanoGPT's."""
+MOST_JOBS = 100_000
+"""Jobs of one experiment."""
 FILE_ONLY = ("description", "comparable_with_paper", "corpus")
 """Keys that say what a file is; they belong in it and cannot be overridden."""
 
@@ -229,10 +231,13 @@ def plan_jobs(
 
     Raises ``BudgetError``, naming the task, where a label has no ranks at this size and length.
     """
+    labels = list(map(str, map(parse, labels)))
+    if (count := len(labels) * len(runs) * len(seeds)) > MOST_JOBS:
+        raise ConfigError(f"{count:,} jobs; at most {MOST_JOBS:,} are allowed: fewer labels, seeds or learning rates")
     model = profile.model_config()
     task_of_length = {length: task for task, _, length, *_ in reversed(runs)}
     found = []
-    for label in map(str, map(parse, labels)):
+    for label in labels:
         mixer, family = profile.mixer_settings(label), family_identity(family_of(label))
         for length, task in task_of_length.items():
             try:

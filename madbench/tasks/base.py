@@ -6,10 +6,12 @@ Token ids are 0..vocab_size-1. The six tasks here are those of MAD (Poli et al. 
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from madbench.config import check_at_least
 from madbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ IGNORE = -100
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+MOST_TOKENS = 1_000_000_000  # of one split, which is held in memory
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,12 @@ class TaskSetting(abc.ABC):
     """Examples the reported accuracy is measured on."""
 
     def __post_init__(self):
-        for split in SPLITS:
-            self.require(f"num_{split}_examples", 1)
+        check_at_least(self, -math.inf, "vocab_size", "seq_len")  # what is too few depends on the task
+        check_at_least(self, 1, *(f"num_{split}_examples" for split in SPLITS))
+        if (tokens := self.input_len * max(map(self.count, SPLITS))) > MOST_TOKENS:
+            raise ConfigError(
+                f"{tokens:,} tokens in one split; at most {MOST_TOKENS:,}: fewer examples or a smaller seq_len"
+            )
 
     def require(self, name: str, least: int, why: str = "", is_even: bool = False) -> None:
         """Raises ``ConfigError`` where the field ``name`` is below ``least``, or odd and has to be even."""

@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from madbench.config import from_mapping
+from madbench.config import check_at_least, from_mapping
 from madbench.errors import ConfigError, StoreError
-from madbench.files import explain_os_errors, read_file, seal, unseal, write_atomically
+from madbench.files import explain_os_errors, is_name, read_file, seal, unseal, write_atomically
 from madbench.text.sources import Source
 from madbench.text.tokenizers import Tokenizer, load_tokenizer
 
@@ -35,12 +35,17 @@ _CHUNK = 1 << 22  # ids looked at in one go
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a command asked for, beside the sources."""
+    """What a command asked for, beside the sources. Raises ``ConfigError`` for a name that is no part of a path."""
 
     name: str
     tokenizer: str  # ``bytes``, ``gpt2``, ``bpe:N``, or the name and digest of one that was read from a file
     validation: float
     text_key: str
+
+    def __post_init__(self):
+        if not is_name(self.name):
+            problem = "expected one name of printable characters without '/', at most 200 bytes"
+            raise ConfigError(f"name {self.name[:99]!r}: {problem}; give another with --name")
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,9 @@ class TokenizerInfo:
     spec: str  # ``bytes``, ``gpt2``, ``bpe:N``, or ``none:N`` where only the ids are known
     digest: str  # hash of all that decides ids
     vocab_size: int  # end of text included
+
+    def __post_init__(self):
+        check_at_least(self, 1, "vocab_size")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, remove
 from madbench.text.corpus import MANIFEST, PARTIAL, SPLITS, Corpus, Manifest, Recipe, SourceInfo, load, open_corpus
 from madbench.text.partial import PROGRESS, Batch, Encoded, SplitRule, State, begin, encode, install
-from madbench.text.sources import Source, find_sources
+from madbench.text.sources import Limits, Source, find_sources
 from madbench.text.tokenizers import load_tokenizer, train_bpe, trained_size
 
 VALIDATION = 0.01
@@ -56,6 +56,7 @@ def prepare(
     text_key: str = "text",
     workers: int | None = None,
     force: bool = False,
+    limits: Limits = Limits(),
     on_progress: OnProgress = lambda _: None,
     wait: bool = False,
 ) -> Corpus:
@@ -71,6 +72,7 @@ def prepare(
         validation: share of the text for validation: whole documents by hash, or of few documents the end of each.
         workers: threads; one a core by default, a single one where bytes are the tokens.
         force: replace another corpus in ``folder``, once the new one is complete.
+        limits: beyond which a line, a document or all text is refused.
         on_progress: called after every batch.
         wait: until another process is done with the folder, instead of an error.
 
@@ -82,7 +84,7 @@ def prepare(
         raise ConfigError(f"validation {validation:g}: expected a share above 0 and below 1, such as {VALIDATION}")
     if workers is not None and workers < 1:
         raise ConfigError(f"workers {workers}: expected at least 1")
-    sources = find_sources(words, text_key)
+    sources = find_sources(words, text_key, limits)
     chosen = None if trained_size(tokenizer) else load_tokenizer(tokenizer)
     identity = f"{chosen.spec} {chosen.digest}" if tokenizer.endswith(".json") else tokenizer
     recipe = Recipe(name or folder.resolve().name, identity, float(validation), text_key)
@@ -113,7 +115,8 @@ def prepare(
                 raise ConfigError(f"{folder}: begun with another tokenizer {tokenizer}; --force starts afresh")
         state.save(folder)
         workers = workers or (1 if chosen.spec == "bytes" else len(os.sched_getaffinity(0)))
-        state = _pass_over(sources, folder, state, partial(encode, tokenizer=chosen, rule=rule), workers, on_progress)
+        encoder = partial(encode, tokenizer=chosen, rule=rule)
+        state = _pass_over(sources, folder, state, encoder, workers, limits.total, on_progress)
         state.complete(folder)
     return open_corpus(folder)
 
@@ -180,7 +183,13 @@ def _sample(sources: list[Source], rule: SplitRule, on_progress: OnProgress) -> 
 
 
 def _pass_over(
-    sources: list[Source], folder: Path, state: State, encoder: Encoder, workers: int, on_progress: OnProgress
+    sources: list[Source],
+    folder: Path,
+    state: State,
+    encoder: Encoder,
+    workers: int,
+    most: int,
+    on_progress: OnProgress,
 ) -> State:
     """Appends all that is not done yet; whatever ends it early, what was done is saved."""
     total = sum(source.size for source in sources)
@@ -194,6 +203,8 @@ def _pass_over(
                 done += current.size if batch.is_last else 0
                 within = 0 if batch.is_last else current.position
                 tokens = sum(split.tokens for split in state.manifest.splits.values())
+                if sum(split.bytes for split in state.manifest.splits.values()) > most:
+                    raise StoreError(f"{folder}: more than {most / 1e6:g} MB of text; --max-total MB allows more")
                 on_progress(Progress("tokenizing", done + within, total, tokens))
                 if time.monotonic() - saved > SAVE_SECONDS:
                     state.save(folder)
@@ -230,18 +241,19 @@ def _encode_all(batches: Iterable[Batch], encoder: Encoder, workers: int) -> Ite
     if workers == 1:
         yield from ((batch, encoder(batch.texts)) for batch in batches)
         return
-    waiting: deque[tuple[Batch, Future[Encoded]]] = deque()
+    waiting: deque[tuple[int, Batch, Future[Encoded]]] = deque()
 
     def results(at_most: int) -> Iterator[tuple[Batch, Encoded]]:
-        while len(waiting) > at_most:
-            batch, future = waiting.popleft()
+        while sum(characters for characters, *_ in waiting) > at_most:
+            _, batch, future = waiting.popleft()
             yield batch, future.result()
 
     pool = ThreadPoolExecutor(workers)
     try:
         for batch in batches:
-            waiting.append((batch, pool.submit(encoder, batch.texts)))
-            yield from results(IN_FLIGHT * workers)
+            characters = max(BATCH_CHARACTERS, sum(map(len, batch.texts)))
+            waiting.append((characters, batch, pool.submit(encoder, batch.texts)))
+            yield from results(IN_FLIGHT * workers * BATCH_CHARACTERS)
         yield from results(0)
     except ConfigError:
         yield from results(0)

@@ -15,8 +15,9 @@ import sysconfig
 import zlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from madbench.errors import ConfigError, MadbenchError, did_you_mean, require
 
@@ -26,6 +27,20 @@ TEXT_KEY = "text"
 
 _NOT_STDLIB = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
 _CHUNK = 1 << 20  # bytes
+_BATCH_BYTES = 1 << 26  # of parquet's rows that are read in one go, by the file's own account
+_MOST_UNPACKED = 100  # times its size that a parquet file may unpack to unless documents may be as large
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is refused instead of read, so that a small compressed file cannot fill memory or disk.
+
+    While a document becomes tokens, it takes about ten times its size in memory.
+    """
+
+    line: int = 32_000_000  # bytes of a line of JSON, unpacked
+    document: int = 256_000_000  # characters, of a file of text bytes
+    total: int = 100_000_000_000  # bytes of all text in UTF-8
 
 
 class Source:
@@ -41,22 +56,29 @@ class Source:
     mtime_ns: int | None = None  # time of the file's last change; None where the source is no file
     position: int = 0  # bytes of ``size`` read so far
     sha256: str | None = None  # of the file, hexadecimal, once documents() came to its end
+    limits = Limits()  # of a line and a document; the total is the corpus's
     errors: tuple[type[Exception], ...] = (OSError, EOFError, ValueError, zlib.error)  # of reading what is damaged
 
     def documents(self) -> Iterator[str]:
         """Every document from the first, valid Unicode and not empty; reads no further ahead than it must.
 
-        Raises ``ConfigError`` with the place where the source cannot be read, is damaged or holds no text.
+        Raises ``ConfigError`` with the place where the source cannot be read, is damaged, holds no text or breaks
+        ``limits``, before more than that is in memory.
         """
         self.position, self.sha256 = 0, None
         try:
             for text in self._documents():
                 if text:
+                    self._check_size(len(text), "document", self.name)
                     yield valid_unicode(text)
         except MadbenchError:
             raise
         except self.errors as error:
             raise self._explained(error) from error
+
+    def _check_size(self, size: int, what: Literal["line", "document"], where: str) -> None:
+        if size > (most := getattr(self.limits, what)):
+            raise ConfigError(f"{where}: a {what} of more than {most / 1e6:g} MB; --max-{what} MB allows longer ones")
 
     def _text_in(self, row: dict[str, Any], where: str, kind: str = "column") -> str:
         self._check_key(row, where, kind)
@@ -105,8 +127,10 @@ class File(Source):
         return ConfigError(f"{self.name}: damaged after {unit} {self._number}: {reason}")
 
     def _text(self) -> Iterator[str]:
+        self._check_size(self.size, "document", self.name)
         try:
-            yield self.path.read_bytes().decode()
+            with open(self.path, "rb") as file:
+                yield file.read(self.size).decode()
         except UnicodeDecodeError as error:
             place = f"byte {error.object[error.start]:#04x} at offset {error.start}"
             hint = "convert it, or name the files to use instead of their folder"
@@ -115,8 +139,10 @@ class File(Source):
     def _json_lines(self) -> Iterator[str]:
         """A JSON object a line with the text under ``key``; blank lines are skipped."""
         with open(self.path, "rb", _CHUNK) as file, self._decompressed(file) as lines:
-            for self._number, line in enumerate(lines, 1):
+            while line := lines.readline(self.limits.line + 1):
+                self._number += 1
                 self.position, where = file.tell(), f"{self.name}:{self._number}"
+                self._check_size(len(line), "line", where)
                 if not line.isspace():
                     yield self._text_in(self._row(line, where), where, "key")
 
@@ -144,13 +170,24 @@ class File(Source):
     def _parquet(self) -> Iterator[str]:
         parquet = require("pyarrow.parquet", f"{self.name}: parquet", "text")
         reading = {"buffer_size": _CHUNK, "pre_buffer": False, "page_checksum_verification": True}
+        reading["read_dictionary"] = [self.key]  # one text that all rows share is held once
+        self._check_key(parquet.read_schema(self.path).names, self.name)
         with parquet.ParquetFile(self.path, **reading) as table:
-            self._check_key(table.schema_arrow.names, self.name)
-            for batch in table.iter_batches(batch_size=256, columns=[self.key]):
-                for row in batch.to_pylist():
+            for batch in table.iter_batches(batch_size=self._rows_at_a_time(table.metadata), columns=[self.key]):
+                for text in batch.column(0):
                     self._number += 1
-                    yield self._text_in(row, f"{self.name}:row {self._number}")
+                    yield self._text_in({self.key: text.as_py()}, f"{self.name}:row {self._number}")
                 self.position = self.size * self._number // table.metadata.num_rows
+
+    def _rows_at_a_time(self, metadata: Any) -> int:
+        """Rows of a parquet file that are unpacked together, fewer where they are long."""
+        row_bytes = 1.0
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            size, rows = group.total_byte_size, max(1, group.num_rows)
+            if size > _MOST_UNPACKED * self.size:  # a page, the least that can be read, may have all of it
+                self._check_size(size, "document", f"{self.name}: {size / 1e6:,.0f} MB unpacked in one row group")
+            row_bytes = max(row_bytes, size / rows)
+        return int(min(256, max(1, _BATCH_BYTES / row_bytes)))
 
 
 class HuggingFaceSplit(Source):
@@ -189,7 +226,7 @@ class HuggingFaceSplit(Source):
         return ConfigError(f"source {self.name!r}: datasets cannot read it: {_first_line(error)}")
 
 
-def find_sources(words: Sequence[str], text_key: str = TEXT_KEY) -> list[Source]:
+def find_sources(words: Sequence[str], text_key: str = TEXT_KEY, limits: Limits = Limits()) -> list[Source]:
     """The sources that ``words`` name, in their order.
 
     A word is a file, a folder, ``hf:NAME[:CONFIG]`` (the split ``train`` of a Hugging Face dataset) or ``stdlib``
@@ -204,6 +241,7 @@ def find_sources(words: Sequence[str], text_key: str = TEXT_KEY) -> list[Source]
     sources = [source for word in words for source in _sources_of(word, text_key)]
     seen: set[str] = set()
     for source in sources:
+        source.limits = limits
         identity = str(source.path.resolve()) if isinstance(source, File) else source.name
         if identity in seen:
             raise ConfigError(f"source {source.name!r}: named twice; its text would count twice")

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from madbench.errors import MadbenchError, TrainingError
 from madbench.files import explain_os_errors, open_file, write_atomically
 from madbench.jobs import Job
-from madbench.suites import job_from_dict, suite_of
+from madbench.suites import job_from_dict, size_of, suite_of
 from madbench.suites.trial import Trial
 
 NAME = "checkpoint.pt"
@@ -129,8 +129,12 @@ def load_model(path: Path) -> tuple[nn.Module, Job]:
         raise TrainingError(f"{path}: cannot be read: {_short(error)}") from error
     try:
         job = job_from_dict(json.loads(text))
-    except (AttributeError, MadbenchError, ValueError) as error:
+        wanted = size_of(job).parameters
+    except (AttributeError, KeyError, MadbenchError, RecursionError, TypeError, ValueError) as error:
         raise TrainingError(f"{path}: its job is not one of this madbench ({_short(error)})") from error
+    if wanted > (found := sum(tensor.numel() for tensor in tensors.values())):  # before anything so large is built
+        problem = f"the weights do not fit the job in the same file: {found:,} of its {wanted:,} parameters"
+        raise TrainingError(f"{path}: {problem}")
     model = suite_of(job).Trial.build(job)
     try:
         model.load_state_dict(tensors)

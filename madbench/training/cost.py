@@ -9,6 +9,7 @@ products only.
 from __future__ import annotations
 
 import math
+import os
 import time
 import weakref
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from madbench.models.blocks import TokenLoss, autocast
 from madbench.suites import size_of, suite_of
 from madbench.suites.base import MICRO_BATCH_TOKENS, Size
 
+MOST_PARAMETERS = 100_000_000_000
 CALIBRATION_PASSES = 4
 CALIBRATION_FLOPS = 1e9
 """Of one calibration pass on the CPU at most, a tenth of a second; it takes a part of the batch for that."""
@@ -35,20 +37,20 @@ CALIBRATION_FLOPS = 1e9
 def job_size(job: Job) -> Size:
     """What training the job takes. Raises ``TrainingError`` for a model too large to build."""
     size = size_of(job)
-    if 4 * size.parameters >= 2**63:  # bytes are counted in 64 bits
-        raise _too_large(job)
+    if size.parameters > MOST_PARAMETERS:
+        raise TrainingError(
+            f"{job.label} {job.task} at d_model {job.model.d_model}: {size.parameters:,} parameters; at most "
+            f"{MOST_PARAMETERS:,} are allowed"
+        )
     return size
 
 
 def counted_flops_per_token(job: Job) -> float:
     """FLOPs per token of forward and backward by ``torch.utils.flop_counter``, on the dense path, computing nothing."""
     size = job_size(job)
-    try:
-        with torch.device("meta"):
-            network = _network(job, "dense")
-            tokens = torch.zeros(1, size.seq_len, dtype=torch.long)
-    except RuntimeError as error:  # a tensor with more elements than 64 bits count
-        raise _too_large(job) from error
+    with torch.device("meta"):
+        network = _network(job, "dense")
+        tokens = torch.zeros(1, size.seq_len, dtype=torch.long)
     with FlopCounterMode(display=False) as counter:
         network(tokens, tokens).backward()
     return counter.get_total_flops() / size.seq_len
@@ -105,6 +107,12 @@ def _seconds_per_flop(job: Job, device: str) -> float:
     The optimiser is left out: it takes a few hundredths of a step, and to import it as long as all the rest.
     """
     size, is_cpu = job_size(job), torch.device(device).type == "cpu"
+    memory, bytes_needed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 8 * size.parameters
+    if bytes_needed > memory:  # weights and gradients in float32
+        raise TrainingError(
+            f"{job.label} {job.task}: {size.parameters:,} parameters and their gradients take {bytes_needed / 1e9:,.0f} GB; "
+            f"this machine has {memory / 1e9:,.0f} GB"
+        )
     flops = 3 * size.flops_per_token * size.seq_len
     batch = usual_micro_batch(size)
     if is_cpu:  # there a step takes as long as its batch is large
@@ -124,6 +132,10 @@ def _seconds_per_flop(job: Job, device: str) -> float:
             if not is_cpu:
                 torch.cuda.synchronize(device)
             best = min(best, time.perf_counter() - started)
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise
+        raise TrainingError(f"{job.label} {job.task}: {device} has too little memory for one pass") from error
     finally:
         torch.set_num_threads(threads)
     return best / (batch * flops)
@@ -131,10 +143,6 @@ def _seconds_per_flop(job: Job, device: str) -> float:
 
 def _network(job: Job, path: str = "auto") -> nn.Module:
     return TokenLoss(suite_of(job).Trial.build(job, path))
-
-
-def _too_large(job: Job) -> TrainingError:
-    return TrainingError(f"{job.label} {job.task} at d_model {job.model.d_model}: too large to build")
 
 
 class PeakMemory(TorchDispatchMode):

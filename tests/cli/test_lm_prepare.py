@@ -83,3 +83,15 @@ def test_a_stopped_command_resumes(folder, invoke, monkeypatch):
     assert stopped.exit_code != 0
     assert "run the same command to resume" in stopped.stderr
     assert invoke(prepare.prepare, "poems").exit_code == 0
+
+
+def test_force_does_not_reach_a_folder_outside_the_corpora(folder, refuse):
+    (folder / "poems" / "train.bin").write_bytes(b"mine")
+    assert "name '../../poems'" in refuse(prepare.prepare, "poems/a.txt", "--name", "../../poems", "--force")
+    assert (folder / "poems" / "train.bin").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("limit", ["document", "total"])
+def test_limits_are_options_in_megabytes(folder, refuse, limit):
+    assert "0.0009 MB" in refuse(prepare.prepare, "poems/a.txt", f"--max-{limit}", "0.0009")
+    assert "expected numbers of MB" in refuse(prepare.prepare, "poems/a.txt", f"--max-{limit}", "inf")

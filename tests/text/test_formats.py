@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from madbench.errors import ConfigError
+from madbench.text.sources import Limits, find_sources
 from source_samples import error_of, only
 
 DOCUMENTS = [f"document {i} é\n" + hashlib.sha256(bytes([i])).hexdigest() for i in range(200)]
@@ -22,9 +23,10 @@ def zstd(content: bytes) -> bytes:
     return pytest.importorskip("pyarrow").Codec("zstd").compress(content, asbytes=True)
 
 
-def write_parquet(path: Path, **columns) -> None:
+def write_parquet(path: Path, compression: str = "snappy", **columns) -> None:
     pyarrow = pytest.importorskip("pyarrow")
-    pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table(columns), path, row_group_size=50)
+    table, how = pyarrow.table(columns), {"row_group_size": 50, "compression": compression}
+    pytest.importorskip("pyarrow.parquet").write_table(table, path, **how)
 
 
 def write(path: Path, documents: list[str] = DOCUMENTS) -> Path:
@@ -229,3 +231,47 @@ def test_a_file_that_went_away_is_named(tmp_path):
     (tmp_path / "a.jsonl").unlink()
     with pytest.raises(ConfigError, match=r"a.jsonl: cannot be read: no such file"):
         list(source.documents())
+
+
+def limited(path: Path, **limits: int) -> str:
+    """Why the source is refused under the limits."""
+    (source,) = find_sources([str(path)], limits=Limits(**limits))
+    with pytest.raises(ConfigError) as caught:
+        list(source.documents())
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
+def test_a_line_beyond_the_limit_is_refused_and_the_longest_allowed_is_read(tmp_path, name):
+    path, longest = write(tmp_path / name, ["x" * 10_000]), len(lines_of(["x" * 10_000]))
+    assert limited(path, line=longest - 1).startswith(f"{path}:1: a line of more than 0.01")
+    assert len(list(find_sources([str(path)], limits=Limits(line=longest))[0].documents())) == 1
+
+
+@pytest.mark.parametrize("name", [*FORMATS, "a.txt"])
+def test_a_document_beyond_the_limit_is_refused_with_the_option_that_allows_it(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("x" * 2000) if name == "a.txt" else write(path, ["short", "x" * 2000])
+    assert (
+        limited(path, document=1999)
+        == f"{path}: a document of more than 0.001999 MB; --max-document MB allows longer ones"
+    )
+
+
+def test_a_small_file_that_unpacks_to_a_long_line_takes_little_memory(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(100):
+            file.write(b"a" * 1_000_000)
+    tracemalloc.start()
+    problem = limited(path, line=2_000_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "a line of more than 2 MB" in problem and peak < 10_000_000
+
+
+def test_parquet_that_unpacks_to_hundreds_of_times_its_size_is_refused_unread(tmp_path):
+    write_parquet(tmp_path / "a.parquet", "zstd", text=[f"{i}" + "x" * 1_000_000 for i in range(20)])
+    assert "MB unpacked in one row group: a document of more than 2 MB" in limited(
+        tmp_path / "a.parquet", document=2_000_000
+    )

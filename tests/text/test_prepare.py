@@ -14,6 +14,7 @@ from madbench.errors import ConfigError, StoreError
 from madbench.text import prepare as module
 from madbench.text.corpus import open_corpus
 from madbench.text.prepare import default_corpus, prepare
+from madbench.text.sources import Limits
 
 SHARE = 0.2  # fifty documents are enough for validation by whole documents
 
@@ -179,7 +180,7 @@ def test_a_wrong_option_touches_nothing(words, tmp_path, options, message):
 
 def test_the_default_corpus_is_prepared_once(words, tmp_path, monkeypatch):
     find = module.find_sources
-    monkeypatch.setattr(module, "find_sources", lambda given, key: find(words if given == ["stdlib"] else given, key))
+    monkeypatch.setattr(module, "find_sources", lambda given, *how: find(words if given == ["stdlib"] else given, *how))
     seen = []
     first = default_corpus(tmp_path / "results", seen.append)
     assert seen
@@ -189,3 +190,18 @@ def test_the_default_corpus_is_prepared_once(words, tmp_path, monkeypatch):
     seen.clear()
     assert default_corpus(tmp_path / "results", seen.append) == first
     assert seen == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../up", "a/b", "/a", ".", "..", " ", "a\nb", "\x1b[31m", "\udcff", "x" * 201, "é" * 101]
+)
+def test_a_name_that_is_more_than_one_part_of_a_path_is_refused_before_anything_is_written(words, tmp_path, name):
+    with pytest.raises(ConfigError, match="expected one name of printable characters"):
+        prepare(words, tmp_path / "corpora" / "c", name=name)
+    assert not (tmp_path / "corpora").exists()
+
+
+def test_more_text_than_allowed_stops_and_a_higher_limit_resumes(words, tmp_path):
+    with pytest.raises(StoreError, match="more than 0.0005 MB of text; --max-total MB allows more"):
+        prepare(words, tmp_path / "c", limits=Limits(total=500))
+    assert prepare(words, tmp_path / "c").manifest.splits["train"].tokens

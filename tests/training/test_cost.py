@@ -144,8 +144,9 @@ def test_the_time_of_real_passes_is_positive_and_finite_and_leaves_the_threads_a
     assert torch.get_num_threads() == threads
 
 
-def test_a_model_past_what_a_tensor_can_hold_is_a_users_error():
-    with pytest.raises(TrainingError, match="S compression at d_model 100000000000: too large to build"):
-        job_size(quick_job("S", "compression", "model.d_model=100000000000"))
-    with pytest.raises(TrainingError, match="too large to build"):
-        counted_flops_per_token(text_job(model=replace(MODEL, d_model=2**31)))
+def test_a_model_beyond_the_most_parameters_or_the_memory_of_this_machine_is_a_users_error(monkeypatch):
+    with pytest.raises(TrainingError, match="S compression at d_model 65536: .* at most 100,000,000,000 are allowed"):
+        job_size(quick_job("S", "compression", "model.d_model=65536", "model.n_layer=9"))
+    monkeypatch.setattr("os.sysconf", lambda name: 100)
+    with pytest.raises(TrainingError, match="parameters and their gradients take .* GB; this machine has"):
+        seconds_per_flop([text_job()], "cpu")

@@ -99,7 +99,7 @@ class DynamicMLP(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, D) -> (B, T, D); row t depends on rows 0..t only. Raises ``TrainingError`` when T is too long."""
+        """x (B, T, D) -> (B, T, D); row t depends on rows 0..t only. Raises ``TrainingError`` when T is 0 or too long."""
         self._check_length(x.shape[1])
         path = self.resolve_path(x.shape[0], x.shape[1])
         if path == "reference":
@@ -122,6 +122,10 @@ class DynamicMLP(nn.Module):
         alone (paper, Theorem 2.3), unless a conv reads inputs before the window, or scores depend on absolute positions
         because a gate follows RoPE or ``rope`` is ``mispaired``.
         """
+        if x.dim() != 2:
+            raise TrainingError(
+                f"{self.variant}: a step takes one token of each sequence, (B, D), not {tuple(x.shape)}"
+            )
         if cache is None:
             nothing = x.new_zeros(x.shape[0], 0, self.allocation.size.d_model)
             empty = self._project(nothing, 0)
@@ -147,6 +151,8 @@ class DynamicMLP(nn.Module):
         return "dense" if is_small or length <= self.chunk else "chunked"
 
     def _check_length(self, length: int) -> None:
+        if length == 0:
+            raise TrainingError(f"{self.variant}: 0 tokens; a sequence has at least one")
         if self.variant.has_mixing and length > self.max_len:
             limit = f"its mixing tables hold max_len = {self.max_len}; build it with a larger max_len"
             raise TrainingError(f"{self.variant}: {length} tokens, but {limit}")

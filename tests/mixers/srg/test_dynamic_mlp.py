@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import pytest
 import torch
@@ -210,3 +211,15 @@ def test_a_module_in_bfloat16_throughout_stays_close_to_the_reference(label, pat
     given = mixer.bfloat16()(x.bfloat16())
     assert given.dtype == torch.bfloat16
     assert (given.double() - expected).norm() < 0.05 * expected.norm()
+
+
+def test_no_tokens_are_one_error_for_every_label_path_and_step(make_mixer):
+    for label in all_labels():
+        mixer = make_mixer(label, d_model=8, max_len=2, mix_rank=1)
+        nothing = torch.zeros(2, 0, 8, dtype=torch.float64)
+        for path in ("auto", "reference", "dense", "chunked"):
+            mixer.path = path
+            with pytest.raises(TrainingError, match=f"^{re.escape(label)}: 0 tokens; a sequence has at least one$"):
+                mixer(nothing)
+        with pytest.raises(TrainingError, match=r"a step takes one token of each sequence, \(B, D\), not \(2, 0, 8\)$"):
+            mixer.step(nothing)
