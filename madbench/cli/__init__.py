@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import gc
+import itertools
 import pkgutil
+import re
 import sys
 from typing import Annotated
 
@@ -12,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from madbench import __version__
-from madbench.errors import MadbenchError
+from madbench.errors import ConfigError, MadbenchError
 
 VERBS = """
 training:run sweep:sweep progress:status results:table plots:plot results:compare results:attribute results:findings
@@ -104,12 +106,26 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows '?' for what it lacks
     try:
+        _check_values(sys.argv[1:])
         app(prog_name="madbench")
+        return
     except MadbenchError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+        problem = re.sub("(.{500}).{1000,}(.{500})", r"\1 ... \2", str(error))
     except OSError as error:
-        if error.errno != errno.ENOSPC or error.filename is not None:
+        if error.filename is not None:
+            problem = f"{error.filename}: {(error.strerror or str(error)).lower()}"
+        elif error.errno == errno.ENOSPC:
+            problem = "the output cannot be written: no space left where it goes"
+        else:
             raise
-        print("the output cannot be written: no space left where it goes", file=sys.stderr)
-        sys.exit(2)
+    print(problem, file=sys.stderr)
+    sys.exit(2)
+
+
+def _check_values(words: list[str]) -> None:
+    """Raises ``ConfigError`` for an option with an empty value, which none but a prompt can have."""
+    for word, following in itertools.pairwise([*words, "end"]):
+        name, equals, value = word.partition("=")
+        is_empty = following == "" and not equals or equals and value == ""
+        if is_empty and re.fullmatch("-[a-z]|--[a-z-]+", name) and name != "--prompt":
+            raise ConfigError(f"{name} '': expected a value; leave the option out for its default")

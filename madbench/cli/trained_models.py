@@ -63,7 +63,7 @@ def sample(
     tokenizer = trained.corpus(corpus).tokenizer()
     ids = tokenizer.encode(prompt).tolist() or [tokenizer.end_of_text]
     how = {"temperature": temperature, "top_k": top_k, "vocab_size": tokenizer.vocab_size}
-    how["generator"] = torch.Generator(device).manual_seed(seed)
+    how["generator"] = torch.Generator(device).manual_seed(seed % 2**63)
     written = generate(trained.model.to(device), ids, tokens, **how)
     print(prompt, end="", flush=True)
     shown, made, started = "", [], time.perf_counter()

@@ -14,6 +14,7 @@ from madbench.errors import TrainingError
 from madbench.models.blocks import INIT_STD, linear
 
 NORM_EPS = 1e-5
+LEAST_TEMPERATURE = 1e-30  # by which float32 can divide a logit
 
 
 class MLP(nn.Module):
@@ -162,7 +163,7 @@ def generate(
         model: on any device; read, not changed.
         prompt: ids, at least one: the end-of-text token where there is no text to begin with.
         generator: source of the draws, on the device of the model.
-        temperature: divides the logits; 0 takes the likeliest id each time.
+        temperature: divides the logits; 0, and what float32 cannot divide by, takes the likeliest id each time.
         top_k: draws among this many likeliest ids only.
         vocab_size: ids from here on are padding of the embedding and never drawn.
 
@@ -201,7 +202,9 @@ def generate(
 
 
 def _draw(logits: Tensor, generator: torch.Generator, temperature: float, top_k: int | None) -> int:
-    if temperature == 0:
+    if not logits.isfinite().all():
+        raise TrainingError("the model gives no finite logits; its training diverged")
+    if temperature < LEAST_TEMPERATURE:
         return int(logits.argmax())
     if top_k is not None and top_k < len(logits):
         logits, ids = logits.topk(top_k)

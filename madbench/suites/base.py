@@ -156,7 +156,7 @@ class Profile:
             mapping = cls.changed(mapping, override)
         if set(keys) - set(cls.stays_comparable):
             mapping = {**mapping, "comparable_with_paper": False}
-        where = f"override {', '.join(map(repr, overrides))}" if overrides else str(path)
+        where = f"override {', '.join(repr(word[:99]) for word in overrides)}" if overrides else str(path)
         return dataclasses.replace(from_mapping(cls, mapping, where), overridden=keys)
 
     @classmethod

@@ -91,6 +91,17 @@ def test_settings_out_of_range_are_refused_before_anything_is_drawn(make, how, m
         generate(make(), prompt, 1, generator=torch.Generator(), **how)
 
 
+def test_the_least_temperatures_take_the_likeliest_id(make):
+    assert sample(make(), temperature=1e-300) == sample(make(), temperature=1e-30) == sample(make(), temperature=0)
+
+
+def test_a_diverged_model_gives_no_text(make):
+    model = make()
+    model.norm.weight.data.fill_(float("nan"))
+    with pytest.raises(TrainingError, match="no finite logits"):
+        sample(model)
+
+
 def test_learned_positions_end_where_they_end(make):
     model = make("S", positions="learned", seq_len=4)
     assert len(sample(model, prompt=[1, 2], count=3)) == 3  # the last one drawn is not read
