@@ -97,7 +97,7 @@ class Page:
             written=written,
             version=madbench.__version__,
         )
-        return html.encode()
+        return html.encode(errors="replace")
 
 
 def report_page(results: Results, labels: Sequence[str] = ()) -> Page:

@@ -98,7 +98,7 @@ def prepare(
             install(folder)
         if not force and (corpus := _finished(folder, recipe, sources)):
             return corpus
-        enough = round(FEWEST_VALIDATION_DOCUMENTS / validation)
+        enough = round(min(FEWEST_VALIDATION_DOCUMENTS / validation, 1e9))
         found = sum(1 for _ in itertools.islice(_documents(sources), enough))
         rule = SplitRule(recipe.validation, by_tail=found < enough)
         state = _unfinished(folder, recipe, sources, rule, force)

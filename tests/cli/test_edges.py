@@ -1,0 +1,89 @@
+"""Values that no option can use: one message and exit code 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from madbench.cli import app
+
+WORDS = {
+    "run": ["S", "-t", "compression", "--dry-run"],
+    "sweep": ["S", "R", "-t", "compression", "--dry-run"],
+    "compare": ["S", "R"],
+    "explain": ["S"],
+    "budget": ["S"],
+    "register": ["claims.json"],
+    "lm train": ["S", "--dry-run"],
+    "lm prepare": ["text.txt"],
+    "lm sample": ["S"],
+    "lm evaluate": ["S"],
+    "lm export": ["S"],
+}
+"""What a verb needs besides an option."""
+
+
+def verbs(group, path=""):
+    for name, verb in group.commands.items():
+        yield from verbs(verb, f"{name} ") if hasattr(verb, "commands") else [(path + name, verb)]
+
+
+VERBS = dict(verbs(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_option_takes_an_empty_value(verb, main):
+    for parameter in VERBS[verb].params:
+        if getattr(parameter, "is_flag", False) or parameter.name in ("help", "prompt"):
+            continue
+        option = parameter.opts[0] if parameter.opts[0].startswith("-") else None
+        ended = main(*verb.split(), *WORDS.get(verb, []), *([option] if option else []), "")
+        assert ended.code == 2 and len(ended.stderr) < 3_000
+        if option:
+            assert ended.stderr == f"{option} '': expected a value; leave the option out for its default\n"
+
+
+@pytest.mark.parametrize(
+    "verb", ["run", "sweep", "status", "table", "report", "findings", "ls", "lm train", "lm sample"]
+)
+def test_a_name_too_long_for_the_file_system_is_named(verb, main):
+    for option in {"--results", "--profile", "--preset", "--output"}.intersection(
+        o for p in VERBS[verb].params for o in p.opts
+    ):
+        ended = main(*verb.split(), *WORDS.get(verb, []), option, "x" * 300)
+        assert ended.code == 2, option
+        assert "xxx" in ended.stderr or "no such results folder" in ended.stderr
+
+
+def test_a_folder_where_a_file_should_go_is_named(main, fill, tiny):
+    fill(["S", "R"], seeds=(0, 1, 2))
+    Path("taken").mkdir()
+    ended = main("report", "--profile", tiny, "-t", "compression", "-o", "taken")
+    assert ended.code == 2 and ended.stderr.startswith("taken: ")
+
+
+def test_a_label_of_a_million_characters_prints_a_few_lines(main):
+    ended = main("explain", "x" * 100_000)
+    assert ended.code == 2 and len(ended.stderr) < 300
+    ended = main("run", "S", f"training.{'x' * 100_000}=1")
+    assert ended.code == 2 and len(ended.stderr) < 3_000
+
+
+@pytest.mark.parametrize(
+    ("override", "limit"),
+    [
+        ("model.n_layer=100000000", "n_layer must be at most 1,000, got 100000000"),
+        ("model.d_model=100000000000000000000", "d_model must be at most 65,536"),
+        ("model.n_head=99999999999", "n_head must be at most 65,536"),
+        ("tasks.compression.setting.vocab_size=1000000000000", "vocab_size must be at most 10,000,000"),
+        ("tasks.compression.setting.seq_len=1000000000", "seq_len must be at most 1,000,000"),
+        ("tasks.compression.setting.num_train_examples=99999999", "num_train_examples must be at most 10,000,000"),
+        ("training.epochs=1000000000000", "epochs must be at most 1,000,000,000"),
+        (f"learning_rates=[{','.join(f'1e-{i}' for i in range(1, 200))}]", "jobs; at most 100,000 are allowed"),
+    ],
+)
+def test_absurd_sizes_are_refused_with_the_limit_before_a_dry_run(override, limit, main):
+    ended = main("run", "S", "--dry-run", "-t", "compression", "--seeds", "0-999", override)
+    assert ended.code == 2 and limit in ended.stderr
