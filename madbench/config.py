@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from madbench.errors import ConfigError, did_you_mean
+from madbench.files import read_file
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -69,13 +70,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
             return super().construct_mapping(node, deep)
 
     try:
-        with open(path, "rb") as file:
-            content = file.read(MOST_YAML_BYTES + 1)
-        text = content.decode()
+        text = read_file(path, MOST_YAML_BYTES).decode()
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    if len(content) > MOST_YAML_BYTES:
-        raise ConfigError(f"{path}: more than {MOST_YAML_BYTES:,} bytes, which no file of settings needs")
     try:
         value = yaml.load(text, Loader=UniqueKeyLoader)
     except (ValueError, RecursionError) as error:  # a date such as 2024-13-45; thousands of nested lists

@@ -78,7 +78,7 @@ def read_file(path: Path | str, most: int = LARGEST_TEXT) -> bytes:
     """The content of a regular file. Raises ``OSError`` for all else, and for more than ``most`` bytes."""
     with open_file(path) as file:
         if os.fstat(file.fileno()).st_size > most:
-            raise OSError(errno.EFBIG, f"larger than {most:,} bytes, which madbench does not write", str(path))
+            raise OSError(errno.EFBIG, f"larger than {most:,} bytes", str(path))
         return file.read()
 
 

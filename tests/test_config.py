@@ -152,3 +152,21 @@ def test_a_message_shows_the_beginning_of_a_large_value():
     for _ in range(4):
         nested = [nested] * 10
     assert len(error_of(name=nested)) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+            f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 10)}]\n" for i in range(6)),
+         "more than 100,000 values"),
+        ("a: &a [*a]", "more than 100,000 values"),
+        ("a: 0x" + "f" * 5000, "a number of more than 99 digits"),
+        ("a: " + "x" * 1_000_000, "larger than 1,000,000 bytes"),
+    ],
+    ids=["repeated", "endless", "digits", "bytes"],
+)  # fmt: skip
+def test_yaml_that_grows_without_bound_is_refused(text, problem, tmp_path):
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=problem):
+        read_yaml(tmp_path / "a.yaml")

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from madbench.config import check_at_least, from_mapping
+from madbench.config import MOST, check_at_least, from_mapping
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, is_name, read_file, seal, unseal, write_atomically
 from madbench.text.sources import Source
@@ -132,7 +132,7 @@ class Corpus:
         if self.manifest.recipe is None:
             token_bytes = self.token_bytes()
         else:  # which ids there are is for the digest to say
-            known = replace(known, vocab_size=1 << 32)
+            known = replace(known, vocab_size=MOST["vocab_size"])
         dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
         found = _as_found(self.folder, known, dtype, token_bytes, self.cache).splits
         for split, info in self.manifest.splits.items():

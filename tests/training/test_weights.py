@@ -116,3 +116,11 @@ def test_weights_that_do_not_fit_their_job_are_refused(tmp_path, model):
 def test_saving_where_nothing_can_be_written_is_an_error(tmp_path, model):
     with pytest.raises(StoreError):
         save_weights(tmp_path / "no such folder" / "w.safetensors", model, JOB)
+
+
+def test_a_job_that_wants_more_than_the_file_holds_is_refused_before_it_is_built(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(LanguageTrial, "build", None)
+    for large in (replace(MODEL, d_model=65_536, n_layer=1000), replace(MODEL, n_layer=1000)):
+        save_weights(tmp_path / "w.safetensors", model, replace(JOB, model=large))
+        with pytest.raises(TrainingError, match="the weights do not fit the job in the same file: .* parameters"):
+            load_model(tmp_path / "w.safetensors")
