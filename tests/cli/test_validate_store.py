@@ -225,7 +225,7 @@ def test_thirty_damaged_stores_never_break_a_verb_nor_show_an_altered_number(res
                     assert same(clean / path, store.kept_file(path.parts[1], WEIGHTS)), done
                 if path.name in (WEIGHTS, NAME):
                     load_model(results / path)
-                if path.name == "manifest.json":
+                if path.name == "manifest.json" and os.path.lexists(results / path):  # without one it is nanoGPT's
                     corpus = open_corpus(results / path.parent, cache=results / "corpora")
                     assert same(clean / path, results / path), done
                     assert all(
