@@ -65,9 +65,7 @@ def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd
 
 @style()
 def budget_figure(
-    frame: pd.DataFrame,
-    x: Literal["budget_ratio", "mixer_parameters"] = "budget_ratio",
-    layout: Layout = Layout(),
+    frame: pd.DataFrame, x: Literal["budget_ratio", "mixer_parameters"] = "budget_ratio", layout: Layout = Layout()
 ) -> Figure:
     """Labels by name, against the cost ``x``, and the front of those that none beats at its cost.
 

@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib
 
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
-from madbench.labels import Variant, all_labels, all_variants
+from madbench.labels import all_labels, all_variants
 from madbench.tasks import task_names
 from madbench.tasks import title as task_title
 
@@ -114,7 +114,7 @@ class LabelStyle:
 @functools.cache
 def label_style(label: str) -> LabelStyle:
     """The style of a label, the same in every figure; all 504 of S/R/G differ, another family's follow from its text."""
-    if (one := _variants().get(label)) is None:
+    if (one := dict(zip(all_labels(), all_variants())).get(label)) is None:
         digest = zlib.crc32(label.encode())
         base, features, mixing, rank = "SRG"[digest % 3], digest // 3 % 8, digest // 24 % 7, digest // 168 % 3
     else:
@@ -122,11 +122,6 @@ def label_style(label: str) -> LabelStyle:
         mixing = one.mix1 + 2 * one.mix2 + 3 * (one.layout == "lag")
     dashes = features + 2 * "SRG".index(base) + mixing - rank  # neighbours differ
     return LabelStyle(COLORS[base][features], DASHES[dashes % len(DASHES)], MARKERS[mixing])
-
-
-@functools.cache
-def _variants() -> dict[str, Variant]:
-    return dict(zip(all_labels(), all_variants()))
 
 
 @dataclass(frozen=True)
