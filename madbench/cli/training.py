@@ -43,6 +43,7 @@ def run(
     training: TrainingOptions,
     details: options.DetailsOption = False,
     as_json: options.JsonOption = False,
+    notes: options.NotesOption = False,
 ) -> None:
     """Train labels on the MAD tasks and as language models, and print the tables.
 
@@ -63,7 +64,7 @@ def run(
     labels, overrides = labels_and_overrides(words)
     asked = options.split_list(tasks)
     choices = {"profile": profile, "tasks": asked and tuple(asked), "fidelity": fidelity}
-    _train_labels(labels, overrides, training, details, as_json, **choices)
+    _train_labels(labels, overrides, training, details, PrintOptions(as_json=as_json, notes=notes), **choices)
 
 
 @options.with_groups
@@ -73,6 +74,7 @@ def train(
     *,
     training: TrainingOptions,
     as_json: options.JsonOption = False,
+    notes: options.NotesOption = False,
 ) -> None:
     """Train labels as language models and print the table. The same command again does only what is missing.
 
@@ -90,14 +92,20 @@ def train(
     """
     labels, overrides = labels_and_overrides(words)
     overrides = [f"language_model={preset}", *(LANGUAGE_MODEL + word for word in overrides)]
-    _train_labels(labels, overrides, training, training.dry_run, as_json, tasks=(TASK,))
+    printed = PrintOptions(as_json=as_json, notes=notes)
+    _train_labels(labels, overrides, training, training.dry_run, printed, tasks=(TASK,))
 
 
 def _train_labels(
-    labels: list[str], overrides: list[str], training: TrainingOptions, details: bool, as_json: bool, **choices: Any
+    labels: list[str],
+    overrides: list[str],
+    training: TrainingOptions,
+    details: bool,
+    printed: PrintOptions,
+    **choices: Any,
 ) -> None:
     choices |= {"seeds": tuple(parse_seeds(training.seeds)), "budget": training.budget, "overrides": tuple(overrides)}
-    grid, printed = Grid(tuple(map(Row, expand(labels))), **choices), PrintOptions(as_json=as_json)
+    grid = Grid(tuple(map(Row, expand(labels))), **choices)
     carry_out(grid, Policy(redo=training.force), training, details=details, printed=printed)
 
 
