@@ -136,7 +136,7 @@ def carry_out(
     with console.status("opening the corpus and planning"):
         where = {name: getattr(options, name) for name in ("device", "results", "corpus", "tokenizer")}
         experiment = prepare(grid, is_remote=executor is not None, **where)
-    if format == "csv" and len(experiment.suites) > 1:
+    if printed.asked == "csv" and len(experiment.suites) > 1:
         raise ConfigError("--format csv is for one table; choose the MAD tasks or language_model with --tasks")
     for note in experiment.notes:
         console.print(note, **PLAIN)

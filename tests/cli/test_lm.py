@@ -162,6 +162,13 @@ def test_what_cannot_be_done_is_refused_before_anything_happens(main, here, word
     assert not (here / "results").exists()
 
 
+def test_csv_of_two_tables_is_refused(main, here):
+    words = ("sweep", "S", "--profile", "profile.yaml", "-t", "compression,language_model", "--corpus", "hens")
+    refused = main(*words, "--device", "cpu", "-f", "csv")
+    assert (refused.code, refused.stdout) == (2, "") and "--format csv is for one table" in refused.stderr
+    assert not (here / "results" / "runs").exists()
+
+
 def test_a_model_with_several_runs_is_asked_for_by_id(main, here, language_run):
     store = Store.open(here / "results")
     for seed in (0, 1):
