@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from madbench.analysis.inference import LEVEL
+from madbench.cli.registering import power
+
+
+@pytest.fixture
+def rows(invoke, tiny):
+    """``rows(*words)``: the records, as JSON has them."""
+
+    def call(*words):
+        output = invoke(power, *words, "--profile", tiny, "--json")
+        assert not output.exception, output.exception
+        return json.loads(output.stdout)["cells"]
+
+    return call
+
+
+@pytest.fixture
+def fill_seeds(fill):
+    """``fill_seeds(label, accuracies)``: a seed each, on compression."""
+
+    def call(label, accuracies):
+        for seed, accuracy in enumerate(accuracies):
+            fill(label, accuracy, [seed], tasks=["compression"])
+
+    return call
+
+
+def test_a_clear_gain_needs_few_seeds_and_a_small_one_many(fill_seeds, rows):
+    fill_seeds("R-cg-q", [0.2, 0.21, 0.22])
+    fill_seeds("R-cg-q-12o", [0.6, 0.61, 0.62])
+    words = ("--claim", "compression", "-t", "compression")
+    (clear,) = rows(*words)
+    assert (clear["claim"], clear["quantity"], clear["n"]) == ("compression", "compression", 3)
+    assert clear["gain"] == pytest.approx(40.0) and clear["line"] == 0
+    assert clear["seeds"] == 3 and 0.8 <= clear["probability"] <= 1
+    fill_seeds("R-cg-q-12o", [0.6, 0.61, 0.62, 0.1, 0.2, 0.3])
+    fill_seeds("R-cg-q", [0.2, 0.21, 0.22, 0.5, 0.4, 0.3])
+    (hazy,) = rows(*words)
+    assert hazy["seeds"] == 0 or hazy["seeds"] > clear["seeds"]
+    assert rows(*words) == [hazy]  # simulated under a fixed seed
+
+
+def test_the_level_is_that_of_the_first_of_as_many_tests(fill_seeds, invoke, tiny):
+    fill_seeds("R-cg-q", [0.2, 0.25, 0.3])
+    fill_seeds("R-cg-q-12o", [0.3, 0.36, 0.42])
+    words = ("-p", tiny, "-t", "compression")
+    content = json.loads(invoke(power, *words, "--json").stdout)
+    names = [one["claim"] for one in content["cells"]]
+    assert "compression" in names and f"the level {LEVEL / len(names):.2g} " in content["caption"]
+    (alone,) = json.loads(invoke(power, *words, "--claim", "compression", "--json").stdout)["cells"]
+    (among,) = [one for one in content["cells"] if one["claim"] == "compression"]
+    assert among["seeds"] == 0 or among["seeds"] >= alone["seeds"] > 0
+
+
+def test_one_stored_seed_says_nothing_of_the_spread(fill_seeds, rows, invoke, tiny):
+    fill_seeds("R-cg-q", [0.2])
+    fill_seeds("R-cg-q-12o", [0.6])
+    (row,) = rows("--claim", "compression", "-t", "compression")
+    assert (row["n"], row["seeds"], row["probability"]) == (1, 0, None)
+    shown = invoke(power, "--claim", "compression", "-t", "compression", "-p", tiny, columns=120).stdout
+    assert shown.splitlines()[2].split()[-4:] == ["+40.0", "+0.0", "1", "-"]
+
+
+def test_every_format_says_the_same_within_80_columns_and_notes_are_asked_for(fill_seeds, invoke, tiny):
+    fill_seeds("R-cg-q", [0.2, 0.21, 0.22])
+    fill_seeds("R-cg-q-12o", [0.6, 0.61, 0.62])
+    words = ("-p", tiny, "-t", "compression", "--claim", "compression")
+    shown = invoke(power, *words, columns=80).stdout
+    assert max(map(len, shown.splitlines())) <= 80 and "abacus" not in shown
+    assert shown.splitlines()[0].split() == "Claim On Gain Line n Seeds needed Decided".split()
+    (record,) = json.loads(invoke(power, *words, "--json").stdout)["cells"]
+    (line,) = csv.DictReader(io.StringIO(invoke(power, *words, "-f", "csv").stdout))
+    assert {name: str(value) for name, value in record.items()} == line
+    assert f"| {record['seeds']} | {record['probability']:.0%} |" in invoke(power, *words, "-f", "markdown").stdout
+    assert "Trained on an abacus." in " ".join(invoke(power, *words, "--notes").stdout.split())
+
+
+def test_no_stored_pair_leaves_no_row(fill_seeds, rows):
+    fill_seeds("S", [0.2, 0.3])
+    assert rows() == []
+
+
+def test_an_unknown_claim_is_named_with_the_nearest(store, refuse):
+    assert refuse(power, "--claim", "lagg") == "--claim lagg: no such claim; did you mean 'lag'?"

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from madbench.analysis.inference import holm
+from madbench.cli.registering import register
+from madbench.cli.results import findings
+
+LABELS = ("R-12!", "R-12o!", "G-12!", "G-12o!")
+GAINS = {"R-12!": 0.1, "R-12o!": 0.6, "G-12!": 0.2, "G-12o!": 0.7}
+"""Accuracies that support the claim on the lag layout."""
+SOFTMAX = {"R-pc": 0.5, "S-pc": 0.501, "R-c": 0.4, "S-c": 0.402}
+"""Accuracies that say something of another claim, or of several."""
+FILE = "lag.registered.json"
+
+
+@pytest.fixture
+def grid(store, tiny, tmp_path):
+    """``grid(text)``: writes lag.yaml in the working folder: a claim, its labels and three seeds, and ``text``."""
+
+    def call(text="claims: [lag]", labels=LABELS):
+        usual = f"profile: {tiny}\nlabels: [{', '.join(labels)}]\nseeds: 0-2\n"
+        (tmp_path / "lag.yaml").write_text(f"{usual}{text}\n")
+
+    call()
+    return call
+
+
+@pytest.fixture
+def fill_all(fill):
+    """Stores three seeds of labels on the six tasks, each with its accuracy and a little noise."""
+
+    def call(accuracies, seeds=range(3), **choices):
+        for label, accuracy in accuracies.items():
+            for seed in seeds:
+                fill(label, accuracy + seed / 500, [seed], tasks=None, **choices)
+
+    return call
+
+
+@pytest.fixture
+def judged(invoke):
+    """``judged(*words)``: caption and records of what was registered."""
+
+    def call(*words):
+        output = invoke(findings, "--registered", FILE, "--json", *words)
+        assert not output.exception, output.exception
+        content = json.loads(output.stdout)
+        return content["caption"], content["cells"]
+
+    return call
+
+
+def test_a_registration_is_written_once_and_says_what_to_do_next(grid, invoke, refuse, tmp_path):
+    shown = invoke(register, "lag.yaml")
+    assert not shown.exception, shown.exception
+    first, hashed, following = shown.stdout.splitlines()
+    assert first == f"{FILE}: lag; {len(LABELS) * 6 * 3} jobs of 4 labels, seeds 0-2"
+    content = json.loads((tmp_path / FILE).read_text())
+    assert hashed.startswith(f"hash {content['id']};") and len(content["jobs"]) == 72 and content["stored"] == []
+    assert content["thresholds"]["level"] == 0.05 and content["thresholds"]["solved_share"]["compression"] == 0.9
+    assert following == f"next: madbench sweep lag.yaml; madbench findings --registered {FILE}"
+    assert refuse(register, "lag.yaml").startswith(f"{FILE}: registered already")
+    assert json.loads((tmp_path / FILE).read_text()) == content
+
+
+def test_registered_runs_decide_the_claim_and_others_are_exploratory(grid, fill_all, invoke, judged):
+    grid(labels=(*LABELS, *SOFTMAX))
+    invoke(register, "lag.yaml")
+    fill_all(GAINS | SOFTMAX)
+    caption, records = judged()
+    (lag,) = [one for one in records if one["name"] == "lag"]
+    assert (lag["verdict"], lag["n"]) == ("supported", 3) and lag["estimate"] == pytest.approx(50.0)
+    assert lag["p_holm"] == lag["p"]  # the one registered test; exploratory ones are a family of their own
+    assert not lag["group"].startswith("Exploratory") and records[0] is lag
+    others = records[1:]
+    assert others and {one["group"] for one in others} == {"Exploratory, not registered"}
+    assert any(one["p"] is not None for one in others)
+    adjusted = holm([float("nan") if one["p"] is None else one["p"] for one in others])
+    assert [one["p_holm"] for one in others] == [pytest.approx(p) if p == p else None for p in adjusted]
+    assert "Registered " in caption and "stored before" not in caption and "not stored yet" not in caption
+    shown = " ".join(invoke(findings, "--registered", FILE, columns=200).stdout.split())
+    assert "Exploratory, not registered" in shown and shown.endswith("--notes: how the numbers came about.")
+    noted = " ".join(invoke(findings, "--registered", FILE, "--notes", columns=200).stdout.split())
+    assert "Trained on an abacus." in noted and "Trained on an abacus." not in shown
+
+
+def test_what_else_the_store_holds_has_no_part(grid, fill_all, invoke, judged):
+    invoke(register, "lag.yaml")
+    fill_all(GAINS)
+    _, before = judged()
+    fill_all({label: 0.9 - accuracy for label, accuracy in GAINS.items()}, seeds=[3, 4])
+    fill_all(dict.fromkeys(GAINS, 0.5), budget="paper")
+    fill_all(SOFTMAX)
+    assert judged()[1] == before
+
+
+def test_runs_that_are_not_stored_yet_are_counted(grid, fill_all, invoke, judged):
+    invoke(register, "lag.yaml")
+    fill_all({label: GAINS[label] for label in LABELS[:2]})
+    caption, _ = judged()
+    assert "36 of 72 registered runs are not stored yet." in caption
+    fill_all({label: GAINS[label] for label in LABELS[2:]})
+    caption, records = judged()
+    assert "not stored yet" not in caption and records[0]["verdict"] == "supported"
+
+
+def test_runs_stored_before_the_registration_are_named(grid, fill_all, invoke, judged):
+    fill_all({"R-12o!": 0.6}, seeds=[1])
+    shown = invoke(register, "lag.yaml").stdout
+    assert "6 of these jobs are stored already" in shown
+    fill_all(GAINS)
+    caption, _ = judged()
+    assert "6 of 72 runs were stored before the registration: R-12o!; seeds 1." in caption
+
+
+def test_a_record_that_is_older_than_the_registration_is_named_wherever_it_came_from(
+    grid, fill_all, store, invoke, judged
+):
+    invoke(register, "lag.yaml")
+    fill_all(GAINS)
+    (run, *_) = [run for run in store.runs() if (run.job.label, run.job.seed) == ("G-12!", 2)]
+    os.utime(store.root / "runs" / run.job.id / "record.json", (0, 0))
+    assert "1 of 72 runs were stored before the registration: G-12!; seeds 2." in judged()[0]
+
+
+def test_a_registration_that_was_changed_is_refused(grid, fill_all, invoke, refuse, tmp_path):
+    invoke(register, "lag.yaml")
+    fill_all(GAINS)
+    content = json.loads((tmp_path / FILE).read_text())
+    for change in (
+        {"jobs": content["jobs"][1:]},
+        {"thresholds": {"level": 0.5}},
+        {"registered": "2020-01-01 00:00:00"},
+    ):
+        (tmp_path / FILE).write_text(json.dumps(content | change))
+        message = refuse(findings, "--registered", FILE)
+        assert f"{FILE}: changed after it was registered" in message and content["id"] in message
+    (tmp_path / FILE).write_text("{")
+    assert f"{FILE}: not a registration" in refuse(findings, "--registered", FILE)
+    assert "nowhere.json" in refuse(findings, "--registered", "nowhere.json")
+
+
+def test_an_installation_that_would_train_other_runs_is_refused(grid, fill_all, invoke, refuse, tiny, tmp_path):
+    profile = tmp_path / "own.yaml"
+    with open(tiny) as file:
+        profile.write_text(file.read())
+    (tmp_path / "lag.yaml").write_text((tmp_path / "lag.yaml").read_text().replace(tiny, str(profile)))
+    invoke(register, "lag.yaml")
+    profile.write_text(profile.read_text().replace("epochs: 2", "epochs: 3"))
+    assert "this installation would train other runs" in refuse(findings, "--registered", FILE)
+
+
+@pytest.mark.parametrize(
+    "text, labels, message",
+    [
+        ("claims: [lag]", LABELS[:2], "claims: lag needs the labels G-12o!, G-12!; add them to labels"),
+        ("claims: [lagg]", LABELS, "claims: no claim 'lagg'; did you mean 'lag'?"),
+        ("", ("S",), "no claim has all its labels here"),
+        ("claim: [lag]", LABELS, "unknown key 'claim'; did you mean 'claims'?"),
+    ],
+)
+def test_what_cannot_be_registered_is_said(grid, refuse, tmp_path, text, labels, message):
+    grid(text, labels)
+    assert message in refuse(register, "lag.yaml")
+    assert not (tmp_path / FILE).exists()
+
+
+def test_without_names_the_claims_are_those_whose_labels_are_all_there(grid, invoke, tmp_path):
+    grid("")
+    invoke(register, "lag.yaml")
+    assert [claim["name"] for claim in json.loads((tmp_path / FILE).read_text())["claims"]] == ["lag"]
+
+
+@pytest.mark.parametrize("words", [["S"], ["-t", "compression"], ["--profile", "full"], ["--budget", "paper"]])
+def test_a_registration_has_its_own_labels_tasks_and_protocol(grid, invoke, refuse, words):
+    invoke(register, "lag.yaml")
+    assert "give only --results beside it" in refuse(findings, "--registered", FILE, *words)
+
+
+def test_a_grid_with_claims_is_swept_like_any(grid, main):
+    planned = main("sweep", "lag.yaml", "--device", "cpu", "--dry-run", "--json")
+    assert planned.code == 0 and json.loads(planned.stdout)["jobs"] == 72
