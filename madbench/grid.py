@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from madbench.config import check_seeds, from_mapping, key_of, override_of, parse_seeds, read_yaml
+from madbench.config import check_seeds, from_mapping, key_of, override_of, parse_seeds, read_yaml, settings_of
 from madbench.errors import ConfigError, LabelError, MadbenchError, did_you_mean
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand, parse
@@ -148,6 +148,14 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
         axes = tuple(key for key in keys if key not in set(map(key_of, common)))
         shared = (grid.profile, grid.fidelity, grid.budget, (*fixed.values(), *common))
         return Grid(tuple(rows), grid.tasks or None, _seeds(grid.seeds), *shared, axes, grid.description, where)
+
+
+def parse_axes(vary: Iterable[str]) -> dict[str, Any]:
+    """``["model.mix_rank=4,8"]`` -> ``{"model.mix_rank": [4, 8]}``."""
+    for word in vary:
+        if not re.fullmatch(r"[^=]+=.*\S.*", word):
+            raise ConfigError(f"--vary {word!r}: expected KEY=V1,V2,... such as model.mix_rank=4,8")
+    return settings_of([re.sub("=(.*)", r"=[\1]", word, count=1) for word in vary])
 
 
 @contextmanager

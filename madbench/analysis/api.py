@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
+from rich.console import Console
+from rich.progress import Progress
 
 from madbench.analysis.attribution import attribution_table
 from madbench.analysis.comparison import comparison_table
@@ -23,11 +25,11 @@ from madbench.analysis.loss_curves import loss_curves
 from madbench.analysis.scores import Results
 from madbench.analysis.stored import Selection
 from madbench.analysis.tables import result_table
-from madbench.config import check_seeds, settings_of
+from madbench.config import check_seeds, override_of, settings_of
 from madbench.errors import ConfigError, TrainingError, did_you_mean
-from madbench.execute.base import Policy
+from madbench.execute.base import Event, Policy
 from madbench.experiment import Experiment, prepare
-from madbench.grid import LANGUAGE_MODEL, Grid, Row, is_grid_file, load_grid
+from madbench.grid import LANGUAGE_MODEL, Grid, Row, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand
 from madbench.store.runs import Snapshot
@@ -38,11 +40,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+Changes = str | Sequence[str] | Mapping[str, Any]
+"""Changes to a profile: ``"training.epochs=20"``, several of them, or ``{"training.epochs": 20}``."""
+
+
 def run(
     labels: str | Sequence[str],
     *,
     profile: str = "quick",
-    overrides: str | Sequence[str] = (),
+    overrides: Changes = (),
     tasks: str | Iterable[str] | None = None,
     seeds: int | Sequence[int] = (0,),
     fidelity: Fidelity = "corrected",
@@ -57,7 +63,7 @@ def run(
     Args:
         labels: labels or sets of labels (``"G-cg-q-12o"``, ``"{S,R}-c"``, ``"@table1"``).
         profile: ``quick``, ``full`` or a YAML file.
-        overrides: changes to the profile, such as ``"training.epochs=20"``.
+        overrides: changes to the profile, such as ``"training.epochs=20"`` or ``{"training.epochs": 20}``.
         tasks: names of tasks; the six of MAD by default.
         seeds: each decides initialisation, data and order.
         fidelity: ``corrected``, or ``published`` for the reference implementation's protocol.
@@ -71,7 +77,7 @@ def run(
         One row a label, seed and task, and ``mad_average`` (:mod:`madbench.analysis.scores`); ``value`` is in percent.
     """
     tasks = MAD_TASKS if tasks is None else _words(tasks)
-    grid = Grid(_rows(labels), tasks, check_seeds(seeds), str(profile), fidelity, budget, _words(overrides))
+    grid = Grid(_rows(labels), tasks, check_seeds(seeds), str(profile), fidelity, budget, _changes(overrides))
     experiment = prepare(grid, device=device, results=results)
     return _trained(experiment, Policy(redo=force), slots=slots).scores
 
@@ -80,7 +86,7 @@ def run_language_model(
     labels: str | Sequence[str],
     *,
     preset: str = "tiny",
-    overrides: str | Sequence[str] = (),
+    overrides: Changes = (),
     corpus: Path | str | None = None,
     tokenizer: str | None = None,
     seeds: int | Sequence[int] = (0,),
@@ -98,7 +104,7 @@ def run_language_model(
     Args:
         labels: labels or sets of labels (``"G-cg-q-12o"``, ``"{S,R}-c"``, ``"@table1"``).
         preset: ``tiny``, ``mini``, ``gpt2`` or a YAML file.
-        overrides: changes to the preset, such as ``"training.steps=1000"``.
+        overrides: changes to the preset, such as ``"training.steps=1000"`` or ``{"training.steps": 1000}``.
         corpus: folder made by ``madbench lm prepare``, or one with nanoGPT's train.bin and val.bin; by default the
             preset's own, which is prepared on first use.
         tokenizer: what made the ids of nanoGPT's files, ``gpt2`` by default.
@@ -115,7 +121,7 @@ def run_language_model(
     Returns:
         One row a label, seed and logged step (:func:`madbench.analysis.loss_curves.loss_curves`).
     """
-    changes = (f"language_model={preset}", *(LANGUAGE_MODEL + change for change in _words(overrides)))
+    changes = (f"language_model={preset}", *(LANGUAGE_MODEL + change for change in _changes(overrides)))
     grid = Grid(_rows(labels), (TASK,), check_seeds(seeds), budget=budget, overrides=changes)
     experiment = prepare(grid, device=device, results=results, corpus=corpus, tokenizer=tokenizer, precision=precision)
     trained = _trained(experiment, Policy(redo=force), slots=slots, micro_batch=micro_batch, compile=compile)
@@ -128,6 +134,7 @@ def sweep(
     device: str = "auto",
     results: Path | str = "results",
     corpus: Path | str | None = None,
+    overrides: Changes = (),
     slots: int | None = None,
     retry: bool = True,
     force: bool = False,
@@ -143,13 +150,18 @@ def sweep(
         slots: jobs at a time.
         retry: try failed jobs again.
         force: train again what is already there.
-        keys: those of a grid, instead of the file's: ``vary={"model.mix_rank": [4, 8]}``, ``seeds=[0, 1]``, tasks,
-            profile, fidelity, budget, set, mode, baseline (:class:`madbench.grid.GridFile`).
+        overrides: changes that all rows share, as for :func:`run`.
+        keys: those of a grid, instead of the file's: ``vary={"model.mix_rank": [4, 8]}`` or
+            ``vary="model.mix_rank=4,8"``, ``seeds=[0, 1]``, tasks, profile, fidelity, budget, set, mode, baseline (:class:`madbench.grid.GridFile`).
 
     Returns:
         One row a row of the grid, seed and column: ``row`` (its name), ``label``, a column a key that varies, then
         those of :mod:`madbench.analysis.scores`, with accuracies in percent and losses in nats per token.
     """
+    if overrides:
+        keys["set"] = {**keys.get("set", {}), **settings_of(_changes(overrides))}
+    if "vary" in keys and not isinstance(keys["vary"], Mapping):
+        keys["vary"] = parse_axes(_words(keys["vary"]))
     source = [grid] if isinstance(grid, str) and not is_grid_file(grid) else grid
     experiment = prepare(load_grid(source, keys), device=device, results=results, corpus=corpus)
     scores = _trained(experiment, Policy(redo=force, retry=retry), slots=slots).scores
@@ -212,15 +224,26 @@ def plot(
 def _selection(labels: str | Sequence[str], stored: Mapping[str, Any]) -> Selection:
     """What labels and the arguments of a verb mean; raises ``TypeError`` for an argument that no verb has."""
     asked = {"results": Path(stored.get("results", "results"))}
-    for name in ("overrides", "tasks"):
+    for name, words_of in (("overrides", _changes), ("tasks", _words)):
         if stored.get(name) is not None:
-            asked[name] = list(_words(stored[name]))
+            asked[name] = list(words_of(stored[name]))
     return Selection(labels=expand(_words(labels)), **{**stored, **asked})
 
 
 def _trained(experiment: Experiment, policy: Policy, **how: Any) -> Results:
-    """What the jobs gave once all are trained; raises ``TrainingError`` where some failed."""
-    summary = experiment.execute(policy=policy, **how)
+    """What the jobs gave once all are trained; raises ``TrainingError`` where some failed.
+
+    A notebook or a terminal shows a bar meanwhile.
+    """
+    console = Console(stderr=True)
+    is_seen = console.is_terminal or console.is_jupyter
+    with Progress(console=console, disable=not is_seen) as bars:
+        bar = bars.add_task("training", total=len(experiment.jobs))
+
+        def on_event(event: Event) -> None:
+            bars.advance(bar, event["event"] in ("finished", "failed", "skipped"))
+
+        summary = experiment.execute(on_event, policy=policy, **how)
     if summary.failed:
         raise TrainingError(f"{summary.failed} of {len(experiment.jobs)} jobs failed; see {experiment.results}/runs")
     return Results(experiment, Snapshot.open(experiment.results, create=False))
@@ -228,6 +251,13 @@ def _trained(experiment: Experiment, policy: Policy, **how: Any) -> Results:
 
 def _rows(labels: str | Sequence[str]) -> tuple[Row, ...]:
     return tuple(map(Row, expand(_words(labels))))
+
+
+def _changes(overrides: Changes) -> tuple[str, ...]:
+    """As KEY=VALUE."""
+    if isinstance(overrides, Mapping):
+        return tuple(override_of(key, value, "overrides") for key, value in overrides.items())
+    return _words(overrides)
 
 
 def _words(words: str | Iterable[str]) -> tuple[str, ...]:

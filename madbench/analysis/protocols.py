@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -160,8 +161,8 @@ def protocol_list(runs: Iterable[Run]) -> str:
     )
 
 
-def mad_protocol_list(jobs: Iterable[Job]) -> str:
-    """A line a protocol of MAD jobs: the options that choose it, and its labels."""
+def mad_protocol_list(jobs: Iterable[Job], results: Path) -> str:
+    """A line a protocol of MAD jobs: the command that shows it, and its labels."""
     words: dict[tuple, tuple[str, ...]] = {}
     labels: dict[tuple[str, ...], set[str]] = defaultdict(set)
     rates: dict[tuple[str, ...], dict[str, set[float]]] = defaultdict(lambda: defaultdict(set))
@@ -169,10 +170,10 @@ def mad_protocol_list(jobs: Iterable[Job]) -> str:
         key = (job.task, job.fidelity, job.budget, str(job.setting), str(job.mixer), job.model, job.training)
         if key not in words:
             name, changes = nearest_profile(job)
-            chosen = f"--profile {name}" if name != OWN else f"a profile of its own with d_model {job.model.d_model}"
+            chosen = name if name != OWN else f"YAML with model.d_model={job.model.d_model}"
             others = [change for change in changes if not change.startswith(_RATES)]
-            asked = (f"--fidelity {job.fidelity}", f"--budget {job.budget}", f"({job.training.precision})")
-            words[key] = (*others, chosen, *asked)
+            others.append(f"precision={job.training.precision}")
+            words[key] = (*others, "--profile", chosen, "--fidelity", job.fidelity, "--budget", job.budget)
             for change in set(changes) - set(others):
                 rate, _, value = change.partition("=")
                 rates[words[key]][rate].add(float(value.strip("[]")))
@@ -181,7 +182,9 @@ def mad_protocol_list(jobs: Iterable[Job]) -> str:
         chosen: [f"{rate}=[{','.join(f'{x:g}' for x in sorted(xs))}]" for rate, xs in found.items()]
         for chosen, found in rates.items()
     }
-    return "\n".join(f"  {' '.join([*tried.get(key, []), *key])}: {some(found)}" for key, found in labels.items())
+    where = ["--results", str(results)] if results != Path("results") else []
+    commands = {shlex.join(["madbench", "table", *tried.get(key, []), *key, *where]): key for key in labels}
+    return "\n".join(f"  {command}: {some(labels[key])}" for command, key in commands.items())
 
 
 def some(labels: Iterable[str], most: int = 4) -> str:

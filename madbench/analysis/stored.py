@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from madbench.analysis.protocols import (
     language_protocol_id,
     mad_protocol_list,
     protocol_list,
+    some,
     trains,
 )
 from madbench.analysis.scores import Results
@@ -183,13 +186,38 @@ class Selection:
             raise ConfigError(
                 f"{self.results}: runs in float32 and in bfloat16; add precision=float32 or precision=bfloat16"
             )
+        if not begun and (others := self._others()):
+            named = [
+                "--profile",
+                self.profile,
+                "--fidelity",
+                asked[0],
+                "--budget",
+                asked[1],
+                "--results",
+                str(self.results),
+            ]
+            tasks_asked = ["-t", ",".join(tasks)] if self.tasks is not None else []
+            command = shlex.join(["madbench", "run", *self.labels, *overrides, *tasks_asked, *named])
+            raise StoreError(
+                f"{self.results}: no run of {' or '.join(self.labels)} under these settings, only of {some(others)}; this "
+                f"trains it:\n  {command}"
+            )
         if not begun:
             changes = f" with {' '.join(overrides)}" if overrides else ""
             raise StoreError(
                 f"{self.results}: none of its {len(stored)} runs belongs to profile {self.profile}{changes}, fidelity "
-                f"{asked[0]}, budget {asked[1]}; madbench table shows one of these:\n{mad_protocol_list(stored)}"
+                f"{asked[0]}, budget {asked[1]}; each of these commands shows one protocol:\n"
+                f"{mad_protocol_list(stored, self.results)}"
             )
         return begun[0]
+
+    def _others(self) -> list[str]:
+        """The labels that are stored under the protocol asked for, where only the labels asked for are not."""
+        if self.labels:
+            with suppress(ConfigError, StoreError):
+                return [row.row.label for row in replace(self, labels=(), warn=lambda _: None).mad()]
+        return []
 
     def _rows(self, protocol: Protocol, labels: Iterable[str], seeds: Sequence[int]) -> list[PlannedRow]:
         """A row a label; one that was not named may not fit: it is stored for one task, or for other sizes, alone."""

@@ -28,7 +28,6 @@ trained_models:export
 app = typer.Typer(
     name="madbench",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from madbench.analysis.protocols import nearest_profile, shipped_profiles
-from madbench.cli.options import RESULTS, JsonOption, argument, open_stored, option, warn
+from madbench.cli.options import RESULTS, JsonOption, argument, labels_and_overrides, open_stored, option, warn
 from madbench.cli.printing import PLAIN, print_json, print_lines, quantity, table_lines
 from madbench.config import PUBLISHED, field_docs, from_mapping, read_yaml
 from madbench.errors import ConfigError, did_you_mean
@@ -29,7 +29,12 @@ Rows = list[dict[str, Any]]
 
 def ls(
     kind: argument(str | None, "KIND", "labels, variants, tasks, profiles, presets, families or runs.") = None,
-    specs: argument(list[str] | None, "LABEL", "For labels: which ones.", show_default="@table1") = None,
+    specs: argument(
+        list[str] | None,
+        "LABEL|KEY=VALUE",
+        "For labels and runs: which ones; KEY=VALUE chooses runs with this change.",
+        show_default="@table1 of labels, all runs",
+    ) = None,
     results: option(Path | None, "For runs: folder of the run store.", show_default=str(RESULTS)) = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -45,18 +50,18 @@ def ls(
       madbench ls labels '~R-cg-q-12o'      a label and its one-factor neighbours
       madbench ls profiles                  and every KEY=VALUE of madbench run
       madbench ls presets                   and every KEY=VALUE of madbench lm
-      madbench ls runs --results elsewhere
+      madbench ls runs R-c training.epochs=20
       madbench ls runs --json               all of each run but its curve
     """
     if kind is not None and kind not in LISTINGS:
         raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, LISTINGS)}")
-    if specs and kind != "labels":
-        raise ConfigError(f"ls {kind}: {specs[0]!r} has no effect; only labels are chosen by name")
+    if specs and kind not in ("labels", "runs"):
+        raise ConfigError(f"ls {kind}: {specs[0]!r} has no effect; only labels and runs are chosen by name")
     if results is not None and kind not in (None, "runs"):
         raise ConfigError(f"ls {kind}: --results has no effect; only runs are in a results folder")
 
     rows_of, _, caption = LISTINGS[kind] if kind else (_overview, "", "madbench ls KIND lists one of these")
-    arguments = {"labels": [specs or ["@table1"]], "runs": [results], None: [results]}
+    arguments = {"labels": [specs or ["@table1"]], "runs": [results, specs or []], None: [results]}
     rows = rows_of(*arguments.get(kind, ()))
     if as_json:
         print_json(rows)
@@ -66,7 +71,8 @@ def ls(
         if rows:
             _print_runs(console, rows)
         else:
-            console.print(f"no runs in {results or RESULTS}; madbench run G-cg-q-12o makes some")
+            which = " of these labels and changes" if specs else "; madbench run G-cg-q-12o makes some"
+            console.print(f"no runs in {results or RESULTS}{which}")
         return
     numbers = [name for name in rows[0] if any(isinstance(row[name], (int, float)) for row in rows)]
     print_lines(console, table_lines(rows, numbers, console.width))
@@ -133,10 +139,14 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _runs(results: Path | None) -> Rows:
-    """The runs as JSON has them: what is not a finite number is null."""
-    rows = []
+def _runs(results: Path | None, words: list[str]) -> Rows:
+    """The runs of these labels and changes as JSON has them: what is not a finite number is null."""
+    rows, (labels, changes) = [], labels_and_overrides(words)
+    labels = expand(labels)
     for run in _stored(results):
+        shown = setting_change(run.job).split()
+        if (labels and run.job.label not in labels) or not set(changes) <= set(shown):
+            continue
         metrics = {name: value if math.isfinite(value) else None for name, value in run.record.metrics.items()}
         about = {"setting_change": setting_change(run.job), "status": run.record.status, "metrics": metrics}
         about |= {"details": run.record.details, "error": run.record.error, "folder": str(run.folder)}

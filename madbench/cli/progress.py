@@ -89,11 +89,16 @@ def _running_jobs(slots: Sequence[Mapping[str, Any]], width: int) -> Table:
 
 
 class RunScreen:
-    """The progress of jobs, fed by any executor's events; jobs that are skipped share a sentence."""
+    """The progress of jobs, fed by any executor's events; jobs that are skipped share a sentence.
 
-    def __init__(self, jobs: Sequence[Job], title: str, console: Console):
+    ``names`` by id stand in for labels, such as ``R-c  model.mix_rank=4``.
+    """
+
+    def __init__(self, jobs: Sequence[Job], title: str, console: Console, names: Mapping[str, str] | None = None):
         self.title, self.console = title, console
         self.tally = Tally(weights(jobs), jobs)
+        for job_id, name in (names or {}).items():
+            self.tally.jobs[job_id] = {**self.tally.jobs[job_id], "label": name}
         self._count, self._skipped, self._began = len(jobs), Counter(), time.monotonic()
         self._warnings: set[str] = set()  # printed once, as every progress of a job repeats its own
         self._lock = threading.Lock()  # the live screen is drawn by a thread of its own
@@ -121,7 +126,8 @@ class RunScreen:
             self._skipped[event["reason"]] += 1
             return
         self._print_skipped()
-        warning = f"{job_name(vars(event['job']))}: {line.get('warning')}"
+        name = job_name(self.tally.jobs[line["job"]])
+        warning = f"{name}: {line.get('warning')}"
         if "warning" in line and warning not in self._warnings:
             self._warnings.add(warning)
             self._print(warning)
@@ -129,7 +135,7 @@ class RunScreen:
             outcome = _outcome(line) + (
                 f" in {duration(now - running.since)}" if running and "error" not in line else ""
             )
-            self._print(f"[{self.tally.done}/{self._count}] {job_name(vars(event['job']))}: {outcome}")
+            self._print(f"[{self.tally.done}/{self._count}] {name}: {outcome}")
 
     def render(self) -> RenderableType:
         """The live part of the screen, never higher than the terminal."""
@@ -155,7 +161,12 @@ def _outcome(line: Mapping[str, Any]) -> str:
 
 @contextmanager
 def observed(
-    jobs: Sequence[Job], title: str, results: Path, console: Console, track: Sequence[str] = ()
+    jobs: Sequence[Job],
+    title: str,
+    results: Path,
+    console: Console,
+    track: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[OnEvent, RunScreen]]:
     """Gives an ``on_event`` for any executor, which feeds screen, journal and trackers, and the screen.
 
@@ -175,7 +186,7 @@ def observed(
                 observers.append(stack.enter_context(tracking).on_event)
             journal = Journal(results, jobs, title, command_line(), warn)
             observers.append(stack.enter_context(journal).on_event)
-        screen = stack.enter_context(RunScreen(jobs, title, console))
+        screen = stack.enter_context(RunScreen(jobs, title, console, names))
         observers.append(screen.on_event)
 
         def on_event(event: Event) -> None:

@@ -22,7 +22,7 @@ from madbench.cli.training import carry_out
 from madbench.config import parse_seeds, read_yaml, settings_of
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor, Policy
-from madbench.grid import is_grid_file, load_grid
+from madbench.grid import is_grid_file, load_grid, parse_axes
 from madbench.training.devices import resolve_device
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -190,7 +190,7 @@ def sweep(
         "seeds": parse_seeds(training.seeds),
         "fidelity": fidelity,
         "budget": training.budget,
-        "vary": _axes_of(vary or []),
+        "vary": parse_axes(vary or []),
     }
     source, overrides = _source_of(words)
     changes = {key: value for key, value in keys.items() if context.get_parameter_source(key).name != "DEFAULT"}
@@ -218,14 +218,6 @@ def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
     if files and labels:
         raise ConfigError(f"{labels[0]!r} has no effect: the labels are those of {files[0]}")
     return (Path(files[0]) if files else labels), settings_of(overrides)
-
-
-def _axes_of(vary: list[str]) -> dict[str, Any]:
-    """``["model.mix_rank=4,8"]`` -> ``{"model.mix_rank": [4, 8]}``."""
-    for word in vary:
-        if not re.fullmatch(r"[^=]+=.*\S.*", word):
-            raise ConfigError(f"--vary {word!r}: expected KEY=V1,V2,... such as model.mix_rank=4,8")
-    return settings_of([re.sub("=(.*)", r"=[\1]", word, count=1) for word in vary])
 
 
 def _baseline_of(text: str) -> dict[str, Any]:

@@ -167,7 +167,9 @@ def _train_and_show(
 
     results = experiment.results
     try:
-        with observed(experiment.jobs, experiment.title, results, console, trackers) as (on_event, screen):
+        names = {job.id: row.name for row in experiment.rows for job in row.jobs}
+        shown = (experiment.jobs, experiment.title, results, console, trackers, names)
+        with observed(*shown) as (on_event, screen):
             summary = experiment.execute(on_event, policy=policy, **how)
     except KeyboardInterrupt:
         rest = "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"

@@ -129,3 +129,12 @@ def test_a_sweep_reads_a_file_whose_keys_may_be_changed(tmp_path, trained):
     grid.write_text("labels: [S, R]\ntasks: [compression]\nset: {model.d_model: 16, precision: float32}\nseeds: 0-1\n")
     scores = madbench.sweep(grid, device="cpu", results=tmp_path / "results", seeds=[5])
     assert scores[["row", "seed"]].values.tolist() == [["S", 5], ["R", 5]]
+
+
+def test_overrides_and_vary_are_mappings_or_as_on_the_command_line():
+    from madbench.analysis.api import _changes
+    from madbench.grid import parse_axes
+
+    assert _changes({"training.epochs": 2, "learning_rates": [0.1]}) == ("training.epochs=2", "learning_rates=[0.1]")
+    assert _changes("training.epochs=2") == _changes(["training.epochs=2"]) == ("training.epochs=2",)
+    assert parse_axes(["model.mix_rank=4,8"]) == {"model.mix_rank": [4, 8]}

@@ -100,10 +100,19 @@ def test_what_is_not_stored_is_answered_with_what_is(fill, selected):
         selected()
     message, line = str(refused.value).splitlines()
     assert "none of its 2 runs belongs to profile quick" in message
-    assert line == "  training.epochs=7 --profile quick --fidelity corrected --budget strict (float32): R-c, S"
+    asked = "training.epochs=7 precision=float32 --profile quick --fidelity corrected --budget strict"
+    assert line.startswith(f"  madbench table {asked} --results ") and line.endswith(": R-c, S")
     fill("S", "R-c", overrides=["learning_rates=[1e-4,2e-4]"], budget="paper")
-    with pytest.raises(StoreError, match=r"learning_rates=\[0.0001,0.0002\] --profile quick .* --budget paper"):
+    with pytest.raises(StoreError, match=r"'learning_rates=\[0.0001,0.0002\]' .*--profile quick .* --budget paper"):
         selected()
+
+
+def test_a_label_that_alone_is_missing_is_answered_with_the_command_that_trains_it(fill, selected):
+    fill("S", overrides=["training.epochs=7"])
+    with pytest.raises(
+        StoreError, match="no run of R-c under these settings, only of S; this trains it:\n  madbench run R-c"
+    ):
+        selected(labels=["R-c"], overrides=["training.epochs=7"])
 
 
 def test_other_ways_to_have_nothing_to_show(store, selected, fill_language):

@@ -156,3 +156,13 @@ def test_no_runs_yet_is_no_error_but_a_wrong_folder_is(invoke, refuse, tmp_path,
 )
 def test_what_cannot_be_listed_is_an_error(refuse, words, message):
     assert message in refuse(ls, *words)
+
+
+def test_runs_are_chosen_by_label_and_change(main, fill):
+    fill(["S", "R-c"], profile="quick", overrides=["training.epochs=7"])
+    fill("S", profile="quick")
+    assert len(json.loads(main("ls", "runs", "--json").stdout)) == 6
+    assert len(json.loads(main("ls", "runs", "S", "--json").stdout)) == 4
+    found = json.loads(main("ls", "runs", "{S,R}{,-c}", "training.epochs=7", "--json").stdout)
+    assert len(found) == 4 and all("training.epochs=7" in run["setting_change"] for run in found)
+    assert "no runs in results of these labels and changes" in main("ls", "runs", "G").stdout
