@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import pytest
+from matplotlib.figure import Figure
+from scipy import stats
 
 import madbench
+from madbench.analysis.figures.files import NothingToDrawError
+from madbench.analysis.figures.registry import FIGURES
 from madbench.analysis.scores import COLUMNS
-from madbench.errors import ConfigError, LabelError, TrainingError
+from madbench.errors import ConfigError, LabelError, StoreError, TrainingError
 from madbench.execute import local
 from madbench.execute.base import Summary
 from madbench.jobs import Record
@@ -138,3 +142,75 @@ def test_overrides_and_vary_are_mappings_or_as_on_the_command_line():
     assert _changes({"training.epochs": 2, "learning_rates": [0.1]}) == ("training.epochs=2", "learning_rates=[0.1]")
     assert _changes("training.epochs=2") == _changes(["training.epochs=2"]) == ("training.epochs=2",)
     assert parse_axes(["model.mix_rank=4,8"]) == {"model.mix_rank": [4, 8]}
+
+
+ACCURACIES = {"R-g-q": [0.1, 0.11, 0.13], "R-cg-q": [0.2, 0.22, 0.21], "R-cg-q-12o": [0.6, 0.61, 0.63]}
+"""Of three seeds."""
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch, trained):
+    """The arguments with which functions find three seeds of three labels on compression."""
+
+    def train_seeds(label, accuracies, **choices):
+        for seed, accuracy in enumerate(accuracies):
+            metrics = {"accuracy": accuracy, "selection_accuracy": 0.5, "ceiling": 1.0}
+            trained.records = {label: Record("finished", metrics, [], {"budget_ratio": 1.0})}
+            madbench.run(label, seeds=seed, device="cpu", **choices)
+
+    choices = {"overrides": ["training.epochs=3", "precision=float32"], "tasks": "compression", "results": tmp_path}
+    for label, accuracies in ACCURACIES.items():
+        train_seeds(label, accuracies, **choices)
+    return choices
+
+
+def test_a_table_is_a_row_a_label_and_column(stored):
+    frame = madbench.table(**stored)
+    assert list(zip(frame.label, frame.task, frame.n)) == [(label, "compression", 3) for label in ACCURACIES]
+    assert frame["mean"].tolist() == pytest.approx([100 * sum(of) / 3 for of in ACCURACIES.values()])
+    assert frame.solved.tolist() == [0, 0, 0] and frame.mark.tolist() == ["", "", "best"]
+    low, high = stats.binomtest(0, 3).proportion_ci(0.95)  # Clopper and Pearson's
+    assert frame.solved_low.tolist() == [low] * 3 and frame.solved_high.tolist() == pytest.approx([high] * 3)
+    assert madbench.table("R-cg-q", **stored).label.tolist() == ["R-cg-q"]
+
+
+def test_compare_attribute_and_findings_say_the_same_of_two_labels(stored):
+    compared = madbench.compare(["R-cg-q", "R-cg-q-12o", "R-g-q"], **stored)
+    effects, found = madbench.attribute(**stored), madbench.findings(**stored)
+    pairs = effects[effects.kind == "pair"]
+    assert list(zip(pairs.given, pairs.without)) == [("R-cg-q", "R-g-q")]
+    claims = found[found.name == "compression"]
+    assert claims.verdict.tolist() == ["supported"] and claims.n.tolist() == [3]
+    assert list(zip(compared.label, compared.baseline)) == [("R-cg-q-12o", "R-cg-q"), ("R-g-q", "R-cg-q")]
+    assert compared.verdict.tolist() == ["higher", "lower"]
+    mixing, conv = compared.itertuples()
+    for (given, without), rows in [
+        (("R-cg-q-12o", "R-cg-q"), (mixing, *claims.itertuples())),
+        (("R-cg-q", "R-g-q"), pairs.itertuples()),
+        (("R-g-q", "R-cg-q"), (conv,)),
+    ]:
+        welch = stats.ttest_ind(ACCURACIES[given], ACCURACIES[without], equal_var=False)
+        estimate = 100 * (sum(ACCURACIES[given]) - sum(ACCURACIES[without])) / 3
+        ends = [100 * end for end in welch.confidence_interval(0.95)]
+        for row in rows:
+            assert (row.estimate, row.low, row.high, row.p) == pytest.approx((estimate, *ends, welch.pvalue), abs=1e-8)
+
+
+def test_a_plot_is_a_figure_of_matplotlib(stored):
+    assert isinstance(madbench.plot("mad", **stored), Figure)
+    with pytest.raises(NothingToDrawError, match="no language-model runs"):
+        madbench.plot("loss", **stored)
+    with pytest.raises(ConfigError, match="no figure 'efects'; did you mean 'effects'"):
+        madbench.plot("efects", **stored)
+    assert {"mad", "effects", "loss"} <= FIGURES.keys()
+
+
+def test_functions_that_show_refuse_what_no_verb_takes(stored):
+    with pytest.raises(TypeError, match="profil"):
+        madbench.table(profil="quick", **stored)
+    with pytest.raises(ConfigError, match="two labels or more"):
+        madbench.compare(["S"], **stored)
+    with pytest.raises(StoreError, match="R-cg-q"):
+        madbench.table("S", **stored)
+    with pytest.raises(LabelError):
+        madbench.attribute("S-x", **stored)
