@@ -45,7 +45,7 @@ class TrainingConfig:
     """AdamW's decays of the mean gradient and of the mean squared gradient."""
 
     learning_rate: float = 5e-4
-    """AdamW step size at the start."""
+    """AdamW step size at the start, or at the end of the warm-up."""
     weight_decay: float = 0.0
     """Decoupled weight decay on linear maps; biases, norm gains and the diagonals p of R(1), R(2) decay in the published
     fidelity only."""
@@ -53,6 +53,8 @@ class TrainingConfig:
     """Passes over the training examples, unless accuracy stops the run earlier."""
     batch_size: int = 128
     """Examples per optimiser step and, in the published fidelity, per test batch; a last, smaller batch is used too."""
+    warmup_steps: int = 0
+    """Steps in which the learning rate rises linearly; the published fidelity has none and ignores them."""
     min_learning_rate: float = 1e-6
     """Where the cosine schedule ends; the published fidelity keeps the rate constant and ignores it."""
     stop_accuracy: float = 0.999
@@ -62,6 +64,7 @@ class TrainingConfig:
 
     def __post_init__(self):
         check_at_least(self, 1, "epochs", "batch_size")
+        check_at_least(self, 0, "warmup_steps")
         check_numbers(self, "learning_rate", "weight_decay", "min_learning_rate", "stop_accuracy")
 
 

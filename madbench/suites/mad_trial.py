@@ -192,10 +192,12 @@ def load_data(job: Job, device: str) -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def scheduled_rate(config: TrainingConfig, fidelity: str, step: int, total_steps: int) -> float:
-    """Cosine from ``learning_rate`` to ``min_learning_rate``; constant in the published fidelity."""
+    """A linear warm-up, then a cosine to ``min_learning_rate``; constant in the published fidelity."""
     if fidelity == "published":
         return config.learning_rate
-    cosine = 0.5 * (1 + math.cos(math.pi * step / total_steps))
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
+    cosine = 0.5 * (1 + math.cos(math.pi * (step - config.warmup_steps) / (total_steps - config.warmup_steps)))
     return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
 
 

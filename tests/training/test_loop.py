@@ -145,8 +145,16 @@ def test_the_cosine_starts_at_the_learning_rate_and_ends_at_the_minimum():
     assert all(later < earlier for earlier, later in zip(rates, rates[1:]))
 
 
+def test_a_warm_up_rises_to_the_learning_rate_before_the_cosine_and_changes_nothing_where_there_is_none():
+    config = TrainingConfig(learning_rate=1e-3, min_learning_rate=1e-5, warmup_steps=20)
+    rates = [mad_trial.scheduled_rate(config, "corrected", step, 100) for step in range(101)]
+    assert rates[:20] == pytest.approx([1e-3 * (step + 1) / 21 for step in range(20)])
+    plain = TrainingConfig(learning_rate=1e-3, min_learning_rate=1e-5)
+    assert rates[20:] == [mad_trial.scheduled_rate(plain, "corrected", step, 80) for step in range(81)]
+
+
 def test_the_published_rate_is_constant():
-    config = TrainingConfig(learning_rate=1e-3, min_learning_rate=1e-5)
+    config = TrainingConfig(learning_rate=1e-3, min_learning_rate=1e-5, warmup_steps=20)
     assert {mad_trial.scheduled_rate(config, "published", step, 100) for step in range(100)} == {1e-3}
 
 
