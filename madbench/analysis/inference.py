@@ -283,7 +283,9 @@ def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_
     if is_exact:
         low, high = _joined_interval(samples[0], samples[1], estimate)
     else:
-        low, high = estimate - students_t(freedom) * error, estimate + students_t(freedom) * error
+        half, limits = students_t(freedom) * error, samples[0].scale.limits
+        reach = (limits[1] - limits[0]) * sum(weight for weight, _ in terms if weight > 0)
+        low, high = max(estimate - half, -reach), min(estimate + half, reach)
     return Difference(estimate, low, high, p, n, "" if reason else test, reason)
 
 

@@ -89,7 +89,7 @@ class ResultTable(TextTable):
         marks = "".join(self.marks().values())
         signs = {
             "±: 95% interval": "±" in texts,
-            "[k/n]: k of n seeds get there": "[" in texts,
+            "[k/n]: k of n seeds solve the task, or get there": "[" in texts,
             "†: single seed": "†" in texts,
             "‡: with diverged runs": "‡" in texts,
             "(d/e): jobs done": "(" in texts,

@@ -170,10 +170,10 @@ def compare(
     table = comparison_table(baseline, others, found.scores, found.sentences())
     compared = {row.label for row in table.rows}
     if not compared:
-        raise StoreError(f"{stored.results}: {among.format('task and seed')}")
+        raise StoreError(f"{stored.results}: {among.format('task')}")
     for label in others:
         if label not in compared:
-            selection.warn(f"{label} is left out: it shares no task and seed with {baseline}")
+            selection.warn(f"{label} is left out: it shares no task with {baseline}")
     print_text_table(table, printed)
 
 

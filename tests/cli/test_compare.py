@@ -176,8 +176,8 @@ def test_a_label_without_a_shared_run_is_left_out_and_named(fill, invoke, refuse
     output = invoke(compare, "S", "R-c", "R", "G", *words)
     found = [line["label"] for line in csv.DictReader(io.StringIO(output.stdout))]
     assert found == ["R-c", "R"]  # seeds need not be the same
-    assert output.stderr.splitlines() == ["warning: G is left out: it shares no task and seed with S"]
-    assert "results: S shares no task and seed with G" in refuse(compare, "S", "G", *words)
+    assert output.stderr.splitlines() == ["warning: G is left out: it shares no task with S"]
+    assert "results: S shares no task with G" in refuse(compare, "S", "G", *words)
 
 
 def test_a_failed_run_is_no_result(fill, store, shown, tiny):
