@@ -20,7 +20,7 @@ from it, or all solve it, or some diverge.
   level is at least the binomial one with one more success and one more failure, shared by the parts of an average.
 
 Nothing is tested with fewer than :data:`LEAST_SEEDS` seeds, where no seed tells the labels from chance, or where all
-seeds of both solve the task.
+seeds of both solve it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ UNLEARNED_SHARE = 0.05
 BIMODAL_SHARE = 0.2
 """Seeds within this share of the way from chance to the ceiling are one level, on whichever side of the threshold."""
 
-NEITHER_LEARNED, BOTH_SOLVE = "neither has learned the task", "both solve the task"
+NEITHER_LEARNED, BOTH_SOLVE = "neither learned it", "both solve it"
 """Reasons why labels with enough seeds are not tested."""
 
 

@@ -48,7 +48,7 @@ def test_a_finding_is_a_row_below_the_heading_of_its_group():
     assert found["Compress QK rather than VO"] == ["+0.2", "(+10.0)", "1", "not enough data", "single seed"]
     assert found["GLU matches on MAD, lowers loss"][3:] == ["not enough data", "needs G-cg-q-12o"]
     noisy = found["Mixing helps noisy recall"]
-    assert (noisy[0], noisy[2:]) == ("+0.0*", ["3", "not testable", "both solve the task"])
+    assert (noisy[0], noisy[2:]) == ("+0.0*", ["3", "not testable", "both solve it"])
     assert noisy[1].startswith("+0.0 ±") and noisy[1] == found["Mixing hardly helps memorization"][1]
 
 

@@ -75,7 +75,7 @@ def test_seeds_that_solve_the_task_are_counted_and_diverged_ones_count_at_chance
     [
         ((0.5, 0.5, 0.5), 0.6, "zero variance"),
         ((0.5, 0.51), 0.6, "two seeds"),
-        ((1.0, 1.0, 1.0), 1.0, "both solve the task"),
+        ((1.0, 1.0, 1.0), 1.0, "both solve it"),
     ],
 )
 def test_what_is_not_tested_says_why(fill, shown, accuracies, accuracy, reason):
