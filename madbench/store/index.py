@@ -10,14 +10,13 @@ the clock may jump. A digest over the row and the version of its writer covers e
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 import madbench
@@ -53,8 +52,7 @@ class RunIndex:
         if len(names) < WORTH_INDEXING:
             return {name: read(name) for name in names}
         signatures = {name: signature(f"{self.runs}/{name}") for name in names}
-        with _without_garbage_collection():
-            found = self._known(signatures)
+        found = self._known(signatures)
         unknown = [name for name in names if name not in found]
         found |= {name: read(name) for name in (track(unknown) if len(unknown) >= WORTH_INDEXING else unknown)}
         readable = [name for name in unknown if signatures[name] and isinstance(found[name], tuple)]
@@ -149,18 +147,3 @@ def _row(name: str, signed: str, job: Job, record: Record) -> tuple[str, ...]:
 
 def _digest(name: str, signed: str, shared: str, content: str) -> str:
     return hashlib.sha256(f"{VERSION}\n{name}\n{signed}\n{shared}\n{content}".encode()).hexdigest()
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """For a block that makes many objects which stay: to look for garbage among them, now or later, takes as long."""
-    was_enabled = gc.isenabled()
-    gc.unfreeze()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if was_enabled:
-            gc.enable()
