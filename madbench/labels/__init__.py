@@ -1,8 +1,8 @@
 """Labels: one spelling for every sequence mixer, the key of every table, file name and plot.
 
 The text before a label's first colon names its family, and no colon means S/R/G. A family is a value of the protocol
-:class:`madbench.mixers.Family`. One that is not built in comes from an installed package, as an entry point of
-the group ``madbench.families`` named like the family. A set of labels is written with ``{S,R}-c`` braces, as
+:class:`madbench.mixers.Family`: ``FAMILY`` in ``madbench/mixers/NAME/family.py``, or of an installed package, an entry
+point of the group ``madbench.families`` named like the family. A set of labels is written with ``{S,R}-c`` braces, as
 ``@table1``, a file, or as ``~LABEL``, a neighbourhood.
 """
 
@@ -42,7 +42,7 @@ Label = Any  # what a family's parser returns: frozen, hashable, its str is the 
 
 def families() -> tuple[str, ...]:
     """Names of the built-in and the installed families, sorted; S/R/G is ``""``."""
-    return tuple(sorted({"", *_installed()}))
+    return tuple(sorted({*_built_in(), *_installed()}))
 
 
 def family_of(label: str | Label) -> Family:
@@ -94,12 +94,14 @@ def family_identity(family: Family) -> str:
 
     Of an installed one also that of its distribution and a hash of its package's files: an edited operator is another.
     """
-    return f"{family.version}+{source_identity(_installed()[family.name])}" if family.name else family.version
+    if family.name in _built_in():
+        return family.version
+    return f"{family.version}+{source_identity(_installed()[family.name])}"
 
 
 @functools.cache
 def _load(name: str) -> Family:
-    place = _installed()[name].value if name else "madbench.mixers.srg.family:FAMILY"
+    place = _built_in().get(name) or _installed()[name].value
     try:
         family = pkgutil.resolve_name(place)
     except (ImportError, AttributeError) as error:
@@ -107,6 +109,13 @@ def _load(name: str) -> Family:
     if family.name != name:
         raise LabelError(f"family {name!r} ({place}) calls itself {family.name!r}; both names have to be the same")
     return family
+
+
+@functools.cache
+def _built_in() -> dict[str, str]:
+    """Where each family of this package is, by name: the folders of ``mixers/``, ``srg`` being the one without a name."""
+    folders = (file.parent.name for file in (Path(__file__).parents[1] / "mixers").glob("*/family.py"))
+    return {"" if name == "srg" else name: f"madbench.mixers.{name}.family:FAMILY" for name in folders}
 
 
 @functools.cache

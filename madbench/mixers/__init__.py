@@ -1,7 +1,7 @@
 """Sequence mixers by family: the protocol of a family, and from a label to its module with a known cost.
 
-S/R/G is the family without a name; an installed package adds one as an entry point of the group ``madbench.families``
-(``examples/plugin`` is a complete one). A family is a value, imported without torch.
+S/R/G is the family without a name. Another is a folder here with a ``family.py``, or an installed package with an entry
+point of the group ``madbench.families`` (``examples/plugin`` is a complete one). A family is a value, imported without torch.
 """
 
 from __future__ import annotations
@@ -63,13 +63,19 @@ class Allocation(Protocol):
 
 @dataclass(frozen=True)
 class Check:
-    """One statement about a label's mixer that can be measured."""
+    """One statement about a label's mixer that can be measured, or why it says nothing about this label."""
 
     name: str
     statement: str  # what holds, in a sentence
     source: str  # where it is stated
-    run: Callable[[], float]  # measures the residual
+    run: Callable[[], float] | None  # measures the residual; None where the statement does not apply
     tolerance: float = 0.0  # largest residual at which it holds
+    is_difference: bool = False  # it holds where the residual is *above* the tolerance: two things have to differ
+    reason: str = ""  # why it does not apply
+
+    def holds(self, residual: float) -> bool:
+        """Whether a measured residual confirms the statement; one that is not a number never does."""
+        return residual > self.tolerance if self.is_difference else residual <= self.tolerance
 
 
 class Family(Protocol):
