@@ -1,0 +1,1 @@
+"""The coefficient dynamics family ``cd:``: grammar, budget, operator, checks."""

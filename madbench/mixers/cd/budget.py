@@ -1,0 +1,178 @@
+"""What a mixer of coefficient dynamics costs, and the ranks at which it costs what softmax attention costs.
+
+Ranks are summed over heads: N = H n and M = H d_v, with n and d_v the key and value widths of one head and H the heads; d
+is the width of the model. Softmax attention has 4 d^2 parameters. That is the budget, plus the conv taps of a label that
+has them.
+"""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+
+from madbench.errors import BudgetError, ConfigError
+from madbench.mixers import Size
+from madbench.mixers.cd.grammar import Label
+
+CONV_TAPS = 4
+LOW_RANK = 16  # of dg
+WIDE_MODEL = 256
+WIDE_VO_STEP = 8  # from WIDE_MODEL up, a d_v off this grid halves the speed of a GPU matrix product
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What a mixer is built from and what it costs. Every count is exact for the built module."""
+
+    label: Label
+    size: Size
+    qk_rank: int  # N
+    vo_rank: int  # M
+
+    key_width = property(lambda self: self.qk_rank // self.size.n_head, doc="n, the key width of one head.")
+    value_width = property(lambda self: self.vo_rank // self.size.n_head, doc="d_v, the value width of one head.")
+    ranks = property(lambda self: {"qk": self.qk_rank, "vo": self.vo_rank}, doc="What the budget decided.")
+    widths = property(lambda self: {"qk": self.key_width, "vo": self.value_width}, doc="Widths of one head, by side.")
+    terms = property(lambda self: {name: row[0] for name, row in self._rows.items()}, doc="Parameters by term.")
+    formulas = property(lambda self: {name: row[1:] for name, row in self._rows.items()}, doc="Formula and tensors.")
+    total = property(lambda self: sum(self.terms.values()), doc="Every parameter of the mixer.")
+    target = property(lambda self: 4 * self.size.d_model**2 + self.terms.get("conv", 0), doc="The budget.")
+    slack = property(lambda self: self.target - self.total, doc="Parameters left; negative when over budget.")
+    ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
+
+    @functools.cached_property
+    def _rows(self) -> dict[str, tuple[int, str, str]]:
+        """Parameters, formula and tensors of every term that the label has."""
+        label, d, heads, n, m = self.label, self.size.d_model, self.size.n_head, self.qk_rank, self.vo_rank
+        rows = {
+            "qk": (2 * d * n, "2 d r_qk", "W_q, W_k"),
+            "vo": (2 * d * m, "2 d r_vo", "W_v, W_o"),
+        }
+        if label.conv:
+            rows["conv"] = (CONV_TAPS * (2 * n + m), "4 (2 r_qk + r_vo)", "taps of q, k and v")
+        if label.gate in ("ss", "sg", "se"):
+            rows["gate"] = (heads * (d + 1), "H (d + 1)", "w and c of lambda")
+        elif label.gate == "sm":
+            rows["gate"] = (heads * (d + 2), "H (d + 2)", "w and c of Delta, and a")
+        elif label.gate == "dm":
+            rows["gate"] = (heads * (d + 1) + n, "H (d + 1) + r_qk", "w and c of Delta, and a")
+        elif label.gate == "dg":
+            count = LOW_RANK * (d + n) + n
+            rows["gate"] = (count, "16 (d + r_qk) + r_qk", "W1, W2 and c of lambda")
+        if label.mirror not in ("", "hkr"):
+            strength, direction = label.mirror[2] != "r", label.mirror[1] == "z"
+            formula = " + ".join(["H d"] * strength + ["d r_qk"] * direction)
+            tensors = " and ".join(["w of beta"] * strength + ["W_z"] * direction)
+            rows["mirror"] = (heads * d * strength + d * n * direction, formula, tensors)
+        if label.scaling.startswith("bz"):
+            rows["scaling"] = (heads * d, "H d", "w_z of b")
+        elif label.scaling.startswith("bi"):
+            rows["scaling"] = (heads * (d + 1), "H (d + 1)", "w and c of b")
+        if label.norm == "wx":
+            rows["norm"] = (heads * d, "H d", "w_eta")
+        if label.output == "g":
+            rows["out_gate"] = (d * m + self.value_width, "d r_vo + d_v", "W_G and the gain")
+        elif label.output == "o":
+            rows["out_gate"] = (d * m + m, "(d + 1) r_vo", "W_O and its bias")
+        return rows
+
+    def state_elements(self, length: int) -> int:
+        """Elements of the decoding cache after ``length`` tokens.
+
+        A recurrent label has Z (n, d_v) a head, a column more for a sum, and a running maximum for se and bi; any
+        other one keeps every key and value. The convs keep three rows.
+        """
+        label, n, m = self.label, self.qk_rank, self.vo_rank
+        convs = (CONV_TAPS - 1) * (2 * n + m) * label.conv
+        if not label.is_recurrent:
+            return (n + m) * length + convs
+        has_maximum = label.gate == "se" or label.scaling.startswith("bi")
+        return n * self.value_width + n * (label.norm in ("sum", "max")) + self.size.n_head * has_maximum + convs
+
+    def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
+        """Bytes the decoding cache grows by with each token: none for a recurrent label."""
+        return (self.state_elements(2) - self.state_elements(1)) * bytes_per_element
+
+    def flops_per_token(self, seq_len: int) -> float:
+        """Forward FLOPs per token of a sequence of ``seq_len`` tokens, about, two for each multiply-add.
+
+        Twice the parameters, and per head 5 n d_v for the state of a recurrent label (4 n d_v more for a mirror), or for
+        each of (seq_len + 1) / 2 pairs 2 (n + d_v) (4 n more for a mirror).
+        """
+        n, m, has_mirror = self.qk_rank, self.vo_rank, bool(self.label.mirror)
+        if self.label.is_recurrent:
+            return 2 * self.total + (5 + 4 * has_mirror) * n * self.value_width
+        return 2 * self.total + (2 * (n + m) + 4 * n * has_mirror) * (seq_len + 1) / 2
+
+
+def solve(label: Label, size: Size, qk_rank: int = 0) -> Allocation:
+    """The ranks of ``label`` at this size.
+
+    Strict budget, QK paying (``v`` exchanges the sides): starts at N = M = d. Over budget, it pays in this order, each
+    only as far as needed: N down to d/4, M down to d/2, N down to one unit a head. What is then left goes to M, past d
+    where there is enough. Admissible are N of a multiple of H (of 2 H with p), M of a multiple of H (of 8 H from
+    d_model 256 up), and d itself where it divides among the heads.
+
+    Paper's budget, and ``!``: N = M = d, or N = ``qk_rank`` where it is not 0. Nothing is enforced.
+
+    Raises ``BudgetError`` for a size no mixer can have, and under the strict budget where the smallest mixer exceeds
+    it; ``ConfigError`` for a ``qk_rank`` where the budget decides.
+    """
+    d, heads = size.d_model, size.n_head
+    unit = heads * (2 if label.rope else 1)
+    if label.over or size.budget == "paper":
+        if d % unit or qk_rank % unit:
+            what, rank = ("qk_rank", qk_rank) if d % unit == 0 else ("d_model", d)
+            raise BudgetError(f"{label}: {what} {rank} is not a multiple of {unit}, {_why(label, heads)}")
+        return Allocation(label, size, qk_rank or d, d)
+    if qk_rank:
+        raise ConfigError(
+            f"{label}: qk_rank {qk_rank} has no effect where the budget decides the ranks;"
+            " use --budget paper or leave it out"
+        )
+    vo_unit = heads * (WIDE_VO_STEP if d >= WIDE_MODEL else 1)
+    qk = sorted({*range(unit, 2 * d + 1, unit), *[d] * (d % unit == 0)})
+    vo = sorted({*range(vo_unit, 2 * d + 1, vo_unit), *[d] * (d % heads == 0)})
+    if not (qk and vo) or max(qk[0], vo[0]) > d:
+        raise BudgetError(
+            f"{label}: d_model {d} is too narrow for {heads} heads: the narrowest take r_qk {unit} and r_vo {vo_unit},"
+            " and neither may exceed d_model; use fewer heads"
+        )
+    return _match(label, size, qk, vo)
+
+
+def _why(label: Label, heads: int) -> str:
+    return f"the {heads} heads times the pairs of RoPE" if label.rope else f"the {heads} heads"
+
+
+def _match(label: Label, size: Size, qk: list[int], vo: list[int]) -> Allocation:
+    """The ranks within the budget, of the admissible ones of each side in ascending order."""
+    d, heads = size.d_model, size.n_head
+    paying, other = (vo, qk) if label.rank else (qk, vo)
+
+    def at(pay: int, keep: int) -> Allocation:
+        return Allocation(label, size, *((keep, pay) if label.rank else (pay, keep)))
+
+    def floor(ranks: list[int], rank: int) -> int:
+        return ranks[max(bisect_right(ranks, rank) - 1, 0)]
+
+    def shrink(ranks: list[int], rank: int, least: int, cost: int) -> int:
+        """The largest admissible rank that meets the budget, but none below the first one from ``least`` up."""
+        slack = at(pay, keep).slack
+        return rank if slack >= 0 else max(floor(ranks, rank + slack // cost * heads), ranks[bisect_left(ranks, least)])
+
+    # what one more of the width of each head costs; the count is affine in both
+    of_pay, of_keep = (at(0, 0).slack - at(*ranks).slack for ranks in ((heads, 0), (0, heads)))
+    pay, keep = floor(paying, d), floor(other, d)
+    pay = shrink(paying, pay, -(-d // 4), of_pay)
+    keep = shrink(other, keep, -(-d // 2), of_keep)
+    pay = shrink(paying, pay, 0, of_pay)
+    found = at(pay, keep)
+    if found.slack < 0:
+        raise BudgetError(
+            f"{label} does not fit its budget at d_model {d}, n_head {heads}: the smallest it can be (r_qk"
+            f" {found.qk_rank}, r_vo {found.vo_rank}) is {found.total:,} parameters of {found.target:,} allowed; what"
+            " would fit: fewer heads; the paper's budget (--budget paper), which is reported and not enforced"
+        )
+    return at(pay, floor(other, keep + found.slack // of_keep * heads))

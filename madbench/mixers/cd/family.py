@@ -1,0 +1,96 @@
+"""Coefficient dynamics (arXiv 2510.09389), labels such as cd:id-sm-bd-cg: grammar, budget and operator behind the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from madbench.config import check_at_least, check_numbers
+from madbench.errors import LabelError
+from madbench.labels import Explanation
+from madbench.mixers import Check, Size
+from madbench.mixers.cd.budget import Allocation, solve
+from madbench.mixers.cd.diagnosis import InvalidLabel
+from madbench.mixers.cd.explanations import explain
+from madbench.mixers.cd.grammar import OPTIONS, Label, read
+
+if TYPE_CHECKING:
+    from madbench.mixers.cd.operator import CoefficientMixer
+
+CONSTANTS = ("0.95", "1.05")  # gates of a neighbourhood: those of the paper
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What mixers of coefficient dynamics have besides their label and size."""
+
+    qk_rank: int = 0
+    """Rank N of queries and keys, over all heads, where the budget does not decide it (``--budget paper``, ``!``); 0 is d."""
+    init_std: float = 0.02
+    """Standard deviation at which projections start."""
+
+    def __post_init__(self):
+        check_at_least(self, 0, "qk_rank")
+        check_numbers(self, "init_std")
+
+
+class CoefficientFamily:
+    """See :class:`madbench.mixers.Family`."""
+
+    name = "cd"
+    version = "1"
+    Settings = Settings
+
+    def parse(self, text: str) -> Label:
+        """The label of a free spelling or a preset."""
+        values = read(text)
+        if values:
+            with suppress(LabelError):
+                return Label(**values)
+        raise InvalidLabel(text)
+
+    def factors(self, label: Label) -> dict[str, str]:
+        """Spelling by factor; ``rank`` is there only where the budget is enforced, as nothing pays otherwise."""
+        found = {name: getattr(label, name) for name in ("readout", "gate", "mirror", "scaling", "norm")}
+        found |= {"rope": "p" * label.rope, "conv": "c" * label.conv, "unit": "u" * label.unit, "output": label.output}
+        found |= {} if label.over else {"rank": label.rank}
+        return found | {"budget": "over" if label.over else "matched"}
+
+    def neighbours(self, label: Label) -> list[Label]:
+        """Every label that differs from this one in exactly one factor; constant gates are those of the paper."""
+        mine, found = self.factors(label), {}
+        for name, options in OPTIONS.items():
+            for value in ("", *CONSTANTS, *options[1:]) if name == "gate" else options:
+                for rank in ("", "v") if name == "over" else (label.rank,):
+                    with suppress(LabelError):
+                        other = replace(label, **{"rank": rank, name: value})
+                        theirs = self.factors(other)
+                        if sum(theirs.get(factor, level) != level for factor, level in mine.items()) == 1:
+                            found[other] = None
+        return list(found)
+
+    def explain(self, label: Label) -> list[Explanation]:
+        """A row a letter, then cautions."""
+        return explain(label)
+
+    def effective(self, label: Label, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that change the mixer of this label otherwise than through its ranks."""
+        return {"init_std": settings["init_std"]}
+
+    def solve(self, label: Label, size: Size, settings: Settings) -> Allocation:
+        return solve(label, size, settings.qk_rank)
+
+    def build(self, allocation: Allocation, settings: Settings, path: str = "auto") -> CoefficientMixer:
+        from madbench.mixers.cd.operator import CoefficientMixer
+
+        return CoefficientMixer(allocation, settings, path)
+
+    def checks(self, label: Label) -> Iterable[Check]:
+        from madbench.mixers.cd.checks import checks
+
+        return checks(self, label)
+
+
+FAMILY = CoefficientFamily()

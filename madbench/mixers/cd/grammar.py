@@ -1,0 +1,216 @@
+"""The grammar of coefficient dynamics, ``cd:``: a label names (phi, A, b, eta) of one mixer and the block around it.
+
+::
+
+    label    = "cd:", ( free | preset, [ "-", features ] ), [ "-v" ], [ "!" ]
+    free     = readout, [ "-", A ], [ "-", b ], [ "-", eta ], [ "-", features ]
+    readout  = "exp" | "relu" | "softplus" | "elu" | "sigmoid" | "id" | "krelu" | "kelu" | "ksoftplus" | "kexp"
+    A        = gate | mirror | gate, mirror                              absent: I
+    gate     = const | "ss" | "sg" | "sm" | "se" | "dg" | "dm"           const: 0 < const < 2, at most 3 digits
+    mirror   = "h", ( "k" | "z" ), ( "1" | "2" | "r" )
+    b        = "b1" | "b", ( "z" | "d" | "w" | "i" | "u" ), [ "n" ]      absent: 1/sqrt(n)
+    eta      = "sum" | "max" | "pow" | "wx"                              absent: 1
+    features = "p"?, "c"?, "u"?, ( "g" | "o" )?                          at least one, in this order
+
+Segments are told apart by their letters and a default is never written, so each mixer has one spelling. A preset is an
+alias of a free spelling; its features are merged with those given. ``-v`` lets VO pay for the budget instead of QK, and
+``!`` lifts it. The names are those of *Design Principles for Sequence Models via Coefficient Dynamics*, arXiv 2510.09389.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from madbench.errors import LabelError
+
+PREFIX = "cd:"
+POINTWISE = ("exp", "relu", "softplus", "elu", "sigmoid", "id")  # phi acts on the score
+KERNELS = ("krelu", "kelu", "ksoftplus", "kexp")  # psi acts on query and key, elementwise
+READOUTS = POINTWISE + KERNELS
+SCALAR_GATES = ("ss", "sg", "sm", "se")
+DIAGONAL_GATES = ("dg", "dm")
+GATES = SCALAR_GATES + DIAGONAL_GATES
+MIRRORS = ("hk1", "hk2", "hkr", "hz1", "hz2", "hzr")
+SCALINGS = ("b1", "bz", "bzn", "bd", "bdn", "bw", "bwn", "bi", "bin", "bu", "bun")
+NORMS = ("sum", "max", "pow", "wx")
+CONSTANT = re.compile(r"[01]\.[0-9]{0,2}[1-9]")
+EVOLUTION = re.compile(rf"(?P<gate>{CONSTANT.pattern}|{'|'.join(GATES)})?(?P<mirror>{'|'.join(MIRRORS)})?")
+FEATURES = re.compile("(?P<rope>p?)(?P<conv>c?)(?P<unit>u?)(?P<output>[go]?)")
+
+PRESETS = {
+    "softmax": "exp-sum",
+    "linear": "kelu-sum",
+    "normalised": "id-wx",
+    "gla": "id-dg",
+    "mamba2": "id-sm-bd",
+    "deltanet": "id-hk1-bwn-u",
+    "gateddeltanet": "id-smhk1-bwn-u",
+    "mlstm": "id-se-bin-max-o",
+}
+"""Rows of the paper's Table 1; they are read in any case."""
+ALIASES = {"normalized": "normalised", "gdn": "gateddeltanet"}
+"""Other spellings of presets."""
+
+SEGMENTS = ("readout", "A", "b", "eta", "features", "v")
+"""What the segments of a label say, in their order."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """One mixer; ``str`` gives its label. A combination outside the grammar is a ``LabelError``."""
+
+    readout: str  # phi, or psi with a k before it
+    gate: str = ""  # lambda_t of A_t: a constant such as 0.95, or one of GATES; "" is 1
+    mirror: str = ""  # of A_t: direction k or z, strength 1, 2 or r
+    scaling: str = ""  # b_j; "" is 1/sqrt(n)
+    norm: str = ""  # eta_i; "" is 1
+    rope: bool = False  # p: queries and keys are rotated by position
+    conv: bool = False  # c: q, k and v go through a convolution over 4 tokens and SiLU
+    unit: bool = False  # u: queries and keys have length 1
+    output: str = ""  # g: RMSNorm times SiLU gate; o: sigmoid gate
+    rank: str = ""  # v: VO pays for the budget instead of QK
+    over: bool = False  # !: the budget is reported and not enforced
+
+    def __post_init__(self):
+        for name, options in OPTIONS.items():
+            value = getattr(self, name)
+            if value not in options and not (name == "gate" and isinstance(value, str) and CONSTANT.fullmatch(value)):
+                raise LabelError(f"{name} {value!r} is unknown; expected one of: {', '.join(map(repr, options))}")
+        if rule := broken_rule(self):
+            raise LabelError(rule.problem)
+
+    def __str__(self) -> str:
+        return spell(vars(self))
+
+    @property
+    def is_kernel(self) -> bool:
+        return self.readout in KERNELS
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether a state of fixed size computes it (Lemma 1)."""
+        return self.is_kernel or self.readout == "id"
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the gate is a constant; ``float(gate)`` is its value."""
+        return bool(CONSTANT.fullmatch(self.gate))
+
+    @property
+    def adds_parameters(self) -> bool:
+        """Whether it has more than projections and conv taps, so that something has to pay for the budget."""
+        given = (self.gate in GATES, self.mirror not in ("", "hkr"), self.scaling not in ("", "b1"))
+        return any(given) or self.norm == "wx" or bool(self.output)
+
+
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "readout": READOUTS,
+    "gate": ("", *GATES),
+    "mirror": ("", *MIRRORS),
+    "scaling": ("", *SCALINGS),
+    "norm": ("", *NORMS),
+    "rope": (False, True),
+    "conv": (False, True),
+    "unit": (False, True),
+    "output": ("", "g", "o"),
+    "rank": ("", "v"),
+    "over": (False, True),
+}
+"""Values of every field; a gate may be a constant too."""
+
+
+@dataclass(frozen=True)
+class BrokenRule:
+    """Why a combination of valid segments is no label."""
+
+    segment: str  # the one at fault: a member of SEGMENTS, or "!"
+    problem: str
+    repairs: tuple[Mapping[str, Any], ...]  # changes of fields that mend it, the nearest first
+
+
+def broken_rule(label: Label) -> BrokenRule | None:
+    """The first rule beyond the syntax that the label breaks."""
+    gate, mirror, b = label.gate, label.mirror, label.scaling
+    if b.startswith("bd") and gate not in ("sm", "dm"):
+        problem = f"{b!r} is Delta of the gate, and only 'sm' and 'dm' have one"
+        return BrokenRule("b", problem, ({"gate": "dm" if gate == "dg" else "sm"}, {"scaling": ""}))
+    if b.startswith("bw") and not mirror:
+        problem = f"{b!r} is the learned strength of a mirror, and there is none"
+        return BrokenRule("b", problem, ({"mirror": "hk1"},))
+    if b.startswith("bw") and mirror.endswith("r"):
+        problem = f"{b!r} is the learned strength of the mirror, and that of {mirror!r} is the constant 2"
+        return BrokenRule("b", problem, ({"mirror": mirror[:2] + "2"},))
+    if b.startswith("bu") and gate not in ("ss", "sg", "sm"):
+        kind = "is a vector" if gate in DIAGONAL_GATES else "is unbounded" if gate == "se" else "is a constant"
+        problem = f"{b!r} is 1 - lambda of a gate 'ss', 'sg' or 'sm', and lambda {kind} here"
+        return BrokenRule("b", problem, ({"gate": "ss"},))
+    if label.norm == "pow" and not label.is_constant:
+        problem = "'pow' is a power of a constant gate, and there is none"
+        return BrokenRule("eta", problem, ({"gate": "0.95"}, {"norm": ""}))
+    if label.over and label.rank:
+        problem = "'!' lifts the budget and 'v' pays to keep it, which is a contradiction"
+        return BrokenRule("!", problem, ({"rank": ""}, {"over": False}))
+    if (label.over or label.rank) and not label.adds_parameters:
+        letter, does = ("!", "lift") if label.over else ("v", "pay for")
+        problem = f"{letter!r} has no effect: nothing here adds parameters, so there is nothing to {does}"
+        return BrokenRule(letter, problem, ({"rank": "", "over": False},))
+    return None
+
+
+def spell(values: Mapping[str, Any]) -> str:
+    """The canonical text of the fields of a label."""
+    names = ("rope", "conv", "unit")
+    features = "".join(letter * values[name] for letter, name in zip("pcu", names)) + values["output"]
+    evolution = values["gate"] + values["mirror"]
+    segments = (values["readout"], evolution, values["scaling"], values["norm"], features, values["rank"])
+    return PREFIX + "-".join(filter(None, segments)) + "!" * values["over"]
+
+
+def fields_of(segment: str) -> tuple[str, dict[str, Any]] | None:
+    """What a segment is, a member of ``SEGMENTS``, and the fields that it sets; None for one outside the grammar."""
+    if segment in READOUTS:
+        return "readout", {"readout": segment}
+    if segment in SCALINGS:
+        return "b", {"scaling": segment}
+    if segment in NORMS:
+        return "eta", {"norm": segment}
+    if segment == "v":
+        return "v", {"rank": "v"}
+    if segment and (match := EVOLUTION.fullmatch(segment)):
+        return "A", {name: value or "" for name, value in match.groupdict().items()}
+    if segment and (match := FEATURES.fullmatch(segment)):
+        found = match.groupdict()
+        return "features", {name: bool(found[name]) for name in ("rope", "conv", "unit")} | {"output": found["output"]}
+    return None
+
+
+def preset_of(segment: str) -> str | None:
+    """The name in ``PRESETS`` of a preset's name in any case."""
+    name = segment.lower()
+    name = ALIASES.get(name, name)
+    return name if name in PRESETS else None
+
+
+def read(text: str) -> dict[str, Any] | None:
+    """The fields that a text sets, whether or not they go together; None for a text outside the syntax."""
+    body = text.removeprefix(PREFIX)
+    first, *rest = body.removesuffix("!").split("-")
+    preset = preset_of(first)
+    values: dict[str, Any] = {"over": body.endswith("!")}
+    for segment in PRESETS[preset].split("-") if preset else [first]:
+        values |= (fields_of(segment) or ("", {}))[1]
+    last = "eta" if preset else "readout"
+    for segment in rest:
+        found = fields_of(segment)
+        if not found or SEGMENTS.index(found[0]) <= SEGMENTS.index(last):
+            return None
+        last, given = found
+        if last == "features" and preset:
+            if {given["output"], values.get("output", "")} == {"g", "o"}:
+                return None
+            given = {name: value or values.get(name, value) for name, value in given.items()}
+        values |= given
+    return values if "readout" in values else None
