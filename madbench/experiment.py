@@ -112,6 +112,23 @@ class Experiment:
             return titles
         return f"{len(self.grid.rows)} rows, the baseline {self.grid.rows[0].name}; {titles}"
 
+    def note_on_weights(self) -> str:
+        """What to do about stored runs whose weights were not kept; empty where there is none.
+
+        Raises ``ConfigError`` where keeping weights has no effect.
+        """
+        if MAD not in self.suites:
+            raise ConfigError("--keep-weights has no effect: language models keep theirs, and no MAD task is trained")
+        store = Store(self.results)
+        if not (self.results / "runs").is_dir():
+            return ""
+        records = store.records(job.id for job in self.jobs).items()
+        found = [job_id for job_id, record in records if record.status == "finished" and not store.has_weights(job_id)]
+        if not found:
+            return ""
+        counted = "1 stored run has" if len(found) == 1 else f"{len(found)} stored runs have"
+        return f"{counted} no weights and will not be trained again; with --force they are, and keep them"
+
     def execute(
         self,
         on_event: OnEvent = ignore_event,
@@ -121,12 +138,13 @@ class Experiment:
         devices: Sequence[str] | None = None,
         micro_batch: int | None = None,
         compile: bool = False,
+        keep_weights: bool = False,
     ) -> Summary:
         """Trains what the store lacks, suite by suite; ``policy.max_failures`` counts over all.
 
         On this machine, ``slots`` jobs at a time, on the GPUs ``devices`` in turn; or where ``executor`` does it; under
         torchrun, all processes as one. ``micro_batch`` sequences go through the model at once; it and ``compile``
-        change the speed, not the result.
+        change the speed, not the result. ``keep_weights`` keeps those of MAD runs too.
         """
         from madbench.execute.torchrun import train_distributed
         from madbench.training.distributed import is_distributed, is_first
@@ -148,7 +166,12 @@ class Experiment:
             if (corpus := row.protocol.corpus)
         }
         training = functools.partial(
-            train, device=self.device, corpora=corpora, micro_batch=micro_batch, compile=compile
+            train,
+            device=self.device,
+            corpora=corpora,
+            micro_batch=micro_batch,
+            compile=compile,
+            keep_weights=keep_weights,
         )
         total = Summary()
         for suite in self.suites:

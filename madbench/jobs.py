@@ -16,6 +16,7 @@ from typing import Any, Literal
 SCHEMA = 4  # raised when the same job would give other numbers than before, or be stored in another form
 
 KEEP = "keep"  # folder in a job's work folder for files that stay with the stored run, such as its weights
+WEIGHTS = "weights.safetensors"  # the name of those
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False, default=vars)
 

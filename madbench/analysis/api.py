@@ -57,6 +57,7 @@ def run(
     results: Path | str = "results",
     slots: int | None = None,
     force: bool = False,
+    keep_weights: bool = False,
 ) -> pd.DataFrame:
     """Trains ``labels`` on tasks and returns the scores; what the store has already is not trained again.
 
@@ -72,6 +73,7 @@ def run(
         results: folder of the run store.
         slots: jobs at a time; one a core on the CPU, one on a GPU.
         force: train again what is already there.
+        keep_weights: keep the weights of new runs with them.
 
     Returns:
         One row a label, seed and task, and ``mad_average`` (:mod:`madbench.analysis.scores`); ``value`` is in percent.
@@ -79,7 +81,7 @@ def run(
     tasks = MAD_TASKS if tasks is None else _words(tasks)
     grid = Grid(_rows(labels), tasks, check_seeds(seeds), str(profile), fidelity, budget, _changes(overrides))
     experiment = prepare(grid, device=device, results=results)
-    return _trained(experiment, Policy(redo=force), slots=slots).scores
+    return _trained(experiment, Policy(redo=force), slots=slots, keep_weights=keep_weights).scores
 
 
 def run_language_model(
@@ -138,6 +140,7 @@ def sweep(
     slots: int | None = None,
     retry: bool = True,
     force: bool = False,
+    keep_weights: bool = False,
     **keys: Any,
 ) -> pd.DataFrame:
     """Trains a grid and returns its scores; what the store has already is not trained again.
@@ -150,6 +153,7 @@ def sweep(
         slots: jobs at a time.
         retry: try failed jobs again.
         force: train again what is already there.
+        keep_weights: keep the weights of new MAD runs with them.
         overrides: changes that all rows share, as for :func:`run`.
         keys: those of a grid, instead of the file's: ``vary={"model.mix_rank": [4, 8]}`` or
             ``vary="model.mix_rank=4,8"``, ``seeds=[0, 1]``, tasks, profile, fidelity, budget, set, mode, baseline (:class:`madbench.grid.GridFile`).
@@ -164,7 +168,7 @@ def sweep(
         keys["vary"] = parse_axes(_words(keys["vary"]))
     source = [grid] if isinstance(grid, str) and not is_grid_file(grid) else grid
     experiment = prepare(load_grid(source, keys), device=device, results=results, corpus=corpus)
-    scores = _trained(experiment, Policy(redo=force, retry=retry), slots=slots).scores
+    scores = _trained(experiment, Policy(redo=force, retry=retry), slots=slots, keep_weights=keep_weights).scores
     by_name = {row.name: row.row for row in experiment.rows}
     changes = {name: settings_of(row.changes) for name, row in by_name.items()}
     first = {"row": scores.label, "label": [by_name[name].label for name in scores.label]}
@@ -236,6 +240,8 @@ def _trained(experiment: Experiment, policy: Policy, **how: Any) -> Results:
     A notebook or a terminal shows a bar meanwhile.
     """
     console = Console(stderr=True)
+    if how.get("keep_weights") and (note := experiment.note_on_weights()) and not policy.redo:
+        console.print(note)
     is_seen = console.is_terminal or console.is_jupyter
     with Progress(console=console, disable=not is_seen) as bars:
         bar = bars.add_task("training", total=len(experiment.jobs))

@@ -65,6 +65,11 @@ ResultsOption = option(Path, "Folder of the run store.")
 JsonOption = option(bool, "Print JSON for a program instead of a table.", "--json")
 TasksOption = option(list[str] | None, _TASKS_HELP, "--tasks", "-t", show_default="the six of MAD and language_model")
 DeviceOption = option(str, "auto, cpu, cuda or cuda:N.")
+KeepWeightsOption = option(
+    bool,
+    "Keep the weights of MAD runs with them, as those of language models are.",
+    "--keep-weights",
+)
 DetailsOption = option(bool, "With --dry-run: also memory, and parameters by what they are for.", "--details")
 
 RESULTS = Path("results")

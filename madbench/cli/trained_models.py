@@ -14,6 +14,7 @@ from madbench.cli.ls import setting_change
 from madbench.cli.options import RESULTS, DeviceOption, JsonOption, ResultsOption, argument, open_stored, option
 from madbench.cli.printing import print_json, quantity
 from madbench.errors import ConfigError, MadbenchError, StoreError
+from madbench.jobs import WEIGHTS
 from madbench.labels import parse
 from madbench.mixers import solve
 from madbench.store.runs import Store
@@ -22,8 +23,6 @@ from madbench.training.devices import device_name, git_state, resolve_device, ve
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
-
-WEIGHTS = "weights.safetensors"
 
 ModelArgument = argument(
     str,

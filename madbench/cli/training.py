@@ -41,6 +41,7 @@ def run(
     fidelity: options.FidelityOption = "corrected",
     *,
     training: TrainingOptions,
+    keep_weights: options.KeepWeightsOption = False,
     details: options.DetailsOption = False,
     as_json: options.JsonOption = False,
     notes: options.NotesOption = False,
@@ -64,7 +65,8 @@ def run(
     labels, overrides = labels_and_overrides(words)
     asked = options.split_list(tasks)
     choices = {"profile": profile, "tasks": asked and tuple(asked), "fidelity": fidelity}
-    _train_labels(labels, overrides, training, details, PrintOptions(as_json=as_json, notes=notes), **choices)
+    printed = PrintOptions(as_json=as_json, notes=notes)
+    _train_labels(labels, overrides, training, details, printed, keep_weights, **choices)
 
 
 @options.with_groups
@@ -102,17 +104,19 @@ def _train_labels(
     training: TrainingOptions,
     details: bool,
     printed: PrintOptions,
+    keep_weights: bool = False,
     **choices: Any,
 ) -> None:
     choices |= {"seeds": tuple(parse_seeds(training.seeds)), "budget": training.budget, "overrides": tuple(overrides)}
     grid = Grid(tuple(map(Row, expand(labels))), **choices)
-    carry_out(grid, Policy(redo=training.force), training, details=details, printed=printed)
+    carry_out(grid, Policy(redo=training.force), training, keep_weights, details=details, printed=printed)
 
 
 def carry_out(
     grid: Grid,
     policy: Policy,
     options: TrainingOptions,
+    keep_weights: bool = False,
     *,
     executor: Executor | None = None,
     devices: list[str] | None = None,
@@ -138,11 +142,12 @@ def carry_out(
         experiment = prepare(grid, is_remote=executor is not None, **where)
     if printed.asked == "csv" and len(experiment.suites) > 1:
         raise ConfigError("--format csv is for one table; choose the MAD tasks or language_model with --tasks")
-    for note in experiment.notes:
+    without_weights = experiment.note_on_weights() if keep_weights else ""
+    for note in [*experiment.notes, *([without_weights] if without_weights and not policy.redo else [])]:
         console.print(note, **PLAIN)
     how = {"slots": options.slots, "devices": devices, "micro_batch": options.micro_batch}
     if not options.dry_run:
-        how |= {"executor": executor, "compile": options.compile}
+        how |= {"executor": executor, "compile": options.compile, "keep_weights": keep_weights}
         _train_and_show(experiment, policy, console, printed, has_baseline, trackers, **how)
     elif is_first():
         plan = make_plan(experiment, policy, console, details=details, **how)

@@ -25,7 +25,7 @@ from typing import Any, Self
 
 from madbench.errors import StoreError
 from madbench.files import explain_os_errors, file_digest, lock_folder, remove, sync_folder, write_durably
-from madbench.jobs import KEEP, Job, Record, Status
+from madbench.jobs import KEEP, WEIGHTS, Job, Record, Status
 from madbench.store.format import (
     MEASUREMENTS,
     NAMES,
@@ -152,6 +152,10 @@ class Store:
         listed = set(self._listed())
         found = self._look_up([job_id for job_id in job_ids if job_id in listed])
         return {job_id: record for job_id, one in found.items() if (record := _record(one))}
+
+    def has_weights(self, job_id: str) -> bool:
+        """Whether the run left weights, which :meth:`kept_file` verifies."""
+        return (self._runs / job_id / WEIGHTS).is_file()
 
     def kept_file(self, job_id: str, name: str) -> Path:
         """A file that the run left, such as ``weights.safetensors``, with its content verified.

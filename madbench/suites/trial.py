@@ -46,7 +46,7 @@ class Trial:
     batch_shape: tuple[int, int]  # (B, T) of a micro-batch
     streams: Sequence[str]  # sources of randomness that it draws from, for :meth:`madbench.jobs.Job.derived_seed`
     state: dict[str, Any]  # what a resumed run needs beside weights, optimiser and curve; saved with every checkpoint
-    is_kept: bool  # whether the weights stay with the finished run
+    is_kept: bool  # whether the weights stay with the finished run unasked
 
     def __init__(
         self,

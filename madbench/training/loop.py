@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from madbench.errors import TrainingError
 from madbench.files import explain_os_errors
-from madbench.jobs import KEEP, Job, Record, StopTraining
+from madbench.jobs import KEEP, WEIGHTS, Job, Record, StopTraining
 from madbench.suites import suite_of
 from madbench.suites.trial import Interval, Trial
 from madbench.text.corpus import Corpus
@@ -52,6 +52,7 @@ def train_job(
     corpora: Mapping[str, Corpus] | None = None,
     micro_batch: int | None = None,
     compile: bool = False,
+    keep_weights: bool = False,
 ) -> Record:
     """Trains and evaluates a job, from the checkpoint in its work folder on, if there is a sound one.
 
@@ -64,6 +65,7 @@ def train_job(
         corpora: those that language jobs name, by digest.
         micro_batch: sequences that go through the model at once; gradients of the rest are accumulated.
         compile: train through ``torch.compile``. Evaluations are not compiled: they are few.
+        keep_weights: keep the weights of a suite that otherwise keeps none; they decide no number of the job.
 
     Returns:
         A record, ``finished`` or ``diverged``. On the CPU an interrupted and resumed run returns the same numbers, bit
@@ -138,10 +140,10 @@ def train_job(
     if state.diverged:
         return Record("diverged", {}, state.curve, details, f"loss was not finite at step {state.step}")
     metrics = trial.finish(state.curve)
-    if world.is_first() and trial.is_kept:
+    if world.is_first() and (trial.is_kept or keep_weights):
         with explain_os_errors(work / KEEP):
             (work / KEEP).mkdir(exist_ok=True)
-        save_weights(work / KEEP / "weights.safetensors", trial.model, job)
+        save_weights(work / KEEP / WEIGHTS, trial.model, job)
     return Record("finished", metrics, state.curve, details)
 
 

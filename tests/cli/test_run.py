@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from madbench.store.runs import Store
+from madbench.training.checkpoints import load_model
 
 TASKS = "compression,in_context_recall"
 
@@ -67,6 +68,23 @@ def test_a_run_is_tabulated_stored_and_not_repeated(start, finish, main, tiny, t
     noted = main("table", "--profile", tiny, "--tasks", TASKS, "--published", "--notes").stdout
     assert noted.splitlines()[3].split() == ["published", "35.2", "83.7"]
     assert "not comparable with the published rows" in " ".join(noted.split())
+
+
+def test_weights_are_kept_on_request_and_stored_runs_without_say_what_to_do(main, tiny, fill, tmp_path):
+    fill("S", profile=tiny)
+    words = ("run", "S", "--profile", tiny, "-t", "compression", "--device", "cpu", "--slots", "1", "--keep-weights")
+    stored = main(*words)
+    assert (stored.code, "1 stored run has no weights" in stored.stderr, "--force" in stored.stderr) == (0, True, True)
+    assert not list(tmp_path.glob("results/runs/*/weights.safetensors"))
+    forced = main(*words, "--force")
+    assert (forced.code, "no weights" in forced.stderr) == (0, False)
+    (kept,) = tmp_path.glob("results/runs/*/weights.safetensors")
+    assert (
+        load_model(Store.open("results", create=False).kept_file(kept.parent.name, kept.name))[1].id == kept.parent.name
+    )
+    assert "no weights" not in main(*words).stderr
+    refused = main("run", "S", "-t", "language_model", "--keep-weights")
+    assert refused.code == 2 and "--keep-weights has no effect" in refused.stderr
 
 
 def test_a_dry_run_trains_and_writes_nothing(main, tiny, tmp_path):

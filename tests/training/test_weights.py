@@ -13,8 +13,10 @@ from safetensors.torch import save_file
 
 from madbench.errors import StoreError, TrainingError
 from madbench.jobs import Job
+from madbench.suites import suite_of
 from madbench.suites.language import GPTConfig, LanguageTraining
 from madbench.suites.language_trial import LanguageTrial
+from madbench.training import distributed
 from madbench.training.checkpoints import TrainingState, load_model, save_checkpoint, save_weights
 from madbench.training.optimizer import make_adamw
 from sample_jobs import language_job
@@ -111,6 +113,22 @@ def test_weights_that_do_not_fit_their_job_are_refused(tmp_path, model):
     save_weights(tmp_path / "w.safetensors", model, replace(JOB, model=replace(MODEL, n_layer=2)))
     with pytest.raises(TrainingError, match="do not fit the job in the same file"):
         load_model(tmp_path / "w.safetensors")
+
+
+@pytest.mark.parametrize("task, fidelity", [("in_context_recall", "published"), ("compression", "corrected")])
+def test_weights_of_a_mad_run_are_kept_on_request_and_give_its_numbers_again(task, fidelity, make_job, train, tmp_path):
+    job = make_job(task, fidelity=fidelity)
+    assert train(job).metrics == (record := train(job, keep_weights=True)).metrics
+    model, loaded = load_model(tmp_path / "keep" / "weights.safetensors")
+    assert loaded == job
+    trial = suite_of(job).Trial(job, "cpu", distributed)
+    trial.model.load_state_dict(model.state_dict())
+    assert trial._scores("test")["test_loss"] == pytest.approx(record.metrics["test_loss"], rel=1e-6)
+
+
+def test_a_mad_run_keeps_no_weights_unasked(make_job, train, tmp_path):
+    train(make_job())
+    assert not (tmp_path / "keep").exists()
 
 
 def test_saving_where_nothing_can_be_written_is_an_error(tmp_path, model):
