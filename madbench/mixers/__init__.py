@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 from madbench.config import check_at_least, from_mapping
 from madbench.errors import BudgetError, ConfigError, did_you_mean
 from madbench.jobs import Budget
-from madbench.labels import Explanation, family_of, parse
+from madbench.labels import Explanation, families, family_of, parse
 
 if TYPE_CHECKING:
     from torch import nn
@@ -106,6 +106,7 @@ class Family(Protocol):
     def build(self, allocation: Allocation, settings: Any, path: str = "auto") -> nn.Module:
         """The causal mixer, (B, T, D) -> (B, T, D) for T up to ``max_len``, with exactly ``allocation.total`` parameters.
 
+        A family whose ``is_bidirectional`` is true takes ``causal=False`` too, where every row sees all tokens.
         Optional: ``step(x, cache, slide)`` decodes one token (B, D), ``resolve_path(batch, length)`` names the path that
         computes an input of this shape, ``allocation`` is what it was built from.
         """
@@ -137,9 +138,10 @@ def build(
     n_head: int = 2,
     budget: Budget = "strict",
     path: str = "auto",
+    causal: bool = True,
     **settings: Any,
 ) -> nn.Module:
-    """The mixer that ``label`` names, (B, T, d_model) -> (B, T, d_model), causal, T <= ``max_len``.
+    """The mixer that ``label`` names, (B, T, d_model) -> (B, T, d_model), T <= ``max_len``.
 
     Args:
         label: a label such as ``G-cg-q-12o`` or ``family:...`` of an installed family, or what it parses to.
@@ -148,13 +150,20 @@ def build(
         n_head: heads, 2 in the paper for every label.
         budget: ``strict`` enforces the budget on every parameter, ``paper`` takes the ranks of the family's paper.
         path: how it is computed; of S/R/G see :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`.
+        causal: whether a row sees the tokens up to its own, or all of them: of families with ``is_bidirectional`` only.
         settings: of the family alone; of S/R/G see :class:`madbench.mixers.srg.family.Settings`.
 
     Raises ``LabelError`` for a label that does not parse, ``BudgetError`` where no ranks meet the budget, ``ConfigError``
     for a setting that the family does not have or take, ``TrainingError`` for a path that cannot compute this label.
     """
     label, family, settings = _resolve(label, settings)
-    return family.build(family.solve(label, _size(d_model, n_head, max_len, budget), settings), settings, path)
+    if not (causal or getattr(family, "is_bidirectional", False)):
+        able = [f"{name}:" for name in families() if getattr(family_of(f"{name}:"), "is_bidirectional", False)]
+        raise ConfigError(
+            f"{label} is causal: a row sees no later token; labels of {', '.join(able) or 'no family'} also see all"
+        )
+    allocation = family.solve(label, _size(d_model, n_head, max_len, budget), settings)
+    return family.build(allocation, settings, path, **({} if causal else {"causal": False}))
 
 
 def solve(

@@ -45,3 +45,8 @@ def test_every_check_of_a_label_holds(label):
     assert {"parameters", "causality", "steps", "path dense", "path chunked"} <= {check.name for check in checks}
     for check in checks:
         assert check.holds(check.run()), check.name
+
+
+def test_a_family_whose_rows_see_no_later_token_refuses_to_be_bidirectional():
+    with pytest.raises(ConfigError, match="S is causal: a row sees no later token"):
+        madbench.build("S", 16, 8, causal=False)

@@ -1,0 +1,30 @@
+"""Tuples of tokens J = (j1, .., j_(n-1)) that a row sees, j1 the newest: which there are, and how many.
+
+Kinds of tuples, by their letter in a label: ``""`` ordered, j1 >= j2 >= ..; ``"s"`` strict, j1 > j2 > .. (Remark G.2);
+``"a"`` all (eq. 42), each order of the same tokens a tuple of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+ORDERED, STRICT, ALL = "", "s", "a"
+
+
+def visible_tuples(tokens: int, slots: int, tuples: str) -> Iterator[tuple[int, ...]]:
+    """The tuples of a row that sees tokens 0 .. ``tokens - 1``."""
+    newest_first = range(tokens - 1, -1, -1)
+    if tuples == STRICT:
+        return itertools.combinations(newest_first, slots)
+    if tuples == ALL:
+        return itertools.product(newest_first, repeat=slots)
+    return itertools.combinations_with_replacement(newest_first, slots)
+
+
+def count_tuples(tokens: int, slots: int, tuples: str) -> int:
+    """How many :func:`visible_tuples` there are."""
+    if tuples == ALL:
+        return tokens**slots
+    return math.comb(tokens if tuples == STRICT else tokens + slots - 1, slots)
