@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
 
 from madbench.analysis.claims import Claim, orientation
 from madbench.analysis.findings import ClaimTest, test_claim
-from madbench.analysis.inference import ENOUGH_POWER, LEVEL, MOST_SEEDS, Sample, seeds_needed
+from madbench.analysis.inference import LEVEL, Sample, combination
 from madbench.analysis.quantities import heading, signed
 from madbench.analysis.rendering import TextTable, known
 from madbench.analysis.samples import samples_of
+
+_SEEDS = (3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50)
+"""Numbers of seeds that :func:`seeds_needed` tries."""
+MOST_SEEDS = _SEEDS[-1]
+ENOUGH_POWER = 0.8
+"""Probability of a decision that is asked for."""
 
 
 @dataclass(frozen=True)
@@ -93,3 +102,47 @@ def _power(claim: Claim, quantity: str, test: ClaimTest, samples: dict[str, Samp
     tests_solved = claim.expectation(quantity) != "gain"
     found = seeds_needed(terms, orientation(quantity) * test.line, level, tests_solved)
     return Power(claim.name, claim.title, quantity, smallest.estimate, test.line, smallest.n, *found)
+
+
+def seeds_needed(
+    terms: Sequence[tuple[float, Sample]],
+    line: float = 0.0,
+    level: float = LEVEL,
+    tests_solved: bool = False,
+    draws: int = 200,
+) -> tuple[int, float]:
+    """The fewest seeds with which :func:`combination` gives a p of at most ``level`` with 80% probability, and it.
+
+    The seeds are simulated: each draw takes a mean and a spread, or a share of solved seeds, that the stored seeds
+    allow (normal and chi-square; Jeffreys' prior), and as many seeds from them. So that the stored ones are few is
+    in the probability as well. 0 seeds where :data:`MOST_SEEDS` are not enough, NaN without two seeds of every label.
+    """
+    if min(sample.n for _, sample in terms) < 2:
+        return 0, math.nan
+
+    @functools.cache
+    def chance(n: int) -> float:
+        rng = np.random.default_rng(n)
+        drawn = ([(weight, _simulated(sample, n, rng)) for weight, sample in terms] for _ in range(draws))
+        return sum(combination(one, line, tests_solved).p <= level for one in drawn) / draws
+
+    place = bisect.bisect_left(_SEEDS, ENOUGH_POWER, key=chance)
+    return (_SEEDS[place], chance(_SEEDS[place])) if place < len(_SEEDS) else (0, chance(MOST_SEEDS))
+
+
+def _simulated(sample: Sample, n: int, rng: np.random.Generator) -> Sample:
+    """``n`` seeds as those of ``sample`` may be."""
+    if sample.parts:
+        parts = tuple(_simulated(part, n, rng) for part in sample.parts)
+        return Sample(np.mean([part.values for part in parts], axis=0), sample.scale, None, parts)
+    if sample.is_level:
+        spread = sample.spread * math.sqrt((sample.n - 1) / rng.chisquare(sample.n - 1))
+        mean = sample.mean + rng.normal() * spread / math.sqrt(sample.n)
+        return Sample(np.clip(rng.normal(mean, spread, n), *sample.scale.limits), sample.scale)
+    successes, others = sample.values[sample.succeeds], sample.values[~sample.succeeds]
+    share = rng.beta(len(successes) + 0.5, len(others) + 0.5)
+    is_success = rng.random(n) < share
+    good = rng.choice(successes, n) if len(successes) else np.full(n, sample.scale.ceiling)
+    bad = rng.choice(others, n) if len(others) else np.full(n, sample.scale.chance)
+    diverged = ~is_success if sample.has_diverged and not sample.solved else None
+    return Sample(np.where(is_success, good, bad), sample.scale, diverged)

@@ -219,13 +219,6 @@ class Results:
         return [run for runs in self.runs.values() for run in runs]
 
     @functools.cached_property
-    def setting_scores(self) -> pd.DataFrame:
-        """Scores of every setting of the MAD tasks, and those of language models; ``setting`` is empty there."""
-        language = self.scores[self.scores.suite == LANGUAGE.name].assign(setting="")
-        parts = [setting_scores(self.collected) if self.rows(MAD) else language[:0], language]
-        return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
-
-    @functools.cached_property
     def scores(self) -> pd.DataFrame:
         """The scores of all rows, suite by suite (:mod:`madbench.analysis.scores`); ``label`` is the row's name."""
         frames = [mad_scores(self.collected)] if self.rows(MAD) else []

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from pandas.util import hash_pandas_object
 
 import madbench
 from madbench.analysis import figures as figures_package
@@ -258,7 +259,8 @@ def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], dict[str,
 
 def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
     """The figure as SVG. Drawing takes longer than all the rest, so ``folder`` has a file a frame that was drawn."""
-    digest = hashlib.sha256(f"{name} {version('matplotlib')} {frame.to_csv()}".encode())
+    digest = hashlib.sha256(f"{name} {version('matplotlib')} {[*frame]}".encode())
+    digest.update(hash_pandas_object(frame).to_numpy().tobytes())
     for file in sorted(Path(figures_package.__file__).parent.glob("*.py")):
         digest.update(file.read_bytes())
     path = folder / f"{name}-{digest.hexdigest()[:16]}.svg"

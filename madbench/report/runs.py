@@ -58,23 +58,26 @@ class ReportedRun(NamedTuple):
 
 def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Column]:
     """The columns of ``runs`` by name, such as ``label``, ``metrics.accuracy`` or ``details.device``."""
-    rows = [_fields(run) for run in runs]
-    names = dict.fromkeys(itertools.chain.from_iterable(rows))
-    return {name: column([row.get(name) for row in rows]) for name in names}
-
-
-def _fields(run: ReportedRun) -> dict[str, Any]:
-    job, record = run.job, run.record or Record("failed")
-    fields = {"id": job.id} | {name: getattr(job, name) for name in Job.__dataclass_fields__}
-    own = {"status": run.status, "error": record.error or None, "result": run.result, "counts": run.counts}
-    fields |= own | {"words": run.words, "change": run.setting}
-    fields |= {f"metrics.{name}": value for name, value in record.metrics.items()}
-    return fields | {f"details.{name}": value for name, value in record.details.items()}
+    records = [run.record or Record("failed") for run in runs]
+    values = {"id": [run.job.id for run in runs]}
+    values |= {name: [getattr(run.job, name) for run in runs] for name in Job.__dataclass_fields__}
+    values |= {"status": [run.status for run in runs], "error": [record.error or None for record in records]}
+    values |= {name: [getattr(run, name) for run in runs] for name in ("result", "counts", "words")}
+    values["change"] = [run.setting for run in runs]
+    for name in ("metrics", "details"):
+        found = [getattr(record, name) for record in records]
+        names = dict.fromkeys(itertools.chain.from_iterable(found))
+        values |= {f"{name}.{one}": [of_run.get(one) for of_run in found] for one in names}
+    return {name: column(of_name) for name, of_name in values.items()}
 
 
 def column(values: Sequence[Any]) -> Column:
     """The values of a field, one a run, as the page holds them."""
-    keys = [(type(value), value if type(value) in _SCALARS else repr(value)) for value in values]
+    types = set(map(type, values))
+    if len(types) == 1 and types <= _SCALARS:
+        keys: Sequence[Any] = values
+    else:
+        keys = [(type(value), value if type(value) in _SCALARS else repr(value)) for value in values]
     by_key = dict(zip(keys, values))
     places = {key: place for place, key in enumerate(by_key)}
     distinct, index = [plain(value) for value in by_key.values()], [places[key] for key in keys]

@@ -22,9 +22,9 @@ from madbench.analysis.inference import (
     exact_p,
     holm,
     may_be_best,
-    seeds_needed,
     students_t,
 )
+from madbench.analysis.power import seeds_needed
 
 ACCURACY = Scale(chance=4.0, solved=90.4, ceiling=100.0, limits=(0.0, 100.0), resolution=0.1)
 LOSS = Scale(chance=5.0, limits=(0.0, math.inf), resolution=0.001)

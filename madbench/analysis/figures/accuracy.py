@@ -184,18 +184,19 @@ def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
     """
     scores = setting_scores(collected)
     whole = scores[scores.done == scores.expected]
+    arrays = {name: whole[name].to_numpy() for name in whole}
     places = {label: i for i, label in enumerate(collected.label.unique())}
     settings = {text: json.loads(text) for text in scores.setting.unique()}
     baselines = collected.groupby("column").setting.first().map(settings)
     rows: list[dict[str, Any]] = []
-    for (task, label, text), seeds in whole.groupby(["column", "label", "setting"], sort=False):
+    for (task, label, text), seeds in whole.groupby(["column", "label", "setting"], sort=False).indices.items():
         setting, baseline = settings[text], baselines[task]
         changes = [name for name, value in setting.items() if value != baseline[name]]
-        if len(changes) > 1 or seeds.value.isna().any():
+        if len(changes) > 1 or np.isnan(arrays["value"][seeds]).any():
             continue
-        sample = sample_of(task, seeds)
+        sample = sample_of(task, {name: array[seeds] for name, array in arrays.items()})
         low, high = sample.interval
-        place = {"task": task, "label": label, "ceiling": seeds.ceiling.mean(), "n": len(seeds)}
+        place = {"task": task, "label": label, "ceiling": sample.scale.ceiling, "n": len(seeds)}
         place |= {"accuracy": sample.mean, "low": low, "high": high}
         for variable in changes or setting:
             if isinstance(setting[variable], (int, float)):
