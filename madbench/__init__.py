@@ -7,7 +7,7 @@
 ``parse`` reads a label, ``build`` makes its mixer (a ``torch.nn.Module``), ``run`` trains labels on the MAD tasks and
 returns the scores, ``run_language_model`` trains them as language models and returns the loss curves, ``sweep`` trains
 a grid of labels and settings on both. ``table``, ``compare``, ``attribute`` and ``findings`` return frames of what is
-stored, ``plot`` a Matplotlib figure. Importing madbench loads none of torch, numpy and pandas.
+stored, ``plot`` a Matplotlib figure, ``verify`` measures what has to hold of a mixer. Importing madbench loads none of torch, numpy and pandas.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from madbench.analysis.api import attribute, compare, findings, plot, run, run_language_model, sweep, table
+    from madbench.analysis.api import attribute, compare, findings, plot, run, run_language_model, sweep, table, verify
     from madbench.labels import parse
     from madbench.mixers import build
 
 __version__ = "0.2.0"
 __all__ = [
     "attribute", "build", "compare", "findings", "parse", "plot", "run", "run_language_model", "sweep", "table",
+    "verify",
 ]  # fmt: skip
 
 

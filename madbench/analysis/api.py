@@ -32,6 +32,7 @@ from madbench.experiment import Experiment, prepare
 from madbench.grid import LANGUAGE_MODEL, Grid, Row, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand
+from madbench.mixers.checks import run_checks
 from madbench.store.runs import Snapshot
 from madbench.suites.language import TASK
 from madbench.tasks import MAD_TASKS
@@ -268,3 +269,12 @@ def _changes(overrides: Changes) -> tuple[str, ...]:
 
 def _words(words: str | Iterable[str]) -> tuple[str, ...]:
     return (words,) if isinstance(words, str) else tuple(words)
+
+
+def verify(labels: str | Sequence[str]) -> pd.DataFrame:
+    """The checks of ``labels``, each run on a small mixer in float64: a row a check, as ``madbench verify --json`` has it.
+
+    ``verdict`` is ``pass``, ``fail`` or ``not applicable``; ``residual`` is missing where nothing could be measured.
+    """
+    found = {label: run_checks(label) for label in expand(_words(labels))}
+    return pd.DataFrame([{"label": label} | outcome.row for label, outcomes in found.items() for outcome in outcomes])

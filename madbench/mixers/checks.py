@@ -1,10 +1,13 @@
-"""Checks that a mixer of any family passes, at a small size in float64."""
+"""Checks that a mixer of any family passes, at a small size in float64, and what running those of a label gives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
+from madbench.labels import family_of, parse
 from madbench.mixers import Check, Family, Size
 
 if TYPE_CHECKING:
@@ -14,17 +17,77 @@ SMALL = Size(d_model=16, n_head=2, max_len=8, budget="paper")  # paper: every la
 ROUNDING = 1e-9
 
 
-def sample(family: Family, label: Any, path: str = "auto") -> tuple[nn.Module, Tensor]:
+@dataclass(frozen=True)
+class Outcome:
+    """What running a check gave."""
+
+    check: Check
+    residual: float | None = None  # None where the check does not apply, or did not get as far
+    error: str = ""  # what kept it from measuring
+
+    @property
+    def verdict(self) -> Literal["pass", "fail", "not applicable"]:
+        if self.error:
+            return "fail"
+        if self.check.run is None:
+            return "not applicable"
+        return "pass" if self.check.holds(self.residual) else "fail"
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """For a table: check, verdict, residual, bound, statement, source, and why there is no residual."""
+        check = self.check
+        bound = f"{'>' if check.is_difference else '<='} {check.tolerance:.0e}".replace("0e+00", "0")
+        found = {"check": check.name, "verdict": self.verdict, "residual": self.residual, "bound": bound}
+        return found | {"statement": check.statement, "source": check.source, "reason": self.error or check.reason}
+
+
+def run_checks(label: Any) -> list[Outcome]:
+    """The outcome of every check of a label or its text; one that raises has failed, and its outcome names the error."""
+    label = parse(label) if isinstance(label, str) else label
+    outcomes = []
+    try:
+        for check in family_of(label).checks(label):
+            outcomes.append(_run(check))
+    except Exception as error:
+        check = Check("checks", "The family has checks of this label.", "the protocol", None)
+        outcomes.append(Outcome(check, error=_named(error)))
+    return outcomes
+
+
+def _run(check: Check) -> Outcome:
+    if check.run is None:
+        return Outcome(check)
+    try:
+        residual = float(check.run())
+    except Exception as error:
+        return Outcome(check, error=_named(error))
+    if not math.isfinite(residual):
+        return Outcome(check, error=f"the residual is {residual}")
+    return Outcome(check, residual)
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def sample(family: Family, label: Any, path: str = "auto", size: Size = SMALL) -> tuple[nn.Module, Tensor]:
     """A small mixer of the label, always the same, with weights that show, and an input."""
+    settings = family.Settings()
+    return filled(lambda: family.build(family.solve(label, size, settings), settings, path))
+
+
+def filled(build: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
+    """What ``build`` makes, in float64 with the same weights at every call, and an input (2, max_len, d_model)."""
     import torch
 
-    settings = family.Settings()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        mixer = family.build(family.solve(label, SMALL, settings), settings, path).double()
+        mixer = build().double()
         for parameter in mixer.parameters():
             torch.nn.init.normal_(parameter, std=0.3)
-        return mixer.eval().requires_grad_(False), torch.randn(2, SMALL.max_len, SMALL.d_model).double()
+        size = mixer.allocation.size
+        return mixer.eval().requires_grad_(False), torch.randn(2, size.max_len, size.d_model).double()
 
 
 def difference(given: Tensor, expected: Tensor) -> float:

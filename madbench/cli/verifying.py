@@ -1,0 +1,87 @@
+"""``madbench verify``: what has to hold of a label's mixer, measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from madbench.cli.options import LABELS_HELP, JsonOption, argument, option
+from madbench.cli.printing import print_json, tracked
+from madbench.labels import expand
+from madbench.mixers.checks import Outcome, run_checks
+
+STYLES = {"fail": "bold red", "pass": "green", "not applicable": "dim"}
+"""Verdicts, in the order in which they are shown."""
+
+
+def verify(
+    labels: argument(list[str], "LABEL", LABELS_HELP, show_default=False),
+    show_all: option(bool, "Print every check of several labels too, not only those that fail.", "--all") = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check what the theory promises of a label's mixer, on the mixer as it is built.
+
+    Each check is a statement with its source, run in float64 on a small mixer with
+    random weights: causality, an exact parameter count, decoding that equals the
+    parallel form, and the theorems of the family's paper. Its residual is what is
+    left of the difference that should be none ("<= 1e-09"), or, where two things
+    have to differ, how much they do ("> 1e-03"). A statement that says nothing
+    about this label is not applicable, with the reason.
+
+    Any family is checked, those of installed packages too. A check that fails
+    means that the operator is not the one that its label names. Exit code 1 then.
+
+    [bold]Examples[/bold]
+
+      madbench verify G-cg-q-12o         every check, a second or two
+      madbench verify @table1            a line a label, and the checks that fail
+      madbench verify '~R-cg-q-12o' --all
+      madbench verify S-p --json         for a program
+    """
+    found = {label: run_checks(label) for label in tracked(expand(labels), "checking")}
+    if as_json:
+        print_json([{"label": label} | outcome.row for label, outcomes in found.items() for outcome in outcomes])
+    else:
+        console = Console(highlight=False)
+        failed_first = sorted(found, key=lambda label: not _fails(found[label]))
+        for label in failed_first:
+            _print(console, label, found[label], show_all or len(found) == 1)
+        if len(found) > 1:
+            failing = sum(map(_fails, found.values()))
+            console.print(f"{len(found)} labels, {failing or 'none'} with a check that fails", style="bold")
+    if any(map(_fails, found.values())):
+        raise typer.Exit(1)
+
+
+def _fails(outcomes: Sequence[Outcome]) -> bool:
+    return any(outcome.verdict == "fail" for outcome in outcomes)
+
+
+def _print(console: Console, label: str, outcomes: Sequence[Outcome], is_whole: bool) -> None:
+    """A line about the label, and its checks: all of them, or those that fail."""
+    counts = Counter(outcome.verdict for outcome in outcomes)
+    summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES if counts[verdict])
+    worst = next(verdict for verdict in STYLES if counts[verdict] or verdict == "not applicable")
+    console.print(Text.assemble((f"{worst:4}", STYLES[worst]), "  ", (label, "bold"), f"  {summary}"), soft_wrap=True)
+    shown = [outcome for verdict in STYLES for outcome in outcomes if outcome.verdict == verdict]
+    shown = shown if is_whole else [outcome for outcome in shown if outcome.verdict == "fail"]
+    if not shown:
+        return
+    names = Column("check", min_width=max(len(outcome.check.name) for outcome in shown))
+    table = Table("", names, Column("residual", justify="right", min_width=8), "bound", "statement", box=None)
+    for outcome in shown:
+        row = outcome.row
+        residual = "" if row["residual"] is None else f"{row['residual']:.1e}".replace("0.0e+00", "0")
+        about = [(row["statement"], ""), (f"\n{row['source']}", "dim")]
+        if row["reason"]:
+            about.append((f"\n{row['reason']}", STYLES[outcome.verdict]))
+        verdict = Text(outcome.verdict.replace("not applicable", "n/a"), STYLES[outcome.verdict])
+        bound = row["bound"] if residual else ""
+        table.add_row(verdict, Text(row["check"]), residual, bound, Text.assemble(*about))
+    console.print(table)
+    console.print()

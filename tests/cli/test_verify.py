@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import madbench
+from madbench.cli.verifying import verify
+from madbench.mixers import Check
+from madbench.mixers.checks import general_checks
+from madbench.mixers.srg.family import SRGFamily
+
+
+def broken(self, label):
+    yield Check("half", "A half is small.", "arithmetic", lambda: 0.5, 1e-9)
+    yield Check("apart", "A half and none differ.", "arithmetic", lambda: 0.5, 1e-3, is_difference=True)
+    yield Check("none", "There is one.", "nowhere", None, reason="there is none")
+    yield Check("crash", "It can be computed.", "nowhere", lambda: 1 / 0)
+    yield Check("nan", "It is a number.", "nowhere", lambda: float("nan"))
+    raise RuntimeError("no more checks")
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_label_has_every_check_within_the_screen(invoke, columns):
+    result = invoke(verify, "G-cg-q-12o", columns=columns)
+    assert result.exit_code == 0 and result.output.startswith("pass  G-cg-q-12o")
+    assert max(map(len, result.output.splitlines())) <= columns
+    for name in ("causality", "parameters", "steps", "path chunked"):
+        assert name in result.output
+
+
+def test_checks_that_fail_come_first_and_end_in_exit_code_1(invoke, monkeypatch):
+    monkeypatch.setattr(SRGFamily, "checks", broken)
+    result = invoke(verify, "S")
+    assert result.exit_code == 1 and result.output.startswith("fail  S  4 fail, 1 pass, 1 not applicable")
+    for text in ("ZeroDivisionError", "the residual is nan", "RuntimeError: no more checks", "there is none"):
+        assert text in result.output
+    assert "Traceback" not in result.output
+    assert result.output.index("ZeroDivisionError") < result.output.index("apart")
+    rows = json.loads(invoke(verify, "S", "--json").output)
+    verdicts = ["fail", "pass", "not applicable", "fail", "fail", "fail"]
+    assert [row["verdict"] for row in rows] == verdicts and rows[0]["residual"] == 0.5
+    assert list(madbench.verify("S").verdict) == verdicts
+
+
+def test_of_several_labels_only_what_fails_is_detailed(invoke, monkeypatch):
+    whole = invoke(verify, "S", "R", "--all").output
+    assert whole.count("causality") == 2 and "causality" not in invoke(verify, "S", "R").output
+
+    def only_r(self, label):
+        return broken(self, label) if str(label) == "R" else general_checks(self, label)
+
+    monkeypatch.setattr(SRGFamily, "checks", only_r)
+    result = invoke(verify, "{S,R}")
+    assert result.output.startswith("fail  R") and "2 labels, 1 with a check that fails" in result.output
+    assert result.exit_code == 1 and "ZeroDivisionError" in result.output and "causality" not in result.output
+
+
+def test_an_installed_family_is_verified(invoke, install_example):
+    install_example("plugin")
+    result = invoke(verify, "lin:{elu,relu,id}{,-g}")
+    assert result.exit_code == 0 and "6 labels, none with a check that fails" in result.output
