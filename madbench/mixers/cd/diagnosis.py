@@ -1,14 +1,178 @@
-"""Why a text is no label of coefficient dynamics."""
+"""Why a text is no label of coefficient dynamics: the segment at fault, what was expected there, and the nearest label."""
 
 from __future__ import annotations
 
+import difflib
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
 from madbench.errors import LabelError
-from madbench.labels.diagnosis import point_at
-from madbench.mixers.cd.grammar import PREFIX
+from madbench.labels.diagnosis import SHOWN, point_at
+from madbench.mixers.cd.grammar import (
+    ALIASES,
+    GATES,
+    MIRRORS,
+    NORMS,
+    PREFIX,
+    PRESETS,
+    READOUTS,
+    SCALINGS,
+    SEGMENTS,
+    BrokenRule,
+    Label,
+    fields_of,
+    preset_of,
+    read,
+    spell,
+)  # fmt: skip
+
+DEFAULTS = {"bn": "1/sqrt(n)", "b1n": "1/sqrt(n)", "i": "I", "1": "1", "1.": "1", "1.0": "1", "1.00": "1", "1.000": "1"}
+"""Spellings of defaults, and what they are."""
+FEATURES = "pcugo"
+FIRST = (*READOUTS, *PRESETS, *ALIASES)
+REST = (*GATES, *MIRRORS, *(gate + mirror for gate in GATES for mirror in MIRRORS), *SCALINGS, *NORMS)
+ORDER = "readout, A, b, eta, features, v, !"
+EXAMPLES = "labels look like 'cd:exp-sum', 'cd:mamba2-cg' or 'cd:id-smhk1-bwn-cug'"
 
 
 class InvalidLabel(LabelError):
-    """A text outside the grammar. The message is worked out when it is shown."""
+    """A text outside the grammar. The message is worked out when it is shown, so that rejecting a label is cheap."""
 
     def __str__(self) -> str:
-        return point_at(self.args[0], len(PREFIX), "no label of coefficient dynamics")
+        text = self.args[0]
+        position, problem = _fault(text)
+        found = nearest(text)
+        return point_at(text, position, f"{problem}; {f'did you mean {found!r}?' if found else EXAMPLES}")
+
+
+def _fault(text: str) -> tuple[int, str]:
+    """Position of the first fault, and what is wrong there."""
+    body = text[len(PREFIX) :].removesuffix("!")
+    foreign = re.search(r"[^a-zA-Z0-9.-]", body)
+    end = foreign.start() if foreign else len(body)
+    places = {"!": len(text) - 1}  # of each kind of segment
+    last, before, position = "", "", 0
+    for segment in body.split("-"):
+        if position + len(segment) > end:
+            expected = (
+                "'!' is the last character" if body[end] == "!" else "a label has letters, digits, '.', '-' and '!'"
+            )
+            return len(PREFIX) + end, f"unexpected {ascii(body[end])}, {expected}"
+        offset, problem = _fault_of(segment, last, before)
+        if problem:
+            return len(PREFIX) + position + offset, problem
+        last = fields_of(segment)[0] if fields_of(segment) else "eta"
+        places[last] = len(PREFIX) + position
+        before, position = segment, position + len(segment) + 1
+    try:
+        Label(**read(text))
+    except BrokenRule as rule:
+        return places.get(rule.segment, len(PREFIX)), rule.problem
+    raise AssertionError(f"{text!r} is a label")
+
+
+def _fault_of(segment: str, last: str, before: str) -> tuple[int, str]:
+    """Where in a segment it goes wrong, and why, after the segment ``before``, which is a ``last``; "" for a right one."""
+    found, folded = fields_of(segment), segment.lower()
+    if not last:
+        if preset_of(segment) or segment in READOUTS:
+            return 0, ""
+        if found:
+            return 0, f"{segment!r} ({found[0]}) cannot stand first; a label begins with a readout or a preset"
+        if folded in READOUTS:
+            return 0, f"wrong case, {folded!r} is written in small letters"
+        return 0, "unknown readout or preset" if segment else "expected a readout or a preset"
+    if not segment:
+        return 0, "an empty segment; one '-' stands between two segments and none at the end"
+    if preset_of(segment):
+        return 0, f"the preset {segment!r} can only stand first"
+    if found and preset_of(before) and found[0] not in ("features", "v"):
+        return 0, f"{segment!r} ({found[0]}) after the preset {before!r}, which only features, v and ! can follow"
+    if found and found[0] == last:
+        return 0, f"a second {last} after {before!r}"
+    if found and SEGMENTS.index(found[0]) < SEGMENTS.index(last):
+        return 0, f"wrong order, {segment!r} ({found[0]}) comes before {before!r} ({last}); the order is {ORDER}"
+    if found:
+        return 0, ""
+    if folded in DEFAULTS:
+        return 0, f"{DEFAULTS[folded]!r} is the default, leave it out"
+    if fields_of(folded):
+        return 0, f"wrong case, {folded!r} is written in small letters"
+    if re.match("[0-9.]", segment):
+        return 0, "a constant gate is above 0 and below 2, has at most 3 digits after the point and no 0 at its end"
+    if re.fullmatch(f"(?:{'|'.join(MIRRORS)})(?:{'|'.join(GATES)}|[0-9.]+)", segment):
+        return 3, f"wrong order, the gate {segment[3:]!r} comes before the mirror {segment[:3]!r}"
+    if _is_features(segment):
+        return _fault_of_features(segment)
+    return 0, f"unknown segment; expected {', '.join(SEGMENTS[SEGMENTS.index(last) + 1 :]) or 'the end'}"
+
+
+def _is_features(segment: str) -> bool:
+    """Whether it was meant as features: half of its letters are, and no other segment is near."""
+    return 2 * sum(letter in FEATURES for letter in segment) >= len(segment) and not _close(segment, REST)
+
+
+def _fault_of_features(segment: str) -> tuple[int, str]:
+    for i, letter in enumerate(segment):
+        earlier = segment[:i]
+        if letter not in FEATURES:
+            return i, f"unknown feature {letter!r}, expected p, c, u, then g or o"
+        if letter in earlier:
+            return i, f"a second {letter!r}"
+        later = next((other for other in earlier if FEATURES.index(other) > FEATURES.index(letter)), "")
+        if later:
+            return i, f"wrong order, {letter!r} comes before {later!r}"
+    raise AssertionError(f"{segment!r} is right")
+
+
+def nearest(text: str) -> str | None:
+    """The label or preset nearest to ``text``, corrected segment by segment; None when nothing is near."""
+    if len(text) > SHOWN:
+        return None
+    folded = unicodedata.normalize("NFKC", text).lower().removeprefix(PREFIX)
+    segments = re.findall("[a-z0-9.]+", folded)
+    segments.sort(key=lambda segment: segment not in FIRST)  # exact names of what comes first, first
+    first = next(iter(_close(segments[0], FIRST)), None) if segments else None
+    if not first:
+        return None
+    given: dict[str, Any] = {"over": "!" in text}
+    for segment in segments[1:]:
+        fields = _corrected(segment)
+        if fields is None:
+            return None
+        given |= {name: value for name, value in fields.items() if not given.get(name)}
+    found = _mend(read(PREFIX + first) | {name: value for name, value in given.items() if value})
+    if not found:
+        return None
+    with_preset = spell(given | {"rank": found.rank, "over": found.over}, first)
+    is_same = preset_of(first) and found == _mend(read(with_preset) or {"readout": "exp"}, 0)
+    return with_preset if is_same else str(found)
+
+
+def _corrected(segment: str) -> Mapping[str, Any] | None:
+    """The fields that a segment after the first was meant to set; None when nothing is near."""
+    if segment in DEFAULTS or segment in FIRST:
+        return {}
+    mirror_first = re.fullmatch(f"({'|'.join(MIRRORS)})(.+)", segment)
+    texts = [segment, segment[:5].rstrip("0")]
+    if mirror_first:
+        texts.append(mirror_first[2] + mirror_first[1])
+    if _is_features(segment):
+        texts.append("".join(letter for letter in FEATURES if letter in segment))
+    texts += _close(segment, REST)
+    return next((fields[1] for text in texts if (fields := fields_of(text))), None)
+
+
+def _close(segment: str, options: tuple[str, ...]) -> list[str]:
+    return difflib.get_close_matches(segment, options, n=1, cutoff=0.6)
+
+
+def _mend(values: Mapping[str, Any], depth: int = 4) -> Label | None:
+    """The label with these fields, changed where they break a rule."""
+    try:
+        return Label(**values)
+    except BrokenRule as rule:
+        changed = (_mend({**values, **change}, depth - 1) for change in rule.repairs) if depth else ()
+        return next(filter(None, changed), None)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from madbench.errors import LabelError
@@ -38,7 +38,7 @@ SCALINGS = ("b1", "bz", "bzn", "bd", "bdn", "bw", "bwn", "bi", "bin", "bu", "bun
 NORMS = ("sum", "max", "pow", "wx")
 CONSTANT = re.compile(r"[01]\.[0-9]{0,2}[1-9]")
 EVOLUTION = re.compile(rf"(?P<gate>{CONSTANT.pattern}|{'|'.join(GATES)})?(?P<mirror>{'|'.join(MIRRORS)})?")
-FEATURES = re.compile("(?P<rope>p?)(?P<conv>c?)(?P<unit>u?)(?P<output>[go]?)")
+FEATURES = re.compile("(?P<rope>p?)(?P<conv>c?)(?P<unit>u?)(?P<output>g?o?)")
 
 PRESETS = {
     "softmax": "exp-sum",
@@ -75,12 +75,13 @@ class Label:
     over: bool = False  # !: the budget is reported and not enforced
 
     def __post_init__(self):
+        if self.output == "go":
+            raise BrokenRule("features", "'g' and 'o' are two output gates, and a mixer has one", {"output": "g"})
         for name, options in OPTIONS.items():
             value = getattr(self, name)
             if value not in options and not (name == "gate" and isinstance(value, str) and CONSTANT.fullmatch(value)):
                 raise LabelError(f"{name} {value!r} is unknown; expected one of: {', '.join(map(repr, options))}")
-        if rule := broken_rule(self):
-            raise LabelError(rule.problem)
+        check_rules(self)
 
     def __str__(self) -> str:
         return spell(vars(self))
@@ -122,51 +123,64 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 """Values of every field; a gate may be a constant too."""
 
 
-@dataclass(frozen=True)
-class BrokenRule:
-    """Why a combination of valid segments is no label."""
+class BrokenRule(LabelError):
+    """A combination of valid segments that is no label."""
 
-    segment: str  # the one at fault: a member of SEGMENTS, or "!"
-    problem: str
-    repairs: tuple[Mapping[str, Any], ...]  # changes of fields that mend it, the nearest first
+    def __init__(self, segment: str, problem: str, *repairs: Mapping[str, Any]):
+        """``segment`` is at fault, one of ``SEGMENTS`` or "!"; each of ``repairs`` changes fields so that the rule holds."""
+        super().__init__(segment, problem, *repairs)
+        self.segment, self.problem, self.repairs = segment, problem, repairs
+
+    def __str__(self) -> str:
+        return self.problem
 
 
-def broken_rule(label: Label) -> BrokenRule | None:
-    """The first rule beyond the syntax that the label breaks."""
+def check_rules(label: Label) -> None:
+    """Raises ``BrokenRule`` for the first rule beyond the syntax that the label breaks."""
     gate, mirror, b = label.gate, label.mirror, label.scaling
     if b.startswith("bd") and gate not in ("sm", "dm"):
         problem = f"{b!r} is Delta of the gate, and only 'sm' and 'dm' have one"
-        return BrokenRule("b", problem, ({"gate": "dm" if gate == "dg" else "sm"}, {"scaling": ""}))
+        raise BrokenRule("b", problem, {"gate": "dm" if gate == "dg" else "sm"})
     if b.startswith("bw") and not mirror:
-        problem = f"{b!r} is the learned strength of a mirror, and there is none"
-        return BrokenRule("b", problem, ({"mirror": "hk1"},))
+        raise BrokenRule("b", f"{b!r} is the learned strength of a mirror, and there is none", {"mirror": "hk1"})
     if b.startswith("bw") and mirror.endswith("r"):
         problem = f"{b!r} is the learned strength of the mirror, and that of {mirror!r} is the constant 2"
-        return BrokenRule("b", problem, ({"mirror": mirror[:2] + "2"},))
+        raise BrokenRule("b", problem, {"mirror": mirror[:2] + "2"})
     if b.startswith("bu") and gate not in ("ss", "sg", "sm"):
-        kind = "is a vector" if gate in DIAGONAL_GATES else "is unbounded" if gate == "se" else "is a constant"
-        problem = f"{b!r} is 1 - lambda of a gate 'ss', 'sg' or 'sm', and lambda {kind} here"
-        return BrokenRule("b", problem, ({"gate": "ss"},))
+        what = "a vector" if gate in DIAGONAL_GATES else "unbounded" if gate == "se" else "a constant"
+        problem = f"{b!r} is 1 - lambda of a gate 'ss', 'sg' or 'sm', and here lambda is {what}"
+        raise BrokenRule("b", problem, {"gate": "sg" if gate == "dg" else "sm" if gate == "dm" else "ss"})
     if label.norm == "pow" and not label.is_constant:
         problem = "'pow' is a power of a constant gate, and there is none"
-        return BrokenRule("eta", problem, ({"gate": "0.95"}, {"norm": ""}))
+        raise BrokenRule("eta", problem, {"gate": "0.95"}, {"norm": ""})
     if label.over and label.rank:
         problem = "'!' lifts the budget and 'v' pays to keep it, which is a contradiction"
-        return BrokenRule("!", problem, ({"rank": ""}, {"over": False}))
+        raise BrokenRule("!", problem, {"rank": ""}, {"over": False})
     if (label.over or label.rank) and not label.adds_parameters:
-        letter, does = ("!", "lift") if label.over else ("v", "pay for")
-        problem = f"{letter!r} has no effect: nothing here adds parameters, so there is nothing to {does}"
-        return BrokenRule(letter, problem, ({"rank": "", "over": False},))
-    return None
+        letter = "!" if label.over else "v"
+        problem = f"{letter!r} has no effect: nothing here adds parameters, so there is nothing to pay for"
+        raise BrokenRule(letter, problem, {"rank": "", "over": False})
 
 
-def spell(values: Mapping[str, Any]) -> str:
-    """The canonical text of the fields of a label."""
-    names = ("rope", "conv", "unit")
-    features = "".join(letter * values[name] for letter, name in zip("pcu", names)) + values["output"]
-    evolution = values["gate"] + values["mirror"]
-    segments = (values["readout"], evolution, values["scaling"], values["norm"], features, values["rank"])
-    return PREFIX + "-".join(filter(None, segments)) + "!" * values["over"]
+def twin(label: Label) -> Label | None:
+    """The label whose b differs by the factor sqrt(n) alone, where that factor cancels exactly; else None.
+
+    It does in a sum of ReLU, of scores themselves or of their ReLU kernel, and under RMSNorm of a linear output.
+    """
+    cancels = label.norm == "sum" and label.readout in ("relu", "id", "krelu")
+    cancels |= label.norm in ("", "wx") and label.readout == "id" and label.output == "g"
+    b = label.scaling
+    other = "b1" if not b else "" if b == "b1" else b[:2] + "n" * (len(b) == 2)
+    return replace(label, scaling=other) if cancels else None
+
+
+def spell(values: Mapping[str, Any], preset: str = "") -> str:
+    """The canonical text of fields, or the one that begins with a preset; absent fields have their defaults."""
+    features = "".join(letter for letter, name in zip("pcu", ("rope", "conv", "unit")) if values.get(name))
+    readout, gate, mirror, *rest = (values.get(name, "") for name in ("readout", "gate", "mirror", "scaling", "norm"))
+    head = [preset] if preset else [readout, gate + mirror, *rest]
+    segments = (*head, features + values.get("output", ""), values.get("rank", ""))
+    return PREFIX + "-".join(filter(None, segments)) + "!" * values.get("over", False)
 
 
 def fields_of(segment: str) -> tuple[str, dict[str, Any]] | None:
@@ -194,6 +208,10 @@ def preset_of(segment: str) -> str | None:
     return name if name in PRESETS else None
 
 
+def _merge(value: bool | str, other: bool | str) -> bool | str:
+    return value or other if isinstance(value, bool) else "".join(sorted({*value, *other}))
+
+
 def read(text: str) -> dict[str, Any] | None:
     """The fields that a text sets, whether or not they go together; None for a text outside the syntax."""
     body = text.removeprefix(PREFIX)
@@ -209,8 +227,6 @@ def read(text: str) -> dict[str, Any] | None:
             return None
         last, given = found
         if last == "features" and preset:
-            if {given["output"], values.get("output", "")} == {"g", "o"}:
-                return None
-            given = {name: value or values.get(name, value) for name, value in given.items()}
+            given = {name: _merge(value, values.get(name, value)) for name, value in given.items()}
         values |= given
     return values if "readout" in values else None

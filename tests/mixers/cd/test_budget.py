@@ -1,6 +1,9 @@
 import pytest
 
-from madbench.mixers import solve
+from madbench.errors import BudgetError, ConfigError
+from madbench.labels import parse
+from madbench.mixers import Size, solve
+from madbench.mixers.cd.budget import Allocation
 
 SIZES = ((128, 2), (128, 16), (768, 12))
 SOLVED = {  # N, M, strict ratio, ratio at N = M = d conv taps left out; by size
@@ -29,3 +32,62 @@ def test_ranks_and_ratios_are_those_of_the_specification(label, place):
     whole = solve(label, d_model, n_head, budget="paper")
     assert whole.qk_rank == whole.vo_rank == d_model
     assert without_taps(whole) == expected[3]
+
+
+LABELS = "exp-sum id-dg-cg-v id-sm-bd-p exp-hz2-sum-p id-dmhzr-bi-max-cuo relu-1.05-b1-pow kexp-hk1-bw-wx-g".split()
+
+
+@pytest.mark.parametrize("text", LABELS)
+@pytest.mark.parametrize(("d_model", "n_head"), [(64, 2), (128, 16), (256, 4), (96, 3)])
+def test_the_budget_is_met_by_the_largest_admissible_ranks(text, d_model, n_head):
+    found = solve(f"cd:{text}", d_model, n_head)
+    label, side, other = found.label, found.qk_rank, found.vo_rank
+    qk_unit = n_head * (2 if label.rope else 1)
+    vo_unit = n_head * (8 if d_model >= 256 else 1)
+    units = (vo_unit, qk_unit) if label.rank else (qk_unit, vo_unit)
+    pay, keep = (other, side) if label.rank else (side, other)
+
+    def fits(pay, keep):
+        ranks = (keep, pay) if label.rank else (pay, keep)
+        one = Allocation(label, found.size, *ranks)
+        return one.total <= one.target
+
+    assert fits(pay, keep)
+    assert all(rank % unit == 0 or rank == d_model for rank, unit in zip((pay, keep), units))
+    assert not fits(pay, keep + units[1])  # the other side took what was left
+    assert pay == d_model or not fits(pay + units[0], min(keep, d_model))
+    assert keep >= d_model / 2 or pay == units[0]
+
+
+def test_the_side_that_pays_stops_at_a_quarter_before_the_other_one_shrinks():
+    found = solve("cd:id-dghz2-bi-wx-cug", 64, 16)  # as many heads as make every term heavy
+    assert (found.qk_rank, found.vo_rank) == (16, 32)
+
+
+def test_a_setting_decides_the_key_rank_where_the_budget_does_not():
+    assert solve("cd:exp-sum", 128, 4, budget="paper", qk_rank=1024).ranks == {"qk": 1024, "vo": 128}
+    assert solve("cd:mamba2!", 128, 4, qk_rank=256).key_width == 64
+    with pytest.raises(ConfigError, match="no effect"):
+        solve("cd:exp-sum", 128, 4, qk_rank=256)
+    with pytest.raises(BudgetError, match="qk_rank 100"):
+        solve("cd:exp-sum-p", 128, 4, budget="paper", qk_rank=100)
+
+
+def test_sizes_without_a_mixer_are_errors():
+    for d_model, n_head, budget in ((8, 16, "strict"), (100, 3, "paper"), (16, 16, "strict")):
+        with pytest.raises(BudgetError, match="head"):
+            solve("cd:id-smhz2-bz-wx-cg", d_model, n_head, budget=budget)
+
+
+def test_recurrent_labels_keep_one_state():
+    size = Size(64, 2, 32, "paper")
+    states = {
+        "cd:exp-sum-c": 3 * 3 * 64 + 10 * 128,
+        "cd:gla": 64 * 32,
+        "cd:linear": 64 * 32 + 64,
+        "cd:mlstm": 64 * 32 + 64 + 2,
+    }
+    for text, elements in states.items():
+        one = Allocation(parse(text), size, 64, 64)
+        assert one.state_elements(10) == elements
+        assert one.state_bytes_per_token() == (256 if "exp" in text else 0)
