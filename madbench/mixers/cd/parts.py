@@ -1,0 +1,127 @@
+"""What coefficient dynamics is made of: readouts, gates, normalisations, unit vectors and a running maximum.
+
+Everything here works in the precision it is given, which the operator takes care is float32 at least.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from madbench.mixers.cd.grammar import Label
+
+EPS = 1e-12  # added to the squared length of a unit vector; least absolute sum to divide by
+GATE_ROOT = 16  # sg and dg take this root of a sigmoid
+
+
+def softplus(x: Tensor) -> Tensor:
+    """ln(1 + e^x), exact in float64 too: torch's default returns x from 20 on."""
+    return F.softplus(x, threshold=40)
+
+
+def shifted_elu(x: Tensor) -> Tensor:
+    """ELU(x) + 1 without the cancellation: e^x below zero, 1 + x above."""
+    return x.clamp(max=0).exp() + F.relu(x)
+
+
+FEATURES = {"krelu": F.relu, "kelu": shifted_elu, "ksoftplus": softplus, "kexp": torch.exp}
+"""psi of a kernel readout, on queries and on keys."""
+READOUTS = {"exp": torch.exp, "relu": F.relu, "softplus": softplus, "elu": shifted_elu, "sigmoid": torch.sigmoid}
+"""phi of a readout that is not linear in the score."""
+
+
+def log_readout(readout: str, s: Tensor) -> Tensor:
+    """log phi(s) of a readout that is never zero, finite where phi(s) underflows."""
+    if readout == "exp":
+        return s
+    if readout == "sigmoid":
+        return F.logsigmoid(s)
+    if readout == "elu":
+        return s.clamp(max=0) + F.relu(s).log1p()
+    return torch.where(s < -15, s - s.clamp(max=0).exp() / 2, softplus(s.clamp(min=-15)).log())
+
+
+def unit(x: Tensor) -> Tensor:
+    """x / sqrt(|x|^2 + 1e-12) over the last axis."""
+    return x * (x.square().sum(-1, keepdim=True) + EPS).rsqrt()
+
+
+def log_lambda(gate: str, logits: Tensor, a_log: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    """log lambda_t of a learned gate from its logits (B, H, T, 1 or n), and Delta_t where it has one.
+
+    ``a_log`` is (H, 1, 1 or n). The logarithm is computed directly, so that no gate underflows.
+    """
+    if gate in ("sm", "dm"):
+        delta = softplus(logits)
+        return -delta * a_log.exp(), delta
+    if gate == "se":
+        return logits, None
+    return F.logsigmoid(logits) / (1 if gate == "ss" else GATE_ROOT), None
+
+
+def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+    """m_t = max(f_t + m_(t-1), i_t), and m_(t-1) with m_0 such that the first row does not change (``before`` is None).
+
+    f is the logarithm of the gate (..., T, C), its largest coordinate where it has several; i (..., T) that of the key's
+    scale. Any m gives the same coefficients, so it carries no gradient.
+    """
+    with torch.no_grad():
+        i = log_scale.double()
+        f = torch.zeros_like(i) if log_gate is None else log_gate.double().amax(-1).expand_as(i)
+        total = f.cumsum(-1)
+        highest = (i - total).cummax(-1).values
+        if before is not None:
+            highest = highest.maximum(before[..., None].double())
+        m = total + highest
+        first = m[..., 0] - f[..., 0] if before is None else before.double()
+        return m, torch.cat((first[..., None], m[..., :-1]), dim=-1)
+
+
+def activate(
+    label: Label, s: Tensor, visible: Tensor | None, row_log: Tensor | None, log_norm: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Scores (B, H, R, S) -> coefficients and the scale (B, H, R) of their row: a_ij is their product.
+
+    The scores may lack a factor e^row_log of their row; ``visible`` (R, S) says which keys a row sees, all if None.
+    """
+    hidden = None if visible is None else ~visible
+    if label.readout == "exp":
+        s = s if hidden is None else s.masked_fill(hidden, -math.inf)
+        if label.norm == "sum":
+            return s.softmax(-1), None
+        if label.norm == "max":
+            log_norm = s.logsumexp(-1).clamp(min=0)
+        return (s if log_norm is None else s - log_norm[..., None]).exp(), None
+    if label.norm == "pow" and log_norm is not None:
+        s = (log_readout(label.readout, s) - log_norm[..., None]).exp()
+        return s if hidden is None else s.masked_fill(hidden, 0), None
+    if label.readout in READOUTS:
+        s = READOUTS[label.readout](s)
+        s = s if hidden is None else s.masked_fill(hidden, 0)
+    sums = s.sum(-1) if label.norm in ("sum", "max") else None
+    return s, row_scale(label, sums, row_log, log_norm)
+
+
+def row_scale(label: Label, sums: Tensor | None, row_log: Tensor | None, log_norm: Tensor | None) -> Tensor | None:
+    """e^row_log / eta_i (B, H, T), from the sums of the coefficients without that factor; None where it is 1."""
+    if label.norm == "sum":
+        return 1 / away_from_zero(sums, EPS if row_log is None else EPS * (-row_log).exp())
+    if label.norm == "max":
+        return 1 / sums.abs().clamp(min=1) if row_log is None else 1 / sums.abs().maximum((-row_log).exp())
+    if row_log is None and log_norm is None:
+        return None
+    return ((0 if row_log is None else row_log) - (0 if log_norm is None else log_norm)).exp()
+
+
+def away_from_zero(x: Tensor, least: Tensor | float) -> Tensor:
+    """x, or ``least`` with its sign (+ at zero) where it is smaller."""
+    floor = torch.where(x < 0, -least, least).to(x.dtype)
+    return torch.where(x.abs() < least, floor, x)
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """(B, T, heads * C) -> (B, heads, T, C)."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)

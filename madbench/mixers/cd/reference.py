@@ -1,0 +1,182 @@
+"""Coefficient dynamics straight from eq. 1-4: float64, one pair (i, j) and one head at a time, no code of the fast forms.
+
+This is the independent truth of the tests. Nothing is stabilised, so it overflows where the equations do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def reference(parameters: Mapping[str, Tensor], label: Any, n_head: int, x: Tensor) -> Tensor:
+    """x (B, T, D) -> the mixer's output (B, T, D) in float64, differentiable in ``x`` and in the parameters.
+
+    ``parameters`` is the state dict of a ``CoefficientMixer``, any floating dtype.
+    """
+    p = {name: value.double() for name, value in parameters.items()}
+    return torch.stack([_sequence(p, label, n_head, sequence) for sequence in x.double()])
+
+
+def _sequence(p: dict[str, Tensor], label: Any, n_head: int, x: Tensor) -> Tensor:
+    q, k, v = (x @ p[f"{side}.weight"].T for side in "qkv")
+    if label.conv:
+        q, k, v = (_silu(_convolve(side, p[f"{name}_conv.weight"])) for name, side in zip("qkv", (q, k, v)))
+    heads = [_head(p, label, n_head, head, x, q, k, v) for head in range(n_head)]
+    rows = []
+    for i in range(x.shape[0]):
+        y = [head[i] for head in heads]
+        if label.output == "g":
+            y = [y_h / torch.sqrt((y_h**2).mean() + 1e-6) * p["out_norm.weight"] for y_h in y]
+        y = torch.cat(y)
+        if label.output == "g":
+            y = y * _silu(p["out_gate.weight"] @ x[i])
+        if label.output == "o":
+            y = y * torch.sigmoid(p["out_sigmoid.weight"] @ x[i] + p["out_sigmoid.bias"])
+        rows.append(p["o.weight"] @ y)
+    return torch.stack(rows)
+
+
+def _head(p: dict[str, Tensor], label: Any, n_head: int, head: int, x: Tensor, *sides: Tensor) -> list[Tensor]:
+    """y_i of one head, before output gates."""
+    q, k, v = (side.chunk(n_head, dim=1)[head] for side in sides)
+    length, n = q.shape
+    if label.unit:
+        q, k = _unit(q), _unit(k)
+    if label.rope:
+        q, k = _rotate(q), _rotate(k)
+    gates = [_gate(p, label, n_head, head, x_t, n) for x_t in x]
+    betas = [_strength(p, label, head, x_t) for x_t in x]
+    b = [_scaling(p, label, head, x[j], n, *gates[j], betas[j]) for j in range(length)]
+    if label.readout.startswith("k"):
+        psi = {"krelu": F.relu, "kelu": _elu, "ksoftplus": _softplus, "kexp": torch.exp}[label.readout]
+        q, k = psi(q), torch.stack([psi(b[j] * k[j]) for j in range(length)])
+        w, b, phi = _unit(k), [1.0] * length, None
+    else:
+        w, phi = _unit(k), PHI[label.readout]
+    if "hz" in label.mirror:
+        w = _unit(x @ p["direction.weight"].chunk(n_head)[head].T)
+    evolutions = []
+    for t in range(length):
+        a = torch.diag(gates[t][0].expand(n))
+        if label.mirror:
+            a = (torch.eye(n, dtype=a.dtype) - betas[t] * torch.outer(w[t], w[t])) @ a
+        evolutions.append(a)
+    rows = []
+    for i in range(length):
+        alpha = []
+        for j in range(i + 1):
+            h = b[j] * k[j]
+            for t in range(j + 1, i + 1):
+                h = evolutions[t] @ h
+            s = q[i] @ h
+            alpha.append(phi(s) if phi else s)
+        total = sum(alpha)
+        if label.norm == "sum":
+            eta = total if total.abs() >= 1e-12 else torch.where(total < 0, -1e-12, 1e-12)
+        elif label.norm == "max":
+            eta = total.abs() if total.abs() > 1 else torch.ones_like(total)
+        elif label.norm == "pow":
+            eta = float(label.gate) ** (i + 1)
+        elif label.norm == "wx":
+            eta = torch.exp(x[i] @ p["eta.weight"][head])
+        else:
+            eta = 1.0
+        rows.append(sum(alpha[j] / eta * v[j] for j in range(i + 1)))
+    return rows
+
+
+def _gate(
+    p: dict[str, Tensor], label: Any, n_head: int, head: int, x_t: Tensor, n: int
+) -> tuple[Tensor, Tensor | None]:
+    """lambda_t, one number or n, and Delta_t."""
+    kind = label.gate
+    if kind[:1] in ("", "0", "1"):
+        return torch.tensor(float(kind or 1), dtype=torch.float64), None
+    if kind == "dg":
+        z = p["decay_up.weight"] @ (p["decay_down.weight"] @ x_t) + p["decay_up.bias"]
+        return torch.sigmoid(z[head * n : (head + 1) * n]) ** (1 / 16), None
+    z = p["decay.weight"][head] @ x_t + p["decay.bias"][head]
+    if kind == "ss":
+        return torch.sigmoid(z), None
+    if kind == "sg":
+        return torch.sigmoid(z) ** (1 / 16), None
+    if kind == "se":
+        return torch.exp(z), None
+    delta = _softplus(z)
+    rates = p["a_log"][head] if kind == "sm" else p["a_log"][head * n : (head + 1) * n]
+    return torch.exp(-delta * torch.exp(rates)), delta
+
+
+def _strength(p: dict[str, Tensor], label: Any, head: int, x_t: Tensor) -> Tensor | float:
+    if label.mirror[2:] not in ("1", "2"):
+        return 2.0
+    return int(label.mirror[2]) * torch.sigmoid(p["strength.weight"][head] @ x_t)
+
+
+def _scaling(
+    p: dict[str, Tensor], label: Any, head: int, x_j: Tensor, n: int, gate: Tensor, delta: Any, beta: Any
+) -> Tensor | float:
+    kind = label.scaling
+    if kind == "":
+        return 1 / math.sqrt(n)
+    if kind == "b1":
+        return 1.0
+    value = {"d": delta, "w": beta, "u": 1 - gate}.get(kind[1])
+    if kind[1] == "z":
+        value = torch.sigmoid(p["scale.weight"][head] @ x_j)
+    if kind[1] == "i":
+        value = torch.exp(p["scale.weight"][head] @ x_j + p["scale.bias"][head])
+    return value / math.sqrt(n) if kind.endswith("n") else value
+
+
+def _softplus(x: Tensor) -> Tensor:
+    return torch.logaddexp(x, torch.zeros_like(x))
+
+
+def _elu(x: Tensor) -> Tensor:
+    """ELU(x) + 1."""
+    return torch.where(x > 0, x + 1, torch.exp(torch.clamp(x, max=0.0)))
+
+
+PHI = {
+    "exp": torch.exp,
+    "relu": F.relu,
+    "softplus": _softplus,
+    "elu": _elu,
+    "sigmoid": torch.sigmoid,
+    "id": lambda s: s,
+}
+
+
+def _silu(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(x)
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x / torch.sqrt((x**2).sum(-1, keepdim=True) + 1e-12)
+
+
+def _convolve(x: Tensor, taps: Tensor) -> Tensor:
+    """Row t is the sum of taps[:, 3 - lag] x_(t - lag) over lags 0 to 3."""
+    return torch.stack(
+        [sum(taps[:, 3 - lag] * x[t - lag] for lag in range(4) if lag <= t) for t in range(x.shape[0])]
+    )
+
+
+def _rotate(x: Tensor) -> Tensor:
+    """Coordinates r and r + n/2 of row t turn by the angle t 10000^(-2r/n), t from 0."""
+    half, rows = x.shape[1] // 2, []
+    for t in range(x.shape[0]):
+        turned: list[Any] = [None] * (2 * half)
+        for r in range(half):
+            angle = t * 10000.0 ** (-r / half)
+            turned[r] = x[t, r] * math.cos(angle) - x[t, r + half] * math.sin(angle)
+            turned[r + half] = x[t, r] * math.sin(angle) + x[t, r + half] * math.cos(angle)
+        rows.append(torch.stack(turned))
+    return torch.stack(rows)
