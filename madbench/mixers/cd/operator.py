@@ -306,7 +306,7 @@ class CoefficientMixer(nn.Module):
         self, x: Tensor, log_gate: Tensor | None, delta: Tensor | None, beta: Tensor | None
     ) -> tuple[Tensor | float, Tensor | None]:
         """b_j as a factor (B, H, T, 1), and log b_j (B, H, T) of what is left to multiply by where it may be huge."""
-        kind, log_b = self.variant.scaling[1:2], None
+        kind = self.variant.scaling[1:2]
         norm = 1.0 if kind and not self.variant.scaling.endswith("n") else self.allocation.key_width**-0.5
         if kind in ("", "1"):
             return norm, None
@@ -321,7 +321,7 @@ class CoefficientMixer(nn.Module):
             if kind == "i" and self.has_log_scale:
                 return norm, b.squeeze(-1)
             b = b.exp() if kind == "i" else b.sigmoid()
-        return b * norm, log_b
+        return b * norm, None
 
     def _log_pow(self, length: int, position: int, like: Tensor) -> Tensor:
         """log lambda^i of the rows from ``position`` on, (1, 1, T)."""

@@ -164,9 +164,7 @@ def _unit(x: Tensor) -> Tensor:
 
 def _convolve(x: Tensor, taps: Tensor) -> Tensor:
     """Row t is the sum of taps[:, 3 - lag] x_(t - lag) over lags 0 to 3."""
-    return torch.stack(
-        [sum(taps[:, 3 - lag] * x[t - lag] for lag in range(4) if lag <= t) for t in range(x.shape[0])]
-    )
+    return torch.stack([sum(taps[:, 3 - lag] * x[t - lag] for lag in range(4) if lag <= t) for t in range(x.shape[0])])
 
 
 def _rotate(x: Tensor) -> Tensor:

@@ -1,0 +1,92 @@
+"""Every form of every label against eq. 4 as float64 loops: outputs and all gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from coefficient_labels import random_label
+from madbench.errors import TrainingError
+from madbench.mixers import build
+from madbench.mixers.cd.grammar import PRESETS, READOUTS
+
+ROUNDING = 1e-10
+
+
+def paths_of(mixer):
+    """The forms beside the reference that this label has."""
+    linear = ["chunked"] * mixer.variant.is_recurrent
+    return ["dense", "blocks", *linear, *["sdpa"] * mixer.is_softmax, "step"]
+
+
+def with_gradients(compute, x, mixer, weights):
+    """The output and its gradients for the input and every parameter."""
+    y = compute()
+    inputs = [x, *mixer.parameters()]
+    found = torch.autograd.grad((y * weights).sum(), inputs, allow_unused=True)
+    return [y, *(torch.zeros(()) if gradient is None else gradient for gradient in found)]
+
+
+def residuals(label, make_mixer, decode, randn, seed):
+    """Largest difference from the reference, of the output or a gradient relative to its size, by form."""
+    mixer, x, weights = make_mixer(label, seed=seed), randn(1, 7, 8, seed=seed).requires_grad_(), randn(1, 7, 8)
+    mixer.path = "reference"
+    expected = with_gradients(lambda: mixer(x), x, mixer, weights)
+    found = {}
+    for path in paths_of(mixer):
+        mixer.path = path
+        given = with_gradients(lambda: decode(mixer, x) if mixer.path == "step" else mixer(x), x, mixer, weights)
+        pairs = zip(given, expected, strict=True)
+        found[path] = torch.stack([(a - b).abs().max() / (1 + b.abs().max()) for a, b in pairs]).max().item()
+    return found
+
+
+@pytest.mark.parametrize("label", [f"cd:{text}" for text in PRESETS.values()])
+def test_every_form_of_a_preset_equals_the_loops(label, make_mixer, decode, randn, small_sub_blocks):
+    for path, residual in residuals(label, make_mixer, decode, randn, 0).items():
+        assert residual <= ROUNDING, path
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_form_of_a_random_label_equals_the_loops(seed, make_mixer, decode, randn, small_sub_blocks):
+    label = random_label(seed)
+    for path, residual in residuals(label, make_mixer, decode, randn, seed).items():
+        assert residual <= ROUNDING, (str(label), path)
+
+
+@pytest.mark.slow
+def test_every_form_of_thousands_of_random_labels_equals_the_loops(make_mixer, decode, randn, small_sub_blocks):
+    for seed in range(100, 2600):
+        label = random_label(seed)
+        for path, residual in residuals(label, make_mixer, decode, randn, seed).items():
+            assert residual <= ROUNDING, (str(label), path)
+
+
+@pytest.mark.parametrize("length", (1, 15, 17, 33))
+@pytest.mark.parametrize(
+    "label", ("cd:id-dghk2-bi-max", "cd:kelu-sshz2-sum", "cd:softplus-dm-p", "cd:exp-0.95hkr-sum-c")
+)
+def test_forms_agree_at_lengths_around_whole_blocks(label, length, make_mixer, decode, randn):
+    mixer, x = make_mixer(label), randn(2, length, 8)
+    mixer.chunk = 16
+    expected = decode(mixer, x)
+    for path in paths_of(mixer)[:-1]:
+        mixer.path = path
+        torch.testing.assert_close(mixer(x), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("readout", READOUTS)
+def test_only_recurrent_readouts_have_a_chunked_form(readout, make_mixer):
+    label = f"cd:{readout}-sum"
+    if readout == "id" or readout.startswith("k"):
+        assert build(label, 8, 2048, path="chunked").resolve_path(1, 2048) == "chunked"
+        assert build(label, 8, 2048).resolve_path(1, 2048) == "chunked"
+    else:
+        with pytest.raises(TrainingError, match="use 'auto'"):
+            build(label, 8, 2048, path="chunked")
+        assert build(label, 8, 2048).resolve_path(1, 2048) == ("sdpa" if readout == "exp" else "blocks")
+
+
+def test_no_tokens_are_an_error(make_mixer, randn):
+    with pytest.raises(TrainingError, match="0 tokens"):
+        make_mixer("cd:id-ss")(randn(1, 0, 8))
