@@ -18,7 +18,8 @@ SCHEMA = 4  # raised when the same job would give other numbers than before, or 
 KEEP = "keep"  # folder in a job's work folder for files that stay with the stored run, such as its weights
 WEIGHTS = "weights.safetensors"  # the name of those
 
-_CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False, default=vars)
+NOT_AT_DEFAULT = {"in_id_at_default": False}
+"""Metadata of a configuration's field that changes no id as long as it has its default: ids outlive new settings."""
 
 Fidelity = Literal["corrected", "published"]
 Budget = Literal["strict", "paper"]
@@ -59,6 +60,18 @@ class Job:
         """A 63-bit seed for one source of randomness; streams of one job seed are independent of each other."""
         digest = hashlib.sha256(f"{stream}:{self.seed}".encode()).digest()
         return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _identifying(config: Any) -> dict[str, Any]:
+    """The fields of a configuration that say what it is."""
+    return {
+        one.name: value
+        for one in dataclasses.fields(config)
+        if (value := getattr(config, one.name)) != one.default or one.metadata.get("in_id_at_default", True)
+    }
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False, default=_identifying)
 
 
 def content_id(mapping: dict[str, Any]) -> str:

@@ -76,7 +76,8 @@ def variations() -> list[Job]:
 
 def other(value):
     named = {"corrected": "published", "strict": "paper", "rotation": "mispaired", "float32": "bfloat16"}
-    return named.get(value, value + "x") if isinstance(value, str) else value + 1
+    named[0.999] = 0.98  # a decay is below 1
+    return named.get(value, value + "x" if isinstance(value, str) else value + 1)
 
 
 def test_changing_any_one_field_changes_the_id():
@@ -101,6 +102,14 @@ def test_a_job_survives_json(job):
 
 def test_an_id_is_16_hexadecimal_digits():
     assert re.fullmatch("[0-9a-f]{16}", JOB.id)
+
+
+def test_a_setting_that_is_newer_than_ids_changes_none_at_its_default():
+    old = {key: value for key, value in vars(ModelConfig()).items() if key != "mlp_width"}
+    assert "mlp_width" in vars(ModelConfig()) and "beta2" in vars(TrainingConfig())
+    without = job_from_dict({**JOB.to_dict(), "model": old})
+    assert JOB.id == without.id == "be2cd1a57d29f1d5"
+    assert dataclasses.replace(JOB, model=ModelConfig(mlp_width=256)).id != JOB.id
 
 
 def test_the_order_of_a_setting_does_not_matter():
@@ -138,6 +147,12 @@ def test_a_model_needs_positive_sizes(name):
 def test_a_rate_must_be_a_finite_number_of_at_least_zero(name, value):
     with pytest.raises(ConfigError, match=f"{name} must be a number of at least 0"):
         TrainingConfig(**{name: value})
+
+
+def test_a_decay_of_the_optimiser_is_below_one():
+    assert TrainingConfig(beta2=0.98).betas == (0.9, 0.98)
+    with pytest.raises(ConfigError, match="beta2 must be a number from 0 to below 1"):
+        TrainingConfig(beta2=1.0)
 
 
 @pytest.mark.parametrize("name", ["epochs", "batch_size"])

@@ -54,9 +54,10 @@ class TokenLoss(nn.Module):
 class SwiGLU(nn.Module):
     """(SiLU(x W_gate) * x W_up) W_down, inner width 8/3 d rounded up to a multiple of 16, no biases."""
 
-    def __init__(self, d_model: int):
+    def __init__(self, d_model: int, width: int = 0):
+        """``width`` other than 0 is the inner width."""
         super().__init__()
-        inner = swiglu_width(d_model)
+        inner = swiglu_width(d_model, width)
         self.gate = linear(d_model, inner)
         self.up = linear(d_model, inner)
         self.down = linear(inner, d_model)
@@ -66,8 +67,9 @@ class SwiGLU(nn.Module):
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
-def swiglu_width(d_model: int) -> int:
-    return -(-8 * d_model // (3 * 16)) * 16
+def swiglu_width(d_model: int, width: int = 0) -> int:
+    """The inner width: ``width``, or what is usual where it is 0."""
+    return width or -(-8 * d_model // (3 * 16)) * 16
 
 
 class Backbone(nn.Module):
@@ -77,11 +79,13 @@ class Backbone(nn.Module):
     The vectors come out unnormalised: what reads them begins with an RMSNorm.
     """
 
-    def __init__(self, vocab_size: int, d_model: int, n_layer: int, make_mixer: Callable[[], nn.Module]):
+    def __init__(
+        self, vocab_size: int, d_model: int, n_layer: int, make_mixer: Callable[[], nn.Module], mlp_width: int = 0
+    ):
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, d_model)
         nn.init.normal_(self.embedding.weight, std=INIT_STD)
-        layers = [layer for _ in range(n_layer) for layer in (make_mixer(), SwiGLU(d_model))]
+        layers = [layer for _ in range(n_layer) for layer in (make_mixer(), SwiGLU(d_model, mlp_width))]
         self.layers = nn.ModuleList(layers)
         self.norms = nn.ModuleList(RMSNorm(d_model) for _ in layers)
 

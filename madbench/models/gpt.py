@@ -18,12 +18,12 @@ LEAST_TEMPERATURE = 1e-30  # by which float32 can divide a logit
 
 
 class MLP(nn.Module):
-    """GELU(x W_up) W_down, inner width 4 d, no biases, the GELU exact."""
+    """GELU(x W_up) W_down, inner width 4 d unless given, no biases, the GELU exact."""
 
-    def __init__(self, d_model: int):
+    def __init__(self, d_model: int, width: int = 0):
         super().__init__()
-        self.up = linear(d_model, 4 * d_model)
-        self.down = linear(4 * d_model, d_model)
+        self.up = linear(d_model, width or 4 * d_model)
+        self.down = linear(width or 4 * d_model, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
@@ -33,12 +33,12 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """x + mixer(LayerNorm(x)), then x + MLP(LayerNorm(x)); the norms have a gain and no bias."""
 
-    def __init__(self, d_model: int, mixer: nn.Module):
+    def __init__(self, d_model: int, mixer: nn.Module, mlp_width: int = 0):
         super().__init__()
         self.mixer_norm = layer_norm(d_model)
         self.mixer = mixer
         self.mlp_norm = layer_norm(d_model)
-        self.mlp = MLP(d_model)
+        self.mlp = MLP(d_model, mlp_width)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
@@ -79,12 +79,13 @@ class GPT(nn.Module):
         make_mixer: Callable[[], nn.Module],
         seq_len: int,
         positions: Literal["none", "learned"] = "none",
+        mlp_width: int = 0,
     ):
         super().__init__()
         self.seq_len = seq_len
         self.embedding = embedding(vocab_size, d_model)
         self.positions = embedding(seq_len, d_model) if positions == "learned" else None
-        self.blocks = nn.ModuleList(Block(d_model, make_mixer()) for _ in range(n_layer))
+        self.blocks = nn.ModuleList(Block(d_model, make_mixer(), mlp_width) for _ in range(n_layer))
         self.norm = layer_norm(d_model)
         with torch.no_grad():
             for block in self.blocks:

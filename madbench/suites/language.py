@@ -35,7 +35,7 @@ class GPTConfig(ModelConfig):
     d_model: int = 768
     """Width of the residual stream."""
     n_layer: int = 12
-    """Blocks; a block is one mixer and one MLP of inner width 4 d_model."""
+    """Blocks; a block is one mixer and one MLP."""
     seq_len: int = 1024
     """Tokens of context, in training and evaluation; the tables of R(1) and R(2) are as long."""
     positions: Literal["none", "learned"] = "none"
@@ -134,17 +134,18 @@ def sequences_per_step(job: Job) -> int:
 
 
 def size(job: Job) -> Size:
-    """``n_layer`` (mixer + 16 d^2) + 2 d ``vocab_size`` FLOPs a token; the output shares the embedding's weights."""
+    """``n_layer`` (mixer + 4 d ``mlp_width``) + 2 d ``vocab_size`` FLOPs a token; the output shares the embedding's weights."""
     model, config, vocab_size = job.model, job.training, job.setting["vocab_size"]
     d_model, seq_len = model.d_model, model.seq_len
     mixer = solve(job.label, d_model, model.n_head, seq_len, job.budget, **job.mixer)
+    mlp = 2 * d_model * (model.mlp_width or 4 * d_model)
     rows = vocab_size + seq_len * (model.positions == "learned")
     return Size(
-        parameters=rows * d_model + model.n_layer * (mixer.total + 8 * d_model**2 + 2 * d_model) + d_model,
+        parameters=rows * d_model + model.n_layer * (mixer.total + mlp + 2 * d_model) + d_model,
         steps=config.steps,
         seq_len=seq_len,
         sequences_per_step=sequences_per_step(job),
-        flops_per_token=model.n_layer * (mixer.flops_per_token(seq_len) + 16 * d_model**2) + 2 * d_model * vocab_size,
+        flops_per_token=model.n_layer * (mixer.flops_per_token(seq_len) + 2 * mlp) + 2 * d_model * vocab_size,
         trained_tokens=config.steps * config.tokens_per_step,
         evaluated_tokens=config.steps // config.eval_every * 2 * config.eval_sequences * seq_len,
     )

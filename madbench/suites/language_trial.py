@@ -77,7 +77,7 @@ class LanguageTrial(Trial):
         with torch.random.fork_rng():
             torch.manual_seed(job.derived_seed("init"))
             shape = (job.setting["vocab_size"], config.d_model, config.n_layer, mixer_maker(job, config.seq_len, path))
-            return GPT(*shape, config.seq_len, config.positions)
+            return GPT(*shape, config.seq_len, config.positions, config.mlp_width)
 
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
         seed, n_tokens = self.job.derived_seed("order"), len(self.batches.tokens["train"])

@@ -7,11 +7,11 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from madbench.config import PROFILES, check_at_least, check_numbers, field_docs, from_mapping, overridden
 from madbench.errors import ConfigError
-from madbench.jobs import Budget, Fidelity, Job, Precision
+from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision
 from madbench.mixers import solve
 from madbench.suites.base import Profile, Size, Suite, plan_jobs
 from madbench.tasks import MAD_TASKS, check_task, load_task, make_setting, task_names, task_source
@@ -32,17 +32,17 @@ class ModelConfig:
     """Heads of every mixer, the softmax baseline included."""
     n_layer: int = 2
     """Blocks; a block is one mixer and one SwiGLU."""
+    mlp_width: int = field(default=0, metadata=NOT_AT_DEFAULT)
+    """Inner width of the MLPs; 0 is 8/3 d_model in a SwiGLU, and 4 d_model in the language model's MLP."""
 
     def __post_init__(self):
         check_at_least(self, 1, "d_model", "n_head", "n_layer")
+        check_at_least(self, 0, "mlp_width")
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
     """One optimiser run: AdamW, batches reshuffled every epoch."""
-
-    betas: ClassVar[tuple[float, float]] = (0.9, 0.999)
-    """AdamW's decays of the mean gradient and of the mean squared gradient."""
 
     learning_rate: float = 5e-4
     """AdamW step size at the start, or at the end of the warm-up."""
@@ -61,11 +61,20 @@ class TrainingConfig:
     """Ends the run once an evaluation reaches this accuracy."""
     precision: Precision = "float32"
     """Arithmetic of matrix products; parameters and optimiser stay in float32."""
+    beta2: float = field(default=0.999, metadata=NOT_AT_DEFAULT)
+    """AdamW's decay of the mean squared gradient; that of the mean gradient is 0.9."""
 
     def __post_init__(self):
         check_at_least(self, 1, "epochs", "batch_size")
         check_at_least(self, 0, "warmup_steps")
-        check_numbers(self, "learning_rate", "weight_decay", "min_learning_rate", "stop_accuracy")
+        check_numbers(self, "learning_rate", "weight_decay", "min_learning_rate", "stop_accuracy", "beta2")
+        if self.beta2 >= 1:
+            raise ConfigError(f"beta2 must be a number from 0 to below 1, got {self.beta2}")
+
+    @property
+    def betas(self) -> tuple[float, float]:
+        """AdamW's decays."""
+        return 0.9, self.beta2
 
 
 @dataclass(frozen=True)
@@ -191,7 +200,7 @@ def size(job: Job) -> Size:
     setting, model, config = setting_of(job), job.model, job.training
     d_model, vocab_size = model.d_model, setting.vocab_size
     mixer = solve(job.label, d_model, model.n_head, setting.seq_len, job.budget, **job.mixer)
-    swiglu = 3 * d_model * swiglu_width(d_model)
+    swiglu = 3 * d_model * swiglu_width(d_model, model.mlp_width)
     decodes = setting.model == "autoencoder"
     parameters = vocab_size * d_model + d_model + (d_model + 1) * vocab_size
     parameters += model.n_layer * (mixer.total + swiglu + 2 * d_model)

@@ -105,7 +105,8 @@ class MadTrial(Trial):
     @staticmethod
     def build(job: Job, path: str = "auto") -> nn.Module:
         setting, config = setting_of(job), job.model
-        shape = (setting.vocab_size, config.d_model, config.n_layer, mixer_maker(job, setting.seq_len, path))
+        make_mixer = mixer_maker(job, setting.seq_len, path)
+        shape = (setting.vocab_size, config.d_model, config.n_layer, make_mixer, config.mlp_width)
         with torch.random.fork_rng():
             torch.manual_seed(job.derived_seed("init"))
             is_autoencoder = setting.model == "autoencoder"

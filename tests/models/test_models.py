@@ -144,6 +144,11 @@ def test_swiglu_is_eight_thirds_wide_rounded_up_to_sixteen(d_model, width):
     assert SwiGLU(d_model).gate.weight.shape == (width, d_model)
 
 
+def test_a_width_of_its_own_counts_in_the_parameters():
+    usual, narrow = make(MadModel, d_model=64), make(MadModel, d_model=64, mlp_width=16)
+    assert count(usual) - count(narrow) == 3 * 64 * (swiglu_width(64) - 16) * len(usual.backbone.layers[::2])
+
+
 def test_weights_start_at_0_02_gains_at_one_and_biases_at_zero():
     for model in (make(MadModel, d_model=64), make(Autoencoder, d_model=64, max_len=8)):
         gains = [module.weight for module in model.modules() if isinstance(module, nn.RMSNorm)]

@@ -46,7 +46,7 @@ def test_quick_is_small_and_full_is_the_protocol():
     assert full.learning_rates == (1e-4, 5e-4, 1e-3) and full.weight_decays == (0.0, 0.1)
     config = full.trainings("compression", "float32")[0]
     assert (config.epochs, config.batch_size, config.stop_accuracy) == (200, 128, 0.999)
-    assert dataclasses.asdict(full.model_config()) == {"d_model": 128, "n_head": 2, "n_layer": 2}
+    assert dataclasses.asdict(full.model_config()) == {"d_model": 128, "n_head": 2, "n_layer": 2, "mlp_width": 0}
     assert full.mixer_settings("S") == {"mix_rank": 16, "rank_multiple": 1, "rope": "rotation"}
 
 
@@ -194,6 +194,7 @@ def test_every_documented_key_can_be_overridden():
     values = {
         "difficulty": "baseline", "precision": "float32", "language_model": "mini",
         "learning_rates": "0.5", "weight_decays": "0.5", "model.rope": "mispaired",
+        "training.beta2": "0.5",
     }  # fmt: skip
     docs = MadProfile.docs()
     assert {"model.d_model", "training.epochs", "training.stop_accuracy", "tasks.TASK.setting.KEY"} <= docs.keys()
