@@ -40,6 +40,16 @@ class Cache:
     position: int  # tokens decoded so far; with a sliding window more than S
 
 
+@dataclass(frozen=True)
+class Maps:
+    """What every row computes on the way to its output, slot by slot; slots that it cannot see are zero."""
+
+    scores: Tensor  # z (B, H_q, T, T)
+    hidden: Tensor  # h (B, H_q, T, T), the scores after R(1)
+    activations: Tensor  # a (B, H, T, T)
+    weights: Tensor  # w (B, H, T, T), the activations after R(2)
+
+
 class DynamicMLP(nn.Module):
     """One causal mixer (paper eq. 7-11, appendices G, J, L): each head is a two-layer MLP instantiated from the prefix.
 
@@ -140,6 +150,16 @@ class DynamicMLP(nn.Module):
         inputs = torch.cat((cache.inputs, row), dim=1)[:, 1:]
         return self._read_out(o, row)[:, 0], Cache(k, v, inputs, cache.position + 1)
 
+    def maps(self, x: Tensor, position: int = 0) -> Maps:
+        """Scores, activations and weights of x (B, T, D), whose first row is at ``position``; of T x T each."""
+        self._check_length(x.shape[1])
+        p = self._ordered(self._project(x, position))
+        z = self._scores(p).tril()
+        h = self.mix1.right(z, p.s1).tril() if self.mix1 else z
+        a, norm = activate(self.variant.base, h, 0)
+        a = a if norm is None else a / norm
+        return Maps(z, h, a, self.mix2.right_transposed(a, p.s2).tril() if self.mix2 else a)
+
     def resolve_path(self, batch: int, length: int) -> str:
         """The path that :meth:`forward` takes for an input of this shape."""
         if self.path != "auto":
@@ -175,10 +195,14 @@ class DynamicMLP(nn.Module):
     def _ordered(self, p: Projected) -> Projected:
         return replace(p, k=newest_first(p.k), v=newest_first(p.v)) if self.by_lag else p
 
+    def _scores(self, p: Projected) -> Tensor:
+        """(B, H_q, M, W); what stands in slots that a row cannot see has no meaning."""
+        q = p.q * p.q.shape[-1] ** -0.5 if self.variant.base == "S" else p.q
+        return lag_scores(q, p.k) if self.by_lag else q @ p.k.transpose(-1, -2)
+
     def _attend(self, p: Projected, first_row: int) -> Tensor:
         """Rows ``first_row, ...`` against all the keys up to the last of them: (B, H, M, V)."""
-        q = p.q * p.q.shape[-1] ** -0.5 if self.variant.base == "S" else p.q
-        z = lag_scores(q, p.k) if self.by_lag else q @ p.k.transpose(-1, -2)
+        z = self._scores(p)
         h = self.mix1.right(z.tril(first_row), p.s1) if self.mix1 else z
         a, norm = activate(self.variant.base, h, first_row)
         w = self.mix2.right_transposed(a, p.s2).tril(first_row) if self.mix2 else a
@@ -192,8 +216,11 @@ class DynamicMLP(nn.Module):
             q, s1, s2 = (None if t is None else t[:, :, start:end] for t in (p.q, p.s1, p.s2))
             seen = slice(length - end, None) if self.by_lag else slice(0, end)
             block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2)
-            how = {"use_reentrant": False, "preserve_rng_state": False}  # a block draws no random numbers
-            blocks.append(checkpoint(self._attend_block, start, *block, **how))
+            if torch.is_grad_enabled():
+                how = {"use_reentrant": False, "preserve_rng_state": False}  # a block draws no random numbers
+                blocks.append(checkpoint(self._attend_block, start, *block, **how))
+            else:
+                blocks.append(self._attend_block(start, *block))
         return torch.cat(blocks, dim=2)
 
     def _attend_block(self, first_row: int, *block: Tensor | None) -> Tensor:

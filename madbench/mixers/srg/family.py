@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from madbench.labels import ALIASES, Explanation, Variant, all_variants
 from madbench.labels.diagnosis import InvalidLabel
 from madbench.labels.grammar import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT, SYNTAX, from_letters
 from madbench.mixers import Check, ListedFamily, Size
-from madbench.mixers.checks import ROUNDING, difference, general_checks, sample
 from madbench.mixers.srg.budget import Allocation, solve
 
 if TYPE_CHECKING:
@@ -104,18 +102,10 @@ class SRGFamily(ListedFamily):
         return DynamicMLP(allocation, rope=settings.rope, path=path)
 
     def checks(self, label: Variant) -> Iterable[Check]:
-        """The general ones, and every fast path against the reference."""
+        """The general ones, every path against the reference, the budget, and what the paper proves."""
+        from madbench.mixers.srg.checks import checks
 
-        def residual(path: str) -> float:
-            mixer, x = sample(self, label, "reference")
-            expected = mixer(x)
-            mixer.path, mixer.chunk = path, 3
-            return difference(mixer(x), expected)
-
-        yield from general_checks(self, label)
-        for path in ("dense", "chunked", *["sdpa"] * (label.base == "S" and not label.has_mixing)):
-            statement = f"The path {path} computes what the float64 loops of the reference do."
-            yield Check(f"path {path}", statement, "eq. 7-11", functools.partial(residual, path), ROUNDING)
+        return checks(self, label)
 
 
 FAMILY = SRGFamily()

@@ -27,8 +27,8 @@ def reference(parameters: Mapping[str, Tensor], variant: Variant, n_head: int, x
 def _sequence(w: dict[str, Tensor], variant: Variant, n_head: int, x: Tensor, rope: str) -> Tensor:
     length = x.shape[0]
     query_heads = 2 * n_head if variant.base == "G" else n_head
-    k_in = _conv(x, w["k_conv.weight"]) if variant.conv else x
-    v_in = _conv(x, w["v_conv.weight"]) if variant.conv else x
+    k_in = convolve(x, w["k_conv.weight"]) if variant.conv else x
+    v_in = convolve(x, w["v_conv.weight"]) if variant.conv else x
     q, k, v = x @ w["q.weight"].T, k_in @ w["k.weight"].T, v_in @ w["v.weight"].T
     d_qk, d_vo = q.shape[1] // query_heads, v.shape[1] // n_head
     if variant.rope:
@@ -46,7 +46,7 @@ def _sequence(w: dict[str, Tensor], variant: Variant, n_head: int, x: Tensor, ro
             z = k[order, columns] @ q[t, columns]
             if variant.base == "S":
                 z = z / d_qk**0.5
-            hidden.append(z @ _mixing_matrix(w, "mix1", head, x[t], t + 1) if variant.mix1 else z)
+            hidden.append(z @ mixing_matrix(w, "mix1", head, x[t], t + 1) if variant.mix1 else z)
         outputs = []
         for head in range(n_head):
             if variant.base == "S":
@@ -56,7 +56,7 @@ def _sequence(w: dict[str, Tensor], variant: Variant, n_head: int, x: Tensor, ro
             if variant.base == "G":
                 a = F.softplus(hidden[n_head + head]) * a
             if variant.mix2:
-                a = a @ _mixing_matrix(w, "mix2", head, x[t], t + 1).T
+                a = a @ mixing_matrix(w, "mix2", head, x[t], t + 1).T
             outputs.append(a @ v[order, head * d_vo : (head + 1) * d_vo])
         o = torch.cat(outputs)
         if variant.gates:
@@ -65,7 +65,7 @@ def _sequence(w: dict[str, Tensor], variant: Variant, n_head: int, x: Tensor, ro
     return torch.stack(rows)
 
 
-def _mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, length: int) -> Tensor:
+def mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, length: int) -> Tensor:
     """I + Diag(p) + A Diag(s) B^T for one head and one row, as a (length, length) matrix."""
     a, b, p = (w[f"{name}.{table}"][head, :length] for table in "ABp")
     rank = a.shape[1]
@@ -74,7 +74,8 @@ def _mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, leng
     return torch.eye(length, dtype=a.dtype, device=a.device) + torch.diag(p) + a @ torch.diag(s) @ b.T
 
 
-def _conv(x: Tensor, taps: Tensor) -> Tensor:
+def convolve(x: Tensor, taps: Tensor) -> Tensor:
+    """x (T, D), taps (D, 4), the last of which meets the row itself -> (T, D)."""
     rows = range(x.shape[0])
     return torch.stack([sum(taps[:, j] * x[t - 3 + j] for j in range(4) if t - 3 + j >= 0) for t in rows])
 
