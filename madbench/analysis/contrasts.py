@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from madbench.labels import FACTORS, factors, family_of, levels, parse
+from madbench.labels import FACTORS, factors_in, family_of, levels, parse
 from madbench.mixers.srg.family import LEVELS
 
 Pair = tuple[str, str]
@@ -48,17 +47,22 @@ class Contrast:
 def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
     """The pairs of ``labels`` that differ in exactly one factor (:func:`madbench.labels.diff`), by contrast.
 
-    Contrasts are sorted, pairs in the order of ``labels``. Labels of two families make no pair.
+    Contrasts are sorted, pairs in the order of ``labels``. Labels of two families make a pair where one of the families
+    has a place for the other's label.
     """
-    families: dict[str, list[Any]] = {}
-    for variant in map(parse, labels):
-        families.setdefault(family_of(variant).name, []).append(variant)
+    every = [*map(parse, labels)]
     pairs: dict[Contrast, list[Pair]] = {}
-    for name, variants in families.items():
-        prefix = f"{name}:" if name else ""
-        found = [levels(variant) for variant in variants]
+    for family in dict.fromkeys(map(family_of, every)):
+        prefix = f"{family.name}:" if family.name else ""
+        seen = [(variant, factors_in(family, variant)) for variant in every]
+        variants = [variant for variant, of_variant in seen if of_variant is not None]
+        own = [family_of(variant) is family for variant in variants]
+        factors = [of_variant for _, of_variant in seen if of_variant is not None]
+        found = [levels(one) if is_own else of_one for one, is_own, of_one in zip(variants, own, factors)]
         order = list(dict.fromkeys([*FACTORS, *(factor for one in found for factor in one)]))
-        for i, j, factor in _one_difference([factors(variant) for variant in variants]):
+        for i, j, factor in _one_difference(factors):
+            if not (own[i] or own[j]):
+                continue
             without, given = sorted((i, j), key=lambda k: _place(found[k][factor]))
             lacks, gives = found[without][factor], found[given][factor]
             position = order.index(factor), _place(lacks)[0], _place(gives)[0]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALIASES", "FACTORS", "Explanation", "LabelSet", "Variant", "all_labels", "all_variants", "available_sets", "diff",
-    "expand", "explain", "factors", "families", "family_identity", "family_of", "levels", "parse",
+    "expand", "explain", "factors", "factors_in", "families", "family_identity", "family_of", "levels", "parse",
 ]  # fmt: skip
 
 GROUP = "madbench.families"
@@ -69,13 +69,23 @@ def factors(label: Label) -> Mapping[str, str]:
     return family_of(label).factors(label)
 
 
+def factors_in(family: Family, label: Label) -> Mapping[str, str] | None:
+    """The factors of a label as a family has them: of its own labels, and of another's where it can, or None."""
+    if family_of(label) is family:
+        return family.factors(label)
+    return getattr(family, "factors_of_other", lambda other: None)(label)
+
+
 def diff(a: Label, b: Label) -> tuple[str, ...]:
-    """The factors that both labels have and in which they differ; of two families, the family and all their factors."""
-    family, other = family_of(a), family_of(b)
-    mine, theirs = family.factors(a), other.factors(b)
-    if family is not other:
-        return ("family", *dict.fromkeys((*mine, *theirs)))
-    return tuple(name for name in mine if name in theirs and mine[name] != theirs[name])
+    """The factors that both labels have and in which they differ; of two families, the family and all their factors.
+
+    A family that has a place for labels of another one (``factors_of_other``) compares them as its own.
+    """
+    for family in (family_of(a), family_of(b)):
+        mine, theirs = factors_in(family, a), factors_in(family, b)
+        if mine is not None and theirs is not None:
+            return tuple(name for name in mine if name in theirs and mine[name] != theirs[name])
+    return ("family", *dict.fromkeys((*factors(a), *factors(b))))
 
 
 def explain(label: Label) -> Sequence[Explanation]:

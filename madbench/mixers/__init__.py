@@ -92,6 +92,7 @@ class Family(Protocol):
         """What the label is, factor by factor, ``""`` for what it lacks; one that has no meaning for it is left out.
 
         Two labels differ in the factors that both have with different values. ``budget`` is ``matched`` or ``over``.
+        Optional: ``factors_of_other(label)`` gives those of another family's label that has a place in this one, or None.
         """
 
     def neighbours(self, label: Any) -> Sequence[Any]:

@@ -5,7 +5,8 @@ This is the independent truth of the checks; it shares no code with the fast pat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -41,3 +42,92 @@ def _coupled(c: list[Tensor], w: list[Tensor], x: Tensor, degree: int, tuples: s
                 y = y + effect * value
         rows.append(y)
     return rows
+
+
+def feature_reference(
+    parameters: Mapping[str, Tensor],
+    x: Tensor,
+    widths: Sequence[Sequence[int]],
+    product: bool,
+    rope: bool,
+    linear: bool,
+    causal: bool,
+) -> Tensor:
+    """Def. F.3, eq. 39-40: x (B, T, d) -> (B, T, d) in float64; ``widths`` are those of the factors of every head."""
+    w = {name: value.double() for name, value in parameters.items()}
+    d_vo = w["o.weight"].shape[1] // len(widths)
+    sequences = []
+    for sequence in x.double():
+        q, k, v = (sequence @ w[f"{name}.weight"].T for name in "qkv")
+        rows = []
+        for i in range(len(sequence)):
+            heads, qk_at, v_at = [], 0, 0
+            for of_head in widths:
+                scores, values = [], []
+                for j in range(i + 1 if causal else len(sequence)):
+                    z, at = x.new_ones((), dtype=torch.float64), qk_at
+                    for width in of_head:
+                        turned = _rotated(k[j, at : at + width], j - i) if rope else k[j, at : at + width]
+                        z, at = z * (q[i, at : at + width] @ turned) / math.sqrt(width), at + width
+                    scores.append(z)
+                    factors = v[j, v_at : v_at + d_vo * (len(of_head) if product else 1)].split(d_vo)
+                    values.append(math.prod(factors[1:], start=factors[0]))
+                heads.append(_weighted(scores, values, linear, d_vo))
+                qk_at, v_at = qk_at + sum(of_head), v_at + d_vo * (len(of_head) if product else 1)
+            rows.append(w["o.weight"] @ torch.cat(heads))
+        sequences.append(torch.stack(rows))
+    return torch.stack(sequences)
+
+
+def tuple_reference(
+    parameters: Mapping[str, Tensor],
+    x: Tensor,
+    n_head: int,
+    degree: int,
+    slots: int,
+    tuples: str,
+    rope: bool,
+    linear: bool,
+    causal: bool,
+) -> Tensor:
+    """Def. G.1 and G.3: x (B, T, d) -> (B, T, d) in float64; ``slots`` is 1 where they share keys and values."""
+    w = {name: value.double() for name, value in parameters.items()}
+    d_vo = w["o.weight"].shape[1] // n_head
+    sequences = []
+    for sequence in x.double():
+        length = len(sequence)
+        q = (sequence @ w["q.weight"].T).view(length, n_head, -1)
+        k, v = ((sequence @ w[f"{name}.weight"].T).view(length, n_head, slots, -1) for name in "kv")
+        rows = []
+        for i in range(length):
+            heads = []
+            for h in range(n_head):
+                scores, values = [], []
+                for tokens in visible_tuples(i + 1 if causal else length, degree - 1, tuples):
+                    key, value = (math.prod(of[j, h, m % slots] for m, j in enumerate(tokens)) for of in (k, v))
+                    if rope:
+                        key = _rotated(key, sum(j - i for j in tokens))
+                    scores.append(q[i, h] @ key / math.sqrt(len(key)))
+                    values.append(value)
+                heads.append(_weighted(scores, values, linear, d_vo))
+            rows.append(w["o.weight"] @ torch.cat(heads))
+        sequences.append(torch.stack(rows))
+    return torch.stack(sequences)
+
+
+def _weighted(scores: list[Tensor], values: list[Tensor], linear: bool, width: int) -> Tensor:
+    if not scores:
+        return torch.zeros(width, dtype=torch.float64)
+    scores = torch.stack(scores)
+    return (scores if linear else torch.softmax(scores, dim=0)) @ torch.stack(values)
+
+
+def _rotated(x: Tensor, steps: int) -> Tensor:
+    """x of one token turned by ``steps`` positions: pair (c, c + half) by steps 10000^(-2 c / width)."""
+    half = len(x) // 2
+    turned: list[Tensor] = [x[0]] * len(x)
+    for c in range(half):
+        angle = steps * 10000.0 ** (-2 * c / len(x))
+        turned[c] = x[c] * math.cos(angle) - x[c + half] * math.sin(angle)
+        turned[c + half] = x[c] * math.sin(angle) + x[c + half] * math.cos(angle)
+    return torch.stack(turned)

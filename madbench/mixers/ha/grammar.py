@@ -1,0 +1,83 @@
+"""The grammar of HyperAttention, 525 labels::
+
+ha     = "ha:", [ base ], degree, [ "u" ], [ tuples ], [ "-p" ], [ "-", rank ], [ "!" ]
+base   = "L" | "C"             linear, factored | linear, full coupling tensors; absent: softmax
+degree = "3" .. "9"            n, tokens of an interaction, the row's own among them
+u      unshared slots          tuples = "s" strict | "a" all; absent: ordered
+p      RoPE                    rank   = "q" | "v", what pays for the budget          !   nothing pays
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from madbench.errors import LabelError
+from madbench.mixers.interactions.grammar import END, BrokenRule, InteractionLabel, softmax_attention
+
+DEGREE = "a degree from 3 to 9"
+_CORE = "[LC]?[1-9]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label(InteractionLabel):
+    """One mixer of HyperAttention."""
+
+    degree: int  # n
+    unshared: bool = False  # u: every slot of the tuples has keys and values of its own
+    tuples: Literal["", "s", "a"] = ""  # j1 >= j2 >= ..; strict, j1 > j2 > ..; all
+
+    prefix = "ha:"
+    own = {"unshared": (False, True), "tuples": ("", "s", "a")}
+    extra = "u"
+    examples = "'ha:3', 'ha:3s-p' or 'ha:3u-q'"
+    syntax = re.compile(
+        "ha:(?P<base>[LC]?)(?P<degree>[1-9])(?P<unshared>u?)(?P<tuples>[sa]?)(?P<rope>-p)?(?:-(?P<rank>[qv]))?(?P<over>!?)"
+    )
+    following = (
+        ("", ("L", "C", DEGREE)),
+        ("[LC]", (DEGREE,)),
+        (_CORE, ("u", "s", "a", "-", "!", END)),
+        (f"{_CORE}u", ("s", "a", "-", "!", END)),
+        (f"{_CORE}u?[sa]", ("-", "!", END)),
+        (f"{_CORE}u?[sa]?-", ("p", "q", "v")),
+        (f"{_CORE}u?[sa]?-p", ("-", "!", END)),
+        (f"{_CORE}u?[sa]?-p-", ("q", "v")),
+        (f"{_CORE}u?[sa]?(-p)?-[qv]", ("!", END)),
+        (".*!", (END,)),
+    )
+
+    @property
+    def kind(self) -> str:
+        return f"{self.degree}{'u' * self.unshared}{self.tuples}"
+
+    def check_kind(self) -> None:
+        if type(self.degree) is not int or not 1 <= self.degree <= 9:
+            raise LabelError(f"degree {self.degree!r} is not a whole number from 3 to 9")
+        if self.degree == 1:
+            raise BrokenRule("1", "degree 1 sees no other token", self.mended({"degree": 2}, {"degree": 3}))
+        if self.degree == 2 and self.base == "":
+            raise BrokenRule("2", "degree 2 is softmax attention", [softmax_attention(self)])
+        if self.degree == 2:
+            from madbench.mixers.hfa.grammar import Label as FeatureLabel
+
+            is_linear = self.base == "L"
+            same = FeatureLabel(base=self.base, orders=(1,), rope=is_linear and self.rope, rank=self.rank * is_linear)
+            raise BrokenRule("2", "degree 2 without softmax is linear attention", [str(same)])
+        if self.base == "C" and self.unshared:
+            problem = "'C' has one tensor for all slots, so there is nothing to share"
+            raise BrokenRule("u", problem, self.mended({"unshared": False}, {"base": "L"}))
+
+    @classmethod
+    def of(cls, match: re.Match[str]) -> Self:
+        kind = {"degree": int(match["degree"]), "unshared": bool(match["unshared"]), "tuples": match["tuples"]}
+        return cls(**kind, **cls.common_fields(match))
+
+    @classmethod
+    def from_letters(cls, letters: str, **common: Any) -> Self:
+        degree = next((int(letter) for letter in letters if letter in "123456789"), 0)
+        if not degree:
+            raise BrokenRule("", "no degree")
+        tuples = next((letter for letter in letters if letter in "sa"), "")
+        return cls(degree=degree, unshared="u" in letters, tuples=tuples, **common)

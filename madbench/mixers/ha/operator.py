@@ -1,0 +1,194 @@
+"""HyperAttention with factored effects: softmax and linear, shared and unshared slots (Def. G.1, G.3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from madbench.mixers.interactions.mixer import InteractionMixer, again, softmax_over, split_heads, wide
+from madbench.mixers.interactions.reference import tuple_reference
+from madbench.mixers.interactions.sums import tuple_sums, visible
+from madbench.mixers.interactions.tuples import ALL, STRICT
+from madbench.mixers.srg.parts import ROPE_BASE
+
+
+class HyperAttention(InteractionMixer):
+    """Heads that score tuples of tokens (Def. G.1 with shared slots, G.3 without)::
+
+        z_iJ = q_i . (k^1_j1 * k^2_j2 * ..) / sqrt(d_qk),    J = (j1, .., j_(n-1)), j1 the newest
+        y_i  = concat_h( sum_J softmax_J(z_iJ) (v^1_j1 * v^2_j2 * ..) ) W_o;    linear: z_iJ for softmax_J(z_iJ)
+
+    The mask is added to the scores, where Def. G.1 prints a factor; W_o is the paper's V^n and W^O in one; the scale is
+    that of Section 2. With RoPE (ours) the product of keys turns by the sum of the lags, sum_m (j_m - i): a function of
+    offsets, symmetric in the slots, and RoPE at n = 2. A row without tuples (strict, fewer than n - 1 tokens) is 0.
+
+    Args:
+        degree: n.
+        unshared: whether every slot has keys and values of its own.
+        tuples: the kind of tuples.
+        r_qk, r_vo: ranks, summed over heads.
+        how: see :class:`madbench.mixers.interactions.mixer.InteractionMixer`.
+
+    Rows of the weights: q (r_qk, d); k, v by head, slot, channel, one slot when shared. Parameters, m slots:
+    (1 + m) d r_qk + (1 + m) d r_vo.
+    """
+
+    def __init__(
+        self, d_model: int, n_head: int, degree: int, unshared: bool, tuples: str, r_qk: int, r_vo: int, **how
+    ):
+        self.degree, self.tuples, self.slots = degree, tuples, degree - 1 if unshared else 1
+        self.d_qk, self.d_vo = r_qk // n_head, r_vo // n_head
+        super().__init__(d_model, n_head, (r_qk, self.slots * r_qk, self.slots * r_vo, r_vo), **how)
+
+    def name(self) -> str:
+        return f"degree n = {self.degree}"
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q (B, H, T, d_qk) scaled, k (B, H, T, m, d_qk) and v (B, H, T, m, d_vo)."""
+        q = split_heads(self.q(x), self.n_head) * self.d_qk**-0.5
+        k, v = (split_heads(of(x), self.n_head, self.slots).transpose(2, 3) for of in (self.k, self.v))
+        return q, k, v
+
+    def turned_query(self, q: Tensor, position: int) -> Tensor:
+        """Complex (B, H, T, d_qk): the real part of its product with turned keys is q . Rot(sum of lags) keys."""
+        first, second = q.chunk(2, dim=-1)
+        turned = torch.complex(first, -second) * self._turn(q, position)[:, : self.d_qk // 2].conj() ** (
+            self.degree - 1
+        )
+        return torch.cat((turned, 1j * turned), dim=-1)
+
+    def turned_key(self, k: Tensor, position: int) -> Tensor:
+        """k (B, H, T, m, d_qk) times e^(i theta_s j), complex."""
+        return k * self._turn(k, position)[:, None]
+
+    def _turn(self, q: Tensor, position: int) -> Tensor:
+        """e^(i theta_s t) of every position and channel, (T, d_qk), both halves alike."""
+        pair = torch.arange(0, self.d_qk, 2, device=q.device, dtype=torch.float64)
+        token = torch.arange(position, position + q.shape[2], device=q.device, dtype=torch.float64)
+        angle = torch.outer(token, ROPE_BASE ** (-pair / self.d_qk)).repeat(1, 2)
+        return torch.polar(torch.ones_like(angle), angle).to(torch.promote_types(q.dtype, torch.complex64))
+
+    def _by_slot(self, x: Tensor) -> list[Tensor]:
+        """(B, H, S, m, C) -> (B, H, S, C) for each of the n - 1 slots."""
+        slots = x.unbind(3)
+        return list(slots) * (self.degree - 1) if self.slots == 1 else list(slots)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, first_row: int) -> Tensor:
+        numerator, denominator, _ = self._sums(q, self._by_slot(k), self._by_slot(v), first_row)
+        if self.linear:
+            return numerator
+        return numerator / denominator.masked_fill(denominator == 0, 1)
+
+    def _sums(
+        self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Sums over the tuples of these slots of weight times value and of weight, and the largest score.
+
+        Weights are exp of the score less that largest, or scores as they are; ``first_row`` is the position among the
+        tokens of the keys. Shapes (B, H, M, d_vo), (B, H, M, 1), (B, H, M, 1).
+        """
+        if len(keys) > 2:
+            return self._sums_of_outer_slot(q, keys, values, first_row)
+        *outer, inner = keys
+        z = q[:, :, :, None] * outer[0][:, :, None] if outer else q[:, :, :, None]
+        z = wide(_real_product(z, inner[:, :, None]))  # (B, H, M, S or 1, S)
+        seen = visible(len(keys), self.tuples, inner, self.causal, first_row, q.shape[2]).view(
+            len(z[0, 0]), *z.shape[3:]
+        )
+        if self.linear:
+            weights, top = z.masked_fill(~seen, 0), z.new_zeros(*z.shape[:3], 1, 1)
+        else:
+            weights, top = softmax_over(z, seen, (-2, -1))
+        with torch.autocast(z.device.type, enabled=not self.linear and torch.is_autocast_enabled(z.device.type)):
+            sums = wide(weights @ values[-1][:, :, None])
+        sums = (sums * values[0][:, :, None]).sum(3) if outer else sums.squeeze(3)
+        return sums, weights.sum((-2, -1))[..., None], top.squeeze(-1)
+
+    def _sums_of_outer_slot(
+        self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The same, token by token of the newest slot: each turns the others into a problem of one slot less."""
+        found = None
+        for token in range(keys[0].shape[2]):
+            older = {ALL: None, STRICT: token}.get(self.tuples, token + 1)
+            skipped = min(max(token - first_row, 0), q.shape[2]) if self.causal else 0  # rows before the token
+            if older == 0 or skipped == q.shape[2]:
+                continue
+            one = again(self._sums_with, q[:, :, skipped:], keys, values, token, older, first_row + skipped)
+            nothing = (0.0, 0.0, 0.0 if self.linear else float("-inf"))
+            one = [F.pad(part, (0, 0, skipped, 0), value=fill) for part, fill in zip(one, nothing)]
+            found = one if found is None else _joined(found, one)
+        if found is None:
+            found = [q.real.new_zeros(*q.shape[:3], width) for width in (self.d_vo, 1, 1)]
+        return tuple(found)
+
+    def _sums_with(
+        self, q: Tensor, keys: list[Tensor], values: list[Tensor], token: int, older: int | None, first_row: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Sums over the tuples whose newest token is ``token``, the others being among the first ``older``."""
+        rest = ([one[:, :, :older] for one in of[1:]] for of in (keys, values))
+        numerator, denominator, top = self._sums(q * keys[0][:, :, token, None], *rest, first_row)
+        return numerator * values[0][:, :, token, None], denominator, top
+
+    def reference(self, x: Tensor) -> Tensor:
+        about = (self.n_head, self.degree, self.slots, self.tuples, self.rope, self.linear, self.causal)
+        return tuple_reference(dict(self.named_parameters()), x, *about)
+
+    def row_bytes(self, batch: int, length: int) -> int:
+        widths = self.d_qk * (1 + self.rope) + self.d_vo if self.degree > 2 else 0
+        return 8 * batch * self.n_head * length ** min(self.degree - 2, 1) * (length + widths)
+
+    def prefers_state(self, length: int) -> bool:
+        return (self.degree - 1) * self.d_qk * self.d_vo <= length ** (self.degree - 1)
+
+    def check_state(self) -> None:
+        """Running sums have (n - 1) d_qk d_vo entries a head."""
+
+    def state_row_bytes(self, batch: int) -> int:
+        return 8 * (1 + self.rope) * batch * self.n_head * (self.degree - 1) * self.d_qk * self.d_vo
+
+    def _tuple_sums(self, k: Tensor, v: Tensor, state: list[Tensor] | None) -> tuple[Tensor, list[Tensor]]:
+        """Sums over the tuples of every row of prod_m k^m v^m, (B, H, M, d_qk, d_vo), and the running sums after them."""
+        terms = [key[..., None] * value[..., None, :] for key, value in zip(k.unbind(3), v.unbind(3))]
+        if self.slots == 1 and self.tuples != ALL:
+            terms = terms * (self.degree - 1)
+        sums, state = tuple_sums(terms, self.tuples, 2, state)
+        return self._power(sums), state
+
+    def _power(self, sums: Tensor) -> Tensor:
+        """Shared slots of all tuples have one running sum."""
+        return sums ** (self.degree - 1) if self.slots == 1 and self.tuples == ALL else sums
+
+    def advance(self, q: Tensor, k: Tensor, v: Tensor, state: list[Tensor] | None) -> tuple[Tensor, list[Tensor]]:
+        sums, state = self._tuple_sums(k, v, state)
+        return self._read(q, sums), state
+
+    def totals(self, k: Tensor, v: Tensor, state: list[Tensor] | None) -> list[Tensor]:
+        return self._tuple_sums(k, v, state)[1]
+
+    def of_totals(self, q: Tensor, state: list[Tensor]) -> Tensor:
+        return self._read(q, self._power(math.prod(state) if self.tuples == ALL else state[0]))
+
+    @staticmethod
+    def _read(q: Tensor, sums: Tensor) -> Tensor:
+        return (q[..., None] * sums).sum(-2).real
+
+
+def _joined(*parts: Sequence[Tensor]) -> list[Tensor]:
+    """Sums over two sets of tuples as sums over both."""
+    top = torch.maximum(parts[0][2], parts[1][2])
+    finite = top.masked_fill(top == float("-inf"), 0)
+    scales = [(part[2] - finite).exp() for part in parts]
+    sums = (sum(part[i] * scale for part, scale in zip(parts, scales)) for i in range(2))
+    return [*sums, top]
+
+
+def _real_product(a: Tensor, b: Tensor) -> Tensor:
+    """The real part of a b^T, by real products."""
+    if a.is_complex():
+        a, b = torch.cat((a.real, -a.imag), dim=-1), torch.cat((b.real, b.imag), dim=-1)
+    return a @ b.transpose(-1, -2)

@@ -1,0 +1,57 @@
+"""What HyperFeatureAttention costs: 4 d^2 for any orders without a value product, (3 + A) d^2 with one, at ranks of d."""
+
+from __future__ import annotations
+
+from madbench.mixers.hfa.grammar import Label
+from madbench.mixers.interactions.budget import InteractionAllocation
+
+
+class Allocation(InteractionAllocation):
+    """See :class:`madbench.mixers.interactions.budget.InteractionAllocation`; A_h is the order of head h."""
+
+    label: Label
+
+    @property
+    def orders(self) -> tuple[int, ...]:
+        """A_h by head."""
+        return self.label.head_orders(self.size.n_head)
+
+    @property
+    def rows(self) -> dict[str, tuple[int, str, str]]:
+        d, heads, orders = self.size.d_model, self.size.n_head, self.orders
+        values, formula = (sum(orders), "sum_h A_h") if self.label.product else (heads, "H")
+        if self.label.base == "C":
+            return {
+                "c": (sum(orders) * d**2, "sum_h A_h d^2", "C of every head and factor"),
+                "w": (values * d**2, f"{formula} d^2", "W of every head" + " and factor" * self.label.product),
+            }
+        formula = "sum_h A_h d d_vo" if self.label.product else "d r_vo"
+        return {
+            "qk": (2 * d * self.r_qk, "2 d r_qk", "W_q, W_k"),
+            "v": (values * d * (self.r_vo // heads), formula, "W_v"),
+            "o": (d * self.r_vo, "d r_vo", "W_o"),
+        }
+
+    @property
+    def least_qk_width(self) -> int:
+        return max(self.label.orders) * super().least_qk_width
+
+    @property
+    def head_multiple(self) -> int:
+        return len(self.label.orders)
+
+    @property
+    def cached_elements(self) -> int:
+        return {"": sum(self.ranks.values()), "L": 0, "C": self.size.d_model}[self.label.base]
+
+    def mean_tuples(self, seq_len: int) -> float:
+        return (seq_len + 1) / 2
+
+    def flops_of_tuple(self) -> float:
+        factors, heads = sum(self.orders), self.size.n_head
+        d_qk, d_vo = (
+            (factors * self.size.d_model, heads * self.size.d_model)
+            if self.label.base == "C"
+            else (self.r_qk, self.r_vo)
+        )
+        return 2 * d_qk + 2 * d_vo + factors - heads

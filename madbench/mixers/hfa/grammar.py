@@ -1,0 +1,116 @@
+"""The grammar of HyperFeatureAttention, 16,907 labels::
+
+hfa    = "hfa:", [ base ], order, { "+", order }, [ "w" ], [ "-p" ], [ "-", rank ], [ "!" ]
+base   = "L" | "C"             linear, factored | linear, full coupling matrices; absent: softmax
+order  = "1" .. "9"            factors A of one part of the heads, at most 4 parts, ascending, each an equal share
+w      value product           p   RoPE
+rank   = "q" | "v"             what pays for the budget          !   nothing pays
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections import Counter
+from dataclasses import dataclass
+from math import gcd
+from typing import Any, Self
+
+from madbench.errors import LabelError
+from madbench.mixers.interactions.grammar import END, BrokenRule, InteractionLabel, softmax_attention
+
+MOST_PARTS = 4
+ORDER = "an order from 1 to 9"
+_CORE = r"[LC]?[1-9](\+[1-9])*"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label(InteractionLabel):
+    """One mixer of HyperFeatureAttention."""
+
+    orders: tuple[int, ...]  # A of each part of the heads
+    product: bool = False  # w: the value is a product too
+
+    prefix = "hfa:"
+    own = {"product": (False, True)}
+    extra = "w"
+    examples = "'hfa:3-p', 'hfa:1+2' or 'hfa:2w-q'"
+    syntax = re.compile(
+        r"hfa:(?P<base>[LC]?)(?P<orders>[1-9](?:\+[1-9])*)(?P<product>w?)(?P<rope>-p)?(?:-(?P<rank>[qv]))?(?P<over>!?)"
+    )
+    following = (
+        (r"", ("L", "C", ORDER)),
+        (r"[LC]|.*\+", (ORDER,)),
+        (_CORE, ("+", "w", "-", "!", END)),
+        (rf"{_CORE}w", ("-", "!", END)),
+        (rf"{_CORE}w?-", ("p", "q", "v")),
+        (rf"{_CORE}w?-p", ("-", "!", END)),
+        (rf"{_CORE}w?-p-", ("q", "v")),
+        (rf"{_CORE}w?(-p)?-[qv]", ("!", END)),
+        (r".*!", (END,)),
+    )
+
+    @property
+    def kind(self) -> str:
+        return "+".join(map(str, self.orders)) + "w" * self.product
+
+    def head_orders(self, n_head: int) -> tuple[int, ...]:
+        """A of every head, a multiple of the number of parts; each part is an equal share."""
+        return tuple(order for order in self.orders for _ in range(n_head // len(self.orders)))
+
+    def check_kind(self) -> None:
+        orders = self.orders
+        if not (isinstance(orders, tuple) and orders and all(type(a) is int and 1 <= a <= 9 for a in orders)):
+            raise LabelError(f"orders {orders!r} are not whole numbers from 1 to 9")
+        if len(orders) > MOST_PARTS:
+            raise BrokenRule("part 5", f"a label has at most {MOST_PARTS} parts")
+        ascending = tuple(sorted(orders))
+        if ascending != orders:
+            raise BrokenRule("descent", "orders ascend", self.mended({"orders": _reduced(ascending)}))
+        if _reduced(orders) != orders:
+            problem = "equal shares of the heads are spelled by the fewest parts"
+            raise BrokenRule("last part", problem, self.mended({"orders": _reduced(orders)}))
+        if orders == (1,) and self.base == "":
+            raise BrokenRule("1", "order 1 alone is softmax attention", [softmax_attention(self)])
+        if orders == (1,) and self.product:
+            problem = "'w' multiplies the values of the factors, and order 1 has one"
+            raise BrokenRule("w", problem, self.mended({"product": False}, {"orders": (2,)}))
+
+    @classmethod
+    def of(cls, match: re.Match[str]) -> Self:
+        orders = tuple(map(int, match["orders"].split("+")))
+        return cls(orders=orders, product=bool(match["product"]), **cls.common_fields(match))
+
+    @classmethod
+    def position(cls, text: str, at: str) -> int:
+        match = cls.syntax.fullmatch(text)
+        start, orders = match.start("orders"), match["orders"].split("+")
+        places = {"part 5": 2 * MOST_PARTS, "last part": 2 * (len(orders) - 1)}
+        places["descent"] = 2 * next((i + 1 for i in range(len(orders) - 1) if orders[i] > orders[i + 1]), 0)
+        return start + places[at] if at in places else super().position(text, at)
+
+    @classmethod
+    def from_letters(cls, letters: str, **common: Any) -> Self:
+        orders = _reduced(tuple(sorted(int(letter) for letter in letters if letter in "123456789")))
+        if not 0 < len(orders) <= MOST_PARTS:
+            raise BrokenRule("", "no orders")
+        return cls(orders=orders, product="w" in letters, **common)
+
+
+def _reduced(orders: tuple[int, ...]) -> tuple[int, ...]:
+    """The fewest parts with the same shares: 1+1+3+3 is 1+3."""
+    counts = Counter(orders)
+    divisor = gcd(*counts.values())
+    return tuple(order for order, count in counts.items() for _ in range(count // divisor))
+
+
+@functools.cache
+def all_orders() -> tuple[tuple[int, ...], ...]:
+    """The 651 orders that a label can have, those with fewer parts first."""
+    return tuple(
+        orders
+        for parts in range(1, MOST_PARTS + 1)
+        for orders in itertools.combinations_with_replacement(range(1, 10), parts)
+        if _reduced(orders) == orders
+    )

@@ -1,0 +1,164 @@
+"""HyperFeatureAttention with factored effects: softmax and linear (Def. F.3, eq. 39-40)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from madbench.errors import TrainingError
+from madbench.mixers.interactions.mixer import InteractionMixer, softmax_over, split_heads, wide
+from madbench.mixers.interactions.reference import feature_reference
+from madbench.mixers.srg.parts import rotate
+
+MOST_STATE = 2**20  # entries of the running sum of a head
+
+
+def factor_widths(d_qk: int, order: int, rope: bool) -> list[int]:
+    """d_qk split over the factors as evenly as possible, wider ones first, in steps of 1, of 2 with RoPE.
+
+    >>> factor_widths(256, 3, rope=True)
+    [86, 86, 84]
+    """
+    step = 2 if rope else 1
+    units, more = divmod(d_qk // step, order)
+    return [(units + (a < more)) * step for a in range(order)]
+
+
+class HyperFeatureAttention(InteractionMixer):
+    """Heads whose score of a pair is a product of scores, one a feature (Def. F.3, eq. 39-40)::
+
+        z_ij = prod_a ( q^(a)_i . k^(a)_j / sqrt(e_a) ),   q^(a), k^(a) slices of width e_a of a head's d_qk
+        y_i  = concat_h( sum_(j <= i) softmax_j(z_ij) v_j ) W_o;    linear: z_ij for softmax_j(z_ij)
+        v_j  = x_j W_v^(h), with the value product prod_a x_j W_v^(h,a)
+
+    With RoPE every q^(a), k^(a) is rotated by itself (Remark F.5). The paper prints no 1/sqrt(e_a) in eq. 37 and 39, which
+    Section 2 has, and no mask. Order 1 is softmax attention.
+
+    Args:
+        orders: A of every head, ascending.
+        product: with the value product.
+        r_qk, r_vo: ranks, summed over heads.
+        how: see :class:`madbench.mixers.interactions.mixer.InteractionMixer`.
+
+    Rows of the weights: q, k (r_qk, d) by head, factor, channel; v (r_vo, d), with the value product
+    (sum_h A_h d_vo, d) by head, factor, channel. Parameters: 2 d r_qk + 2 d r_vo; with the value product
+    2 d r_qk + sum_h A_h d d_vo + d r_vo.
+    """
+
+    def __init__(self, d_model: int, orders: Sequence[int], product: bool, r_qk: int, r_vo: int, **how):
+        self.orders, self.product = tuple(orders), product
+        self.d_qk, self.d_vo = r_qk // len(orders), r_vo // len(orders)
+        values = sum(orders) * self.d_vo if product else r_vo
+        super().__init__(d_model, len(orders), (r_qk, r_qk, values, r_vo), **how)
+
+    def name(self) -> str:
+        return f"orders {'+'.join(map(str, self.orders))} (n = 2)"
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = split_heads(self.q(x), self.n_head), split_heads(self.k(x), self.n_head), self.v(x)
+        if not self.product:
+            return q, k, split_heads(v, self.n_head)
+        widths = [len(heads) * order * self.d_vo for order, heads in self._parts()]
+        parts = zip(self._parts(), v.split(widths, dim=-1))
+        return q, k, torch.cat([split_heads(one, len(heads), order).prod(2) for (order, heads), one in parts], dim=1)
+
+    def _parts(self) -> Iterator[tuple[int, range]]:
+        """Every order and its heads."""
+        for order in dict.fromkeys(self.orders):
+            first = self.orders.index(order)
+            yield order, range(first, first + self.orders.count(order))
+
+    def _factors(self, x: Tensor, order: int, heads: range) -> tuple[Tensor, ...]:
+        """The slices (B, H', T, e_a) of heads of one order."""
+        return x[:, heads.start : heads.stop].split(factor_widths(self.d_qk, order, self.rope), dim=-1)
+
+    def turned_key(self, x: Tensor, position: int) -> Tensor:
+        """Every factor of x (B, H, T, d_qk) rotated by itself."""
+        parts = (self._factors(x, order, heads) for order, heads in self._parts())
+        return torch.cat([torch.cat([rotate(one, position) for one in part], dim=-1) for part in parts], dim=1)
+
+    turned_query = turned_key
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        """z of rows (B, H, M, d_qk) and keys (B, H, S, d_qk): (B, H, M, S), the product in float32 at least."""
+        found = []
+        for order, heads in self._parts():
+            z = None
+            for q_a, k_a in zip(self._factors(q, order, heads), self._factors(k, order, heads)):
+                factor = wide(q_a @ k_a.transpose(-1, -2)) * q_a.shape[-1] ** -0.5
+                z = factor if z is None else z * factor
+            found.append(z)
+        return torch.cat(found, dim=1)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, first_row: int) -> Tensor:
+        z = self.scores(q, k)
+        visible = torch.ones(z.shape[-2:], dtype=torch.bool, device=z.device)
+        visible = visible.tril(first_row) if self.causal else visible
+        if not self.linear:
+            a, _ = softmax_over(z, visible, (-1,))
+            return wide((a / a.sum(-1, keepdim=True)) @ v)
+        with torch.autocast(z.device.type, enabled=False):
+            return z.masked_fill(~visible, 0) @ v
+
+    def reference(self, x: Tensor) -> Tensor:
+        widths = [factor_widths(self.d_qk, order, self.rope) for order in self.orders]
+        return feature_reference(
+            dict(self.named_parameters()), x, widths, self.product, self.rope, self.linear, self.causal
+        )
+
+    def row_bytes(self, batch: int, length: int) -> int:
+        return 8 * batch * self.n_head * length * (1 + (max(self.orders) > 1))
+
+    @property
+    def state_entries(self) -> int:
+        """Of the largest running sum of a head, d_vo prod_a e_a."""
+        return self.d_vo * max(math.prod(factor_widths(self.d_qk, order, self.rope)) for order in self.orders)
+
+    def prefers_state(self, length: int) -> bool:
+        return self.state_entries <= min(MOST_STATE, self.d_vo * (length - 1))
+
+    def check_state(self) -> None:
+        if self.state_entries > MOST_STATE:
+            raise TrainingError(
+                f"{self.name()}: the running sum has {self.state_entries:,} entries a head, at most {MOST_STATE:,} are"
+                " allowed; take the paths 'dense' or 'chunked', more heads or a lower order"
+            )
+
+    def state_row_bytes(self, batch: int) -> int:
+        return 4 * batch * self.n_head * (self.state_entries // self.d_vo + 64)
+
+    def _kappa(self, x: Tensor, order: int, heads: range) -> Tensor:
+        """Kronecker product of the factors, (B, H', T, prod_a e_a)."""
+        first, *others = self._factors(x, order, heads)
+        for other in others:
+            first = (first[..., None] * other[..., None, :]).flatten(-2)
+        return first
+
+    def totals(self, k: Tensor, v: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
+        """Z = sum_j kappa_j v_j^T, (B, H', prod_a e_a, d_vo) of the heads of each order."""
+        with torch.autocast(k.device.type, enabled=False):
+            new = [
+                self._kappa(k, *part).transpose(-1, -2) @ v[:, part[1].start : part[1].stop] for part in self._parts()
+            ]
+            return tuple(new) if state is None else tuple(one + other for one, other in zip(state, new))
+
+    def of_totals(self, q: Tensor, state: tuple[Tensor, ...]) -> Tensor:
+        """Rows (B, H, M, d_qk) of what the running sums hold."""
+        found = []
+        with torch.autocast(q.device.type, enabled=False):
+            for (order, heads), total in zip(self._parts(), state):
+                scale = math.prod(factor_widths(self.d_qk, order, self.rope)) ** -0.5
+                found.append(self._kappa(q, order, heads) @ total * scale)
+        return torch.cat(found, dim=1)
+
+    def advance(
+        self, q: Tensor, k: Tensor, v: Tensor, state: tuple[Tensor, ...] | None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Rows among themselves, and with the running sums of the tokens before them."""
+        o = self.attend(q, k, v, 0)
+        if state is not None:
+            o = o + self.of_totals(q, state)
+        return o, self.totals(k, v, state)

@@ -1,0 +1,136 @@
+"""What the families ``hfa:`` and ``ha:`` share behind the protocol."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from madbench.errors import LabelError
+from madbench.labels import Explanation, Variant
+from madbench.mixers import Check, Size
+from madbench.mixers.interactions.budget import InteractionAllocation, Settings
+from madbench.mixers.interactions.grammar import COMMON, InteractionLabel
+
+NO_POSITIONS = Explanation("", "no positions",
+    "Without p, permuting a layer's earlier inputs leaves its output as it is. Only in a stack do the causal prefixes of"
+    " the layers below tell positions apart.",
+    "", "Def. F.3, G.1",
+)  # fmt: skip
+MATCHED = Explanation("", "nothing to pay for",
+    "It costs what softmax attention costs, 4 d^2, so no rank is compressed.",
+    "r_qk = r_vo = d", "Remark F.4, Table 1",
+)  # fmt: skip
+GROWS = Explanation("", "caution: grows with length",
+    "Nothing normalises the sum, so outputs grow with the number of tokens or tuples: meant for counting, not for text.",
+    "", "Def. 5.1, 6.1",
+)  # fmt: skip
+UNBOUND = Explanation("", "caution: no budget",
+    "Its parameters are reported and never matched to 4 d^2; it competes with no other label.",
+    "", "Def. 5.1, 6.1",
+)  # fmt: skip
+
+
+class InteractionFamily:
+    """See :class:`madbench.mixers.Family`."""
+
+    name: ClassVar[str]
+    version = "1"
+    Settings = Settings
+    is_bidirectional = True
+    Label: ClassVar[type[InteractionLabel]]
+    Allocation: ClassVar[type[InteractionAllocation]]
+    kinds: ClassVar[Mapping[str, Sequence[Any]]]  # values of the field that says what interacts: orders or degree
+
+    def parse(self, text: str) -> InteractionLabel:
+        """The label of the whole text."""
+        return self.Label.parse(text)
+
+    def own_factors(self, label: InteractionLabel) -> dict[str, str]:
+        """Factors that the other family does not have."""
+        raise NotImplementedError
+
+    def factors(self, label: InteractionLabel) -> dict[str, str]:
+        """Letters by factor. ``rank`` is there only where the budget is enforced, and ``rope`` where there are keys."""
+        found = {"base": label.base, **self.own_factors(label)}
+        if label.base == "C":
+            return found | {"budget": "over"}
+        found |= {"rope": "p" * label.rope} | ({} if label.over else {"rank": label.rank})
+        return found | {"budget": "over" if label.over else "matched"}
+
+    def factors_of_other(self, label: Any) -> dict[str, str] | None:
+        """Softmax attention of S/R/G as order 1 or degree 2; None for any other label."""
+        if not isinstance(label, Variant) or label != Variant("S", rope=label.rope, rank=label.rank):
+            return None
+        return self.softmax | {"rope": "p" * label.rope, "rank": label.rank, "budget": "matched"}
+
+    softmax: ClassVar[Mapping[str, str]]  # base and own factors of softmax attention
+
+    def neighbours(self, label: InteractionLabel) -> list[Any]:
+        """Every label that differs from this one in exactly one factor, and softmax attention where it does."""
+        mine, options = self.factors(label), {**self.Label.own, **COMMON}
+        changes = [dict(zip(options, values)) for values in itertools.product(*options.values())]
+        changes += [{name: value} for name, values in self.kinds.items() for value in values]
+        found: dict[str, dict[Any, None]] = {name: {} for name in mine}
+
+        def add(other: Any, theirs: Mapping[str, str]) -> None:
+            differing = [name for name in mine if theirs.get(name, mine[name]) != mine[name]]
+            if len(differing) == 1:
+                found[differing[0]][other] = None
+
+        attention = Variant("S", rope=label.rope, rank=label.rank)
+        add(attention, self.factors_of_other(attention))
+        for change in changes:
+            with suppress(LabelError):
+                other = replace(label, **change)
+                add(other, self.factors(other))
+        return [other for of_factor in found.values() for other in of_factor]
+
+    def effective(self, label: InteractionLabel, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that change the mixer of this label otherwise than through its ranks: none."""
+        return {}
+
+    def solve(self, label: InteractionLabel, size: Size, settings: Settings) -> InteractionAllocation:
+        return self.Allocation(label, size, {}).solved(settings.rank_multiple)
+
+    def checks(self, label: InteractionLabel) -> Iterable[Check]:
+        from madbench.mixers.interactions.checks import checks
+
+        return checks(self, label)
+
+
+def explain_common(label: InteractionLabel) -> list[Explanation]:
+    """The letters after the first hyphen, with the names of the paper where it has one."""
+    rows = []
+    if label.rank:
+        side, other = ("QK", "VO") if label.rank == "q" else ("VO", "QK")
+        what = f"The budget of softmax attention is met by a narrower {side} side; {other} takes what is left."
+        rows.append(Explanation(label.rank, f"{side} compressed", what, f"r_{side.lower()} from d/4", "ours"))
+    if label.over:
+        what = "No rank is compressed; the budget is reported and not enforced, so the result is an upper bound."
+        rows.append(Explanation("!", "over budget", what, "r_qk = r_vo = d", "Table 1"))
+    return rows
+
+
+def explain_base(label: InteractionLabel) -> list[Explanation]:
+    """What L and C mean."""
+    if label.base == "L":
+        what = "Effects weigh values as they are, without softmax, so that running sums compute them in linear time."
+        return [Explanation("L", "linear", what, "a_iJ = z_iJ", "Def. 5.1, 6.1, G.3")]
+    if label.base == "C":
+        what = "Coupling matrices or tensors in full instead of queries and keys; heads are summed, each of full width."
+        return [Explanation("C", "full coupling", what, "C in R^(d x .. x d)", "Def. 5.1, 6.1")]
+    return []
+
+
+def cautions(label: InteractionLabel, sees_order: bool) -> list[Explanation]:
+    """What follows from letters that are absent, and cautions."""
+    given = {
+        NO_POSITIONS: not (label.rope or sees_order),
+        MATCHED: label.base != "C" and not (label.rank or label.over),
+        GROWS: label.base != "",
+        UNBOUND: label.base == "C",
+    }
+    return [row for row, is_given in given.items() if is_given]

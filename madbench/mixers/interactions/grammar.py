@@ -1,0 +1,191 @@
+"""What the grammars of ``hfa:`` and ``ha:`` share: rules beyond the syntax, messages under a caret, and nearest labels."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
+
+from madbench.errors import LabelError, did_you_mean
+from madbench.labels import Variant
+from madbench.labels.diagnosis import SHOWN, point_at
+from madbench.labels.grammar import either
+
+END = "the end"
+COMMON = {"base": ("", "L", "C"), "rope": (False, True), "rank": ("", "q", "v"), "over": (False, True)}
+"""Values of the fields of every label."""
+
+
+class BrokenRule(LabelError):
+    """A combination of letters that is no label: what is wrong with it, where, and what would do."""
+
+    def __init__(self, at: str, problem: str, mended: Sequence[str] = ()):
+        hint = f"; did you mean {either([f'{label!r}' for label in mended])}?" if mended else ""
+        super().__init__(problem + hint)
+        self.at = at  # the letter at fault
+        self.mended = list(mended)  # valid labels, the nearest first
+
+
+@dataclass(frozen=True, kw_only=True)
+class InteractionLabel:
+    """What a label of either family has; ``str`` gives it. A combination outside the grammar is a ``LabelError``."""
+
+    base: Literal["", "L", "C"] = ""  # softmax; linear, with factored effects; linear, with full coupling matrices
+    rope: bool = False  # p: queries and keys are rotated by position
+    rank: Literal["", "q", "v"] = ""  # which side pays for the budget
+    over: bool = False  # !: the budget is reported and not enforced
+
+    prefix: ClassVar[str]  # name of the family and a colon
+    own: ClassVar[Mapping[str, Sequence[Any]]]  # values of the fields that it has besides
+    extra: ClassVar[str]  # the letter that adds parameters
+    syntax: ClassVar[re.Pattern[str]]
+    following: ClassVar[Sequence[tuple[str, Sequence[str]]]]  # what may follow a text after the prefix, by its form
+    examples: ClassVar[str]
+
+    def __post_init__(self):
+        for name, options in {**COMMON, **self.own}.items():
+            if getattr(self, name) not in options:
+                problem = f"{name} {getattr(self, name)!r} is unknown"
+                raise LabelError(problem + did_you_mean(str(getattr(self, name)), map(repr, options)))
+        self.check_kind()
+        self.check_payment()
+
+    def __str__(self) -> str:
+        rank = f"-{self.rank}" if self.rank else ""
+        return f"{self.prefix}{self.base}{self.kind}{'-p' * self.rope}{rank}{'!' * self.over}"
+
+    @property
+    def kind(self) -> str:
+        """The letters between the base and the first hyphen."""
+        raise NotImplementedError
+
+    @property
+    def adds_parameters(self) -> bool:
+        """Whether it has parameters that something has to pay for."""
+        return self.base != "C" and self.extra in self.kind
+
+    def check_kind(self) -> None:
+        """Raises ``BrokenRule`` for letters of ``kind`` that do not go together, or with the base."""
+
+    def mended(self, *changes: Mapping[str, Any]) -> list[str]:
+        """The label with each of the changes of fields, or what mends that; those that cannot be mended are left out."""
+        found = []
+        for change in changes:
+            try:
+                found.append(str(replace(self, **change)))
+            except BrokenRule as error:
+                found += error.mended[:1]
+        return list(dict.fromkeys(found))
+
+    def check_payment(self) -> None:
+        """Raises ``BrokenRule`` where the budget is not paid, paid twice, or there is none."""
+        bare = {"rope": False, "rank": "", "over": False}
+        if self.base == "C":
+            for letter, given, why in (
+                ("p", self.rope, "'C' has no queries and keys to rotate"),
+                (self.rank, self.rank, "'C' has no ranks to compress"),
+                ("!", self.over, "'!' has no effect: 'C' is never held to the budget"),
+            ):
+                if given:
+                    linear = [{"base": "L"}] if letter != "!" else []
+                    raise BrokenRule(letter, why, self.mended(*linear, bare))
+        if self.over and self.rank:
+            problem = f"'!' lifts the budget and {self.rank!r} pays to keep it, which is a contradiction"
+            raise BrokenRule("!", problem, self.mended({"over": False}, {"rank": ""}))
+        if self.over and not self.adds_parameters:
+            problem = "'!' has no effect: nothing here adds parameters, so there is no budget to lift"
+            raise BrokenRule("!", problem, self.mended({"over": False}))
+        if self.adds_parameters and not (self.rank or self.over):
+            q, v, over = (replace(self, **change) for change in ({"rank": "q"}, {"rank": "v"}, {"over": True}))
+            raise Unpaid(
+                self.extra,
+                f"{self.extra!r} adds parameters and nothing pays for them; add q ('{q}'), v ('{v}') or ! ('{over}')",
+                [str(q)],
+            )
+
+    @classmethod
+    def of(cls, match: re.Match[str]) -> Self:
+        """The label of a text that has the syntax."""
+        raise NotImplementedError
+
+    @classmethod
+    def common_fields(cls, match: re.Match[str]) -> dict[str, Any]:
+        """Of a text that has the syntax."""
+        return {
+            "base": match["base"],
+            "rope": bool(match["rope"]),
+            "rank": match["rank"] or "",
+            "over": bool(match["over"]),
+        }
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The label of a text; a ``LabelError`` points at the character at fault."""
+        match = cls.syntax.fullmatch(text)
+        if not match:
+            raise LabelError(cls._syntax_problem(text))
+        try:
+            return cls.of(match)
+        except BrokenRule as error:
+            raise LabelError(point_at(text, cls.position(text, error.at), str(error))) from None
+
+    @classmethod
+    def position(cls, text: str, at: str) -> int:
+        """Where the letter ``at`` of a broken rule stands in a text that has the syntax."""
+        return text.index(at, len(cls.prefix))
+
+    @classmethod
+    def _syntax_problem(cls, text: str) -> str:
+        position, options = len(cls.prefix), cls._following("")
+        while position < min(len(text), SHOWN) and any(_fits(text[position], option) for option in options):
+            position += 1
+            options = cls._following(text[len(cls.prefix) : position])
+        hint = f"labels look like {cls.examples}"
+        if nearest := cls._nearest(text):
+            hint = f"did you mean {nearest!r}?"
+        return point_at(text, position, f"expected {either(list(options))} after {text[position - 1]!r}; {hint}")
+
+    @classmethod
+    def _following(cls, read: str) -> tuple[str, ...]:
+        return next(options for form, options in cls.following if re.fullmatch(form, read))
+
+    @classmethod
+    def _nearest(cls, text: str) -> str | None:
+        """The label with the letters that a text has, in any order and case, or what mends that."""
+        if len(text) > SHOWN:
+            return None
+        body = "".join(unicodedata.normalize("NFKC", text[len(cls.prefix) :]).split())
+        base, rest = (body[:1].upper(), body[1:]) if body[:1].upper() in ("L", "C") else ("", body)
+        rest = rest.lower()
+        rank = next((letter for letter in rest if letter in "qv"), "")
+        try:
+            return str(cls.from_letters(rest, base=base, rope="p" in rest, rank=rank, over="!" in rest and not rank))
+        except BrokenRule as error:
+            return error.mended[0] if error.mended else None
+
+    @classmethod
+    def from_letters(cls, letters: str, **common: Any) -> Self:
+        """The label with letters in any order; ``BrokenRule`` where there is none."""
+        raise NotImplementedError
+
+
+class Unpaid(BrokenRule):
+    """A label whose parameters nothing pays for; its message names all three remedies."""
+
+    def __init__(self, at: str, problem: str, mended: Sequence[str]):
+        LabelError.__init__(self, problem)
+        self.at, self.mended = at, list(mended)
+
+
+def _fits(character: str, option: str) -> bool:
+    """Whether a character is the option: itself, or a digit of ``an order from 1 to 9``."""
+    if len(option) == 1:
+        return character == option
+    return option != END and character in "123456789"
+
+
+def softmax_attention(label: InteractionLabel) -> str:
+    """The S/R/G spelling of softmax attention with the letters of ``label`` that it has."""
+    return str(Variant("S", rope=label.rope, rank=label.rank))

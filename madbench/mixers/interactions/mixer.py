@@ -1,0 +1,206 @@
+"""What the operators with factored effects share: projections, paths and memory, cut into rows; step; names and starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from madbench.errors import TrainingError, did_you_mean
+from madbench.mixers.interactions.memory import check_memory, fitting_length
+
+PATHS = ("auto", "reference", "dense", "chunked", "linear_time")
+DENSE_LIMIT_BYTES = 2**27  # of the largest tensor; beyond it, blocks of rows are faster though computed twice
+CHUNK_BYTES = 2**26  # of the largest tensor of a block of rows
+
+
+class InteractionMixer(nn.Module):
+    """Projections q, k, v and o without biases around a sum over tuples of tokens; (B, T, d) -> (B, T, d).
+
+    Args:
+        d_model: d.
+        n_head: H.
+        widths: rows of the weights of q, k, v and columns of o.
+        linear: whether effects are weights as they are, or their softmax.
+        rope: whether queries and keys are rotated by position.
+        causal: whether row i sees tokens 0 .. i, or all.
+        max_len: tokens that a sliding :meth:`step` keeps.
+        path: ``auto``, ``reference`` (float64 loops over rows, heads and tuples), ``dense`` (all rows at once),
+            ``chunked`` (blocks of rows, recomputed in the backward pass) or, where ``linear``, ``linear_time`` (running
+            sums, block by block). All compute the same function.
+        chunk: rows of a block; as many as ``CHUNK_BYTES`` hold unless given.
+
+    Weights ``q.weight``, ``k.weight``, ``v.weight``, ``o.weight`` start from N(0, 0.02^2).
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_head: int,
+        widths: tuple[int, int, int, int],
+        *,
+        linear: bool = False,
+        rope: bool = False,
+        causal: bool = True,
+        max_len: int = 1024,
+        path: str = "auto",
+        chunk: int | None = None,
+    ):
+        super().__init__()
+        if path not in PATHS:
+            raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")
+        if path == "linear_time" and not linear:
+            raise TrainingError("path 'linear_time' computes labels with base L, not softmax; use 'auto'")
+        self.d_model, self.n_head, self.linear, self.rope, self.causal = d_model, n_head, linear, rope, causal
+        self.max_len, self.path, self.chunk = max_len, path, chunk
+        q, k, v, o = widths
+        self.q, self.k, self.v = (nn.Linear(d_model, width, bias=False) for width in (q, k, v))
+        self.o = nn.Linear(o, d_model, bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """All from N(0, 0.02^2)."""
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, T, d) -> (B, T, d). Raises ``TrainingError`` for no tokens, and where memory does not suffice."""
+        batch, length, _ = x.shape
+        if length == 0:
+            raise TrainingError("0 tokens; a sequence has at least one")
+        path = self.resolve_path(batch, length)
+        if path == "reference":
+            return self.reference(x).to(x.dtype)
+        rows = length if path == "dense" else self.rows_of_block(batch, length, path)
+        self._check_memory(x, rows, path)
+        q, k, v = self._placed(*self.project(x), 0, 0)
+        if path == "linear_time":
+            return self.read_out(self._running(q, k, v, rows))
+        if path == "dense":
+            return self.read_out(self.attend(q, k, v, 0))
+        blocks = []
+        for start in range(0, length, rows):
+            end = start + rows if self.causal else length
+            blocks.append(again(self.attend, q[:, :, start : start + rows], k[:, :, :end], v[:, :, :end], start))
+        return self.read_out(torch.cat(blocks, dim=2))
+
+    def step(self, x: Tensor, cache: Any = None, slide: bool = False) -> tuple[Tensor, Any]:
+        """Decodes one token: x (B, d) -> the row of :meth:`forward` after the cached ones (B, d), and the cache.
+
+        The cache of softmax is keys and values so far, that of a linear label its running sums. ``slide`` keeps the
+        newest ``max_len`` tokens; a sum cannot forget, so that a linear label raises ``TrainingError`` there.
+        """
+        if x.dim() != 2:
+            raise TrainingError(f"a step takes one token of each sequence, (B, d), not {tuple(x.shape)}")
+        if not self.causal:
+            raise TrainingError("a bidirectional mixer cannot decode token by token; build it with causal=True")
+        position, *before = cache or (0,)
+        q, k, v = self.project(x[:, None])
+        if self.linear:
+            self.check_state()
+            if slide and position >= self.max_len:
+                raise TrainingError(
+                    f"base L keeps running sums, which cannot forget a token after max_len = {self.max_len}; "
+                    "decode fewer tokens, or without the sliding window"
+                )
+            o, state = self.advance(*self._placed(q, k, v, position, position), *before or (None,))
+            return self.read_out(o)[:, 0], (position + 1, state)
+        if before:
+            k, v = (torch.cat((old, new), dim=2) for old, new in zip(before, (k, v)))
+        if slide:
+            k, v = k[:, :, -self.max_len :], v[:, :, -self.max_len :]
+        row = k.shape[2] - 1  # scores depend on offsets only, so positions may start at the oldest token that is kept
+        return self.read_out(self.attend(*self._placed(q, k, v, row, 0), row))[:, 0], (position + 1, k, v)
+
+    def resolve_path(self, batch: int, length: int) -> str:
+        """The path that :meth:`forward` takes for an input of this shape."""
+        if self.path != "auto":
+            return self.path
+        if self.linear and self.prefers_state(length):
+            return "linear_time"
+        is_small = self.row_bytes(batch, length) * length <= DENSE_LIMIT_BYTES
+        return "dense" if is_small or length <= (self.chunk or 1) else "chunked"
+
+    def rows_of_block(self, batch: int, length: int, path: str) -> int:
+        """Rows of a block of the paths ``chunked`` and ``linear_time``."""
+        of_row = self.state_row_bytes(batch) if path == "linear_time" else self.row_bytes(batch, length)
+        return min(length, self.chunk or max(1, CHUNK_BYTES // of_row))
+
+    def _check_memory(self, x: Tensor, rows: int, path: str) -> None:
+        """Raises ``TrainingError`` where blocks of ``rows`` do not fit."""
+        batch, length, _ = x.shape
+        if path == "linear_time":
+            self.check_state()
+            needed, fits = self.state_row_bytes(batch) * rows, "take fewer sequences or more heads"
+        else:
+            needed = self.row_bytes(batch, length) * rows
+            longest = fitting_length(x, lambda n: self.row_bytes(1, n) * (n if rows == length else rows))
+            others = ["chunked"] * (path == "dense") + ["linear_time"] * self.linear
+            ways = [f"one sequence of {longest:,} tokens", *(f"the path {other!r}" for other in others)]
+            fits = f"what would fit: {'; '.join(ways)}"
+        what = f"{self.name()} at {batch} x {length:,} tokens, path {path!r},"
+        check_memory(x, needed, what, fits)
+
+    def read_out(self, o: Tensor) -> Tensor:
+        """o (B, H, T, d_vo) -> (B, T, d)."""
+        return self.o(o.transpose(1, 2).flatten(-2).to(self.o.weight.dtype))
+
+    def _placed(self, q: Tensor, k: Tensor, v: Tensor, first_q: int, first_k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated, their first tokens being at these positions."""
+        return (self.turned_query(q, first_q), self.turned_key(k, first_k), v) if self.rope else (q, k, v)
+
+    def _running(self, q: Tensor, k: Tensor, v: Tensor, rows: int) -> Tensor:
+        """All rows by running sums, block by block: (B, H, T, d_vo)."""
+        state, blocks = None, []
+        starts = range(0, q.shape[2], rows)
+        if not self.causal:
+            for start in starts:
+                state = again(self.totals, k[:, :, start : start + rows], v[:, :, start : start + rows], state)
+        for start in starts:
+            here = slice(start, start + rows)
+            if self.causal:
+                o, state = again(self.advance, q[:, :, here], k[:, :, here], v[:, :, here], state)
+            else:
+                o = again(self.of_totals, q[:, :, here], state)
+            blocks.append(o)
+        return torch.cat(blocks, dim=2)
+
+    # what a family's operator says
+    name: Callable[[], str]  # what messages call it
+    project: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]  # x -> q, k, v, each (B, H, T, ..)
+    turned_query: Callable[[Tensor, int], Tensor]  # q, its first position -> q with RoPE
+    turned_key: Callable[[Tensor, int], Tensor]  # k, its first position -> k with RoPE
+    attend: Callable[..., Tensor]  # q, k, v, position of the first row among the keys -> (B, H, M, d_vo)
+    reference: Callable[[Tensor], Tensor]
+    row_bytes: Callable[[int, int], int]  # batch, length -> bytes of the largest tensors of one row
+    prefers_state: Callable[[int], bool]  # length -> whether running sums are the cheaper
+    check_state: Callable[[], None]  # TrainingError for running sums too large
+    state_row_bytes: Callable[[int], int]  # batch -> bytes of one row of a block of running sums
+    advance: Callable[..., tuple[Tensor, Any]]  # q, k, v, running sums -> rows and running sums
+    totals: Callable[..., Any]  # k, v, running sums -> running sums
+    of_totals: Callable[..., Tensor]  # q, running sums -> rows
+
+
+def wide(x: Tensor) -> Tensor:
+    """In float32 at least: products of factors cancel and grow, and sums are long."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def split_heads(x: Tensor, *shape: int) -> Tensor:
+    """(B, T, prod(shape) C) -> (B, shape.., T, C), heads first, in float32 at least."""
+    return wide(x).unflatten(-1, (*shape, -1)).movedim(1, -2)
+
+
+def softmax_over(scores: Tensor, visible: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """exp of the scores less their largest, which is returned too; 0 where not ``visible``, also where nothing is."""
+    scores = scores.masked_fill(~visible, float("-inf"))
+    top = scores.detach().amax(dims, keepdim=True)
+    return (scores - top.masked_fill(top == float("-inf"), 0)).exp(), top
+
+
+def again(function: Callable[..., Any], *inputs: Any) -> Any:
+    """What ``function`` gives, computed once more in the backward pass instead of kept."""
+    return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)

@@ -1,0 +1,146 @@
+"""The budget of HyperFeatureAttention and HyperAttention: the tables of the specification, counts of built modules."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+import torch
+
+from madbench.errors import BudgetError, ConfigError
+from madbench.mixers import build, solve
+from mixers.interactions.labels import all_labels_of
+
+SIZES = ((64, 2), (128, 2), (768, 1))
+TABLE = {
+    "hfa:4": ((64, 64, 1.0), (128, 128, 1.0), (768, 768, 1.0)),
+    "ha:3": ((64, 64, 1.0), (128, 128, 1.0), (768, 768, 1.0)),
+    "hfa:2w-q": ((16, 74, 0.992), (32, 148, 0.992), (192, 896, 1.0)),
+    "hfa:2w-v": ((104, 16, 1.0), (208, 32, 1.0), (1248, 192, 1.0)),
+    "hfa:3w-q": ((8, 60, 1.0), (16, 120, 1.0), (96, 720, 1.0)),
+    "hfa:4w-p-q": ((16, 44, 0.984), (16, 96, 1.0), (96, 576, 1.0)),
+    "hfa:4w!": ((64, 64, 1.75), (128, 128, 1.75), (768, 768, 1.75)),
+    "ha:3u-q": ((16, 68, 0.984), (32, 138, 0.996), (192, 832, 1.0)),
+    "ha:3u-p-v": ((68, 16, 0.984), (136, 32, 0.984), (832, 192, 1.0)),
+    "ha:4u-q": ((8, 56, 1.0), (16, 112, 1.0), (96, 672, 1.0)),
+    "ha:3u!": ((64, 64, 1.5), (128, 128, 1.5), (768, 768, 1.5)),
+}
+
+
+@pytest.mark.parametrize("label", TABLE)
+def test_ranks_and_ratios_are_those_of_the_table(label):
+    found = [solve(label, d_model, n_head) for d_model, n_head in SIZES]
+    assert tuple((one.r_qk, one.r_vo, round(one.ratio, 3)) for one in found) == TABLE[label]
+
+
+@pytest.mark.parametrize("label", ["hfa:7w-q", "hfa:9w-q", "ha:8u-q", "ha:8u-v", "ha:9u-q"])
+@pytest.mark.parametrize(("d_model", "n_head"), SIZES)
+def test_too_many_values_do_not_fit(label, d_model, n_head):
+    with pytest.raises(BudgetError, match="what would fit: .*!; the paper's budget"):
+        solve(label, d_model, n_head)
+    assert solve(label, d_model, n_head, budget="paper").ranks == {"qk": d_model, "vo": d_model}
+
+
+def test_a_side_that_fits_is_named():
+    with pytest.raises(BudgetError, match="what would fit: hfa:7w-v; hfa:7w!;"):
+        solve("hfa:7w-q", 64)
+    assert solve("hfa:7w-v", 64).ratio <= 1
+
+
+def test_the_paper_s_counts():
+    assert solve("hfa:4w!", 768, 1).terms == {"qk": 2 * 768**2, "v": 4 * 768**2, "o": 768**2}
+    for label in ("hfa:3", "hfa:1+2", "ha:3", "ha:9"):  # Remark F.4, Table 1
+        assert solve(label, 768, 4).total == 4 * 768**2
+    table_1 = {
+        label: 50_257 * 768 + 256 * 768 + solve(label, 768, 1).total + 8 * 768**2 for label in ("ha:3", "ha:3u!")
+    }
+    assert [round(count / 1e6, 2) for count in table_1.values()] == [45.87, 47.05]
+    assert solve("hfa:C3", 22, 3).total == 9 * 22**2 + 3 * 22**2
+    assert solve("ha:C3", 8, 1).total == 2 * 8**3
+
+
+def test_no_more_than_the_budget_and_less_than_a_step_below_it():
+    for label in random.Random(0).sample(all_labels_of("ha"), 100):
+        for d_model, n_head in ((48, 3), (64, 2), (256, 4)):
+            try:
+                found = solve(label, d_model, n_head)
+            except BudgetError:
+                assert label.unshared and label.degree >= 7
+                continue
+            if label.over or label.base == "C":
+                assert found.ratio > 1 or label.base == "C"
+                continue
+            step = n_head * (1 + found.slots) * d_model * (8 if d_model >= 256 else 2)
+            assert 0 <= found.slack < step
+
+
+@pytest.mark.parametrize(
+    "label", ["hfa:3-p", "hfa:1+2w-q", "hfa:L4w!", "hfa:C2", "hfa:C1+3w", "ha:3", "ha:4us-p-v", "ha:C3"]
+)
+def test_the_module_has_exactly_the_parameters_of_its_allocation(label):
+    mixer = build(label, 12, 8, n_head=2, budget="paper")
+    assert sum(parameter.numel() for parameter in mixer.parameters()) == mixer.allocation.total
+    assert mixer.allocation == solve(label, 12, 2, 8, "paper")
+
+
+def test_names_and_shapes_of_weights():
+    def shapes(label, **size):
+        return {name: tuple(one.shape) for name, one in build(label, 16, 8, **size).state_dict().items()}
+
+    assert shapes("hfa:2w!") == {"q.weight": (16, 16), "k.weight": (16, 16), "v.weight": (32, 16), "o.weight": (16, 16)}
+    assert shapes("ha:4u!") == {"q.weight": (16, 16), "k.weight": (48, 16), "v.weight": (48, 16), "o.weight": (16, 16)}
+    assert shapes("ha:C3", n_head=1) == {"c": (1, 16, 16, 16), "w": (1, 16, 16, 16)}
+    assert shapes("hfa:C1+2w") == {
+        "c.0": (1, 16, 16), "c.1": (2, 16, 16), "w.0": (1, 16, 16), "w.1": (2, 16, 16)
+    }  # fmt: skip
+    weights = torch.cat([one.flatten() for one in build("ha:3u!", 64, 8).state_dict().values()])
+    assert abs(float(weights.std()) - 0.02) < 5e-4
+
+
+def test_flops_and_state():
+    d, length = 64, 128
+    order, degree = solve("hfa:3-q", d), solve("ha:3u-q", d)
+    pairs = (length + 1) / 2
+    assert order.flops_per_token(length) == 2 * order.total + pairs * (2 * order.r_qk + 2 * order.r_vo) + 2 * 2 * pairs
+    assert order.state_bytes_per_token() == 2 * (order.r_qk + order.r_vo)
+    assert degree.state_bytes_per_token() == 2 * 2 * (degree.r_qk + degree.r_vo)
+    assert solve("ha:L3", d).state_bytes_per_token() == 0
+    assert solve("hfa:C1", d).state_bytes_per_token() == 2 * d
+
+
+@pytest.mark.parametrize("tuples", ["", "s", "a"])
+@pytest.mark.parametrize("degree", [3, 4, 6])
+def test_the_mean_number_of_tuples_is_counted(degree, tuples):
+    length = 6
+    newest_first = {"": lambda a, b: a >= b, "s": lambda a, b: a > b, "a": lambda a, b: True}[tuples]
+    count = sum(
+        all(itertools.starmap(newest_first, itertools.pairwise(one)))
+        for row in range(length)
+        for one in itertools.product(range(row + 1), repeat=degree - 1)
+    )
+    assert solve(f"ha:{degree}{tuples}", 64).mean_tuples(length) * length == pytest.approx(count, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("label", "size", "message"),
+    [
+        (
+            "hfa:1+2",
+            {"n_head": 3},
+            "takes? equal shares of the heads, and n_head 3 is not a multiple of 2; use n_head 4",
+        ),
+        ("hfa:1+1+3", {"n_head": 1}, "use n_head 3"),
+        ("hfa:9-p", {"d_model": 16}, "the narrowest take r_qk 36 and r_vo 2, .*use d_model 36"),
+        ("hfa:4", {"rank_multiple": 99}, "rank_multiple 99 exceeds d_model 64"),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused(label, size, message):
+    with pytest.raises(BudgetError, match=message):
+        solve(label, **{"d_model": 64, "n_head": 2, **size})
+
+
+@pytest.mark.parametrize("settings", [{"rope": "mispaired"}, {"mix_rank": 8}])
+def test_settings_of_other_families_are_refused(settings):
+    with pytest.raises(ConfigError, match="settings of hfa:2-p: unknown key"):
+        solve("hfa:2-p", 64, **settings)
