@@ -157,17 +157,19 @@ def export(
 
 
 class TrainedModel:
-    """The language model that ``name`` means, with its weights, the job that made it, and the store it is in, if any.
+    """The model that ``name`` means, with its weights, the job that made it, and the store it is in, if any.
 
-    Raises ``StoreError`` for no finished one of the store, and for several.
+    Only language models by default; of any ``suite`` and, where it is given, of one ``task``. Raises ``StoreError`` for no
+    finished one of the store, for one whose weights were not kept, and for several.
     """
 
-    def __init__(self, name: str, results: Path):
+    def __init__(self, name: str, results: Path, suite: str | None = LANGUAGE.name, task: str | None = None):
         from madbench.training.checkpoints import load_model
 
-        self.weights, self.results = Path(name) if Path(name).is_file() else _stored_weights(name, results), results
+        self.results = results
+        self.weights = Path(name) if Path(name).is_file() else _stored_weights(name, results, suite, task)
         self.model, self.job = load_model(self.weights)
-        if self.job.suite != LANGUAGE.name:
+        if suite is not None and self.job.suite != suite:
             raise ConfigError(f"{self.weights}: weights of task {self.job.task}; only language models can be used here")
         folder = self.weights.absolute().parent
         is_stored = folder.name == self.job.id and folder.parent.name == "runs" and self.weights.name == WEIGHTS
@@ -201,16 +203,20 @@ class TrainedModel:
         raise ConfigError(f"{self.weights}: {problem}{''.join(problems)}")
 
 
-def _stored_weights(name: str, results: Path) -> Path:
+def _stored_weights(name: str, results: Path, suite: str | None, task: str | None) -> Path:
     store = open_stored(results)
-    stored = list(store.runs(with_curves=False, suite=LANGUAGE.name))
-    found = [run for run in stored if run.job.id.startswith(name)]
-    found = found or [run for run in stored if run.job.label == str(parse(name))]
-    found = [run for run in found if (run.folder / WEIGHTS).is_file()]
+    stored = [run for run in store.runs(with_curves=False, suite=suite) if task in (None, run.job.task)]
+    named = [run for run in stored if run.job.id.startswith(name)]
+    named = named or [run for run in stored if run.job.label == str(parse(name))]
+    found = [run for run in named if store.has_weights(run.job.id)]
+    if not found and named and suite is None:
+        again = "the command that trained it trains it again, and keeps them, with --keep-weights --force"
+        raise StoreError(f"{results}: {name!r} is stored without weights; {again}")
     if not found:
-        elsewhere = f"madbench lm trains one, and an unfinished one is in {results}/work/ID/checkpoint.pt"
-        raise StoreError(f"{results}: no finished language model {name!r}; {elsewhere}")
+        of_any = "madbench run LABEL -t TASK --keep-weights" if suite is None else "madbench lm"
+        elsewhere = f"{of_any} trains one, and an unfinished one is in {results}/work/ID/checkpoint.pt"
+        raise StoreError(f"{results}: no finished {'run' if suite is None else 'language model'} {name!r}; {elsewhere}")
     if len(found) > 1:
-        lines = [f"  {run.job.id}  {setting_change(run.job)}, seed {run.job.seed}" for run in found]
+        lines = [f"  {run.job.id}  {run.job.task} {setting_change(run.job)}, seed {run.job.seed}" for run in found]
         raise StoreError(f"{results}: {len(found)} runs are {name!r}; name one by its id:\n" + "\n".join(lines))
     return store.kept_file(found[0].job.id, WEIGHTS)

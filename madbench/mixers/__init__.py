@@ -109,7 +109,8 @@ class Family(Protocol):
 
         A family whose ``is_bidirectional`` is true takes ``causal=False`` too, where every row sees all tokens.
         Optional: ``step(x, cache, slide)`` decodes one token (B, D), ``resolve_path(batch, length)`` names the path that
-        computes an input of this shape, ``allocation`` is what it was built from.
+        computes an input of this shape, ``allocation`` is what it was built from, ``probe(x)`` gives a
+        :class:`madbench.mixers.probe.Probe` of x (B, T, D) for ``madbench inspect``.
         """
 
     def checks(self, label: Any) -> Iterable[Check]:

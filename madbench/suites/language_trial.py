@@ -79,6 +79,12 @@ class LanguageTrial(Trial):
             shape = (job.setting["vocab_size"], config.d_model, config.n_layer, mixer_maker(job, config.seq_len, path))
             return GPT(*shape, config.seq_len, config.positions, config.mlp_width)
 
+    @staticmethod
+    def examples(job: Job, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
+        batches = Batches(corpora[job.setting["corpus"]], job.model.seq_len, "cpu", micro_batch=count)
+        starts = evaluation_starts("val", 0, job.training.eval_sequences, len(batches.tokens["val"]), job.model.seq_len)
+        return next(batches.micro_batches("val", starts[:count]))[0]
+
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
         seed, n_tokens = self.job.derived_seed("order"), len(self.batches.tokens["train"])
         count = sequences_per_step(self.job)

@@ -115,6 +115,10 @@ class MadTrial(Trial):
                 imitate_reference(model)
             return model
 
+    @staticmethod
+    def examples(job: Job, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
+        return torch.from_numpy(generate(job.task, setting_of(job), "test", job.derived_seed("data")).inputs[:count])
+
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float | Tensor]]:
         epoch, within = divmod(step, self.steps_per_epoch)
         examples, size = len(self.data["train"][0]), self.job.training.batch_size

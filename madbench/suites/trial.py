@@ -76,6 +76,10 @@ class Trial:
         The global random state is left alone. ``path`` is how mixers are computed.
         """
 
+    @staticmethod
+    def examples(job: Job, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
+        """The first ``count`` inputs (count, T) that the job's model is evaluated on, on the CPU; fewer where it has fewer."""
+
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, ...], float | Tensor]]:
         """The batches of one step, each with its share of the step's loss; the shares sum to one."""
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from madbench.errors import TrainingError, did_you_mean
+from madbench.mixers.probe import LagKernel, Probe, by_lag
 from madbench.mixers.srg.budget import CONV_TAPS, Allocation
 from madbench.mixers.srg.parts import SequenceMixing, ShortConv, activate, lag_readout, lag_scores, newest_first, rotate
 from madbench.mixers.srg.reference import reference
@@ -159,6 +160,27 @@ class DynamicMLP(nn.Module):
         a, norm = activate(self.variant.base, h, 0)
         a = a if norm is None else a / norm
         return Maps(z, h, a, self.mix2.right_transposed(a, p.s2).tril() if self.mix2 else a)
+
+    @torch.no_grad()
+    def probe(self, x: Tensor) -> Probe:
+        """Scores, active slots, weights, gates and mixing tables for x (B, T, D).
+
+        Scores of G are those of the gate, whose sign decides (Proposition 2.4). Without ``o`` slots are counted from the
+        oldest token, so slot l of a row is again the one l steps before it.
+        """
+        maps = self.maps(x)
+        h, w = maps.hidden[:, : self.n_head], maps.weights
+        if not self.by_lag:
+            h, w = by_lag(h), by_lag(w)
+        gates = {"QK": self.qk_gate, "VO": self.vo_gate}
+        values = {name: torch.sigmoid(gate(x)) for name, gate in gates.items() if gate}
+        kernels = {}
+        for name, mixing in (("R(1)", self.mix1), ("R(2)", self.mix2)):
+            if mixing:
+                values[name] = mixing.strengths(x).transpose(1, 2)
+                strengths = values[name].mean((0, 1))
+                kernels[name] = LagKernel(mixing.A, mixing.B, mixing.p, strengths, self.variant.layout)
+        return Probe(w, h, None if self.variant.base == "S" else h > 0, values, kernels)
 
     def resolve_path(self, batch: int, length: int) -> str:
         """The path that :meth:`forward` takes for an input of this shape."""

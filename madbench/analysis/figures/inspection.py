@@ -1,0 +1,217 @@
+"""What a trained model does inside its mixers: maps and profiles by lag, learned lag kernels, gates, interactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+from torch import Tensor
+
+from madbench.analysis.figures.panels import Layout, Panels
+from madbench.analysis.figures.style import COLORS, GREY, style
+from madbench.analysis.inspection import Inspection, profiles
+from madbench.analysis.lag_kernels import mixed
+
+Models = Mapping[str, Inspection]
+"""One or two models by name."""
+MOST_LAYERS = 3  # of a figure: the first, the middle and the last
+MOST_LAGS = 32  # of a kernel that are drawn
+MOST_HEADS = 4
+_NAMES = {"active": "share of rows active", "weights": "share of |weight|"}
+_DASHES = ("-", (0, (4, 2)))
+
+
+def figures(models: Models, layout: Layout = Layout()) -> Iterator[tuple[str, Figure]]:
+    """Those figures that the models have anything for, each with the name of its file."""
+    for name, draw in _FIGURES.items():
+        with style():
+            if (figure := draw(models, layout)) is not None:
+                yield name, figure
+
+
+def _layers(model: Inspection) -> list[int]:
+    """The layers that are drawn."""
+    last = len(model.probes) - 1
+    return sorted({0, last // 2, last}) if last >= MOST_LAYERS else list(range(last + 1))
+
+
+def _titles(models: Models, title: str) -> str:
+    return f"{title}: {' and '.join(models)}"
+
+
+def _before(models: Models, name: str) -> str:
+    """What the title of a panel begins with: whose it is, where there are two."""
+    return f"{name}, " if len(models) > 1 else ""
+
+
+def _lags(models: Models, layout: Layout) -> Figure | None:
+    """Profiles by lag: a line of panels a model and quantity, a panel a layer, a curve a head."""
+    drawn = {name: [profiles(model.probes[layer]) for layer in _layers(model)] for name, model in models.items()}
+    lines = [(name, quantity) for name, of_layers in drawn.items() for quantity in _NAMES if quantity in of_layers[0]]
+    if not lines:
+        return None
+    panels = Panels(layout, "lags", _titles(models, "By lag"), [len(drawn[name]) for name, _ in lines], (2.6, 1.7))
+    for (name, quantity), axes_of_line in zip(lines, panels.rows):
+        for layer, found, axes in zip(_layers(models[name]), drawn[name], axes_of_line):
+            for head, values in enumerate(found[quantity][:MOST_HEADS]):
+                axes.plot(np.arange(len(values)), values, color=_color(head), linewidth=0.9)
+            axes.set(title=f"{_before(models, name)}layer {layer + 1}", xlabel="lag")
+            axes.set_xscale("symlog", base=2, linthresh=1)
+            axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+            if quantity == "active":
+                axes.set_ylim(0, 1)
+                axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)))
+            else:
+                axes.set_yscale("log")
+                axes.yaxis.set_minor_formatter(NullFormatter())
+        axes_of_line[0].set_ylabel(_NAMES[quantity])
+    notes = ["Means over examples and over the rows that see the lag; both axes of weights are logarithmic."]
+    if any(quantity == "active" for _, quantity in lines):
+        notes.append("Dotted: one half, which scores symmetric about zero give (HyperMLP, Proposition I.3).")
+    heads = max(len(found[quantity]) for name, quantity in lines for found in drawn[name])
+    return panels.finish(notes, {f"head {head + 1}": _line(head) for head in range(min(heads, MOST_HEADS))})
+
+
+def _maps(models: Models, layout: Layout) -> Figure | None:
+    """Scores and weights of the first example: a line of panels a layer and head."""
+    lines = []
+    depth = min(len(_layers(model)) for model in models.values())
+    for i in range(depth):
+        heads = [_maps_of(_before(models, name), model, _layers(model)[i]) for name, model in models.items()]
+        lines += [sum(of_head, []) for of_head in zip(*heads)]
+    if not lines or not lines[0]:
+        return None
+    panels = Panels(layout, "maps", _titles(models, "Rows by lag"), [len(line) for line in lines], (2.2, 1.9))
+    for line, axes_of_line in zip(lines, panels.rows):
+        for (title, values), axes in zip(line, axes_of_line):
+            seen = np.tril(np.ones(values.shape, dtype=bool))
+            _image(axes, np.where(seen, values, np.nan), title)
+            axes.set_ylabel("row" if axes is axes_of_line[0] else "")
+    for axes in panels.bottom:
+        axes.set_xlabel("lag")
+    notes = [
+        "First example; row t (downwards) and the slot or token l steps before it (rightwards).",
+        "Green above zero, brown below; full colour at the number in a title, the 99th percentile of absolute values.",
+    ]
+    return panels.finish(notes, {}, is_below=True)
+
+
+def _maps_of(name: str, model: Inspection, layer: int) -> list[list[tuple[str, np.ndarray]]]:
+    """Of each head its maps with their titles."""
+    probe, found = model.probes[layer], []
+    maps = {"scores": probe.scores, "weights": probe.weights}
+    maps = {what: values[0].float().cpu().numpy() for what, values in maps.items() if values is not None}
+    for head in range(min([MOST_HEADS, *map(len, maps.values())]) if maps else 0):
+        found.append(
+            [(f"{name}layer {layer + 1} head {head + 1}, {what}", values[head]) for what, values in maps.items()]
+        )
+    return found
+
+
+def _kernels(models: Models, layout: Layout) -> Figure | None:
+    """Of each layer and mixing K of every head, and its tables p, A and B: a line of panels."""
+    lines = [
+        (f"{_before(models, name)}{what} layer {layer + 1}", kernel)
+        for name, model in models.items()
+        for layer in _layers(model)
+        for what, kernel in model.probes[layer].kernels.items()
+    ]
+    if not lines:
+        return None
+    counts = [min(MOST_HEADS, len(kernel.p)) + 3 for _, kernel in lines]
+    panels = Panels(layout, "kernels", _titles(models, "Learned lag kernels"), counts, (1.7, 1.5))
+    for (title, kernel), axes_of_line in zip(lines, panels.rows):
+        heads = len(axes_of_line) - 3
+        lags = min(MOST_LAGS, kernel.p.shape[1])
+        for head, (matrix, axes) in enumerate(zip(_array(mixed(kernel, lags)), axes_of_line)):
+            _image(axes, matrix, f"{title} head {head + 1}")
+            axes.set(xlabel="slot", ylabel="token" if head == 0 else "")
+        for what, axes in zip("pAB", axes_of_line[heads:]):
+            values = _array(getattr(kernel, what))[:, :lags]
+            for head in range(heads):
+                axes.plot(np.arange(values.shape[1]), values[head], color=_color(head), linewidth=0.8)
+            axes.axhline(0, color=GREY, linewidth=0.6)
+            axes.set(title=what, xlabel="lag" if kernel.layout == "lag" else "position")
+    notes = [
+        "Maps: K = A Diag(s) B^T at the mean strengths s, how slots (columns) are made of tokens (rows), newest first.",
+        "A shift is a line beside the diagonal, an average a column of one colour. Green above zero, brown below; full "
+        "colour at the number in a title. Curves: the tables p, A, B, a curve a head and rank.",
+    ]
+    heads = max(count - 3 for count in counts)
+    entries = {f"head {head + 1}": _line(head) for head in range(heads)}
+    return panels.finish(notes, entries, is_below=True)
+
+
+def _gates(models: Models, layout: Layout) -> Figure | None:
+    """Distributions of the gates: a line of panels a layer, a curve a model."""
+    first = next(iter(models.values()))
+    names = list(dict.fromkeys(name for model in models.values() for probe in model.probes for name in probe.gates))
+    if not names:
+        return None
+    layers = _layers(first)
+    panels = Panels(layout, "gates", _titles(models, "Gates"), [len(names)] * len(layers), (2.2, 1.4))
+    for i, axes_of_line in enumerate(panels.rows):
+        for gate, axes in zip(names, axes_of_line):
+            for dashes, model in zip(_DASHES, models.values()):
+                of_layer = _layers(model)
+                values = model.probes[of_layer[i]].gates.get(gate) if i < len(of_layer) else None
+                if values is not None:
+                    counts, edges = np.histogram(_array(values), bins=40, range=(0, 1))
+                    axes.stairs(counts / counts.sum(), edges, color=_color(0), linestyle=dashes, linewidth=1.3)
+            axes.set(title=f"{gate}, layer {layers[i] + 1}", xlim=(0, 1), yticks=[])
+    entries = {name: {**_line(0), "linestyle": dashes} for name, dashes in zip(models, _DASHES)}
+    entries = entries if len(models) > 1 else {}
+    return panels.finish(["Share of the values of all examples, rows and channels."], entries, is_below=True)
+
+
+def _matrices(models: Models, layout: Layout) -> Figure | None:
+    """Learned interaction matrices: a line of panels a layer and matrix, a panel a head."""
+    lines = [
+        (f"{_before(models, name)}{what} layer {layer + 1}", _array(matrix)[:MOST_HEADS])
+        for name, model in models.items()
+        for layer in _layers(model)
+        for what, matrix in model.probes[layer].matrices.items()
+    ]
+    if not lines:
+        return None
+    counts = [len(matrices) for _, matrices in lines]
+    panels = Panels(layout, "matrices", _titles(models, "Learned interactions"), counts, (2.0, 2.0))
+    for (title, matrices), axes_of_line in zip(lines, panels.rows):
+        for head, (matrix, axes) in enumerate(zip(matrices, axes_of_line)):
+            _image(axes, matrix, f"{title} head {head + 1}")
+    notes = ["Row i, column j: how j acts on i. Green above zero, brown below; full colour at the number in a title."]
+    return panels.finish(notes, {}, is_below=True)
+
+
+_FIGURES: dict[str, Callable[[Models, Layout], Figure | None]] = {
+    "lags": _lags,
+    "maps": _maps,
+    "kernels": _kernels,
+    "gates": _gates,
+    "matrices": _matrices,
+}
+
+
+def _image(axes: Axes, values: np.ndarray, title: str) -> None:
+    """A matrix in colours that are white at zero."""
+    shown = np.abs(values[np.isfinite(values)])
+    largest = float(np.quantile(shown, 0.99)) if shown.size else 0.0
+    limit = largest or 1.0
+    axes.imshow(values, cmap="BrBG", vmin=-limit, vmax=limit, interpolation="nearest", aspect="auto")
+    axes.set_title(f"{title}\n±{largest:.2g}", fontsize=8)
+    axes.grid(False)
+
+
+def _array(values: Tensor) -> np.ndarray:
+    return values.detach().float().cpu().numpy()
+
+
+def _color(head: int) -> str:
+    return [COLORS["S"][0], COLORS["R"][2], COLORS["G"][0], COLORS["S"][6]][head % MOST_HEADS]
+
+
+def _line(head: int) -> Mapping[str, object]:
+    return {"color": _color(head), "linestyle": "-", "linewidth": 1.3}

@@ -1,0 +1,203 @@
+"""What a trained model does inside its mixers, in numbers: active sets, weights, gates, lag kernels, interactions.
+
+It knows what a :class:`madbench.mixers.probe.Probe` has and no family. Rows are queries; the first one, which sees
+nothing but itself, is left out. Means are over the rows of all examples, a layer and head apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from madbench.analysis.lag_kernels import kernel_rows
+from madbench.errors import TrainingError
+from madbench.mixers.probe import Probe
+
+NEAR_ZERO, NEAR_ONE = 0.001, 0.9  # of a coefficient (Coefficient Dynamics, section 5 and D.2); near one ends at 1
+GATE_CLOSED, GATE_OPEN = 0.1, 0.9
+NOISE = 0.01  # of an input's root mean square, by which it is moved to see which slots change sides
+BANDS = {"lag 0": (0, 1), "1": (1, 2), "2-7": (2, 8), "8-31": (8, 32), "32+": (32, None)}
+MOST_PAIRS = 2**22  # rows times keys of the examples where no number of them is asked for
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Numbers of one model as rows of tables, and what figures draw of it."""
+
+    active: list[dict[str, Any]]  # a layer and head each: size and stability of the active sets
+    weights: list[dict[str, Any]]  # of the coefficients
+    gates: list[dict[str, Any]]  # a layer and gate each
+    kernels: list[dict[str, Any]]  # a layer, mixing and head each (:func:`madbench.analysis.lag_kernels.kernel_rows`)
+    matrices: list[dict[str, Any]]  # a layer, matrix and head each
+    probes: list[Probe]  # of each layer
+
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """The tables that have rows, by name."""
+        names = ("active", "weights", "gates", "kernels", "matrices")
+        return {name: rows for name in names if (rows := getattr(self, name))}
+
+
+@torch.no_grad()
+def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
+    """Measures a model in eval mode on inputs (B, T) of its device.
+
+    Raises ``TrainingError`` where its mixers have no ``probe``.
+    """
+    layers = _mixer_inputs(model, inputs)
+    tables: dict[str, list[dict[str, Any]]] = {
+        name: [] for name in ("active", "weights", "gates", "kernels", "matrices")
+    }
+    probes = []
+    for number, (mixer, x) in enumerate(layers, start=1):
+        probe = mixer.probe(x)
+        probes.append(probe)
+        found = {"active": [], "weights": [], "gates": _gate_rows(probe), "matrices": _matrix_rows(probe)}
+        if probe.active is not None:
+            found["active"] = _active_rows(probe.active, mixer.probe(_moved(x)).active)
+        if probe.weights is not None:
+            found["weights"] = _weight_rows(probe.weights)
+        found["kernels"] = [
+            {"kernel": name} | row for name, one in probe.kernels.items() for row in kernel_rows(one, x.shape[1])
+        ]
+        for name, rows in found.items():
+            tables[name] += [{"layer": number} | row for row in rows]
+    return Inspection(**tables, probes=probes)
+
+
+def examples_for(length: int) -> int:
+    """How many examples of so many tokens are enough and fit: 32 at most."""
+    return max(1, min(32, MOST_PAIRS // length**2))
+
+
+def _mixer_inputs(model: nn.Module, inputs: Tensor) -> list[tuple[nn.Module, Tensor]]:
+    """The mixers of the model in the order in which they run, each with its input (B, T, D)."""
+    found: list[tuple[nn.Module, Tensor]] = []
+    mixers = [module for module in model.modules() if hasattr(module, "probe")]
+    if not mixers:
+        raise TrainingError("its mixers have no 'probe', so there is nothing to inspect; see madbench.mixers.probe")
+    handles = [m.register_forward_pre_hook(lambda mixer, given: found.append((mixer, given[0]))) for m in mixers]
+    try:
+        model(inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+def _moved(x: Tensor) -> Tensor:
+    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(0)).to(x)
+    return x + NOISE * x.square().mean(-1, keepdim=True).sqrt() * noise
+
+
+def _visible(rows: int, device: torch.device) -> Tensor:
+    """Slots that each row but the first sees, (T - 1,)."""
+    return torch.arange(2, rows + 1, device=device)
+
+
+def _mean(values: Tensor) -> list[float]:
+    """(B, H, ...) -> the mean of each head; NaN left out."""
+    return values.double().nanmean(dim=[i for i in range(values.dim()) if i != 1]).tolist()
+
+
+def _heads(columns: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
+    return [{"head": head, **dict(zip(columns, values))} for head, values in enumerate(zip(*columns.values()), start=1)]
+
+
+def _active_rows(active: Tensor, moved: Tensor) -> list[dict[str, float]]:
+    """Sizes, and overlaps |A and B| / |A or B| of the sets of one row and the row before, and what chance would give.
+
+    ``same_lags``: the slots are matched by their lag; ``same_slots``: slot l of a row with slot l - 1 of the row before,
+    which without mixing is the same token. ``chance``: about what independent sets of these sizes give. ``flips``: share of the
+    slots that change sides when the input moves by ``NOISE``.
+    """
+    visible = _visible(active.shape[-1], active.device)
+    sizes = active.sum(-1).double()
+    share = sizes[..., 1:] / visible
+    columns = {"share": _mean(share), "slots": _mean(sizes[..., 1:])}
+    newer, older = active[..., 1:, :], active[..., :-1, :]
+    recent = torch.arange(active.shape[-1], device=active.device) < 8
+    lower = torch.ones(active.shape[-2:], dtype=torch.bool, device=active.device).tril()
+    is_visible, was_visible = lower[1:], lower[:-1]
+    for name, of_band in {"share_recent": is_visible & recent, "share_older": is_visible & ~recent}.items():
+        columns[name] = _mean((newer & of_band).sum(-1) / of_band.sum(-1))  # NaN where there is none
+    n, a, b = visible - 1, (newer & was_visible).sum(-1).double(), older.sum(-1).double()
+    columns["same_lags"] = _mean(_overlap(newer & was_visible, older))
+    columns["same_slots"] = _mean(_overlap(newer[..., 1:], older[..., :-1]))
+    both = a * b / n
+    columns["chance"] = _mean(both / (a + b - both))
+    columns["flips"] = _mean((active ^ moved)[..., 1:, :].sum(-1) / visible)
+    return _heads(columns)
+
+
+def _overlap(one: Tensor, other: Tensor) -> Tensor:
+    return (one & other).sum(-1).double() / (one | other).sum(-1)
+
+
+def _weight_rows(weights: Tensor) -> list[dict[str, float]]:
+    """Coefficients near zero and near one, how many keys a row has, and where they are.
+
+    ``keys`` is (sum |w|)^2 / sum w^2, the number of equal weights as spread as these. Bands of lags have shares of
+    sum |w|; ``same_lags`` and ``same_tokens`` are what the shares of a row and the row before have in common.
+    """
+    size = weights[..., 1:, :].double().abs()
+    visible = _visible(weights.shape[-1], weights.device)
+    is_visible = torch.ones(weights.shape[-2:], dtype=torch.bool, device=weights.device).tril()[1:]
+    total = size.sum(-1)
+    columns = {
+        "keys": _mean(total**2 / size.square().sum(-1)),
+        "near_zero": _mean(((size <= NEAR_ZERO) & is_visible).sum(-1) / visible),
+        "near_one": _mean(((weights[..., 1:, :] >= NEAR_ONE) & (weights[..., 1:, :] <= 1)).sum(-1) / visible),
+        "negative": _mean((weights[..., 1:, :] < 0).sum(-1) / visible),
+    }
+    shares = size / total[..., None]
+    for band, (first, end) in BANDS.items():
+        columns[band] = _mean(shares[..., first:end].sum(-1))
+    newer, older = shares[..., 1:, :], shares[..., :-1, :]
+    columns["same_lags"] = _mean(torch.minimum(newer, older).sum(-1))
+    columns["same_tokens"] = _mean(torch.minimum(newer[..., 1:], older[..., :-1]).sum(-1))
+    return _heads(columns)
+
+
+def _gate_rows(probe: Probe) -> list[dict[str, Any]]:
+    rows = []
+    for name, values in probe.gates.items():
+        values = values.double()
+        columns = {"mean": values.mean(), "sd": values.std(), "over_time": values.std(dim=1).mean()}
+        columns |= {"closed": (values < GATE_CLOSED).double().mean(), "open": (values > GATE_OPEN).double().mean()}
+        rows.append({"gate": name} | {key: float(value) for key, value in columns.items()})
+    return rows
+
+
+def _matrix_rows(probe: Probe) -> list[dict[str, Any]]:
+    """``rank``: (sum of singular values)^2 / sum of their squares; ``symmetric``, ``diagonal``: shares of squared mass."""
+    rows = []
+    for name, matrices in probe.matrices.items():
+        for head, matrix in enumerate(matrices.detach().double().cpu(), start=1):
+            values, mass = torch.linalg.svdvals(matrix), matrix.square().sum().clamp(min=1e-30)
+            measured = {
+                "norm": mass.sqrt(),
+                "rank": values.sum() ** 2 / mass,
+                "symmetric": ((matrix + matrix.T) / 2).square().sum() / mass,
+                "diagonal": matrix.diagonal().square().sum() / mass,
+            }
+            rows.append({"matrix": name, "head": head} | {key: float(value) for key, value in measured.items()})
+    return rows
+
+
+def profiles(probe: Probe) -> dict[str, Tensor]:
+    """By lag, (H, L): how often a slot that can be seen is active, and its mean share of the row's sum of |w|."""
+    found = {}
+    if probe.active is not None:
+        length = probe.active.shape[-1]
+        rows = torch.arange(length, 0, -1, device=probe.active.device)
+        found["active"] = (probe.active.double().mean(0).sum(-2) / rows).cpu()
+    if probe.weights is not None:
+        size = probe.weights.double().abs()
+        shares = size / size.sum(-1, keepdim=True).clamp(min=1e-30)
+        rows = torch.arange(size.shape[-1], 0, -1, device=size.device)
+        found["weights"] = (shares.mean(0).sum(-2) / rows).cpu()
+    return found

@@ -1,0 +1,101 @@
+"""How much of a learned lag kernel is a shift or an average, against random tables of the same size.
+
+A slot i of a row is made of the tokens j by column i of R = I + Diag(p) + K, K = A Diag(s) B^T (HyperMLP, section 2.4 and
+Theorem 2.1 iii). Appendix I predicts two structures: a shift, slot i reads token i + n, for copying at an offset (I.3.4);
+and slots that average many tokens, for summaries and against noise (I.3.1, I.3.2). Each is a share of the squared mass
+of K: of its best approximation by one number times a shift, by columns that are constant over a window, or by a matrix
+that depends on the offset alone. A shift of L lags has L equal singular values, so K of rank r can be one to r / L at
+most: its share is relative to that. Tables of independent normal numbers, of the same size and strengths, have shares too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from madbench.mixers.probe import LagKernel
+
+MOST_LAGS = 256  # that are measured, from the newest
+MOST_SHIFT = 8
+RANDOM_TABLES = 200
+LEVEL = 0.95  # quantile of the random tables that counts as more than chance
+
+
+def mixed(kernel: LagKernel, lags: int) -> Tensor:
+    """K = A Diag(s) B^T of the first lags, at the mean strengths: (H, L, L), row j the token, column i the slot."""
+    a, b = kernel.A[:, :lags], kernel.B[:, :lags]
+    return (a * kernel.s[:, None]) @ b.transpose(-1, -2)
+
+
+def diagonals(k: Tensor, offsets: Sequence[int]) -> Tensor:
+    """Share of the squared mass of K (..., L, L) that a constant on the diagonal j = i + n has, for every n: (..., N)."""
+    length = k.shape[-1]
+    sums = torch.stack([k.diagonal(-n, -2, -1).sum(-1) ** 2 / (length - abs(n)) for n in offsets], dim=-1)
+    return sums / _mass(k)[..., None]
+
+
+def shifts(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
+    """Shifts n = 1, -1, 2, ..., and how much of each K (..., L, L) is, 1 for as much as its rank allows: (..., N)."""
+    length = k.shape[-1]
+    offsets = [n for m in range(1, min(MOST_SHIFT, length - 1) + 1) for n in (m, -m)]
+    most = torch.tensor([min(1.0, rank / (length - abs(n))) for n in offsets]).to(k)
+    return offsets, diagonals(k, offsets) / most
+
+
+def windows(k: Tensor) -> tuple[list[int], Tensor]:
+    """Widths m = 2, 4, ... and L, and the share of K (..., L, L) in columns constant over the m newest tokens: (..., M)."""
+    length = k.shape[-1]
+    widths = [m for m in (2**i for i in range(1, 30)) if m < length] + [length]
+    sums = k.cumsum(-2)[..., [m - 1 for m in widths], :].square().sum(-1)
+    return widths, sums / torch.tensor(widths).to(k) / _mass(k)[..., None]
+
+
+def structure(k: Tensor, rank: int) -> dict[str, Tensor]:
+    """The shares of K (..., L, L), L > 1, each (...,): ``shift_1``, ``best_shift``, ``average``, ``best_window``, ``by_offset``."""
+    length = k.shape[-1]
+    of_shift, of_window = shifts(k, rank)[1], windows(k)[1]
+    return {
+        "shift_1": of_shift[..., 0],
+        "best_shift": of_shift.amax(-1),
+        "average": of_window[..., -1],
+        "best_window": of_window.amax(-1),
+        "by_offset": diagonals(k, range(1 - length, length)).sum(-1),
+    }
+
+
+def _mass(k: Tensor) -> Tensor:
+    return k.square().sum((-2, -1)).clamp(min=1e-30)
+
+
+def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
+    """What is measured of each head's kernel over the first ``length`` lags, ``MOST_LAGS`` at most.
+
+    ``size`` is the norm of K over that of I + Diag(p), ``p`` the root mean square of p, and each share has beside it the
+    ``LEVEL`` quantile of random tables, ``..._random``. ``shift`` and ``window`` are where the best are. Empty for one lag.
+    """
+    lags = min(length, kernel.p.shape[1], MOST_LAGS)
+    if lags < 2:
+        return []
+    kernel = LagKernel(*(t.detach().double().cpu() for t in (kernel.A, kernel.B, kernel.p, kernel.s)), kernel.layout)
+    rank, p, rows = kernel.s.shape[1], kernel.p[:, :lags], []
+    for head, one in enumerate(mixed(kernel, lags)):
+        found, chance = structure(one, rank), random_structure(lags, kernel.s[head])
+        size = one.norm() / (1 + p[head]).norm()
+        (offsets, of_shift), (widths, of_window) = shifts(one, rank), windows(one)
+        row = {"head": head + 1, "size": float(size), "p": float(p[head].square().mean().sqrt())}
+        for name, share in found.items():
+            row |= {name: float(share), f"{name}_random": float(chance[name].quantile(LEVEL))}
+        rows.append(row | {"shift": offsets[int(of_shift.argmax())], "window": widths[int(of_window.argmax())]})
+    return rows
+
+
+def random_structure(lags: int, s: Tensor) -> dict[str, Tensor]:
+    """The shares of ``RANDOM_TABLES`` random tables over so many lags with strengths ``s`` (R,); always the same ones."""
+    generator = torch.Generator().manual_seed(0)
+    found: list[dict[str, Tensor]] = []
+    for _ in range(RANDOM_TABLES // 20):
+        a, b = (torch.randn(20, lags, len(s), generator=generator, dtype=torch.float64) for _ in "AB")
+        found.append(structure((a * s) @ b.transpose(-1, -2), len(s)))
+    return {name: torch.cat([one[name] for one in found]) for name in found[0]}

@@ -1,0 +1,72 @@
+"""Shares of a kernel's mass are those of loops over its entries, and known structures are found whole."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from madbench.analysis.lag_kernels import kernel_rows, random_structure, shifts, structure, windows
+from madbench.mixers.probe import LagKernel
+
+LENGTH, RANK = 24, 3
+
+
+def kernel_of(k: torch.Tensor) -> LagKernel:
+    """The best approximation of ``k`` by a table of rank ``RANK``."""
+    u, values, v = torch.linalg.svd(k)
+    s = torch.full((1, RANK), 0.5, dtype=k.dtype)
+    a = u[:, :RANK] * values[:RANK] / 0.5
+    return LagKernel(a[None], v[:RANK].T[None], torch.zeros(1, len(k), dtype=k.dtype), s, "lag")
+
+
+@pytest.mark.parametrize("offset", [1, -1, 3])
+def test_as_much_of_a_shift_as_the_rank_can_hold_is_all_of_it(offset):
+    shift = torch.diag(torch.ones(LENGTH - abs(offset), dtype=torch.float64), -offset)
+    (row,) = kernel_rows(kernel_of(shift), LENGTH)
+    assert row["best_shift"] == pytest.approx(1) and row["shift"] == offset
+    assert row["shift_1"] == pytest.approx(1 if offset == 1 else 0, abs=0.3)
+    assert row["best_shift"] > row["best_shift_random"]
+
+
+def test_an_average_over_all_tokens_or_the_newest_is_found_with_its_width():
+    for width in (LENGTH, 8):
+        average = torch.zeros(LENGTH, LENGTH, dtype=torch.float64)
+        average[:width, 5:9] = torch.tensor([1.0, -2.0, 0.5, 1.5])
+        (row,) = kernel_rows(kernel_of(average), LENGTH)
+        assert row["best_window"] == pytest.approx(1) and row["window"] == width
+        assert row["average"] == pytest.approx(width / LENGTH)
+
+
+def test_what_depends_on_the_offset_alone_is_found():
+    wave = torch.cos(torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)).double()  # of rank two
+    (row,) = kernel_rows(kernel_of(wave), LENGTH)
+    assert row["by_offset"] == pytest.approx(1)
+    assert row["average"] < 0.1
+
+
+def test_shares_are_those_of_loops_over_the_entries():
+    k = torch.randn(6, 6, generator=torch.Generator().manual_seed(1)).double()
+    mass = sum(float(value) ** 2 for value in k.flatten())
+    offsets, of_shift = shifts(k, rank=2)
+    for n, share in zip(offsets, of_shift):
+        entries = [float(k[i + n, i]) for i in range(6) if 0 <= i + n < 6]
+        assert share == pytest.approx(sum(entries) ** 2 / len(entries) / mass / min(1, 2 / len(entries)))
+    for m, share in zip(*windows(k)):
+        assert share == pytest.approx(sum(sum(float(k[j, i]) for j in range(m)) ** 2 / m for i in range(6)) / mass)
+    of_offset = sum(
+        sum(float(k[i + n, i]) for i in range(6) if 0 <= i + n < 6) ** 2 / (6 - abs(n)) for n in range(-5, 6)
+    )
+    assert structure(k, 2)["by_offset"] == pytest.approx(of_offset / mass)
+
+
+def test_random_tables_are_above_their_own_quantile_as_often_as_they_should_be():
+    torch.manual_seed(5)
+    strengths = torch.full((RANK,), 0.5, dtype=torch.float64)
+    limit = {name: float(found.quantile(0.95)) for name, found in random_structure(LENGTH, strengths).items()}
+    a, b = torch.randn(2, 400, LENGTH, RANK).double()
+    for name, found in structure(a * 0.5 @ b.transpose(-1, -2), RANK).items():
+        assert (found > limit[name]).double().mean() == pytest.approx(0.05, abs=0.04), name
+
+
+def test_a_single_lag_has_no_structure():
+    assert kernel_rows(kernel_of(torch.ones(4, 4, dtype=torch.float64)), 1) == []
