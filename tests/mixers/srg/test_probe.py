@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import madbench
+from madbench.mixers.srg.reference import mixing_matrix
 
 LABELS = ["S", "S-p", "S-12!", "R-pcg-q", "R-12!", "R-cg-q-12o", "G-cg-v-12o", "G-1!", "R-2o!"]
 
@@ -52,8 +53,6 @@ def test_scores_without_mixing_are_products_of_query_and_key_at_each_lag():
 
 
 def test_kernels_are_the_matrices_of_the_reference(probed):
-    from madbench.mixers.srg.reference import _mixing_matrix
-
     mixer, x, probe = probed
     names = {"R(1)": "mix1", "R(2)": "mix2"}
     assert set(probe.kernels) == {name for name, own in names.items() if getattr(mixer, own)}
@@ -61,5 +60,5 @@ def test_kernels_are_the_matrices_of_the_reference(probed):
         one = mixer.probe(x[:1, :1]).kernels[name]  # of one row, whose strengths are the mean ones
         for head in range(len(one.p)):
             low_rank = one.A[head] @ torch.diag(one.s[head]) @ one.B[head].T
-            expected = _mixing_matrix(dict(mixer.named_parameters()), names[name], head, x[0, 0], 9)
+            expected = mixing_matrix(dict(mixer.named_parameters()), names[name], head, x[0, 0], 9)
             torch.testing.assert_close(torch.diag(1 + one.p[head]) + low_rank, expected, rtol=1e-9, atol=1e-12)
