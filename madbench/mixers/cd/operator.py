@@ -77,8 +77,8 @@ class CoefficientMixer(nn.Module):
         self.is_softmax = (label.readout, label.gate, label.mirror, label.norm) == ("exp", "", "", "sum")
         # phi(s e^m) = phi(s) e^m, so a factor of a row, or of a key, may be carried outside
         self.is_homogeneous = label.is_recurrent or label.readout == "relu"
-        self.has_log_scale = label.scaling.startswith("bi") and label.readout in ("id", "relu")
-        self.has_maximum = self.is_homogeneous and (label.gate == "se" or self.has_log_scale)
+        self.has_log_scale = label.scaling.startswith("bi") and label.readout == "id"
+        self.has_maximum = label.is_recurrent and (label.gate == "se" or self.has_log_scale)
         if path == "chunked" and not label.is_recurrent:
             raise TrainingError(f"path 'chunked' needs a readout that is linear in the state, not {label}; use 'auto'")
         if path == "sdpa" and not self.is_softmax:
@@ -197,7 +197,7 @@ class CoefficientMixer(nn.Module):
             log_pow = self._log_pow(x.shape[1], 0, s) if label.norm == "pow" else None
             row_log = [log for log in (d.row_log, log_pow if self.is_homogeneous else None) if log is not None]
             s = s * sum(row_log)[..., None].exp() if row_log else s
-            alpha = parts.READOUTS.get(label.readout, lambda s: s)(s).masked_fill(~seen, 0)
+            alpha = parts.read_out(label.readout, s).masked_fill(~seen, 0)
             if label.norm in ("sum", "max"):
                 total = alpha.sum(-1)
                 eta = parts.away_from_zero(total, parts.EPS) if label.norm == "sum" else total.abs().clamp(min=1)

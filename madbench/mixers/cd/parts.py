@@ -33,6 +33,11 @@ READOUTS = {"exp": torch.exp, "relu": F.relu, "softplus": softplus, "elu": shift
 """phi of a readout that is not linear in the score."""
 
 
+def read_out(readout: str, s: Tensor) -> Tensor:
+    """phi(s) of a pointwise readout; of a kernel, whose psi has acted before, s."""
+    return READOUTS[readout](s) if readout in READOUTS else s
+
+
 def log_readout(readout: str, s: Tensor) -> Tensor:
     """log phi(s) of a readout that is never zero, finite where phi(s) underflows."""
     if readout == "exp":
@@ -99,7 +104,7 @@ def activate(
         s = (log_readout(label.readout, s) - log_norm[..., None]).exp()
         return s if hidden is None else s.masked_fill(hidden, 0), None
     if label.readout in READOUTS:
-        s = READOUTS[label.readout](s)
+        s = read_out(label.readout, s)
         s = s if hidden is None else s.masked_fill(hidden, 0)
     sums = s.sum(-1) if label.norm in ("sum", "max") else None
     return s, row_scale(label, sums, row_log, log_norm)

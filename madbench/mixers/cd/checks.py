@@ -1,0 +1,198 @@
+"""What the paper promises of a label's mixer, as checks on the mixer as it is built: the budget, and V1 to V15.
+
+Float64, d = 32, H = 2, n = 16, 16 tokens, three seeds. Matrices start from N(0, 1/d), the biases and rates of gates where
+training starts. This file has what holds of the forms; ``lemmas`` has the lemmas, ``growth`` what they say of long
+sequences.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from madbench.mixers import Check, build
+from madbench.mixers.cd import lemmas
+from madbench.mixers.cd.grammar import Label
+from madbench.mixers.cd.operator import CoefficientMixer
+from madbench.mixers.cd.subject import HEADS, LONG, SEEDS, WIDTH, Subject, decode, not_applicable, relative
+from madbench.mixers.cd.table1 import closed_form, preset_of
+from madbench.mixers.checks import general_checks
+
+FLOAT32_EXPONENT = 80  # e^88 is the end of its range
+
+
+def checks(family: Any, label: Label) -> Iterable[Check]:
+    """Every check of a label, in the order of their numbers."""
+    subject = Subject(family, label)
+    yield from (check for check in general_checks(family, label) if check.name == "parameters")
+    yield from _forms(subject)
+    yield from _table1(subject)
+    yield _state(subject)
+    yield from lemmas.checks(subject)
+    yield _softmax_attention(subject)
+    yield from _numerics(subject)
+
+
+def paths_of(mixer: CoefficientMixer) -> list[str]:
+    """The fast forms of a whole sequence."""
+    return ["dense", *["chunked"] * mixer.variant.is_recurrent, "blocks", *["sdpa"] * mixer.is_softmax]
+
+
+def _forms(subject: Subject) -> Iterator[Check]:
+    def change(mixer: CoefficientMixer, x: Tensor) -> float:
+        changed, at, found = x.clone(), 7, []
+        changed[:, at] += 1
+        for path in paths_of(mixer):
+            mixer.path = path
+            found.append((mixer(changed) - mixer(x))[:, :at].abs().max())
+        return max(found)
+
+    @functools.cache
+    def reference(seed: int) -> Tensor:
+        mixer, x = subject.sample(seed)
+        mixer.path = "reference"
+        return mixer(x)
+
+    def from_reference(path: str) -> float:
+        found = []
+        for seed in SEEDS:
+            mixer, x = subject.sample(seed)
+            mixer.path = path
+            y = decode(mixer, x)[0] if path == "step" else mixer(x)
+            found.append(float(relative(y, reference(seed))))
+        return max(found)
+
+    yield Check("V1 causal", "A row changes nothing before it.", "eq. 2", subject.largest(change))
+    is_recurrent = subject.label.is_recurrent
+    for path in ("dense", "chunked", "blocks", "step"):
+        name, statement = f"V2 {path}", f"The form {path} computes eq. 4 as loops over all pairs do."
+        if path == "chunked" and not is_recurrent:
+            yield not_applicable(name, statement, "eq. 4", "phi of a score needs every key (Lemma 1)")
+        else:
+            yield Check(name, statement, "eq. 4", functools.partial(from_reference, path), 1e-10)
+
+
+def _table1(subject: Subject) -> Iterator[Check]:
+    preset = preset_of(subject.label)
+    statement = "The mixer is its row of Table 1, coded as the paper that the row cites has it."
+    if not preset:
+        yield not_applicable("V3 Table 1", statement, "Table 1", "this label is no row of Table 1")
+        return
+
+    def measure(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        return relative(mixer(x)[0], closed_form(preset, mixer.state_dict(), HEADS, x[0]))
+
+    yield Check("V3 Table 1", statement, f"Table 1, {preset}", subject.largest(measure), 1e-11)
+
+
+def _state(subject: Subject) -> Check:
+    """V4: how the cache of decoding grows."""
+
+    def bytes_after(length: int) -> int:
+        mixer, x = subject.sample(0, length=length)
+        tensors = [value for value in vars(decode(mixer, x)[1]).values() if isinstance(value, Tensor)]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+    def growth() -> float:
+        per_token = (bytes_after(64) - bytes_after(16)) / 48
+        return abs(per_token - (0 if subject.label.is_recurrent else 2 * WIDTH * 8))
+
+    if subject.label.is_recurrent:
+        return Check("V4 state", "The cache does not grow: bytes after 16 and after 64 tokens.", "Lemma 1", growth)
+    statement = "The cache grows by one key and one value a token: bytes after 16 and after 64 tokens."
+    return Check("V4 state", statement, "Lemma 1", growth)
+
+
+def _softmax_attention(subject: Subject) -> Check:
+    """V14: the same function as the family without a name has."""
+    label, statement = subject.label, "The mixer is softmax attention, S or S-p with the same weights."
+    is_softmax = (label.readout, label.gate, label.mirror, label.scaling, label.norm) == ("exp", "", "", "", "sum")
+    if not is_softmax or label.conv or label.unit or label.output:
+        reason = "only exp with sum, A = I and b = 1/sqrt(n) is softmax attention"
+        return not_applicable("V14 families", statement, "Table 1", reason)
+
+    def measure(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        other = build("S-p" if label.rope else "S", WIDTH, LONG, n_head=HEADS, budget="paper").double()
+        other.load_state_dict(mixer.state_dict())
+        found = []
+        for path in paths_of(mixer):
+            mixer.path = path
+            found.append(relative(mixer(x), other(x)))
+        return max(found)
+
+    return Check("V14 families", statement, "Table 1", subject.largest(measure), 1e-12)
+
+
+def _numerics(subject: Subject) -> Iterator[Check]:
+    """V15: float32 with gates shut and open."""
+    label = subject.label
+    finite = "In float32, 1,024 tokens and gate logits of -30, 0, 30, outputs and all gradients are finite."
+    close = "In float32, 1,024 tokens and gate logits of -30, 0, 30, outputs are those of float64."
+    reason = _leaves_float32(label)
+    if reason:
+        yield not_applicable("V15 finite", finite, "Principle 6", reason)
+        yield not_applicable("V15 close", close, "Principle 6", reason)
+        return
+
+    def extreme(seed: int) -> tuple[CoefficientMixer, Tensor]:
+        mixer, x = subject.sample(seed, length=LONG, chunk=0)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            x[..., :3] = torch.randint(-1, 2, (LONG, 3)).double()
+        if mixer.decay_down:
+            mixer.decay_down.weight.zero_()
+            mixer.decay_down.weight[0, 0] = 1
+        scale = mixer.scale if label.scaling[:2] == "bz" else None
+        for column, layer in ((0, mixer.decay), (0, mixer.decay_up), (1, mixer.strength), (2, scale)):
+            if layer:
+                layer.weight.zero_()
+                layer.weight[:, column] = 30
+                if layer.bias is not None:
+                    layer.bias.zero_()
+        return mixer, x
+
+    def is_not_finite() -> float:
+        found = 0
+        for seed in SEEDS:
+            mixer, x = extreme(seed)
+            mixer.float().requires_grad_()
+            x = x.float().requires_grad_()
+            y = mixer(x)
+            y.square().mean().backward()
+            tensors = [y, x.grad, *(p.grad for p in mixer.parameters() if p.grad is not None)]
+            found += sum(int((~tensor.isfinite()).sum()) for tensor in tensors)
+        return found
+
+    def error() -> float:
+        found = []
+        for seed in SEEDS:
+            mixer, x = extreme(seed)
+            expected = mixer(x)
+            found.append(float(relative(mixer.float()(x.float()).double(), expected)))
+        return max(found)
+
+    yield Check("V15 finite", finite, "Principle 6", is_not_finite)
+    if not lemmas.is_positive(label) and (label.norm == "sum" or label.norm == "max" and label.is_kernel):
+        reason = "a sum of terms of either sign is as exact as the largest of them"
+        yield not_applicable("V15 close", close, "Principle 6", reason)
+    else:
+        yield Check("V15 close", close, "Principle 6", error, 1e-4)
+
+
+def _leaves_float32(label: Label) -> str:
+    """Why a label leaves the range of float32 by its definition; empty where it does not."""
+    log_gate = math.log(float(label.gate)) if label.is_constant else 0.0
+    if label.gate == "se" or log_gate > 0:
+        return "lambda may exceed 1: its coefficients may grow without bound (Principle 6)"
+    if label.norm == "pow" and -log_gate * LONG * (2 if label.output == "g" else 1) > FLOAT32_EXPONENT:
+        return "lambda^i leaves the range of float32"
+    if label.readout == "exp" and label.norm in ("", "wx", "pow") and label.scaling[:2] in ("bd", "bi"):
+        return "without a sum, exp of scores with this b leaves the range of float32"
+    if label.readout == "kexp" and label.scaling in ("bd", "bi"):
+        return "exp of keys with this b leaves the range of float32"
+    return ""

@@ -1,0 +1,252 @@
+"""The paper's lemmas and corollaries as checks: V5 to V9, V12 and V13; V10 and V11 are in ``growth``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from madbench.mixers import Check
+from madbench.mixers.cd import forms, growth, parts
+from madbench.mixers.cd.grammar import DIAGONAL_GATES, Label
+from madbench.mixers.cd.operator import CoefficientMixer
+from madbench.mixers.cd.subject import LENGTH, SEEDS, Subject, not_applicable, relative
+
+NEAR_ZERO = 0.001
+GRID = 200_000  # quantiles of a normal score; even, so that 0 is none of them
+
+
+def is_positive(label: Label) -> bool:
+    """Whether no coefficient is below zero: phi >= 0, or features >= 0 under an A >= 0."""
+    return not label.mirror if label.is_kernel else label.readout != "id"
+
+
+def checks(subject: Subject) -> Iterator[Check]:
+    """V5 to V13."""
+    yield from _linearity(subject)
+    yield from _zeros(subject)
+    yield from _suppression(subject)
+    yield _positions(subject)
+    yield from _evolution(subject)
+    yield from growth.checks(subject)
+    yield _geometry(subject)
+    yield _invisible_scale(subject)
+
+
+def _linearity(subject: Subject) -> Iterator[Check]:
+    """V5, Lemma 1."""
+    label, source = subject.label, "Lemma 1"
+    if label.is_kernel:
+
+        def bilinear(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+            d, found = mixer._dynamics(x)[0], []
+            for side in ("q", "k"):
+                whole = getattr(d, side)
+                part = torch.rand(whole.shape, generator=torch.Generator().manual_seed(0), dtype=whole.dtype)
+                one, two = (forms.scores(replace(d, **{side: value})) for value in (part, whole - part))
+                found.append(relative(one + two, forms.scores(d)))
+            return max(found)
+
+        yield Check("V5 linear", "Scores are bilinear in the features.", source, subject.largest(bilinear), 1e-12)
+        return
+    generator = torch.Generator().manual_seed(0)
+    s, r = torch.randn(2, 1000, generator=generator, dtype=torch.float64)
+
+    def additivity() -> float:
+        phi = [parts.read_out(label.readout, value) for value in (s + r, s, r)]
+        return float((phi[0] - phi[1] - phi[2]).abs().max())
+
+    if label.is_recurrent:
+        yield Check("V5 linear", "phi(s + r) = phi(s) + phi(r): a state of fixed size.", source, additivity, 1e-12)
+    else:
+        statement = "phi(s + r) differs from phi(s) + phi(r): no state of fixed size."
+        yield Check("V5 linear", statement, source, additivity, 0.1, is_difference=True)
+
+
+def _zeros(subject: Subject) -> Iterator[Check]:
+    """V6, Lemma 2 and Corollary 2.1."""
+    label, source = subject.label, "Lemma 2, Corollary 2.1"
+    if label.is_kernel:
+
+        def alphas() -> Tensor:
+            generator, psi = torch.Generator().manual_seed(0), parts.FEATURES[label.readout]
+            q, k = torch.randn(2, GRID, 8, generator=generator, dtype=torch.float64)
+            return (psi(q) * psi(k)).sum(-1)
+
+        if label.readout == "krelu":
+            statement = "Of normal q, k with n = 8, (3/4)^8 have coefficient 0: the zero set is not of measure zero."
+            yield Check(
+                "V6 zeros", statement, source, lambda: abs(float((alphas() == 0).double().mean()) - 0.75**8), 3e-3
+            )
+        else:
+            statement = "No coefficient of normal q, k with n = 8 is 0: the zero set is empty."
+            yield Check("V6 zeros", statement, source, lambda: float(alphas().min()), is_difference=True)
+        return
+    normal = torch.distributions.Normal(torch.zeros((), dtype=torch.float64), 1.0)
+    edge = {"id": NEAR_ZERO, "relu": NEAR_ZERO, "exp": math.log(NEAR_ZERO), "elu": math.log(NEAR_ZERO)}
+    edge |= {"softplus": math.log(math.expm1(NEAR_ZERO)), "sigmoid": -math.log(1 / NEAR_ZERO - 1)}
+    below = float(normal.cdf(torch.tensor(edge[label.readout], dtype=torch.float64)))
+    near = below - (1 - below) if label.readout == "id" else below
+    exact = 0.5 if label.readout == "relu" else 0.0
+
+    def share(bound: float, expected: float) -> float:
+        s = normal.icdf((torch.arange(GRID, dtype=torch.float64) + 0.5) / GRID)
+        return abs(float((parts.read_out(label.readout, s).abs() <= bound).double().mean()) - expected)
+
+    statement = f"A share {exact:g} of normal scores have coefficient 0."
+    yield Check("V6 zeros", statement, source, lambda: share(0.0, exact), 1e-12)
+    statement = f"A share {near:.2g} of normal scores have a coefficient within 0.001 of 0."
+    yield Check("V6 near zero", statement, source, lambda: share(NEAR_ZERO, near), 1 / GRID)
+
+
+def _suppression(subject: Subject) -> Iterator[Check]:
+    """V7, Corollary 2.2."""
+    label, source = subject.label, "Corollary 2.2"
+    free = ", qbar free" if label.is_kernel else ""
+    some = f"Some query gives n - 1 tokens the coefficient 0{free}."
+    none = f"No query gives n tokens the coefficient 0{free}."
+    if not label.is_recurrent:
+        reason = "a zero of phi is no hyperplane of queries"
+        yield not_applicable("V7 n - 1 zeros", some, source, reason)
+        yield not_applicable("V7 n zeros", none, source, reason)
+        return
+
+    def states(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        """h_Tj of length 1, (H, T, n)."""
+        state, evolutions = mixer._ingredients(x, 0, None)[0].k[0], mixer.evolution(x)[0]
+        for t in range(1, LENGTH):
+            state = torch.cat((state[:, :t] @ evolutions[t].mT, state[:, t:]), dim=1)
+        return state / state.norm(dim=-1, keepdim=True)
+
+    def unsuppressed(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        h = states(mixer, x)[:, 1:]
+        q = torch.linalg.svd(h).Vh[:, -1]
+        return (h @ q[..., None]).abs().max()
+
+    def least(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        return torch.linalg.svdvals(states(mixer, x)).min()
+
+    yield Check("V7 n - 1 zeros", some, source, subject.largest(unsuppressed), 1e-12)
+    if label.readout == "krelu" or label.gate == "dm":
+        many = "features may all be zero" if label.readout == "krelu" else "coordinates may decay below rounding"
+        yield not_applicable("V7 n zeros", none, source, f"{many}, and states are then dependent")
+    else:
+        # positive features are nearly parallel where b is small
+        least_angle = 1e-10 if label.is_kernel else 1e-6
+        yield Check("V7 n zeros", none, source, subject.smallest(least), least_angle, is_difference=True)
+
+
+def _positions(subject: Subject) -> Check:
+    """V8, Lemma 3."""
+    label = subject.label
+
+    def difference(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        x[:, 8] = x[:, 2]
+        a = mixer.coefficients(x).a[:, :, 8:]
+        return (a[..., 2] - a[..., 8]).abs().max()
+
+    if label.gate or label.mirror or label.rope or label.conv:
+        statement = "Equal tokens at different positions have different coefficients."
+        run = subject.smallest(difference)
+        return Check("V8 positions", statement, "Lemma 3, Remark 3", run, 1e-9, is_difference=True)
+    statement = "With A = I equal tokens have equal coefficients, wherever they are."
+    return Check("V8 positions", statement, "Lemma 3", subject.largest(difference), 1e-12)
+
+
+def _evolution(subject: Subject) -> Iterator[Check]:
+    """V9, Lemma 4."""
+    label, source = subject.label, "Lemma 4"
+
+    def structure(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        d, a = mixer._ingredients(x, 0, None)[0], mixer.evolution(x).transpose(1, 2)
+        eye = torch.eye(a.shape[-1], dtype=a.dtype)
+        if not label.mirror:
+            expected = a * eye if label.gate in DIAGONAL_GATES else a[..., :1, :1] * eye
+            return (a - expected).abs().max()
+        change = (a if d.log_gate is None else a / d.log_gate.exp()[..., None, :]) - eye
+        values = torch.linalg.svdvals(change)
+        # unit() adds 1e-12 to a squared length, which shows where Delta scales a kernel's keys down
+        length = d.k.square().sum(-1) if label.is_kernel and label.mirror[1] == "k" else torch.ones_like(d.beta)
+        eigenvalue = -d.beta * length / (length + parts.EPS)
+        trace = change.diagonal(dim1=-2, dim2=-1).sum(-1)
+        return torch.stack(
+            [(change - change.mT).abs().max(), values[..., 1].max(), (trace - eigenvalue).abs().max()]
+        ).max()
+
+    kind = "a multiple of the identity" if label.gate not in DIAGONAL_GATES else "diagonal"
+    if label.mirror:
+        kind = "a gate times I - beta w w^T, |w| = 1"
+    yield Check("V9 structure", f"A is {kind}.", source, subject.largest(structure), 1e-10)
+
+    def excess(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        return torch.linalg.matrix_norm(mixer.evolution(x), 2).max() - 1
+
+    statement = "A is a contraction: its largest singular value is at most 1."
+    if label.gate == "se":
+        yield not_applicable("V9 contraction", statement, source, "not a contraction where a gate exceeds 1, as se may")
+    elif label.is_constant and float(label.gate) > 1:
+        statement = "A is not a contraction: its largest singular value exceeds 1."
+        run = subject.smallest(excess)
+        yield Check("V9 contraction", statement, source, run, 1e-10, is_difference=True)
+    else:
+        yield Check("V9 contraction", statement, source, subject.largest(excess), 1e-10)
+
+
+def _geometry(subject: Subject) -> Check:
+    """V12, Corollary 6.1 and Table 2."""
+    label, name, source = subject.label, "V12 geometry", "Corollary 6.1, Table 2"
+
+    def below_zero(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        return (-mixer.coefficients(x).a.min()).clamp(min=0)
+
+    def not_one(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        found = mixer.coefficients(x)
+        away = (found.a.sum(-1) - 1).abs() / found.a.abs().sum(-1).clamp(min=1)
+        return away[found.alpha.abs().sum(-1) > 1e-9].max()  # without rows of zeros, which ReLU has
+
+    def not_convex(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        return torch.maximum(below_zero(mixer, x), not_one(mixer, x))
+
+    if is_positive(label) and label.norm == "sum":
+        statement = "Outputs are convex combinations of values: a >= 0, of sum 1."
+        return Check(name, statement, source, subject.largest(not_convex), 1e-12)
+    if is_positive(label):
+        return Check(name, "Outputs are conical combinations of values: a >= 0.", source, subject.largest(below_zero))
+    if label.norm == "sum":
+        statement = "Outputs are affine combinations of values: a has sum 1, and need not be within [0, 1]."
+        return Check(name, statement, source, subject.largest(not_one), 1e-12)
+    statement = "Outputs are linear combinations of values: some a are negative."
+    if label.is_kernel:
+        return not_applicable(name, statement, source, "mirrored features may have either sign")
+    return Check(name, statement, source, subject.smallest(below_zero), is_difference=True)
+
+
+def _invisible_scale(subject: Subject) -> Check:
+    """V13: where a constant factor of b is no part of the function."""
+    label, name, source = subject.label, "V13 invisible b", "eq. 2"
+    b = label.scaling
+    other = {"": "b1", "b1": ""}.get(b, b.removesuffix("n") if b.endswith("n") else b + "n")
+    statement = f"The factor by which b differs from {other or '1/sqrt(n)'} changes nothing."
+    by_sum = label.readout in ("relu", "id", "krelu") and label.norm == "sum"
+    by_norm = label.readout == "id" and label.norm in ("", "wx", "pow") and label.output == "g"
+    if not (by_sum or by_norm):
+        reason = "b is part of the function: neither a sum nor an RMSNorm divides by it"
+        return not_applicable(name, statement, source, reason)
+
+    def difference() -> float:
+        found = []
+        for seed in SEEDS:
+            (one, x), (two, _) = (replace(subject, label=replace(label, scaling=b)).sample(seed) for b in (b, other))
+            two.load_state_dict(one.state_dict())
+            for mixer in (one, two):
+                mixer.v.weight.mul_(1e9)  # so that the eps of the RMSNorm is none of the function
+            y = one(x)
+            found.append(float((two(x) - y).abs().max() / y.abs().max()))
+        return max(found)
+
+    # unit() adds 1e-12 to a squared length, which shows where Delta scales a kernel's keys down
+    tolerance = 1e-6 if label.is_kernel and label.mirror[1:2] == "k" else 1e-12
+    return Check(name, statement, source, difference, tolerance)

@@ -1,0 +1,65 @@
+"""What checks of a label measure: its mixers at a small size, three seeds of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from madbench.mixers import Check, Size
+from madbench.mixers.cd.grammar import Label
+from madbench.mixers.cd.operator import CoefficientMixer
+
+WIDTH, HEADS, LENGTH, LONG, SEEDS = 32, 2, 16, 1024, (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A label, and mixers of it to measure."""
+
+    family: Any
+    label: Label
+
+    def sample(
+        self, seed: int, batch: int = 1, length: int = LENGTH, qk_rank: int = 0, chunk: int = 5
+    ) -> tuple[CoefficientMixer, Tensor]:
+        """A mixer of the label with the weights of a seed, and an input (batch, length, d); its own blocks for chunk 0."""
+        settings = self.family.Settings(qk_rank=qk_rank, init_std=WIDTH**-0.5)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            size = Size(WIDTH, HEADS, LONG, "paper")
+            mixer = self.family.build(self.family.solve(self.label, size, settings), settings).double()
+            for parameter in mixer.parameters():
+                if parameter.ndim > 1:
+                    parameter.normal_(std=WIDTH**-0.5)
+            mixer.chunk = chunk or mixer.chunk
+            return mixer.eval().requires_grad_(False), torch.randn(batch, length, WIDTH, dtype=torch.float64)
+
+    def largest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor | float]) -> Callable[[], float]:
+        """The largest of what is measured over the seeds."""
+        return lambda: max(float(measure(*self.sample(seed))) for seed in SEEDS)
+
+    def smallest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor | float]) -> Callable[[], float]:
+        """The smallest, where two things have to differ for every seed."""
+        return lambda: min(float(measure(*self.sample(seed))) for seed in SEEDS)
+
+
+def not_applicable(name: str, statement: str, source: str, reason: str) -> Check:
+    return Check(name, statement, source, None, reason=reason)
+
+
+def relative(given: Tensor, expected: Tensor) -> Tensor:
+    """Largest difference, relative to 1 + the largest expected number."""
+    return (given - expected).abs().max() / (1 + expected.abs().max())
+
+
+def decode(mixer: CoefficientMixer, x: Tensor) -> tuple[Tensor, Any]:
+    """(B, T, D) one step a token, and the cache after the last."""
+    cache, rows = None, []
+    for token in x.unbind(1):
+        row, cache = mixer.step(token, cache)
+        rows.append(row)
+    return torch.stack(rows, dim=1), cache

@@ -1,0 +1,81 @@
+"""The rows of the paper's Table 1 coded once more, as the recurrences and sums of the papers that the rows cite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from madbench.mixers.cd.grammar import PRESETS, Label, fields_of
+
+
+def preset_of(label: Label) -> str | None:
+    """The preset whose A, b, phi, eta and features a label has, whatever pays for its budget."""
+    for name, text in PRESETS.items():
+        fields: dict = {}
+        for segment in text.split("-"):
+            fields |= fields_of(segment)[1]
+        if str(Label(**fields)) == str(Label(**{**vars(label), "rank": "", "over": False})):
+            return name
+    return None
+
+
+def closed_form(preset: str, p: Mapping[str, Tensor], n_head: int, x: Tensor) -> Tensor:
+    """Output (T, D) of a preset for one sequence x (T, D), from the state dict of its mixer."""
+    q, k, v = (_heads(x @ p[f"{side}.weight"].T, n_head) for side in "qkv")  # (H, T, n or V)
+    scale = q.shape[-1] ** -0.5
+    if preset == "softmax":
+        hidden = torch.full(2 * x.shape[:1], float("-inf"), dtype=x.dtype).triu(1)
+        y = (q @ k.mT * scale + hidden).softmax(-1) @ v
+    elif preset == "linear":
+        q, k = F.elu(q) + 1, F.elu(k * scale) + 1
+        y = (q[..., None, :] @ _states(k, v)).squeeze(-2) / (q * k.cumsum(-2)).sum(-1, keepdim=True)
+    elif preset == "normalised":
+        y = (q @ k.mT * scale).tril() @ v / (x @ p["eta.weight"].T).T.exp()[..., None]
+    elif preset == "mlstm":
+        forget = (x @ p["decay.weight"].T + p["decay.bias"]).T.exp()[..., None]
+        k = (x @ p["scale.weight"].T + p["scale.bias"]).T.exp()[..., None] * k * scale
+        normaliser = (q[..., None, :] @ _states(k, torch.ones_like(v[..., :1]), forget)).squeeze(-2)
+        y = (q[..., None, :] @ _states(k, v, forget)).squeeze(-2) / normaliser.abs().clamp(min=1)
+    else:
+        write, decay, beta = torch.full_like(q[..., :1], scale), None, None
+        if preset == "gla":
+            logits = x @ p["decay_down.weight"].T @ p["decay_up.weight"].T + p["decay_up.bias"]
+            decay = _heads(logits, n_head).sigmoid() ** (1 / 16)
+        if preset in ("mamba2", "gateddeltanet"):
+            delta = torch.log1p((x @ p["decay.weight"].T + p["decay.bias"]).exp()).T[..., None]
+            decay = torch.exp(-delta * p["a_log"].exp()[:, None, None])
+        if preset == "mamba2":
+            write = delta
+        if preset in ("deltanet", "gateddeltanet"):
+            q, k = q / q.norm(dim=-1, keepdim=True), k / k.norm(dim=-1, keepdim=True)
+            beta = (x @ p["strength.weight"].T).sigmoid().T[..., None]
+            write = beta * scale
+        y = (q[..., None, :] @ _states(write * k, v, decay, k, beta)).squeeze(-2)
+    y = y.transpose(0, 1).flatten(1)
+    if preset == "mlstm":
+        y = y * (x @ p["out_sigmoid.weight"].T + p["out_sigmoid.bias"]).sigmoid()
+    return y @ p["o.weight"].T
+
+
+def _states(
+    k: Tensor, v: Tensor, decay: Tensor | None = None, erased: Tensor | None = None, beta: Tensor | None = None
+) -> Tensor:
+    """S_t = decay_t S_(t-1) + k_t v_t^T, of which the delta rule first erases what S says at a key: (H, T, n, V)."""
+    state, states = torch.zeros(*k.shape[::2], v.shape[-1], dtype=k.dtype), []
+    for t in range(k.shape[1]):
+        if decay is not None:
+            state = decay[:, t, :, None] * state
+        if beta is not None:
+            key = erased[:, t, :, None]
+            state = state - beta[:, t, :, None] * key @ (key.mT @ state)
+        state = state + k[:, t, :, None] @ v[:, t, None, :]
+        states.append(state)
+    return torch.stack(states, dim=1)
+
+
+def _heads(x: Tensor, n_head: int) -> Tensor:
+    """(T, H C) -> (H, T, C)."""
+    return x.unflatten(-1, (n_head, -1)).transpose(0, 1)

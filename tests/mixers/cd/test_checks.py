@@ -1,0 +1,151 @@
+"""The checks pass on every preset, and operators broken on purpose are caught by the check that names the fault."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from coefficient_labels import random_label
+from madbench.labels import parse
+from madbench.mixers.cd import forms, parts
+from madbench.mixers.cd.family import FAMILY
+from madbench.mixers.cd.grammar import PRESETS
+from madbench.mixers.cd.operator import CoefficientMixer
+from madbench.mixers.checks import run_checks
+
+
+def failing(label, *names):
+    """Names of the checks that fail, of those whose name begins with one of ``names``."""
+    checks = [check for check in FAMILY.checks(parse(label)) if check.run and check.name.split()[0] in names]
+    assert {check.name.split()[0] for check in checks} == set(names), "every named check applies"
+    return {check.name for check in checks if not check.holds(check.run())}
+
+
+def test_every_check_of_a_gated_label_passes():
+    outcomes = run_checks("cd:id-dg-bz-cg")
+    assert not [(outcome.check.name, outcome.residual) for outcome in outcomes if outcome.verdict == "fail"]
+    assert len(outcomes) > 20
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_the_rows_of_table_1(name):
+    assert not failing(f"cd:{name}", "V3")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("features", ("", "-p", "-cg", "-cug"))
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_check_of_a_preset_passes(name, features):
+    if name != "mlstm" or "g" not in features:
+        assert not [row.check.name for row in run_checks(f"cd:{name}{features}") if row.verdict == "fail"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 600, 100))
+def test_every_check_of_random_labels_passes(first):
+    for seed in range(first, first + 100):
+        label = random_label(seed)
+        assert not [row.check.name for row in run_checks(label) if row.verdict == "fail"], str(label)
+
+
+def test_a_is_caught_that_acts_on_its_own_key(monkeypatch):
+    dynamics = CoefficientMixer._dynamics
+
+    def wrong(self, *given):
+        d, carried = dynamics(self, *given)
+        return replace(d, k=d.k * d.log_gate.exp()), carried
+
+    monkeypatch.setattr(CoefficientMixer, "_dynamics", wrong)
+    assert failing("cd:gla", "V2", "V3") == {"V2 dense", "V2 chunked", "V2 blocks", "V2 step", "V3 Table 1"}
+
+
+def test_factors_in_the_wrong_order_are_caught(monkeypatch):
+    def wrong(d):
+        s, eye = torch.zeros(*d.q.shape[:3], d.q.shape[2], dtype=d.q.dtype), torch.eye(d.q.shape[-1], dtype=d.q.dtype)
+        a = eye - d.beta[..., None, None] * d.w[..., :, None] * d.w[..., None, :]
+        for i in range(s.shape[2]):
+            for j in range(i + 1):
+                h = d.k[:, :, j, :, None]
+                for t in range(i, j, -1):
+                    h = a[:, :, t] @ h
+                s[:, :, i, j] = (d.q[:, :, i, None] @ h)[..., 0, 0]
+        return s
+
+    monkeypatch.setattr(forms, "scores", wrong)
+    assert failing("cd:id-hk1", "V2") == {"V2 dense"}
+
+
+def test_a_scale_by_the_rank_of_all_heads_is_caught(monkeypatch):
+    scaling = CoefficientMixer._scaling
+
+    def wrong(self, *given):
+        b, log_b = scaling(self, *given)
+        return b / math.sqrt(self.n_head), log_b
+
+    monkeypatch.setattr(CoefficientMixer, "_scaling", wrong)
+    assert failing("cd:softmax", "V3", "V10") >= {"V3 Table 1", "V10 variance"}
+
+
+def test_a_stabilised_sum_that_is_kept_above_one_is_caught(monkeypatch):
+    row_scale = parts.row_scale
+    monkeypatch.setattr(parts, "row_scale", lambda label, sums, *_: row_scale(label, sums, None, None))
+    assert failing("cd:mlstm", "V2", "V3") == {"V2 dense", "V2 chunked", "V2 blocks", "V2 step", "V3 Table 1"}
+
+
+def test_a_mask_after_the_exponential_is_caught(monkeypatch):
+    monkeypatch.setattr(forms, "masked_exp", lambda exponent, mask: exponent.exp().where(mask, 0))
+    assert "V15 finite" in failing("cd:mamba2", "V15")
+
+
+def test_a_scale_outside_the_features_is_caught(monkeypatch):
+    scaling, dynamics = CoefficientMixer._scaling, CoefficientMixer._dynamics
+
+    def wrong(self, *given):
+        d, carried = dynamics(self, *given)
+        return replace(d, k=d.k * scaling(self, None, None, None, None)[0]), carried
+
+    monkeypatch.setattr(CoefficientMixer, "_scaling", lambda self, *given: (1.0, None))
+    monkeypatch.setattr(CoefficientMixer, "_dynamics", wrong)
+    assert failing("cd:linear", "V3") == {"V3 Table 1"}
+
+
+def test_directions_that_are_not_of_unit_length_are_caught(monkeypatch):
+    monkeypatch.setattr(parts, "unit", lambda x: x)
+    assert "V9 structure" in failing("cd:id-hk1-bw", "V9")
+
+
+def test_a_gate_of_the_next_row_is_caught(monkeypatch):
+    log_lambda = parts.log_lambda
+    monkeypatch.setattr(parts, "log_lambda", lambda *given: (log_lambda(*given)[0].roll(-1, dims=2), None))
+    assert failing("cd:gla", "V1", "V3") == {"V1 causal", "V3 Table 1"}
+
+
+def test_exponents_that_are_split_at_the_first_row_are_caught(monkeypatch):
+    def naive(a, b, log_gate):
+        if log_gate is None:
+            return (a @ b.mT).tril()
+        c = log_gate.cumsum(-2)
+        return ((a * c.exp()) @ (b * (-c).exp()).mT).tril()
+
+    monkeypatch.setattr(forms, "products", naive)
+    assert "V15 finite" in failing("cd:id-ss", "V15")
+
+
+@pytest.mark.parametrize("label", ("cd:relu-sum", "cd:krelu-sshz1-bz-sum", "cd:id-hk2-bwn-cug"))
+def test_a_constant_factor_of_b_is_invisible_where_something_divides_by_it(label):
+    assert not failing(label, "V13")
+
+
+@pytest.mark.parametrize("label", ("cd:exp-1.05-b1", "cd:exp-1.05-b1-pow", "cd:softplus-1.05-b1", "cd:exp-0.95-pow"))
+def test_growth_is_reported_as_such(label):
+    (check,) = [check for check in FAMILY.checks(parse(label)) if check.name == "V11 bounded"]
+    assert check.is_difference and check.holds(check.run())
+
+
+@pytest.mark.parametrize("eta, slope", (("", 0.54), ("-pow", 0.495)))
+def test_exp_of_a_growing_score_grows_as_the_specification_says(eta, slope):
+    (check,) = [check for check in FAMILY.checks(parse(f"cd:exp-1.05{eta}")) if check.name == "V11 bounded"]
+    assert check.run() == pytest.approx(slope, abs=0.005)
