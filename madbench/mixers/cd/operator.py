@@ -16,6 +16,7 @@ from madbench.mixers.cd import forms, parts
 from madbench.mixers.cd.budget import CONV_TAPS, LOW_RANK, Allocation
 from madbench.mixers.cd.forms import Dynamics
 from madbench.mixers.cd.reference import reference
+from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.srg.parts import ShortConv, rotate
 
 PATHS = ("auto", "reference", "dense", "chunked", "blocks", "sdpa")
@@ -205,6 +206,21 @@ class CoefficientMixer(nn.Module):
                 log_eta = log_pow if label.norm == "pow" else d.log_norm
                 eta = torch.ones_like(s[..., 0]) if log_eta is None else log_eta.exp().expand_as(s[..., 0])
         return Coefficients(s, alpha, eta, a)
+
+    @torch.no_grad()
+    def probe(self, x: Tensor) -> Probe:
+        """Scores, normalised coefficients, and the gates that the input decides: decay lambda, strength beta, output.
+
+        Active are coefficients that a ReLU leaves; other readouts have none that are zero for a set of scores.
+        """
+        found, (d, *_) = self.coefficients(x), self._ingredients(x, 0, None)
+        gates = {"lambda": d.log_gate.exp()} if self.decay or self.decay_down else {}
+        if self.strength:
+            gates |= {"beta/2": d.beta / 2} if self.variant.mirror.endswith("2") else {"beta": d.beta}
+        gates = {name: values.transpose(1, 2) for name, values in gates.items()}
+        gates |= {"output": torch.sigmoid(self.out_sigmoid(x))} if self.out_sigmoid else {}
+        active = by_lag(found.alpha > 0) if self.variant.readout in ("relu", "krelu") else None
+        return Probe(by_lag(found.a), by_lag(found.score.tril()), active, gates)
 
     @torch.no_grad()
     def evolution(self, x: Tensor) -> Tensor:

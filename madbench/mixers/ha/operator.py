@@ -13,6 +13,7 @@ from madbench.mixers.interactions.mixer import InteractionMixer, again, softmax_
 from madbench.mixers.interactions.reference import tuple_reference
 from madbench.mixers.interactions.sums import tuple_sums, visible
 from madbench.mixers.interactions.tuples import ALL, STRICT
+from madbench.mixers.probe import Probe
 from madbench.mixers.srg.parts import ROPE_BASE
 
 
@@ -133,6 +134,13 @@ class HyperAttention(InteractionMixer):
         rest = ([one[:, :, :older] for one in of[1:]] for of in (keys, values))
         numerator, denominator, top = self._sums(q * keys[0][:, :, token, None], *rest, first_row)
         return numerator * values[0][:, :, token, None], denominator, top
+
+    @torch.no_grad()
+    def probe(self, x: Tensor) -> Probe:
+        """Of each slot W_q^T W_k / sqrt(d_qk): how its token acts on the row's where the keys of the other slots are 1."""
+        q = self.q.weight.unflatten(0, (self.n_head, self.d_qk))
+        k = self.k.weight.unflatten(0, (self.n_head, self.slots, self.d_qk))
+        return Probe(matrices={f"slot {m + 1}": q.mT @ k[:, m] * self.d_qk**-0.5 for m in range(self.slots)})
 
     def reference(self, x: Tensor) -> Tensor:
         about = (self.n_head, self.degree, self.slots, self.tuples, self.rope, self.linear, self.causal)

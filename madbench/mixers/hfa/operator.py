@@ -11,6 +11,7 @@ from torch import Tensor
 from madbench.errors import TrainingError
 from madbench.mixers.interactions.mixer import InteractionMixer, softmax_over, split_heads, wide
 from madbench.mixers.interactions.reference import feature_reference
+from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.srg.parts import rotate
 
 MOST_STATE = 2**20  # entries of the running sum of a head
@@ -102,6 +103,27 @@ class HyperFeatureAttention(InteractionMixer):
             return wide((a / a.sum(-1, keepdim=True)) @ v)
         with torch.autocast(z.device.type, enabled=False):
             return z.masked_fill(~visible, 0) @ v
+
+    @torch.no_grad()
+    def probe(self, x: Tensor) -> Probe:
+        """Scores and weights where rows see their past, and of each factor W_q^T W_k / sqrt(e_a), with RoPE that of lag 0."""
+        matrices = {}
+        for a in range(max(self.orders)):
+            of_heads = []
+            for order, heads in self._parts():
+                if a < order:
+                    q, k = (
+                        self._factors(one.weight.unflatten(0, (self.n_head, -1)).mT[None], order, heads)[a][0]
+                        for one in (self.q, self.k)
+                    )
+                    of_heads.append(q @ k.mT * q.shape[-1] ** -0.5)
+            matrices[f"factor {a + 1}"] = torch.cat(of_heads)
+        if not self.causal:
+            return Probe(matrices=matrices)
+        q, k, _ = self._placed(*self.project(x), 0, 0)
+        z = by_lag(self.scores(q, k).tril())
+        visible = torch.ones(z.shape[-2:], dtype=torch.bool, device=z.device).tril()
+        return Probe(z if self.linear else z.masked_fill(~visible, -torch.inf).softmax(-1), z, matrices=matrices)
 
     def reference(self, x: Tensor) -> Tensor:
         widths = [factor_widths(self.d_qk, order, self.rope) for order in self.orders]

@@ -13,6 +13,7 @@ from madbench.mixers.interactions.memory import check_memory, fitting_length
 from madbench.mixers.interactions.reference import coupling_reference
 from madbench.mixers.interactions.sums import visible
 from madbench.mixers.interactions.tuples import ORDERED
+from madbench.mixers.probe import Probe, by_lag
 
 PATHS = ("auto", "reference", "dense", "chunked")
 DENSE_LIMIT_BYTES = 2**28  # of the largest tensor of the dense path
@@ -103,6 +104,18 @@ class Coupling(nn.Module):
             how = {"use_reentrant": False, "preserve_rng_state": False}
             blocks.append(checkpoint(self._rows, x[:, start : start + rows], x, start, *values, **how))
         return torch.cat(blocks, dim=1)
+
+    @torch.no_grad()
+    def probe(self, x: Tensor) -> Probe:
+        """Of degree 2: effects where rows see their past, and the coupling matrices of each factor. Nothing of others."""
+        if self.degree > 2:
+            return Probe()
+        orders = range(max(map(len, self.c)))
+        matrices = {f"factor {a + 1}": torch.stack([c[a] for c in self.c if a < len(c)]) for a in orders}
+        if not self.causal:
+            return Probe(matrices=matrices)
+        effects = by_lag(torch.cat([self._effects(c, x, x) for c, _ in self._groups()], dim=1).tril())
+        return Probe(effects, effects, matrices=matrices)
 
     def step(self, x: Tensor, cache: Tensor | None = None, slide: bool = False) -> tuple[Tensor, Tensor]:
         """Decodes one token: x (B, d) -> output (B, d2) and the cache, the inputs so far (B, t, d).

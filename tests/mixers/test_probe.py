@@ -1,0 +1,66 @@
+"""What the mixers of other families show of themselves gives their output, or their scores, again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import madbench
+from madbench.mixers.probe import by_lag
+
+
+def built(label, **settings):
+    torch.manual_seed(0)
+    mixer = madbench.build(label, d_model=16, max_len=8, budget="paper", **settings).double().requires_grad_(False)
+    for parameter in mixer.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return mixer, torch.randn(2, 7, 16).double()
+
+
+def read(weights, v):
+    """Rows of the values (B, H, T, C) that the weights by lag read."""
+    o = torch.zeros_like(v)
+    for t in range(v.shape[2]):
+        for lag in range(t + 1):
+            o[:, :, t] += weights[:, :, t, lag, None] * v[:, :, t - lag]
+    return o.transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("label", ["cd:exp-sum-p", "cd:relu-sum", "cd:id-ss", "cd:krelu-sum"])
+def test_coefficients_by_lag_read_the_values_into_the_output(label):
+    mixer, x = built(label)
+    probe = mixer.probe(x)
+    v = mixer.v(x).unflatten(-1, (2, -1)).transpose(1, 2)
+    torch.testing.assert_close(mixer.o(read(probe.weights, v)), mixer(x), rtol=1e-9, atol=1e-12)
+    assert (probe.active is None) == ("relu" not in label)
+    if probe.active is not None:
+        assert torch.equal(probe.active, probe.weights != 0) and 0 < probe.active.double().mean() < 1
+    assert ("lambda" in probe.gates) == label.endswith("ss")
+
+
+@pytest.mark.parametrize("label", ["hfa:2", "hfa:2-p", "hfa:L2"])
+def test_products_of_scores_weigh_the_values(label):
+    mixer, x = built(label)
+    probe = mixer.probe(x)
+    v = mixer.v(x).unflatten(-1, (2, -1)).transpose(1, 2)
+    torch.testing.assert_close(mixer.o(read(probe.weights, v)), mixer(x), rtol=1e-9, atol=1e-12)
+
+
+def test_scores_are_products_over_the_interaction_matrices():
+    mixer, x = built("hfa:2")
+    probe, product = mixer.probe(x), 1
+    for matrix in probe.matrices.values():
+        product = product * torch.einsum("btd,hde,bse->bhts", x, matrix, x)
+    torch.testing.assert_close(probe.scores, by_lag(product.tril()), rtol=1e-9, atol=1e-12)
+    coupled, x = built("hfa:C2")
+    effects = coupled.probe(x)
+    expected = torch.stack([torch.einsum("btd,hde,bse->bhts", x, m, x) for m in effects.matrices.values()]).prod(0)
+    torch.testing.assert_close(effects.weights, by_lag(expected.tril()), rtol=1e-9, atol=1e-12)
+
+
+def test_matrices_of_pairs_are_those_of_attention():
+    mixer, x = built("ha:3")
+    q, k, _ = mixer.project(x)
+    (matrix,) = mixer.probe(x).matrices.values()
+    scores = torch.einsum("bhtk,bhsmk->bhts", q, k)
+    torch.testing.assert_close(torch.einsum("btd,hde,bse->bhts", x, matrix, x), scores, rtol=1e-9, atol=1e-12)
