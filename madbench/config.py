@@ -38,6 +38,7 @@ VARIANTS = _ROOT / "variants"
 TASKS = _ROOT / "tasks"
 PROFILES = TASKS / "profiles"
 PRESETS = TASKS / "presets"
+INTERACTIONS = TASKS / "interactions"
 PUBLISHED = _ROOT / "results" / "published"
 
 

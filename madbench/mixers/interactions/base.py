@@ -97,8 +97,9 @@ class InteractionFamily:
 
     def checks(self, label: InteractionLabel) -> Iterable[Check]:
         from madbench.mixers.interactions.checks import checks
+        from madbench.mixers.interactions.theorems import theorems
 
-        return checks(self, label)
+        return itertools.chain(checks(self, label), theorems(label))
 
 
 def explain_common(label: InteractionLabel) -> list[Explanation]:

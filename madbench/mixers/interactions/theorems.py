@@ -1,0 +1,411 @@
+"""What the paper proves of its operators with coupling matrices in full, as checks: representation, training, generalisation.
+
+They are of the labels ``hfa:C..`` and ``ha:C..`` seeing all tokens, in float64 and small worlds. Training is by gradient
+descent on the paper's loss (:mod:`madbench.mixers.interactions.descent`). T of a trained operator is (E C E^T) * (E w)^T
+(Corollary D.3).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy import ndarray as Array
+
+from madbench.mixers import Check
+from madbench.mixers.interactions.coupling import Coupling
+from madbench.mixers.interactions.descent import Descent, descend, occurrences, rank
+from madbench.mixers.interactions.worlds import Alliances, Colliding, Hunters, sinusoids, wave_couplings
+
+ROUNDING = 1e-10
+EMBEDDINGS = ("one_hot", "sinusoidal")
+_SMALL: dict[str, Any] = {"positions": 8, "radius": 1, "length": 6, "samples": 300, "test_samples": 300}
+
+
+def theorems(label: Any) -> Iterator[Check]:
+    """The checks of a label with base ``C``; none for any other label."""
+    if str(label) == "hfa:C1":
+        yield from _representation()
+        yield from _training()
+        yield from _generalization()
+    if str(label).startswith("hfa:C"):
+        yield from _features()
+    if str(label).startswith("ha:C3"):
+        yield from _triples()
+
+
+def outputs(couplings: Array, values: Array, vectors: Array, symbols: Array, **how: Any) -> Array:
+    """What the operator gives, (N, L): ``couplings`` by head, ``values`` by head of output width 1, E (S, d)."""
+    operator = Coupling(len(couplings), vectors.shape[1], 1, causal=False, **how).double()
+    with torch.no_grad():
+        for parameter, given in ((operator.c, couplings), (operator.w, values[..., None])):
+            parameter.copy_(torch.from_numpy(np.ascontiguousarray(given)))
+        return operator(torch.from_numpy(vectors[symbols]))[..., 0].numpy()
+
+
+def linear_attention(c: Array, w: Array, vectors: Array, symbols: Array) -> Array:
+    """(X C X^T) X w for C (d, d), w (d,) (eq. 1)."""
+    return outputs(c[None, None], w[None, None], vectors, symbols)
+
+
+def pair_sums(effects: Array, symbols: Array) -> Array:
+    """sum_j effects[x_i, x_j], one pair at a time (eq. 2)."""
+    return np.array([[sum(effects[i, j] for j in row) for i in row] for row in symbols])
+
+
+def _representation() -> Iterator[Check]:
+    def orthogonal() -> float:
+        generator, worst = np.random.default_rng(0), 0.0
+        turned = np.linalg.qr(generator.normal(size=(8, 8)))[0]
+        for vectors, length in itertools.product((np.eye(8), turned, sinusoids(8)), (2, 3, 7, 20)):
+            effects, values = generator.normal(size=(8, 8)), generator.normal(size=8)
+            inverse = np.linalg.inv(vectors)
+            symbols = generator.integers(8, size=(3, length))
+            given = linear_attention(inverse @ effects @ inverse.T, inverse @ values, vectors, symbols)
+            worst = max(worst, abs(given - pair_sums(effects * values, symbols)).max())
+        return worst
+
+    def waves() -> float:
+        effect, vectors = np.random.default_rng(0).normal(size=12), sinusoids(12)
+        shifts = np.subtract.outer(np.arange(12), np.arange(12))
+        return abs(vectors @ wave_couplings(effect) @ vectors.T - effect[shifts]).max()
+
+    def width() -> float:
+        generator, nearest = np.random.default_rng(0), math.inf
+        for _ in range(20):
+            vectors = generator.normal(size=(8, 7))
+            inverse = np.linalg.pinv(vectors)
+            nearest = min(nearest, np.linalg.norm(np.eye(8) - vectors @ inverse @ inverse.T @ vectors.T, 2))
+        return 1 - nearest
+
+    def compressed() -> float:
+        world, worst = Colliding(positions=24, radius=2), 0.0
+        sizes, directions = np.linalg.eigh(-world.effects)
+        order = abs(sizes).argsort()[::-1]
+        sizes, directions = sizes[order], directions[:, order]
+        for width, symbols in ((width, world.draw(np.random.default_rng(0), 200, 20)) for width in (8, 20)):
+            vectors = directions[:, :width]
+            given = linear_attention(np.diag(sizes[:width]), -vectors.sum(0), vectors, symbols)
+            worst = max(worst, abs(given - world.values(symbols)).max() / (20 * abs(sizes[width])))
+        return worst
+
+    yield Check(
+        "every pairwise function",
+        "With orthogonal embeddings as wide as there are symbols, any effects and values are represented, at any length.",
+        "Theorem 3.1, Corollary B.1",
+        orthogonal,
+        ROUNDING,
+    )
+    yield Check(
+        "effects of shifts",
+        "Of sinusoidal positions, any effect of their difference is a C of 2 x 2 blocks, one a frequency.",
+        "Lemma B.4, Theorem B.6",
+        waves,
+        ROUNDING,
+    )
+    yield Check(
+        "no narrower width",
+        "One dimension less, and effects of each symbol on itself alone are missed by 1 in spectral norm.",
+        "Theorem 3.1",
+        width,
+        1e-12,
+    )
+    yield Check(
+        "parameters",
+        "Linear attention needs no more parameters for longer sequences, a linear network L^2 times S^2.",
+        "Theorem 3.2",
+        None,
+        reason="a count: S^2 + S parameters against L^2 S^2, at S 24 and L 10 600 against 57,600; nothing to measure",
+    )
+    yield Check(
+        "narrow approximation",
+        "With the d largest directions of symmetric effects, errors stay below L times the next singular value.",
+        "Theorem B.2, where effects are symmetric and their values lie in the span kept",
+        compressed,
+        1.0,
+    )
+
+
+def _problem(world: Colliding) -> tuple[Array, Array]:
+    """Counts (B, S) and the value of every symbol (B, S) in each training sample."""
+    symbols, _ = world.data("train", world.length, 0)
+    counts = occurrences(symbols, world.symbols)
+    return counts, counts @ world.effects.T + (world.control == "without_itself")
+
+
+@functools.cache
+def _trained(embedding: str = "one_hot", control: str = "", time: float = 14.0, rate: float = 0.002) -> Descent:
+    world = Colliding(**_SMALL, embedding=embedding, control=control)
+    counts, targets = _problem(world)
+    e = world.vectors
+    rate /= (e[0] ** 2).sum()  # with |x|^2 = c time runs c times as fast
+    return descend(counts, counts, targets, rate, round(time / rate / (e[0] ** 2).sum()), e, e)
+
+
+def _training() -> Iterator[Check]:
+    def gradients() -> float:
+        world = Colliding(positions=6, radius=1, length=5, samples=7)
+        symbols, values = world.data("train", 5, 0)
+        operator = Coupling(1, 6, 1, causal=False).double()
+        generator = torch.Generator().manual_seed(0)
+        for parameter in operator.parameters():
+            parameter.data = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        x, y = torch.from_numpy(world.vectors[symbols]), torch.from_numpy(values)
+        errors = operator(x)[..., 0] - y
+        (errors.square().sum() / len(x)).backward()
+        x, errors = x.numpy(), errors.detach().numpy()
+        c, w = operator.c.detach().numpy()[0, 0], operator.w.detach().numpy()[0, 0, :, 0]
+        of_c = 2 / len(x) * sum(np.outer(a.T @ d, w) @ a.T @ a for a, d in zip(x, errors))
+        of_w = 2 / len(x) * sum(a.T @ a @ c.T @ a.T @ d for a, d in zip(x, errors))
+        pairs = ((operator.c.grad.numpy()[0, 0], of_c), (operator.w.grad.numpy()[0, 0, :, 0], of_w))
+        return max(abs(given - expected).max() / abs(expected).max() for given, expected in pairs)
+
+    def conservation(embedding: str) -> float:
+        coarse, fine = (_trained(embedding, time=1.0, rate=rate).drift for rate in (0.004, 0.002))
+        return abs(coarse / fine - 2)
+
+    def positive() -> float:
+        found = [_trained(embedding, time=1.0, rate=0.002) for embedding in EMBEDDINGS]
+        return max(1 - descent.least - descent.drift for descent in found)
+
+    def convergence() -> float:
+        world = Colliding(**_SMALL)
+        counts, _ = _problem(world)
+        least = min(np.linalg.eigvalsh((counts * counts[:, [mu]]).T @ counts)[0] for mu in range(world.symbols))
+        losses, rate = _trained(time=1.0, rate=0.002).losses, 0.002
+        bounds = losses[0] * np.exp(-4 * least / len(counts) * rate * np.arange(len(losses)))
+        return float((losses / bounds)[1:].max())
+
+    def limit(embedding: str) -> float:
+        world, descent = Colliding(**_SMALL, embedding=embedding), _trained(embedding)
+        e, reached = world.vectors, 4 * world.radius + 1
+        expected = math.sqrt((1 + math.sqrt(1 + 4 * reached / (e[0] ** 2).sum())) / 2)
+        couplings, values = e @ descent.c @ e.T, e @ descent.w
+        return max(abs(values - expected).max(), abs(couplings - world.effects / expected).max())
+
+    yield Check("gradients", "The gradients of C and w are those of the proof.", "Appendix C", gradients, 1e-12)
+    for embedding in EMBEDDINGS:
+        yield Check(
+            f"conservation, {embedding}",
+            "w_mu^2 - |C_(:,mu)|^2 / |x|^2 stays as it is: its drift halves with the step size.",
+            "Lemma C.2",
+            functools.partial(conservation, embedding),
+            0.1,
+        )
+    yield Check(
+        "values stay positive", "No value falls below its start, but for the drift.", "Lemma C.2", positive, 1e-12
+    )
+    yield Check(
+        "convergence",
+        "The loss stays below L(0) exp(-4 psi t / B) at every step.",
+        "Theorem 4.4",
+        convergence,
+        1.0,
+    )
+    for embedding in EMBEDDINGS:
+        yield Check(
+            f"limit, {embedding}",
+            "Values end at sqrt((b^2 + sqrt(b^4 + 4 m / |x|^2)) / 2), m = 4 R + 1, and couplings at -1 / w within 2 R.",
+            "follows from Lemma C.2",
+            functools.partial(limit, embedding),
+            0.01,
+        )
+
+
+def _generalization() -> Iterator[Check]:
+    def tested(embedding: str, control: str = "") -> Iterator[tuple[Colliding, int, float]]:
+        world, descent = Colliding(**_SMALL, embedding=embedding, control=control), _trained(embedding, control)
+        for length in (2, 3, 6, 9):
+            symbols, values = world.data("test", length, 0)
+            errors = linear_attention(descent.c, descent.w, world.vectors, symbols) - values
+            yield world, length, float((errors**2).mean())
+
+    def learned(embedding: str) -> float:
+        return max(error for _, _, error in tested(embedding))
+
+    def control(name: str) -> float:
+        off = np.square(_trained("one_hot", name).effects - Colliding(**_SMALL).effects).diagonal().mean()
+        return max(abs(error - world.control_error(n, off)) for world, n, error in tested("one_hot", name))
+
+    def matrix(embedding: str) -> float:
+        return float(np.square(_trained(embedding).effects - Colliding(**_SMALL).effects).mean())
+
+    def row_sums() -> float:
+        world = Colliding(**_SMALL)
+        symbols, values = world.data("test", 6, 0)
+        c, w = world.solution
+        moved = c + np.roll(np.eye(len(c)), 1, axis=1) - np.eye(len(c))
+        assert np.allclose(((moved - c) * w).sum(1), 0)
+        return float(np.square(linear_attention(moved, w, world.vectors, symbols) - values).mean())
+
+    def least_rank(control: str) -> int:
+        world = Colliding(control=control, samples=2000)
+        counts, _ = _problem(world)
+        return min(rank(counts[counts[:, mu] > 0]) for mu in range(world.symbols))
+
+    def enough_data() -> float:
+        shares = [np.mean([_has_fullrank(b, seed) for seed in range(20)]) for b in (20, 60, 120, 400)]
+        return max(1 - shares[-1], *(max(0.0, before - after) for before, after in itertools.pairwise(shares)))
+
+    def covariance() -> float:
+        counts, _ = _problem(Colliding(samples=2000))
+        sizes = np.linalg.eigvalsh(np.cov(counts.T))
+        return abs(sizes[0]) / sizes[-1]
+
+    yield Check(
+        "versatile data",
+        "Of the drawn data, those with any one symbol have counts of full rank.",
+        "Assumption 4.2",
+        lambda: 24 - least_rank(""),
+    )
+    yield Check(
+        "distinct positions", "They miss it by one dimension.", "Remark D.1", lambda: abs(23 - least_rank("distinct"))
+    )
+    yield Check(
+        "full rank with more data",
+        "The share of data sets of full rank grows to 1 with the number of samples.",
+        "Theorem E.2",
+        enough_data,
+    )
+    yield Check(
+        "singular covariance",
+        "At a fixed length the covariance of counts is singular: Assumption E.1 never holds, its conclusion does.",
+        "against Assumption E.1",
+        covariance,
+        1e-12,
+    )
+    for embedding in EMBEDDINGS:
+        yield Check(
+            f"test and length, {embedding}",
+            "Trained at one length, errors on fresh agents are nothing at that length and at others.",
+            "Theorems 4.6, 4.8",
+            functools.partial(learned, embedding),
+            1e-6,
+        )
+    for name, statement in (
+        ("without_itself", "Without the agent itself in its value, errors are (L / L* - 1)^2."),
+        ("distinct", "With distinct positions, errors are (a (L* - L) / (L* - 1))^2, a what T's diagonal is off by."),
+    ):
+        yield Check(f"control {name}", statement, "Theorem 4.8, Appendix D.2", functools.partial(control, name), 1e-2)
+    for embedding in EMBEDDINGS:
+        yield Check(
+            f"learned matrix, {embedding}",
+            "The learned T is that of the devised weights, entry by entry.",
+            "Corollary D.3",
+            functools.partial(matrix, embedding),
+            1e-6,
+        )
+    yield Check(
+        "row sums say less",
+        "Two C with equal row sums of T differ in output: Corollary 4.9's sum over nu is no equivalence.",
+        "against Corollary 4.9",
+        row_sums,
+        0.1,
+        is_difference=True,
+    )
+
+
+def _has_fullrank(samples: int, seed: int) -> bool:
+    world = Colliding(positions=8, radius=1, length=6)
+    counts = occurrences(world.draw(np.random.default_rng(seed), samples, 6), 8)
+    return all(rank(counts[counts[:, mu] > 0]) == 8 for mu in range(8))
+
+
+def _features() -> Iterator[Check]:
+    def exact(product: bool) -> float:
+        world = Hunters(test_samples=50)
+        symbols, values = world.data("test", 7, 0)
+        c, w = world.solution
+        w = w.repeat(3, axis=1) if product else w
+        return abs(outputs(c, w, world.vectors, symbols, orders=(3,), product=product) - values).max()
+
+    about = "Three heads of three factors represent hunters and prey, their features one-hots side by side"
+    yield Check("coupled features", f"{about}.", "eq. 3", lambda: exact(False), 1e-12)
+    yield Check("value product", f"{about}, values as a product.", "eq. 36", lambda: exact(True), 1e-12)
+    yield Check(
+        "floor of linear attention",
+        "One layer of linear attention, of any number of heads, leaves an error on the same features.",
+        "section 5; the floor is ours",
+        lambda: Hunters().floor("hfa", 1, 10),
+        0.1,
+        is_difference=True,
+    )
+    yield Check(
+        "two layers",
+        "Nor can two layers of linear attention.",
+        "Remark F.6",
+        None,
+        reason="argued there, not proven: two layers do contain products of features",
+    )
+
+
+@functools.cache
+def _allied(rate: float, steps: int) -> Descent:
+    counts, pairs, world = _triple_problem()
+    targets = pairs @ world.effects.reshape(world.types, -1).T
+    return descend(counts, pairs, targets, rate, steps, np.eye(world.types), np.eye(world.types**2))
+
+
+@functools.cache
+def _triple_problem() -> tuple[Array, Array, Alliances]:
+    """Counts (B, K), and Gamma_bc = #{j1 >= j2: x_j1 = b, x_j2 = c} as (B, K^2)."""
+    world = Alliances(types=4, length=6, samples=600)
+    symbols, _ = world.data("train", 6, 0)
+    newest, oldest = np.tril_indices(6)
+    pairs = occurrences(symbols[:, newest] * world.types + symbols[:, oldest], world.types**2)
+    return occurrences(symbols, world.types), pairs, world
+
+
+def _triples() -> Iterator[Check]:
+    def conservation() -> float:
+        return abs(_allied(0.002, 250).drift / _allied(0.001, 500).drift - 2)
+
+    def versatility() -> float:
+        counts, pairs, world = _triple_problem()
+        return world.types**2 - min(rank(pairs[counts[:, mu] > 0]) for mu in range(world.types))
+
+    def tensor() -> float:
+        _, _, world = _triple_problem()
+        return abs(_allied(0.01, 8000).effects.reshape((world.types,) * 3) - world.effects).max()
+
+    def lengths() -> float:
+        _, _, world = _triple_problem()
+        descent, worst, shape = _allied(0.01, 8000), 0.0, (1, *(world.types,) * 3)
+        for length in (3, 6, 9):
+            symbols, values = world.data("test", length, 0)
+            c, w = descent.c.reshape(shape), descent.w.reshape(1, world.types, world.types)
+            worst = max(worst, np.square(outputs(c, w, world.vectors, symbols, degree=3) - values).mean())
+        return float(worst)
+
+    yield Check(
+        "conservation of triples",
+        "w_bc^2 - |C_(:,bc)|^2 stays as it is: its drift halves with the step size.",
+        "Lemma G.9",
+        conservation,
+        0.1,
+    )
+    yield Check(
+        "versatile triples",
+        "Of the drawn data, those with any one symbol have counts of ordered pairs of full rank.",
+        "Assumption G.10",
+        versatility,
+    )
+    yield Check(
+        "learned tensor",
+        "Trained from C = 0, the product of C and W becomes the exact tensor of alliances.",
+        "Theorem G.7",
+        tensor,
+        1e-2,
+    )
+    yield Check(
+        "test and length",
+        "So trained at one length, errors on fresh agents are next to nothing at that length and at others.",
+        "Theorems G.7, 4.8",
+        lengths,
+        1e-2,
+    )

@@ -1,0 +1,213 @@
+"""The interactions suite: agents whose values are sums of pairwise and three-way interactions (sections 4 to 7)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from madbench.config import INTERACTIONS as FOLDER
+from madbench.config import check_at_least, check_numbers, field_docs, from_mapping
+from madbench.errors import ConfigError, LabelError, did_you_mean
+from madbench.jobs import Budget, Fidelity, Job
+from madbench.labels import family_identity, family_of, parse
+from madbench.suites.base import Profile, Size, Suite, unique
+
+if TYPE_CHECKING:
+    from madbench.mixers.interactions.worlds import Embedding, World
+
+NAME = "interactions"
+TASKS = ("colliding", "hunters", "alliances")
+"""The worlds, in the order of their tables."""
+
+
+@dataclass(frozen=True)
+class InteractionModelConfig:
+    """The model around the mixer, which is as wide as its task's embedding."""
+
+    n_head: int = 1
+    """Heads of the mixer, each of the full width."""
+
+    def __post_init__(self):
+        check_at_least(self, 1, "n_head")
+
+
+@dataclass(frozen=True)
+class InteractionTraining:
+    """One optimiser run: Adam, batches drawn with replacement, a cosine to zero."""
+
+    betas: ClassVar[tuple[float, float]] = (0.9, 0.99)
+    """Adam's decays of the mean gradient and of the mean squared gradient."""
+
+    learning_rate: float = 0.02
+    """Adam's step size at the start."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay."""
+    steps: int = 4000
+    """Optimiser steps."""
+    batch_size: int = 128
+    """Samples of one optimiser step."""
+    precision: Literal["float32", "float64"] = "float64"
+    """Arithmetic of everything."""
+
+    def __post_init__(self):
+        check_at_least(self, 1, "steps", "batch_size")
+        check_numbers(self, "learning_rate", "weight_decay")
+
+
+@dataclass(frozen=True)
+class InteractionTask:
+    """How a profile sets up one task."""
+
+    setting: dict[str, Any] = field(default_factory=dict)
+    """Parameters of the task, its world and its samples."""
+    labels: tuple[str, ...] = ()
+    """Labels that are trained where none are named."""
+    heads: dict[str, int] = field(default_factory=dict)
+    """Heads by label, 1 for any other."""
+    training: dict[str, Any] = field(default_factory=dict)
+    """Training settings."""
+    learning_rates: dict[str, float] = field(default_factory=dict)
+    """Learning rates by embedding, where they differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InteractionProfile(Profile):
+    """The size of the worlds, and how long labels are trained in them."""
+
+    folder = FOLDER
+    noun = "interaction profile"
+    Model = InteractionModelConfig
+    Training = InteractionTraining
+    not_training = {}
+    stays_comparable = ()
+
+    tasks: dict[str, InteractionTask] = field(default_factory=dict)
+    """How each task is set up."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        for task, plan in self.tasks.items():
+            check_task(task, "tasks: ")
+            self.world(task)
+            self.check_training(plan.training, f"training of {task}")
+
+    def plan(self, task: str) -> InteractionTask:
+        """How the task is set up."""
+        return self.tasks.get(task, InteractionTask())
+
+    def world(self, task: str, **changes: Any) -> World:
+        """The world of the task, with changes to its setting."""
+        return _world(task, {**self.plan(task).setting, **changes})
+
+    def settings(
+        self, task: str, embedding: Embedding | None = None, has_controls: bool = True
+    ) -> list[dict[str, Any]]:
+        """The settings of a task, each as the mapping of its fields: by embedding, and with each control."""
+        changes: list[dict[str, Any]] = [{}]
+        if task == "colliding":
+            embeddings = [embedding] if embedding else ["one_hot", "sinusoidal"]
+            controls = ["", "without_itself", "distinct"] if has_controls else [""]
+            changes = [{"embedding": e, "control": c} for e, c in itertools.product(embeddings, controls)]
+        settings = [vars(self.world(task, **change)) for change in changes]
+        return [{**setting, "test_lengths": list(setting["test_lengths"])} for setting in settings]
+
+    def training_config(self, task: str, setting: Mapping[str, Any]) -> InteractionTraining:
+        """The optimiser run of a setting."""
+        plan = self.plan(task)
+        rate = plan.learning_rates.get(setting.get("embedding", ""))
+        own = {"learning_rate": rate} if rate else {}
+        return from_mapping(InteractionTraining, {**plan.training, **own, **self.training}, f"training of {task}")
+
+    @classmethod
+    def nested_docs(cls, name: str) -> dict[str, str]:
+        parts = field_docs(InteractionTask) if name == "tasks" else {}
+        return {f"tasks.TASK.{part}" + ".KEY" * (part != "labels"): text for part, text in parts.items()}
+
+
+def jobs(
+    labels: Iterable[str],
+    profile: InteractionProfile,
+    *,
+    seeds: Sequence[int] = (0,),
+    tasks: Iterable[str] | None = None,
+    embedding: Embedding | None = None,
+    has_controls: bool = True,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    precision: str = "",
+) -> list[Job]:
+    """The jobs in the order task, setting, label, seed, none twice; without ``labels`` those that each task names.
+
+    Raises ``LabelError`` for a label that cannot see all tokens, ``ConfigError`` for a setting that makes no sense.
+    """
+    labels, found = list(map(str, map(parse, labels))), []
+    for task in TASKS if tasks is None else tasks:
+        check_task(task)
+        plan = profile.plan(task)
+        for setting in profile.settings(task, embedding, has_controls):
+            for label in labels or plan.labels:
+                family = family_of(label)
+                if not getattr(family, "is_bidirectional", False):
+                    raise LabelError(
+                        f"{label} sees earlier tokens only; agents all see each other: hfa: and ha: labels do"
+                    )
+                heads = profile.model.get("n_head", plan.heads.get(label, 1))
+                model = InteractionModelConfig(heads)
+                mixer, training = profile.mixer_settings(label), profile.training_config(task, setting)
+                about = (NAME, task, label, family_identity(family), setting, model, mixer, training)
+                found += [Job(*about, seed, fidelity, budget) for seed in seeds]
+    return unique(found)
+
+
+def check_task(task: str, where: str = "") -> None:
+    """Raises ``ConfigError``, opened by ``where``, for a task that there is not."""
+    if task not in TASKS:
+        raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, TASKS)}")
+
+
+def world_of(job: Job) -> World:
+    """The world of a job."""
+    return _world(job.task, job.setting)
+
+
+def _world(task: str, setting: Mapping[str, Any]) -> World:
+    from madbench.mixers.interactions.worlds import WORLDS
+
+    return from_mapping(WORLDS[task], setting, f"setting of {task}")
+
+
+def size(job: Job) -> Size:
+    """Parameters as built; FLOPs of the embedded tokens, two a parameter and token and as many a tuple and width."""
+    import torch
+
+    world, config = world_of(job), job.training
+    with torch.device("meta"):
+        model = INTERACTIONS.Trial.build(job)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return Size(
+        parameters=parameters,
+        steps=config.steps,
+        seq_len=world.length,
+        sequences_per_step=config.batch_size,
+        flops_per_token=2.0 * parameters + 4 * job.model.n_head * world.length * world.vectors.shape[1],
+        trained_tokens=config.steps * config.batch_size * world.length,
+        evaluated_tokens=world.test_samples * sum(world.lengths),
+    )
+
+
+def tasks() -> tuple[str, ...]:
+    """All of them."""
+    return TASKS
+
+
+INTERACTIONS = Suite(
+    name=NAME,
+    Profile=InteractionProfile,
+    trial="madbench.suites.interactions_trial:InteractionTrial",
+    tasks=tasks,
+    jobs=jobs,
+    size=size,
+    uses_all_cores=False,
+)

@@ -1,0 +1,105 @@
+"""The theorems hold of the operators, and their checks find operators and targets that are broken."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from madbench.labels import parse
+from madbench.mixers.checks import run_checks
+from madbench.mixers.interactions import theorems as module
+from madbench.mixers.interactions.coupling import Coupling
+from madbench.mixers.interactions.descent import descend
+from madbench.mixers.interactions.worlds import Colliding
+
+
+@pytest.fixture
+def afresh():
+    """Nothing trained before or for other tests."""
+    caches = (module._trained, module._allied, module._triple_problem)
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+def outcomes(label: str, *names: str) -> dict[str, bool]:
+    checks = [check for check in module.theorems(parse(label)) if check.run and (not names or check.name in names)]
+    return {check.name: check.holds(check.run()) for check in checks}
+
+
+@pytest.mark.parametrize("label", ["hfa:C1", "hfa:C3w", "ha:C3"])
+def test_all_theorems_hold(label):
+    held = outcomes(label)
+    assert held and all(held.values())
+
+
+def test_what_cannot_be_measured_says_why():
+    given = {check.name: check.reason for check in module.theorems(parse("hfa:C1")) if check.run is None}
+    assert "600 against 57,600" in given["parameters"] and "not proven" in given["two layers"]
+
+
+def test_labels_without_couplings_have_none():
+    assert not [*module.theorems(parse("hfa:L1")), *module.theorems(parse("ha:3")), *module.theorems(parse("ha:C4"))]
+
+
+def test_verify_runs_them():
+    found = {outcome.check.name: outcome.verdict for outcome in run_checks("ha:C3")}
+    assert found["learned tensor"] == "pass"
+
+
+def test_a_causal_operator_represents_nothing(monkeypatch):
+    original = Coupling.__init__
+
+    def causal(self, *args, **how):
+        original(self, *args, **how | {"causal": True})
+
+    monkeypatch.setattr(Coupling, "__init__", causal)
+    held = outcomes("hfa:C1", "every pairwise function", "gradients")
+    assert held == {"every pairwise function": False, "gradients": False}
+
+
+def test_a_value_without_the_agent_itself_is_not_learned_at_every_length(monkeypatch, afresh):
+    monkeypatch.setattr(module, "_problem", lambda world, problem=module._problem: without_itself(problem(world)))
+
+    def without_itself(found):
+        counts, targets = found
+        return counts, targets + 1
+
+    assert not outcomes("hfa:C1", "test and length, one_hot")["test and length, one_hot"]
+
+
+def test_a_swapped_factor_is_not_the_value_product(monkeypatch):
+    solution = module.Hunters.solution.fget
+
+    def swapped(world):
+        c, w = solution(world)
+        return c[:, [0, 2, 1]].swapaxes(0, 1).copy(), w
+
+    monkeypatch.setattr(module.Hunters, "solution", property(swapped))
+    assert not any(outcomes("hfa:C3", "coupled features", "value product").values())
+
+
+def test_descent_is_that_of_the_operator():
+    world = Colliding(positions=6, radius=1, length=4, samples=30, embedding="sinusoidal")
+    symbols, values = world.data("train", 4, 0)
+    counts, targets = module._problem(world)
+    given = descend(counts, counts, targets, 0.001, 5, world.vectors, world.vectors)
+
+    operator = Coupling(1, 6, 1, causal=False).double()
+    x, y = torch.from_numpy(world.vectors[symbols]), torch.from_numpy(values)
+    with torch.no_grad():
+        operator.c.zero_()
+        operator.w.copy_(torch.linalg.solve(torch.from_numpy(world.vectors), torch.ones(6).double())[:, None])
+    losses = []
+    for _ in range(5):
+        loss = (operator(x)[..., 0] - y).square().sum() / len(x)
+        losses.append(loss.item())
+        grads = torch.autograd.grad(loss, [operator.c, operator.w])
+        with torch.no_grad():
+            for parameter, grad in zip((operator.c, operator.w), grads):
+                parameter -= 0.001 * grad
+    np.testing.assert_allclose(given.losses, losses, rtol=1e-12)
+    np.testing.assert_allclose(given.c, operator.c.detach()[0, 0], atol=1e-13)
