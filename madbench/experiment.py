@@ -16,7 +16,7 @@ from madbench.jobs import Budget, Fidelity, Job, Precision
 from madbench.labels import family_of, parse
 from madbench.mixers import solve
 from madbench.store.runs import Store
-from madbench.suites import LANGUAGE, MAD, Suite
+from madbench.suites import LANGUAGE, MAD, SUITES, Suite
 from madbench.suites.base import MOST_JOBS, Profile, unique
 from madbench.suites.language import TASK
 from madbench.suites.mad import MadProfile
@@ -87,7 +87,7 @@ class Experiment:
     @property
     def suites(self) -> list[Suite]:
         """Those that have rows."""
-        return [suite for suite in (MAD, LANGUAGE) if any(row.protocol.suite is suite for row in self.rows)]
+        return [suite for suite in SUITES.values() if any(row.protocol.suite is suite for row in self.rows)]
 
     @functools.cached_property
     def jobs(self) -> list[Job]:

@@ -16,7 +16,7 @@ from madbench.experiment import Protocol
 from madbench.jobs import Job, content_id
 from madbench.labels import family_of
 from madbench.store.runs import Run
-from madbench.suites import LANGUAGE, Suite, suite_of
+from madbench.suites import INTERACTIONS, LANGUAGE, Suite, suite_of
 from madbench.suites.base import Profile
 from madbench.suites.language import TASK
 
@@ -78,6 +78,27 @@ def profile_changes(job: Job, profile: Profile) -> list[str]:
     if job.setting not in settings:
         changes += _changes(f"tasks.{job.task}.setting", job.setting, settings[0])
     return changes
+
+
+def interaction_change(job: Job) -> list[str]:
+    """The shipped profile of interactions nearest to a job, its variant of the task, and what else the job changes."""
+
+    def changes(profile: Profile) -> list[str]:
+        variant = {name: job.setting[name] for name in ("embedding", "control") if name in job.setting}
+        setting = profile.settings(job.task)[0] | variant
+        training = vars(profile.training_config(job.task, job.setting))
+        heads = profile.plan(job.task).heads.get(job.label, 1)
+        changed = _changes(f"tasks.{job.task}.setting", job.setting, setting)
+        changed += _changes("training", vars(job.training), training)
+        return changed + _changes("model", vars(job.model), {"n_head": heads})
+
+    found = {name: changes(profile) for name, profile in shipped_profiles(INTERACTIONS).items()}
+    nearest = min(found, key=lambda name: len(found[name]))
+    return [
+        nearest,
+        *(job.setting[name] for name in ("embedding", "control") if job.setting.get(name)),
+        *found[nearest],
+    ]
 
 
 def trains(profile: Profile, job: Job) -> bool:

@@ -257,7 +257,7 @@ def result_table(
 
 def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTable]:
     """A table of each suite that has a result (:func:`result_table`)."""
-    tables = [result_table(results.of(suite), has_baseline=has_baseline) for suite in SUITES.values()]
+    tables = [result_table(results.of(suite), has_baseline=has_baseline) for suite in (MAD, LANGUAGE)]
     return [table for table in tables if table]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from rich.cells import cell_len
 from rich.console import Console
 
-from madbench.analysis.protocols import nearest_profile, shipped_profiles
+from madbench.analysis.protocols import interaction_change, nearest_profile, shipped_profiles
 from madbench.cli.options import RESULTS, JsonOption, argument, labels_and_overrides, open_stored, option, warn
 from madbench.cli.printing import PLAIN, print_json, print_lines, quantity, table_lines
 from madbench.config import PUBLISHED, field_docs, from_mapping, read_yaml
@@ -21,7 +21,7 @@ from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Job
 from madbench.labels import LabelSet, all_labels, available_sets, expand, explain, families, family_of, parse
 from madbench.store.runs import Run
-from madbench.suites import LANGUAGE, MAD, Suite, suite_of
+from madbench.suites import INTERACTIONS, LANGUAGE, MAD, Suite, suite_of
 from madbench.tasks import MAD_TASKS, load_task, settings_class, task_names
 
 Rows = list[dict[str, Any]]
@@ -180,6 +180,8 @@ def setting_change(job: Job) -> str:
 
 
 def _setting_change(job: Job) -> list[str]:
+    if suite_of(job) is INTERACTIONS:
+        return interaction_change(job)
     if suite_of(job) is MAD and job.task not in task_names():
         return [f"{key}={value}" for key, value in job.setting.items()]
     profile, changes = nearest_profile(job, most_changes=math.inf)
@@ -204,11 +206,12 @@ def _print_runs(console: Console, rows: Rows) -> None:
         speed = details.get("steps_per_second")
         if not speed and details.get("seconds"):
             speed = details["steps"] / details["seconds"]
-        results = {"loss": metrics.get("loss_l5"), "acc": metrics.get("accuracy")}
+        results = {"loss {:.3f}": "loss_l5", "acc {:.3f}": "accuracy", "mse {:.2g}": "mse"}
         line = {"label": row["label"], "task": row["task"], "setting": row["setting_change"]}
         line |= {"lr": f"{training['learning_rate']:g}", "wd": f"{training['weight_decay']:g}"}
         line |= {"seed": row["seed"], "status": row["status"]}
-        line["result"] = next((f"{name} {value:.3f}" for name, value in results.items() if value is not None), None)
+        found = (text.format(metrics[name]) for text, name in results.items() if metrics.get(name) is not None)
+        line["result"] = next(found, None)
         shown.append(line | {"steps/s": None if speed is None else f"{speed:.1f}", "folder": row["folder"]})
     lines = table_lines(shown, right=("lr", "wd", "seed", "result", "steps/s"))
     if cell_len(lines[0]) <= console.width:

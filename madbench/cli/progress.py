@@ -155,8 +155,8 @@ class RunScreen:
 def _outcome(line: Mapping[str, Any]) -> str:
     if line["status"] != "finished":
         return f"{line['status']}: {line['error']}"
-    shown = {"loss_l5": "loss", "accuracy": "accuracy"}
-    return next((f"{word} {line[key]:.3f}" for key, word in shown.items() if key in line), "finished")
+    shown = {"loss_l5": "loss {:.3f}", "accuracy": "accuracy {:.3f}", "mse": "squared error {:.2g}"}
+    return next((text.format(line[key]) for key, text in shown.items() if key in line), "finished")
 
 
 @contextmanager

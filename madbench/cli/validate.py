@@ -17,11 +17,17 @@ from madbench.config import from_mapping, read_yaml
 from madbench.errors import BudgetError, ConfigError, MadbenchError
 from madbench.labels import LabelSet, available_sets, expand
 from madbench.mixers import solve
-from madbench.suites import MAD, SUITES, Suite
+from madbench.suites import INTERACTIONS, MAD, SUITES, Suite
 from madbench.suites.base import Profile
 from madbench.tasks import MAD_TASKS, load_task, load_task_file, task_names, task_path
 
-KINDS = {"variants": "labels", "task": "task", "profile": "learning_rates", "preset": "training"}
+KINDS = {
+    "variants": "labels",
+    "task": "task",
+    "profile": "learning_rates",
+    "preset": "training",
+    "interaction profile": "tasks",
+}
 """The key that tells the kind of a file; where none does, the folder of that kind does."""
 
 Finding = tuple[list[str], str, list[str]]
@@ -39,8 +45,9 @@ def validate(
     """Check YAML files and the labels in them before any training: every problem of every file, not only the first.
 
     A file with the key labels is a set of variants, one with the key task a
-    task, one with learning_rates a profile and one with training but without
-    learning_rates a preset. Exit code 2 when anything is wrong.
+    task, one with learning_rates a profile, one with training but without
+    learning_rates a preset, and one with tasks alone a profile of interactions.
+    Exit code 2 when anything is wrong.
 
     --store reads every file of a results folder to its last bit: records,
     curves, weights, measurements, checkpoints, corpora, index, journals. What is
@@ -154,6 +161,8 @@ def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Find
         runs = sum(len(profile.trainings(task, "float32")) for task, _ in settings)
         lengths = {setting["seq_len"] for _, setting in settings}
         summary = f"{len(settings)} settings, {runs} runs a label"
+    elif suite is INTERACTIONS:
+        return [], f"{len(suite.jobs((), profile))} runs a seed", []
     else:
         training, lengths = profile.training_config("float32"), {profile.model_config().seq_len}
         summary = f"{training.steps:,} steps of {training.tokens_per_step:,} tokens"

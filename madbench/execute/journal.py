@@ -36,7 +36,7 @@ FOLDER = "sweeps"
 WRITE_SECONDS = 1.0  # between two times that a journal is written
 
 
-_HEADLINES = ("accuracy", "loss_l5")
+_HEADLINES = ("accuracy", "loss_l5", "mse")
 
 
 def flatten(event: Event) -> dict[str, Any]:

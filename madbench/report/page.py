@@ -42,7 +42,7 @@ from madbench.report.commands import Missing, job_words, missing_runs, protocol_
 from madbench.report.runs import ReportedRun, plain, run_columns, setting_changes, thin_curve
 from madbench.report.tables import budget_page_table, factor_page_table, page_claims, result_page_table
 from madbench.store.runs import Store
-from madbench.suites import LANGUAGE, MAD, SUITES
+from madbench.suites import LANGUAGE, MAD
 from madbench.suites.language import TASK
 from madbench.tasks import MAD_TASKS
 
@@ -104,7 +104,7 @@ class Page:
 def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
     """The report of ``results``; ``labels`` were asked for, without any all that are stored."""
     store = results.store
-    rows = [row for suite in SUITES.values() for row in _with_failed(results.rows(suite), store)]
+    rows = [row for suite in (MAD, LANGUAGE) for row in _with_failed(results.rows(suite), store)]
     records = store.records({job.id for row in rows for job in row.jobs})
     runs = _reported_runs(results, rows, records)
     effects = attribution_table(results.scores)
@@ -232,7 +232,7 @@ def _missing(
 ) -> list[Missing]:
     """What each suite lacks, and the stored runs that are left out."""
     found: list[Missing] = []
-    for suite in SUITES.values():
+    for suite in (MAD, LANGUAGE):
         own = [row for row in rows if row.protocol.suite is suite]
         if own:
             found += missing_runs(own, labels or results.labels, records, results.store.root)

@@ -10,13 +10,14 @@ from madbench.config import from_mapping
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Job
 from madbench.suites.base import Column, Size, Suite
+from madbench.suites.interactions import INTERACTIONS
 from madbench.suites.language import LANGUAGE
 from madbench.suites.mad import MAD
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (MAD, LANGUAGE)}
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (MAD, LANGUAGE, INTERACTIONS)}
 """Every suite by name, in the order of their tables."""
 
-__all__ = ["LANGUAGE", "MAD", "SUITES", "Column", "Suite", "job_from_dict", "size_of", "suite_of"]
+__all__ = ["INTERACTIONS", "LANGUAGE", "MAD", "SUITES", "Column", "Suite", "job_from_dict", "size_of", "suite_of"]
 
 
 def suite_of(job: Job) -> Suite:

@@ -44,6 +44,7 @@ class Trial:
     steps: int  # optimiser steps at most
     clip: float | None  # largest norm of the gradient; ``inf`` only measures it, None does neither
     batch_shape: tuple[int, int]  # (B, T) of a micro-batch
+    Loss: type[nn.Module] = TokenLoss  # ``Loss(model)`` is ``loss``
     streams: Sequence[str]  # sources of randomness that it draws from, for :meth:`madbench.jobs.Job.derived_seed`
     state: dict[str, Any]  # what a resumed run needs beside weights, optimiser and curve; saved with every checkpoint
     is_kept: bool  # whether the weights stay with the finished run unasked
@@ -60,7 +61,7 @@ class Trial:
         self.autocast = autocast(device, job.training.precision)
         self.open(corpora or {})
         self.model = self.build(job).to(device)
-        self.loss = TokenLoss(self.model)
+        self.loss = self.Loss(self.model)
 
     def open(self, corpora: Mapping[str, Corpus]) -> None:
         """Checks the job and gets its data; sets ``steps``, ``clip`` and ``batch_shape``."""

@@ -1,0 +1,220 @@
+"""Stored runs of the interactions suite as rows: errors by length beside floors and predictions, and what they decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from madbench.experiment import PlannedRow
+from madbench.jobs import Job, Record
+from madbench.labels import parse
+from madbench.mixers.interactions.worlds import Colliding, World
+from madbench.suites.interactions import world_of
+
+NOTHING = 1e-6
+"""Mean squared error up to which values are learned: ten times what the paper calls its errors, Theta(1e-7)."""
+PAPER_ERROR, PAPER_DISTANCE = 1e-7, 1e-4
+"""What the paper states for colliding agents, at every length, and for the learned matrix (section 7.1)."""
+CLOSE = 0.05
+"""Relative difference up to which an error is the one that was predicted: test agents are drawn."""
+VARIANTS = {
+    "one_hot": "one-hot",
+    "sinusoidal": "sinusoidal",
+    "without_itself": "without itself",
+    "distinct": "distinct",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A label in one setting of a task, over its seeds."""
+
+    name: str
+    task: str
+    label: str
+    jobs: Sequence[Job]
+    records: Sequence[Record]  # of the jobs that have one, finished or diverged
+
+    @cached_property
+    def world(self) -> World:
+        return world_of(self.jobs[0])
+
+    @property
+    def control(self) -> str:
+        return getattr(self.world, "control", "")
+
+    @property
+    def seeds(self) -> list[int]:
+        """Those that have finished or diverged."""
+        return [job.seed for job, _ in zip(self.jobs, self.records)]
+
+    @property
+    def parameters(self) -> int:
+        return self.records[0].details["model_parameters"]
+
+    def errors(self, length: int) -> list[float]:
+        """By seed; a diverged run is infinitely wrong."""
+        return [record.metrics.get(f"mse_{length}", math.inf) for record in self.records]
+
+    def metric(self, name: str) -> list[float]:
+        """By seed; NaN where the runs have no such number."""
+        return [record.metrics.get(name, math.nan) for record in self.records]
+
+    def variance(self, length: int) -> float:
+        """Of the values at a length: the error of a constant."""
+        return max(self.metric(f"variance_{length}"))
+
+    def floor(self, length: int) -> float | None:
+        """The error below which a label of this kind cannot get; None: not known."""
+        label = parse(self.label)
+        order = getattr(label, "degree", None) or max(getattr(label, "orders", (0,)))
+        floor = self.world.floor(self.label.partition(":")[0], order, length) if label.base else None  # not of softmax
+        return None if floor == 0.0 and label.base != "C" else floor  # factors may be too narrow for it
+
+    def predicted(self, length: int) -> list[float]:
+        """By seed the error of a control at a length, as theory predicts it after a perfect fit at L*; else no number."""
+        if not self.control:
+            return []
+        return [self.world.control_error(length, error) for error in self.metric("diagonal_error")]
+
+    def reference(self, length: int) -> float | None:
+        """What the errors at a length are compared with: the largest prediction, or the floor; None where neither is."""
+        return max(self.predicted(length), default=self.floor(length))
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether no seed errs at L*."""
+        return max(self.errors(self.world.length)) <= NOTHING
+
+    @property
+    def is_general(self) -> bool:
+        """Whether no seed errs at any length."""
+        return all(max(self.errors(length)) <= NOTHING for length in self.world.lengths)
+
+    @property
+    def verdict(self) -> str:
+        """What the row shows, in a few words."""
+        length = self.world.length
+        if self.control:
+            is_as_predicted = self.is_learned and all(
+                abs(error - predicted) <= CLOSE * predicted + NOTHING
+                for n in self.world.lengths
+                for error, predicted in zip(self.errors(n), self.predicted(n))
+            )
+            return "fits L* alone, and misses as predicted" if is_as_predicted else "not as predicted"
+        floor = self.floor(length)
+        if self.is_general:
+            return "exact at every length"
+        if self.is_learned:
+            return "exact at L* alone"
+        if floor and min(self.errors(length)) >= (1 - CLOSE) * floor:
+            return "at its floor or above"
+        return "below its floor" if floor else "not exact"
+
+    def summary(self) -> dict[str, Any]:
+        """For a program: errors by length and seed, and everything they are judged by."""
+        lengths = {
+            str(n): {
+                "mse": [error if math.isfinite(error) else None for error in self.errors(n)],
+                "floor": self.floor(n),
+                **({"predicted": self.predicted(n)} if self.control else {}),
+                "variance": self.variance(n),
+            }
+            for n in self.world.lengths
+        }
+        about = {"name": self.name, "task": self.task, "label": self.label, "setting": dict(self.jobs[0].setting)}
+        about |= {"n_head": self.jobs[0].model.n_head, "parameters": self.parameters, "seeds": self.seeds}
+        distances = [None if math.isnan(value) else value for value in self.metric("effects_error")]
+        return about | {"lengths": lengths, "effects_error": distances, "verdict": self.verdict}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper, and whether the runs bear it out."""
+
+    task: str
+    statement: str
+    source: str
+    verdict: str  # reproduced, not reproduced
+    numbers: str
+
+
+def row_name(job: Job) -> str:
+    """Label, embedding and control: ``hfa:C1 one-hot, distinct``."""
+    parts = [VARIANTS[part] for key in ("embedding", "control") if (part := job.setting.get(key))]
+    return " ".join([job.label, ", ".join(parts)]).strip()
+
+
+def interaction_rows(planned: Iterable[PlannedRow], records: Mapping[str, Record]) -> list[Row]:
+    """The planned rows that have a finished or diverged run."""
+    rows = []
+    for row in planned:
+        jobs = [job for job in row.jobs if getattr(records.get(job.id), "status", "") in ("finished", "diverged")]
+        if jobs:
+            first = jobs[0]
+            rows.append(Row(row_name(first), first.task, first.label, jobs, [records[job.id] for job in jobs]))
+    return rows
+
+
+def claims(rows: Sequence[Row]) -> list[Claim]:
+    """The paper's statements that these rows can decide."""
+    found = []
+    for row in rows:
+        if isinstance(row.world, Colliding) and row.label == "hfa:C1":
+            found += _colliding_claims(row)
+    for task in ("hunters", "alliances"):
+        own = [row for row in rows if row.task == task]
+        able = [row for row in own if row.floor(row.world.length) == 0.0]
+        unable = [row for row in own if row.floor(row.world.length)]
+        if able and unable:
+            found.append(_contrast(task, able, unable))
+        if task == "alliances":
+            found += [_all_lengths(row) for row in able]
+    return found
+
+
+def _colliding_claims(row: Row) -> list[Claim]:
+    world, name = row.world, row.name
+    if world.control:
+        sources = {"without_itself": "against eq. 4 without j = i", "distinct": "Remark D.1, Appendix D.2"}
+        is_so = row.verdict.startswith("fits L*")
+        errors = (f"{max(row.errors(n)):.3g} for {row.reference(n):.3g} at L {n}" for n in world.lengths)
+        text = f"{name}: no error at L*, and elsewhere the one predicted"
+        return [_claim(row, text, sources[world.control], is_so, ", ".join(errors))]
+    at, others = max(row.errors(world.length)), [n for n in world.lengths if n != world.length]
+    elsewhere = max(max(row.errors(n)) for n in others) if others else math.nan
+    distance = max(row.metric("effects_error"))
+    paper = f"the paper, at N 360: {PAPER_ERROR:.0e}"
+    claims = [_claim(row, f"{name}: no error on fresh agents", "Theorem 4.6", at <= NOTHING, f"{at:.1e}; {paper}")]
+    if others:
+        text = f"{name}: no error at other lengths"
+        claims.append(_claim(row, text, "Theorem 4.8", elsewhere <= NOTHING, f"at most {elsewhere:.1e}; {paper}"))
+    text = f"{name}: the learned matrix is the devised one"
+    shown = f"mean square {distance:.1e}; the paper: {PAPER_DISTANCE:.0e} in its text, 1e-5 in its captions"
+    return [*claims, _claim(row, text, "Corollary D.3", distance <= PAPER_DISTANCE, shown)]
+
+
+def _contrast(task: str, able: Sequence[Row], unable: Sequence[Row]) -> Claim:
+    length = able[0].world.length
+    floor = min(row.floor(length) for row in unable)
+    is_so = all(max(row.errors(length)) < floor for row in able)
+    is_so &= all(row.verdict == "at its floor or above" for row in unable)
+    text = " learns what ".join(", ".join(row.label for row in some) for some in (able, unable)) + " cannot"
+    shown = "; ".join(
+        f"{row.label} ({row.parameters:,} parameters) {', '.join(f'{error:.2g}' for error in row.errors(length))}"
+        for row in (*able, *unable)
+    )
+    source = {"hunters": "section 5, eq. 3", "alliances": "section 6"}[task]
+    return _claim(able[0], text, source, is_so, f"by seed at L {length}: {shown}; floor {floor:.3g}")
+
+
+def _all_lengths(row: Row) -> Claim:
+    worst = max(max(row.errors(n)) for n in row.world.lengths)
+    return _claim(row, f"{row.label}: no error at any length", "Theorem G.7", row.is_general, f"at most {worst:.1e}")
+
+
+def _claim(row: Row, statement: str, source: str, is_so: bool, numbers: str) -> Claim:
+    return Claim(row.task, statement, source, "reproduced" if is_so else "not reproduced", numbers)

@@ -1,0 +1,101 @@
+"""The theory's model of interacting agents: a fixed embedding and one mixer of tokens that all see each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from madbench import mixers
+from madbench.labels import parse
+from madbench.mixers.interactions.coupling import Coupling
+from madbench.mixers.interactions.tuples import ALL
+from madbench.models.blocks import linear
+
+
+class InteractionModel(nn.Module):
+    """Symbols to values: ``mixer(E[symbols])``, with no norm, residual, MLP or positions (sections 3 to 6).
+
+    Args:
+        vectors: the embedding E (S, d), which is not trained.
+        mixer: bidirectional, (B, L, d) -> (B, L, d); a :class:`Coupling` of output width 1 gives the values itself, any
+            other mixer is followed by a linear map to one number.
+    """
+
+    def __init__(self, vectors: Tensor, mixer: nn.Module):
+        super().__init__()
+        self.register_buffer("vectors", vectors, persistent=False)
+        self.mixer = mixer
+        self.readout = nn.Identity() if isinstance(mixer, Coupling) else linear(vectors.shape[1], 1)
+        symbols, width = vectors.shape
+        self._by_count = isinstance(mixer, Coupling) and mixer.degree == 2 and symbols == width
+
+    def forward(self, symbols: Tensor) -> Tensor:
+        """Symbols (B, L) -> the value of every agent, (B, L)."""
+        if not self._by_count:
+            return self.readout(self.mixer(self.vectors[symbols])).squeeze(-1)
+        # Equal symbols have equal values: the effects of all on all, times how often each occurs.
+        counts = self.vectors.new_zeros(len(symbols), len(self.vectors))
+        counts.scatter_add_(1, symbols, torch.ones_like(symbols, dtype=counts.dtype))
+        return (counts @ self.effects().T).gather(1, symbols)
+
+    def effects(self) -> Tensor | None:
+        """What the mixer has learned, comparable across embeddings and factorisations (Corollary D.3).
+
+        The effect of other symbols on the first times their value, summed over heads: (S, S) of pairs, (S, S, S) of triples
+        that count once; None for a mixer without couplings.
+        """
+        if not isinstance(self.mixer, Coupling) or self.mixer.degree > 3:
+            return None
+        e, c, w = self.vectors, self.mixer.c, self.mixer.w
+        if self.mixer.degree == 3:
+            tensors = torch.einsum("ma,habc,nb,oc->hmno", e, c, e, e)
+            tensor = (tensors * torch.einsum("nb,oc,hbck->hno", e, e, w)[:, None]).sum(0)
+            return tensor + tensor.mT if self.mixer.tuples == ALL else tensor
+        pairs = [torch.einsum("ma,fab,nb->fmn", e, of_head, e).prod(0) for of_head in c]
+        return sum(pair * (e @ of_head[..., 0].T).prod(1) for pair, of_head in zip(pairs, w))
+
+    @torch.no_grad()
+    def start(self) -> None:
+        """The start from which gradient flow provably converges (Theorems 4.4, G.7), or where it cannot, N(0, 0.3^2).
+
+        Linear attention of one head and HyperAttention begin with C = 0 and a value of 1 for every symbol or tuple of them.
+        With two factors or more C = 0 would stay: the gradient of a product of zeros is zero.
+        """
+        if not isinstance(self.mixer, Coupling):
+            return
+        c, w = self.mixer.c, self.mixer.w
+        if self.mixer.degree == 2 and (len(c) > 1 or len(c[0]) > 1):
+            for parameter in self.mixer.parameters():
+                nn.init.normal_(parameter, std=0.3)
+            return
+        ones = torch.linalg.pinv(self.vectors).sum(1)  # E w = 1
+        values = ones
+        for _ in range(self.mixer.degree - 2):
+            values = values[..., None] * ones
+        nn.init.zeros_(c)
+        w.copy_(values[..., None].expand_as(w))
+
+
+class ValueLoss(nn.Module):
+    """Mean squared error over agents and samples; the paper's sums over agents (section 4)."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, symbols: Tensor, values: Tensor) -> Tensor:
+        """Symbols and values (B, L) -> a scalar."""
+        return F.mse_loss(self.model(symbols), values)
+
+
+def interaction_mixer(label: str, shape: tuple[int, int, int], path: str = "auto", **how: Any) -> nn.Module:
+    """The bidirectional mixer of a label for d, H and the longest sequence; couplings in full have output width 1."""
+    width, heads, max_len = shape
+    parsed = parse(label)
+    if getattr(parsed, "base", "") != "C":
+        return mixers.build(parsed, width, max_len, n_head=heads, path=path, causal=False, **how)
+    kind = {name: getattr(parsed, name) for name in ("orders", "degree", "product", "tuples") if hasattr(parsed, name)}
+    return Coupling(heads, width, 1, causal=False, path=path, **kind)

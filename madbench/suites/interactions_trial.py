@@ -1,0 +1,99 @@
+"""A job of the interactions suite ready to train: agents of one length, then tests at every length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from madbench.jobs import Job
+from madbench.models.interactions import InteractionModel, ValueLoss, interaction_mixer
+from madbench.suites.interactions import world_of
+from madbench.suites.trial import Interval, Trial
+from madbench.text.corpus import Corpus
+
+ROWS = 20
+TEST_BATCH = 500
+
+
+class InteractionTrial(Trial):
+    """Batches drawn with replacement, a row every twentieth of the steps, tests of the trained model at every length."""
+
+    Loss = ValueLoss
+    streams = ("init", "data", "order")
+    clip = None
+    is_kept = True
+
+    def open(self, corpora: Mapping[str, Corpus]) -> None:
+        self.agents, config = world_of(self.job), self.job.training
+        self.steps, self.row_every = config.steps, max(1, config.steps // ROWS)
+        self.batch_shape = (min(config.batch_size, self.micro_batch or config.batch_size), self.agents.length)
+        self.symbols, self.values = self._data("train", self.agents.length)
+
+    @property
+    def mixer(self) -> nn.Module:
+        return self.model.mixer
+
+    @staticmethod
+    def build(job: Job, path: str = "auto") -> InteractionModel:
+        agents, heads = world_of(job), job.model.n_head
+        vectors = torch.from_numpy(agents.vectors)
+        shape, how = (vectors.shape[1], heads, max(agents.length, *agents.lengths)), {"budget": job.budget, **job.mixer}
+        with torch.random.fork_rng():
+            torch.manual_seed(job.derived_seed("init"))
+            mixer = interaction_mixer(job.label, shape, path, **how)
+            model = InteractionModel(vectors, mixer).to(getattr(torch, job.training.precision))
+            model.start()
+            return model
+
+    def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
+        generator = np.random.default_rng([self.job.derived_seed("order"), step])
+        mine = self.world.share(generator.integers(len(self.symbols), size=self.job.training.batch_size))
+        for part in np.array_split(mine, math.ceil(len(mine) / self.batch_shape[0])):
+            index = torch.from_numpy(part).to(self.device)
+            yield (self.symbols[index], self.values[index]), len(part) / len(mine)
+
+    def learning_rate(self, step: int) -> float:
+        return 0.5 * self.job.training.learning_rate * (1 + math.cos(math.pi * step / self.steps))
+
+    def has_row(self, step: int) -> bool:
+        return step % self.row_every == 0 or step == self.steps
+
+    def row(self, interval: Interval) -> dict[str, float]:
+        rate = interval.learning_rate
+        return {"step": interval.step, "train_loss": interval.mean_loss, "learning_rate": rate}
+
+    def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
+        return {"loss": row["train_loss"]}
+
+    @torch.inference_mode()
+    def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        """``mse_<L>`` is the mean squared error of a test agent, ``mse`` that at L*, ``variance_<L>`` that of a constant.
+
+        ``effects_error`` is the mean squared difference of the learned matrix or tensor, over all its entries, from the
+        theory's; of pairs, ``diagonal_error`` is that of the diagonal.
+        """
+        metrics = {"train_loss": curve[-1]["train_loss"]}
+        for length in self.agents.lengths:
+            symbols, values = self._data("test", length)
+            parts = zip(symbols.split(TEST_BATCH), values.split(TEST_BATCH))
+            total = sum(float((self.model(x) - y).double().square().sum()) for x, y in parts)
+            metrics |= {f"mse_{length}": total / values.numel(), f"variance_{length}": float(values.double().var())}
+        if self.agents.length in self.agents.lengths:
+            metrics["mse"] = metrics[f"mse_{self.agents.length}"]
+        learned = self.model.effects()
+        if learned is not None and learned.ndim == self.agents.effects.ndim:
+            off = learned.double().cpu().numpy() - self.agents.effects
+            metrics["effects_error"] = float(np.square(off).mean())
+            if off.ndim == 2:
+                metrics["diagonal_error"] = float(np.square(off.diagonal()).mean())
+        return metrics
+
+    def _data(self, split: str, length: int) -> tuple[Tensor, Tensor]:
+        symbols, values = map(torch.from_numpy, self.agents.data(split, length, self.job.derived_seed("data")))
+        precision = getattr(torch, self.job.training.precision)
+        return symbols.to(self.device), values.to(self.device, precision)
