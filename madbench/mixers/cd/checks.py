@@ -156,6 +156,7 @@ def _numerics(subject: Subject) -> Iterator[Check]:
                     layer.bias.zero_()
         return mixer, x
 
+    @torch.enable_grad()
     def is_not_finite() -> float:
         found = 0
         for seed in SEEDS:

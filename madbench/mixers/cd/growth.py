@@ -101,7 +101,7 @@ def _boundedness(subject: Subject) -> Check:
 
     def slope() -> float:
         """Of log a_i1 on i, over the second half."""
-        logs = first().abs().clamp(min=1e-300).log()[..., LONGER // 2 :]
+        logs = first().abs().clamp(min=1e-12).log()[..., LONGER // 2 :]
         return float((logs[..., -1] - logs[..., 0]).max()) / (LONGER // 2 - 1)
 
     if label.norm in ("sum", "max"):
