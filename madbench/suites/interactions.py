@@ -12,6 +12,7 @@ from madbench.config import check_at_least, check_numbers, field_docs, from_mapp
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import family_identity, family_of, parse
+from madbench.mixers import solve
 from madbench.suites.base import Profile, Size, Suite, unique
 
 if TYPE_CHECKING:
@@ -140,7 +141,8 @@ def jobs(
 ) -> list[Job]:
     """The jobs in the order task, setting, label, seed, none twice; without ``labels`` those that each task names.
 
-    Raises ``LabelError`` for a label that cannot see all tokens, ``ConfigError`` for a setting that makes no sense.
+    Raises ``LabelError`` for a label that cannot see all tokens, ``BudgetError`` for one that has no ranks or not the heads
+    for its parts, ``ConfigError`` for a setting that makes no sense.
     """
     labels, found = list(map(str, map(parse, labels))), []
     for task in TASKS if tasks is None else tasks:
@@ -158,6 +160,7 @@ def jobs(
                 mixer, training = profile.mixer_settings(label), profile.training_config(task, setting)
                 about = (NAME, task, label, family_identity(family), setting, model, mixer, training)
                 found += [Job(*about, seed, fidelity, budget) for seed in seeds]
+                size(found[-1])  # the heads fit the label, and the ranks its budget
     return unique(found)
 
 
@@ -179,19 +182,17 @@ def _world(task: str, setting: Mapping[str, Any]) -> World:
 
 
 def size(job: Job) -> Size:
-    """Parameters as built; FLOPs of the embedded tokens, two a parameter and token and as many a tuple and width."""
-    import torch
-
+    """Mixers by their own formula, with the pairs that causality keeps, and a value or readout of width 1."""
     world, config = world_of(job), job.training
-    with torch.device("meta"):
-        model = INTERACTIONS.Trial.build(job)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
+    width = world.vectors.shape[1]
+    mixer = solve(job.label, width, job.model.n_head, world.length, job.budget, **job.mixer)
+    has_couplings = parse(job.label).base == "C"
     return Size(
-        parameters=parameters,
+        parameters=mixer.terms["c"] + mixer.terms["w"] // width if has_couplings else mixer.total + width,
         steps=config.steps,
         seq_len=world.length,
         sequences_per_step=config.batch_size,
-        flops_per_token=2.0 * parameters + 4 * job.model.n_head * world.length * world.vectors.shape[1],
+        flops_per_token=mixer.flops_per_token(world.length),
         trained_tokens=config.steps * config.batch_size * world.length,
         evaluated_tokens=world.test_samples * sum(world.lengths),
     )

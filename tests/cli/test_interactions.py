@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from madbench.cli.interactions import interactions
+from madbench.cli.ls import ls
+from madbench.jobs import Record
+from madbench.store.runs import Store
+from madbench.suites import INTERACTIONS, SUITES
+from madbench.suites.interactions import InteractionProfile
+
+SMALL = [f"tasks.colliding.setting.{one}" for one in ("positions=8", "length=4", "test_lengths=[2,4,8]", "samples=300")]
+SMALL += ["training.steps=1000"]
+
+
+def errors(job, **by_length: float) -> Record:
+    world_lengths = job.setting["test_lengths"]
+    metrics = {f"variance_{n}": 5.0 for n in world_lengths} | {f"mse_{n}": 1e-9 for n in world_lengths}
+    metrics |= {"effects_error": 1e-10, "diagonal_error": 0.0} | {f"mse_{n}": e for n, e in by_length.items()}
+    return Record("finished", metrics, [], {"model_parameters": 600, "steps": 1, "seconds": 1.0})
+
+
+@pytest.fixture
+def fill(store):
+    """Stores runs of the quick profile whose errors are as theory has them, but for those given by label and length."""
+
+    def call(*tasks: str, seeds=(0, 1), **by_label):
+        for job in INTERACTIONS.jobs(
+            (), InteractionProfile.load("quick"), tasks=tasks, seeds=seeds, has_controls=False
+        ):
+            given = by_label.get(job.label.replace(":", "_"), {})
+            store.finish(job, errors(job, **{str(n): e for n, e in given.items()}))
+
+    return call
+
+
+def words(*tasks: str, seeds: str = "0,1"):
+    return ("-t", ",".join(tasks), "--seeds", seeds, "--no-figures", *["--no-controls"] * ("colliding" in tasks))
+
+
+@pytest.mark.slow
+def test_a_run_is_tabulated_drawn_stored_and_not_repeated(main, tmp_path):
+    command = ("interactions", "-t", "colliding", "--embedding", "one_hot", "--slots", 1, *SMALL)
+    first = main(*command, "--no-controls", "-o", "drawn")
+    assert first.code == 0, first.stderr
+    assert "reproduced: hfa:C1 one-hot: no error at other lengths (Theorem 4.8)" in first.stdout
+    names = {path.name for path in tmp_path.glob("drawn/*")}
+    stems = ("errors", "devised", "colliding_hfa_C1_one_hot")
+    assert names == {f"interactions_{stem}.{end}" for stem in stems for end in ("csv", "png", "pdf")}
+    with open(tmp_path / "drawn" / "interactions_colliding_hfa_C1_one_hot.csv", encoding="utf-8") as file:
+        entries = list(csv.DictReader(file))
+    assert len(entries) == 64
+    assert all(float(one["learned T"]) == pytest.approx(float(one["theoretical T"]), abs=1e-6) for one in entries)
+
+    again = main(*command, "--no-controls", "--no-figures", "--json")
+    assert "1 of 1 job already in the store" in again.stderr
+    (row,) = json.loads(again.stdout)["rows"]
+    assert row["verdict"] == "exact at every length" and row["lengths"]["8"]["mse"][0] < 1e-9
+    listed = main("ls", "runs")
+    assert "hfa:C1" in listed.stdout and "mse" in listed.stdout and "positions=8" in listed.stdout
+
+
+def test_rows_have_their_floor_and_claims_their_verdict(invoke, fill):
+    fill("hunters", "alliances", hfa_C1={5: 0.5, 10: 2.0, 20: 130.0}, hfa_C3={10: 0.02})
+    shown = invoke(interactions, *words("hunters", "alliances")).output
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "floor 0.0929 0.372 0.836 1.77" in lines and "floor 0.0526 0.316 1.89 9" in lines
+    assert "hfa:C3 2 1e-9 1e-9 0.02 1e-9 1e-10" in lines
+    assert "reproduced: hfa:C3 learns what hfa:C1 cannot" in shown and "ha:C3: no error at any length" in shown
+    assert "not reproduced" not in shown
+
+
+def test_one_bad_seed_is_not_hidden(invoke, fill, store):
+    fill("alliances", hfa_C1={10: 2.0})
+    (bad, *_) = INTERACTIONS.jobs(["ha:C3"], InteractionProfile.load("quick"), tasks=["alliances"], seeds=(1,))
+    store.finish(bad, errors(bad, **{"10": 3.0, "20": 50.0}), replace=True)
+    content = json.loads(invoke(interactions, *words("alliances"), "--json").stdout)
+    verdicts = {claim["statement"]: claim["verdict"] for claim in content["claims"]}
+    assert verdicts == {
+        "ha:C3 learns what hfa:C1 cannot": "not reproduced",
+        "ha:C3: no error at any length": "not reproduced",
+    }
+    assert content["rows"][0]["lengths"]["10"]["mse"] == [1e-9, 3.0]
+
+
+def test_an_error_at_another_length_is_one_of_length_generalisation_alone(invoke, fill):
+    fill("colliding", hfa_C1={40: 1e-3})
+    content = json.loads(invoke(interactions, *words("colliding"), "--json").stdout)
+    assert [claim["verdict"] for claim in content["claims"]] == ["reproduced", "not reproduced", "reproduced"] * 2
+
+
+def test_controls_are_compared_with_their_prediction(invoke, store):
+    found = INTERACTIONS.jobs((), InteractionProfile.load("quick"), tasks=["colliding"], embedding="one_hot")
+    for job in found:
+        world_errors = {"2": 0.64, "5": 0.25, "10": 1e-12, "20": 1.0, "40": 9.0}
+        store.finish(job, errors(job, **(world_errors if job.setting["control"] == "without_itself" else {})))
+    words = ("-t", "colliding", "--embedding", "one_hot", "--no-figures", "--json")
+    content = json.loads(invoke(interactions, *words).stdout)
+    verdicts = {row["setting"]["control"]: row["verdict"] for row in content["rows"]}
+    assert verdicts["without_itself"] == "fits L* alone, and misses as predicted"
+    assert content["rows"][1]["lengths"]["40"]["predicted"] == [9.0]
+
+
+def test_the_plan_says_what_is_left(invoke, fill):
+    fill("alliances", seeds=(0,))
+    content = json.loads(invoke(interactions, "-t", "alliances", "--seeds", "0-2", "--dry-run", "--json").stdout)
+    assert [(line["jobs"], line["to do"], line["parameters"]) for line in content] == [(3, 2, 576), (3, 2, 576)]
+
+
+def test_other_tables_leave_these_runs_alone(invoke, fill, main):
+    fill("alliances")
+    assert "no runs of MAD tasks yet" in main("table").stderr
+    assert len(invoke(ls, "runs", columns=200).output.splitlines()) == 2 + 4
+    assert list(SUITES) == ["mad", "language", "interactions"]
+    assert not Store.open("results", create=False).problems
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("-t", "hunter"), "did you mean 'hunters'?"),
+        (("-t", "hunters", "--embedding", "one_hot"), "has no effect without colliding agents"),
+        (("-t", "hunters", "--no-controls"), "has no effect without colliding agents"),
+        (("-t", "hunters", "tasks.alliances.setting.types=3"), "has no effect: the tasks are hunters"),
+        (("--no-figures", "-o", "there"), "has no effect with --no-figures"),
+        (("S",), "S sees earlier tokens only"),
+        (("--profile", "quik"), "did you mean 'quick'?"),
+        (("training.epochs=3",), "unknown key 'epochs'"),
+    ],
+)
+def test_what_has_no_effect_or_meaning_is_refused(refuse, given, message):
+    assert message in refuse(interactions, *given)
