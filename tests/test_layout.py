@@ -22,6 +22,7 @@ ROOMS = [
     {"grid"},
     {"experiment"},
     {"analysis"},
+    {"principles"},
     {"report"},
     {"cli"},
 ]

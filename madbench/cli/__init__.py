@@ -17,7 +17,7 @@ from madbench import __version__
 from madbench.errors import ConfigError, MadbenchError
 
 VERBS = """
-training:run sweep:sweep progress:status results:table plots:plot results:compare results:attribute results:findings
+training:run sweep:sweep progress:status results:table plots:plot principles:principles results:compare results:attribute results:findings
 interactions:interactions registering:register registering:power results:report inspecting:inspect labels:explain labels:budget verifying:verify data:data ls:ls validate:validate doctor:doctor
 """
 LANGUAGE_VERBS = """

@@ -122,12 +122,13 @@ def carry_out(
     devices: list[str] | None = None,
     details: bool = False,
     has_baseline: bool = False,
+    has_tables: bool = True,
     printed: PrintOptions = PrintOptions(),
-) -> None:
-    """Prepares the grid, then prints its plan, or trains it and prints its tables.
+) -> Results | None:
+    """Prepares the grid, then prints its plan, or trains it and, with ``has_tables``, prints its tables.
 
     With ``has_baseline`` rows are compared with the first one. Exits with code 1 where jobs failed. Under torchrun only
-    the first process prints.
+    the first process prints. Gives the results of what it trained, where it prints.
     """
     from madbench.training.distributed import is_first
 
@@ -148,13 +149,14 @@ def carry_out(
     how = {"slots": options.slots, "devices": devices, "micro_batch": options.micro_batch}
     if not options.dry_run:
         how |= {"executor": executor, "compile": options.compile, "keep_weights": keep_weights}
-        _train_and_show(experiment, policy, console, printed, has_baseline, trackers, **how)
-    elif is_first():
+        return _train_and_show(experiment, policy, console, printed, has_baseline, has_tables, trackers, **how)
+    if is_first():
         plan = make_plan(experiment, policy, console, details=details, **how)
         if printed.asked == "json":
             print_json(plan)
         else:
             print_plan(experiment, plan, by_task=not has_baseline)
+    return None
 
 
 def _train_and_show(
@@ -163,9 +165,10 @@ def _train_and_show(
     console: Console,
     printed: PrintOptions,
     has_baseline: bool,
+    has_tables: bool,
     trackers: Sequence[str],
     **how: Any,
-) -> None:
+) -> Results | None:
     """Trains what is missing, prints the tables and lists the failures; exits with code 1 where there are any."""
     from madbench.analysis.scores import Results
     from madbench.analysis.tables import result_tables
@@ -181,10 +184,11 @@ def _train_and_show(
         console.print(f"stopped; finished runs are in {results}, {rest}", **PLAIN)
         raise
     if console.quiet:
-        return
+        return None
     found = Results(experiment, Snapshot.open(results, create=False))
-    tables, failures = result_tables(found, has_baseline), _failures(found, dict(screen.tally.failures))
-    if printed.asked == "json":
+    tables = result_tables(found, has_baseline) if has_tables else []
+    failures = _failures(found, dict(screen.tally.failures))
+    if has_tables and printed.asked == "json":
         output: dict[str, Any] = {}
         for table in tables:
             content = {"caption": table.caption, "notes": table.notes, "cells": table.records()}
@@ -212,6 +216,7 @@ def _train_and_show(
         again = "the same command" if policy.retry else shlex.join(["madbench", *words, "--retry"])
         console.print(f"to retry them: {again}", **PLAIN)
         raise typer.Exit(1)
+    return found
 
 
 def _failures(found: Results, failed_now: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -1,0 +1,166 @@
+"""``madbench principles``: the design principles of the coefficient dynamics paper, run, measured and judged."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from madbench.cli import options
+from madbench.cli.options import PrintOptions, TrainingOptions, argument, option, with_groups
+from madbench.cli.printing import PLAIN, print_json, print_text_table, table_lines
+from madbench.cli.training import carry_out
+from madbench.config import parse_seeds
+from madbench.errors import ConfigError, did_you_mean
+from madbench.execute.base import Policy
+from madbench.grid import Grid, Row
+from madbench.principles import QUICK, Principle, Study
+from madbench.principles.studies import PRINCIPLES, principle
+
+if TYPE_CHECKING:
+    from madbench.analysis.scores import Results
+
+
+@with_groups
+def principles(
+    words: argument(
+        list[str] | None,
+        "[N] [KEY=VALUE]...",
+        "Number of a principle: 3, 4 or 6; all are listed without it. KEY=VALUE changes the profile.",
+    ) = None,
+    profile: option(
+        str, "coefficients-quick, coefficients (the paper's sizes) or a YAML file.", "--profile", "-p"
+    ) = QUICK,
+    seeds: option(str | None, "Seeds such as 0-2.", show_default="0-2; 0-4 for principle 5") = None,
+    tasks: option(list[str] | None, "Tasks, comma-separated.", "--tasks", "-t", show_default="the principle's") = None,
+    *,
+    device: options.DeviceOption = "auto",
+    results: options.ResultsOption = options.RESULTS,
+    slots: option(int | None, "Jobs at a time; one a CPU core, one on a GPU by default.", min=1) = None,
+    force: option(bool, "Train again what the store has already.", "--force") = False,
+    dry_run: option(bool, "Show jobs, FLOPs and a time estimate; train nothing.", "--dry-run") = False,
+    printed: PrintOptions,
+) -> None:
+    """Test a design principle of the coefficient dynamics paper: train what is missing, draw the figure, give a verdict.
+
+    A mixer of the family cd: multiplies values with coefficients phi(s) / eta, and
+    its score s comes from keys that a matrix A evolves and a scale b multiplies
+    (madbench explain cd:softmax). The paper draws six design principles from that.
+    Each is an experiment here: labels that differ in one factor, trained on tasks
+    that the factor decides, as madbench run --budget paper does; the same command
+    again does only what is missing.
+
+    Below the accuracies are the contrasts that the paper expects to be positive,
+    each with its interval and p-value after Holm. A principle is supported where
+    all of them are significant, contradicted where one has the other sign, and
+    otherwise not decided by these seeds. The figure lies in RESULTS/plots.
+
+    [bold]Examples[/bold]
+
+      madbench principles                      the claims, and what each trains
+      madbench principles 3 --dry-run          how long that takes here
+      madbench principles 3                    positions from a constant gate
+      madbench principles 6 --seeds 0-4
+      madbench principles 3 --profile coefficients --device cuda
+    """
+    number, overrides = _split(words or [])
+    if number is None:
+        _list(printed)
+        return
+    chosen = _find(number)
+    study = chosen.study(profile)
+    if asked := options.split_list(tasks):
+        study = dataclasses.replace(study, tasks=tuple(asked))
+    training = TrainingOptions(
+        seeds=seeds or chosen.seeds, budget="paper", device=device, results=results, slots=slots, force=force,
+        dry_run=dry_run,
+    )  # fmt: skip
+    grid = Grid(
+        _rows(study),
+        profile=profile,
+        tasks=study.tasks,
+        overrides=(*study.overrides, *overrides),
+        seeds=tuple(parse_seeds(training.seeds)),
+        budget=training.budget,
+    )
+    if printed.asked == "terminal":
+        _introduce(chosen)
+    policy = Policy(redo=force)
+    found = carry_out(grid, policy, training, chosen.keeps_weights and not dry_run, has_tables=False, printed=printed)
+    if found is not None:
+        _report(chosen, study, found, printed)
+
+
+def _split(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    numbers = [word for word in words if "=" not in word]
+    if len(numbers) > 1:
+        raise ConfigError(f"{' '.join(numbers)}: one principle at a time")
+    return (numbers[0] if numbers else None), [word for word in words if "=" in word]
+
+
+def _find(number: str) -> Principle:
+    found = principle(number)
+    if found is None:
+        known = [one.number for one in PRINCIPLES]
+        raise ConfigError(f"principle {number!r} is unknown{did_you_mean(number, known)}")
+    return found
+
+
+def _rows(study: Study) -> tuple[Row, ...]:
+    axes = [[f"{key}={value}" for value in values] for key, values in (study.vary or {}).items()]
+    return tuple(Row(label, changes, changes) for label in study.labels for changes in itertools.product(*axes))
+
+
+def _list(printed: PrintOptions) -> None:
+    if printed.asked == "json":
+        about = ("number", "claim", "source", "expected", "limits")
+        print_json(
+            [{name: getattr(one, name) for name in about} | {"labels": one.study(QUICK).labels} for one in PRINCIPLES]
+        )
+        return
+    console = Console(highlight=False)
+    for one in PRINCIPLES:
+        study = one.study(QUICK)
+        console.print(f"[bold]{one.number}[/bold]  {one.claim} [dim]{one.source}[/dim]")
+        if study.tasks:
+            console.print(f"   {len(study.labels)} labels on {', '.join(study.tasks)}", style="cyan")
+
+
+def _introduce(one: Principle) -> None:
+    console = Console(highlight=False)
+    console.print(f"[bold]Principle {one.number}[/bold]  {one.claim} [dim]{one.source}[/dim]")
+    console.print(f"The paper: {one.expected}.")
+    if one.limits:
+        console.print(one.limits, style="dim")
+
+
+def _report(one: Principle, study: Study, found: Results, printed: PrintOptions) -> None:
+    """Prints the accuracies, the decision and the verdicts, and draws the figure."""
+    from madbench.analysis.figures.files import save_figure, write_frame
+    from madbench.analysis.tables import result_tables
+    from madbench.principles.deciding import decide
+
+    console = Console(highlight=False)
+    with Console(stderr=True).status("measuring"):
+        decision = decide(one, study, found)
+    stem = found.experiment.results / "plots" / f"principle_{one.number}"
+    csv = stem.with_name(f"{stem.name}.csv")
+    write_frame(decision.frame, csv)
+    files = [csv, *save_figure(decision.draw(decision.frame), stem)]
+    tables = result_tables(found)
+    if printed.asked == "json":
+        about = {"principle": one.number, "claim": one.claim, "expected": one.expected, "limits": one.limits}
+        accuracies = [cell for table in tables for cell in table.records()]
+        print_json(about | {"verdicts": dict(decision.verdicts), "rows": decision.table.records(), "cells": accuracies})
+        return
+    for table in (*tables, decision.table):
+        print()
+        print_text_table(table, printed)
+    if printed.asked == "terminal":
+        console.print()
+        lines = table_lines([{"": group, "verdict": verdict} for group, verdict in decision.verdicts.items()])
+        console.print("\n".join(lines[2:]), **PLAIN)
+        console.print(*files, sep="\n", **PLAIN)

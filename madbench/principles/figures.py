@@ -1,0 +1,108 @@
+"""Figures of the principles, each drawn from a frame that is written beside it as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from madbench.analysis.figures.files import frame_of
+from madbench.analysis.figures.panels import Layout, Panels, draw_intervals, seeds_note
+from madbench.analysis.figures.style import COLORS, GREY, MARKERS, PERCENTS, in_order, style, title
+from madbench.analysis.samples import samples_of
+from madbench.labels import parse
+
+BAR_COLUMNS = dict.fromkeys(("protocol", "task", "group", "variant", "mark", "state"), str)
+BAR_COLUMNS |= dict.fromkeys(("accuracy", "low", "high"), float) | {"n": int}
+"""A mean or a seed a row, accuracy in percent; ``state`` is ``diverged`` for a mean of which every seed diverged."""
+POINT_COLUMNS = dict.fromkeys(("protocol", "panel", "series", "label"), str) | dict.fromkeys(("x", "y"), float)
+"""A point a row."""
+PALETTE = [
+    COLORS[base][i] for i, base in ((0, "S"), (2, "R"), (0, "G"), (4, "R"), (2, "S"), (4, "G"), (6, "R"), (4, "S"))
+]
+
+
+def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
+    """What :func:`bar_figure` draws: labels in groups by readout, or by A where all readouts are one."""
+    labels = {label: parse(label) for label in dict.fromkeys(scores.label)}
+    is_by_readout = len({label.readout for label in labels.values()}) > 1
+    rows: list[dict[str, Any]] = []
+    for task, of_label in samples_of(scores).items():
+        for name, label in labels.items():
+            if (sample := of_label.get(name)) is None:
+                continue
+            head = label.readout if is_by_readout else label.gate + label.mirror
+            rest = str(label).removeprefix("cd:").replace(head, "", 1).replace("--", "-").strip("-")
+            place = {"task": task, "group": head, "variant": rest or "-"}
+            low, high = sample.interval
+            state = "diverged" if sample.has_diverged and sample.diverged.all() else ""
+            numbers = {"accuracy": sample.mean, "low": low, "high": high, "n": sample.n}
+            rows.append(place | {"mark": "mean", "state": state} | numbers)
+            rows += [place | {"mark": "seed", "accuracy": value} for value in sample.values]
+    return frame_of(rows, BAR_COLUMNS, protocol)
+
+
+@style()
+def bar_figure(frame: pd.DataFrame, name: str, heading: str, layout: Layout = Layout()) -> Figure:
+    """Bars of accuracy, a panel a task; hatched where every seed diverged, which counts at chance."""
+    tasks = in_order(frame.task)
+    groups, variants = list(dict.fromkeys(frame.group)), list(dict.fromkeys(frame.variant))
+    width = 0.8 / len(variants)
+    colors = dict(zip(variants, PALETTE))
+    size = (0.75 * len(groups) + 0.16 * len(groups) * len(variants), 1.9)
+    panels = Panels(layout, name, heading, layout.lines([len(tasks)], 2, 1.5, 0.5), size, sharey="row")
+    for axes, task in zip(panels.axes, tasks):
+        of_task = frame[frame.task == task]
+        x = of_task.group.map(groups.index) + (of_task.variant.map(variants.index) - (len(variants) - 1) / 2) * width
+        of_task = of_task.assign(x=x)
+        means, seeds = of_task[of_task.mark == "mean"], of_task[of_task.mark == "seed"]
+        axes.set(title=title(task), ylim=(0, 105), yticks=PERCENTS, xlim=(-0.6, len(groups) - 0.4))
+        bars = axes.bar(means.x, means.accuracy, 0.9 * width, color=[colors[one] for one in means.variant], zorder=2)
+        for bar, state in zip(bars, means.state):
+            if state:
+                bar.set(facecolor="white", edgecolor=GREY, hatch="////")
+        known = means[means.low.notna() & (means.state == "")]
+        draw_intervals(axes, known.x, known.low, known.high, "black", is_vertical=True, linewidth=1, zorder=3)
+        several = seeds[seeds.groupby("x").accuracy.transform("count") > 1]
+        axes.scatter(several.x, several.accuracy, s=7, c="black", alpha=0.55, linewidths=0, zorder=4)
+        axes.set_xticks(range(len(groups)), groups)
+        axes.grid(False, axis="x")
+    for line in panels.rows:
+        line[0].set_ylabel("accuracy, %")
+    entries = {variant: {"marker": "s", "markersize": 7, "color": colors[variant]} for variant in variants}
+    if (frame.state != "").any():
+        entries["every seed diverged"] = {"marker": "s", "markersize": 7, "markerfacecolor": "white", "color": GREY}
+    means = frame[frame.mark == "mean"]
+    notes = [*frame.protocol.unique(), seeds_note(means.n), "Dots: seeds."]
+    if (means.low.notna() & (means.state == "")).any():
+        notes.append("Black lines: 95% intervals of the mean, where there is one.")
+    return panels.finish(notes, entries)
+
+
+@style()
+def point_figure(
+    frame: pd.DataFrame,
+    name: str,
+    heading: str,
+    axes_of: Mapping[str, Mapping[str, Any]],
+    notes: Sequence[str] = (),
+    is_line: bool = False,
+    layout: Layout = Layout(),
+) -> Figure:
+    """Points or lines of each series, a panel each of ``axes_of``, which has Matplotlib's settings of the axes."""
+    names = [panel for panel in axes_of if panel in set(frame.panel)]
+    series = list(dict.fromkeys(frame.series))
+    colors, markers = dict(zip(series, PALETTE * len(series))), dict(zip(series, MARKERS * len(series)))
+    panels = Panels(layout, name, heading, layout.lines([len(names)], 3, 1.8, 0.7), (2.3, 1.9))
+    for axes, panel in zip(panels.axes, names):
+        of_panel = frame[frame.panel == panel]
+        for one in dict.fromkeys(of_panel.series):
+            rows = of_panel[of_panel.series == one]
+            look = {"linewidth": 1.4} if is_line else {"linestyle": "", "marker": markers[one], "markersize": 4}
+            axes.plot(rows.x, rows.y, color=colors[one], **look)
+        axes.set(title=panel, **axes_of[panel])
+    look = {"linestyle": "-", "linewidth": 1.4} if is_line else {}
+    entries = {one: {"color": colors[one], "marker": "" if is_line else markers[one], **look} for one in series}
+    return panels.finish([*frame.protocol.unique(), *notes], entries)

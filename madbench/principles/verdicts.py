@@ -1,0 +1,128 @@
+"""What the runs of a principle decide: contrasts of labels, tested as everywhere else, and a verdict for each group."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from madbench.analysis.comparison import p_text
+from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, difference, holm
+from madbench.analysis.quantities import heading, signed
+from madbench.analysis.rendering import TextTable, known
+from madbench.analysis.samples import samples_of
+from madbench.analysis.scores import Results
+from madbench.principles import Contrast, Decision, Principle, Study
+from madbench.principles.figures import bar_figure, bar_frame
+from madbench.suites import MAD
+
+SUPPORTED, OPEN, CONTRADICTED = "supported", "not significant", "contradicted"
+"""Verdicts of a contrast, and of a group of them."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One contrast on one task."""
+
+    contrast: Contrast
+    task: str
+    better: Sample
+    worse: Sample
+    difference: Difference
+    p_holm: float = math.nan
+    """Adjusted for all contrasts of its group."""
+
+    @property
+    def verdict(self) -> str:
+        """Whether the label that the paper expects to be better is; or why nothing is tested."""
+        if self.difference.reason:
+            return self.difference.reason
+        if self.p_holm > LEVEL:
+            return OPEN
+        return SUPPORTED if self.difference.estimate > 0 else CONTRADICTED
+
+
+@dataclass(frozen=True)
+class ContrastTable(TextTable):
+    """The contrasts of a principle, by group."""
+
+    rows: list[Outcome]
+    caption: str
+    notes: str = ""
+    shows_notes: bool = False
+    latex_label: ClassVar[str] = "tab:principle"
+
+    def text_rows(self) -> tuple[list[str], list[list[str]]]:
+        lines = []
+        for (better, worse), rows in itertools.groupby(
+            self.rows, lambda row: (row.contrast.better, row.contrast.worse)
+        ):
+            lines += [[better, *[""] * 4], [f"less {worse}", *[""] * 4], *map(_text, rows)]
+        return ["Contrast", "Difference", "95% interval", "p", "Verdict"], lines
+
+    def records(self) -> list[dict[str, Any]]:
+        return [_record(row) for row in self.rows]
+
+
+def contrast_table(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> ContrastTable:
+    """Every contrast on every task of which ``scores`` have both labels; p is adjusted within a group."""
+    found = samples_of(scores)
+    rows = [
+        Outcome(contrast, task, *pair, difference(*pair))
+        for contrast in contrasts
+        for task, of_label in found.items()
+        if {contrast.better, contrast.worse} <= of_label.keys()
+        for pair in [(of_label[contrast.better], of_label[contrast.worse])]
+    ]
+    adjusted = []
+    for _, group in itertools.groupby(rows, lambda row: row.contrast.group):
+        of_group = list(group)
+        p_values = holm([row.difference.p for row in of_group])
+        adjusted += [replace(row, p_holm=p) for row, p in zip(of_group, p_values)]
+    caption = (
+        "Percentage points of accuracy by which the label that the paper expects to be better is; p two-sided, after"
+        f" Holm for the tests of one verdict. Nothing is tested with fewer than {LEAST_SEEDS} seeds."
+    )
+    return ContrastTable(adjusted, caption)
+
+
+def decide_contrasts(principle: Principle, study: Study, results: Results) -> Decision:
+    """Contrasts of accuracy, and bars."""
+    scores = results.scores[results.scores.column.isin(study.tasks)]
+    table = contrast_table(study.contrasts, scores)
+    frame = bar_frame(scores, " ".join(results.sentences(MAD)))
+    draw = functools.partial(bar_figure, name=f"principle {principle.number}", heading=_heading(principle))
+    return Decision(table, verdicts(table), frame, draw)
+
+
+def _heading(principle: Principle) -> str:
+    return f"Principle {principle.number}: {principle.title}"
+
+
+def verdicts(table: ContrastTable) -> dict[str, str]:
+    """The verdict of each group: supported where every contrast is, contradicted where one is, else why not."""
+    found: dict[str, str] = {}
+    for group in dict.fromkeys(row.contrast.group for row in table.rows):
+        of_group = [row.verdict for row in table.rows if row.contrast.group == group]
+        others = [verdict for verdict in of_group if verdict != SUPPORTED]
+        found[group] = CONTRADICTED if CONTRADICTED in others else "; ".join(dict.fromkeys(others)) or SUPPORTED
+    return found
+
+
+def _text(row: Outcome) -> list[str]:
+    found = row.difference
+    ends = [signed(end, row.task) for end in (found.low, found.high)]
+    interval = "" if math.isnan(found.low) else f"[{','.join(ends)}]"
+    return [f"  {heading(row.task)}", signed(found.estimate, row.task), interval, p_text(row.p_holm), row.verdict]
+
+
+def _record(row: Outcome) -> dict[str, Any]:
+    about = {"group": row.contrast.group, "better": row.contrast.better, "worse": row.contrast.worse, "task": row.task}
+    means = {"better_mean": row.better.mean, "worse_mean": row.worse.mean, "seeds": row.difference.n}
+    found = {name: getattr(row.difference, name) for name in ("estimate", "low", "high", "p", "test", "reason")}
+    return known(about | means | found | {"p_holm": row.p_holm, "verdict": row.verdict})

@@ -1,0 +1,105 @@
+"""``madbench principles``: what it trains, decides and draws, on stored accuracies."""
+
+import json
+import random
+
+import pytest
+
+from madbench.analysis.scores import Results
+from madbench.cli.principles import _rows
+from madbench.experiment import prepare
+from madbench.grid import Grid
+from madbench.jobs import Record
+from madbench.principles import FULL, QUICK
+from madbench.principles.deciding import decide
+from madbench.principles.studies import PRINCIPLES, principle
+from madbench.store.runs import Store
+
+
+def results_of(number, tmp_path, accuracy):
+    """Results of a principle's quick study whose runs have ``accuracy(label)``; None is a diverged run."""
+    study = principle(number).study(QUICK)
+    grid = Grid(
+        _rows(study), profile=QUICK, tasks=study.tasks, overrides=study.overrides, seeds=(0, 1, 2), budget="paper"
+    )
+    experiment, store = prepare(grid, device="cpu", results=tmp_path), Store.open(tmp_path)
+    rng = random.Random(0)
+    for job in experiment.jobs:
+        value = accuracy(job.label)
+        if value is None:
+            store.finish(job, Record("diverged"))
+            continue
+        found = value + rng.gauss(0, 0.005)
+        metrics = {"accuracy": found, "selection_accuracy": found, "ceiling": 1.0}
+        store.finish(job, Record("finished", metrics, details={"budget_ratio": 1.0}))
+    return Results(experiment, store)
+
+
+def decide_on(number, tmp_path, accuracy):
+    one = principle(number)
+    return decide(one, one.study(QUICK), results_of(number, tmp_path, accuracy))
+
+
+@pytest.mark.parametrize("profile", [FULL, QUICK])
+def test_the_studies_are_of_valid_labels_and_budgets(profile, tmp_path):
+    for one in PRINCIPLES:
+        study = one.study(profile)
+        if not study.tasks:
+            continue
+        grid = Grid(_rows(study), profile=profile, tasks=study.tasks, overrides=study.overrides, budget="paper")
+        experiment = prepare(grid, device="cpu", results=tmp_path)
+        trained = {row.label for row in experiment.grid.rows}
+        assert {job.task for job in experiment.jobs} == set(study.tasks)
+        assert {label for one in study.contrasts for label in (one.better, one.worse)} <= trained
+
+
+def test_the_grids_of_the_paper_have_its_size():
+    runs = {one.number: len(one.study(FULL).labels) * len(one.study(FULL).tasks) * 10 for one in PRINCIPLES}
+    assert (runs["3"], runs["6"]) == (120, 90)
+
+
+def test_an_expected_gap_is_supported_for_every_readout(tmp_path):
+    found = decide_on("3", tmp_path, lambda label: 0.8 if "-p" in label or "0.9" in label else 0.4)
+    assert found.verdicts == dict.fromkeys(("exp", "softplus", "relu"), "supported")
+    assert set(found.frame.group) == {"exp", "softplus", "relu"}
+    assert found.draw(found.frame).axes
+
+
+def test_the_opposite_gap_contradicts_and_no_gap_decides_nothing(tmp_path):
+    def accuracy(label):
+        gap = {"exp": -0.3, "softplus": 0.0, "relu": 0.3}[label[3:].split("-")[0]]
+        return 0.5 + gap * ("-p" in label or "0.9" in label)
+
+    found = decide_on("3", tmp_path, accuracy).verdicts
+    assert found["exp"] == "contradicted" and found["relu"] == "supported"
+    assert "not significant" in found["softplus"]
+
+
+def test_diverged_runs_count_against_a_label_and_are_hatched(tmp_path):
+    def accuracy(label):
+        if label.startswith("cd:exp") and not label.endswith("sum"):
+            return None
+        return 0.7 if label.endswith(("sum", "pow")) else 0.4
+
+    found = decide_on("6", tmp_path, accuracy)
+    # three seeds of three against none of three: 0.031 before Holm, 0.062 after
+    assert found.verdicts == {"exp": "not significant", "softplus": "supported", "relu": "supported"}
+    means = found.frame[found.frame["mark"] == "mean"]
+    assert sorted(means[means.state == "diverged"].variant) == ["1.05-b1", "1.05-b1-pow"]
+    assert any(patch.get_hatch() for patch in found.draw(found.frame).axes[0].patches)
+
+
+def test_the_verb_lists_claims_and_names_what_is_unknown(main):
+    listed = main("principles")
+    assert listed.code == 0 and all(one.claim[:20] in listed.stdout for one in PRINCIPLES)
+    wrong = main("principles", "7")
+    assert wrong.code == 2 and "principle '7' is unknown" in wrong.stderr
+
+
+def test_the_verb_reports_stored_runs_without_training(main, tmp_path):
+    results_of("6", tmp_path, lambda label: 0.7 if label.endswith(("sum", "pow")) else 0.4)
+    found = main("principles", "6", "--results", str(tmp_path), "--json")
+    assert found.code == 0, found.stderr
+    report = json.loads(found.stdout)
+    assert report["verdicts"].keys() == {"exp", "softplus", "relu"}
+    assert (tmp_path / "plots" / "principle_6.png").is_file()
