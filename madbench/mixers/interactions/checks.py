@@ -1,12 +1,320 @@
-"""What has to hold of a mixer of interactions: general checks."""
+"""What has to hold of a mixer of interactions, measured on the operator as it is built; trained ones have theirs apart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
-from madbench.mixers import Check
+import torch
+from torch import Tensor, nn
+
+from madbench.mixers import Check, Size
+from madbench.mixers import build as build_mixer
+from madbench.mixers.checks import difference, filled
+from madbench.mixers.interactions.coupling import Coupling
+from madbench.mixers.interactions.tuples import ALL, STRICT, count_tuples
+
+ROUNDING = 1e-10
+EXACT = 1e-12
+SHIFT = 11  # positions
+MOST_TUPLES = 1500  # of all rows, in the loops of a reference
+MOST_GRID = 120_000  # tuples of a tensor
 
 
 def checks(family: Any, label: Any) -> Iterable[Check]:
-    return []
+    """Those of every label, then those of its base; numbers are the specification's."""
+
+    def check(name: str, statement: str, source: str, run: Callable[..., float], tolerance: float, unless: str = ""):
+        measure = None if unless else functools.partial(run, family, label)
+        return Check(name, statement, source, measure, tolerance, reason=unless)
+
+    def differ(*about: Any) -> Check:
+        return replace(check(*about), is_difference=True)
+
+    of_base = {"": "softmax", "L": "linear", "C": "full coupling"}[label.base]
+    is_linear, is_coupled, n = label.base == "L", label.base == "C", degree_of(label)
+    tuples = getattr(label, "tuples", "")
+    yield check(
+        "V1 causality", "A changed token leaves the rows before it as they are.", "J within 0 .. i", _causality, 0
+    )
+    for path in ("dense", "chunked", *["linear_time"] * is_linear):
+        statement = f"The path {path} computes what loops over rows, heads and tuples do."
+        run = functools.partial(_path, path)
+        yield check(f"V2 path {path}", statement, "Def. F.3, G.1, G.3, 5.1, 6.1", run, ROUNDING)
+    yield check("V2 steps", "Decoding token by token gives the rows of loops.", "decoding", _steps, ROUNDING)
+    forgets = "a running sum cannot forget a token" if is_linear else ""
+    what = "Sliding steps give the last row of the window alone."
+    yield check("V2 sliding steps", what, "decoding", _sliding_steps, ROUNDING, forgets)
+    kind = "orders 1" if n == 2 else "degree 2"
+    what = f"With {kind} it is softmax attention with the same weights, S-p with RoPE."
+    unless = "" if label.base == "" else f"{of_base}, and softmax attention is not"
+    yield check("V3 softmax attention", what, "Def. F.3, G.1", _softmax_attention, EXACT, unless)
+    unless = "" if is_linear else f"base {of_base}" if label.base else "softmax is no coupling matrix"
+    unless = unless or ("a coupling matrix knows no positions" if label.rope else "")
+    what = "Coupling matrices or tensors W_q W_k / sqrt(e) in full give the same rows."
+    yield check("V4 full coupling", what, "Def. 5.1, 6.1", _full_coupling, ROUNDING, unless)
+    unless = "" if label.base == "" else "nothing is normalised"
+    what = "Without queries all tuples of a row weigh the same: 1 / weight is their number."
+    yield check("V5 mask", what, "eq. 39, Def. G.1", _equal_weights, 1e-6, unless)
+    what = "A row without tuples is zero, and gradients are finite."
+    yield check("V5 empty rows", what, "Remark G.2", _empty_rows, 0, "" if tuples == STRICT else "every row has tuples")
+    unless = "" if label.rope else "the label has no RoPE"
+    what = "Moved by 11 positions, a sequence has the same rows."
+    yield check("V6 RoPE", what, "Remark F.5", _shifted, ROUNDING, unless)
+    if label.rope and n > 2:
+        what = "Queries and keys of every slot each rotated, as for pairs, scores depend on absolute positions."
+        yield differ("V6 naive rotation", what, "ours", _naive_rotation, 0.1)
+    unless = "RoPE tells positions apart" if label.rope else ""
+    if tuples == STRICT and small_size(label).max_len < n - 1:
+        unless = "a sequence that has tuples is too long for a check"
+    if not unless and n > 2 and tuples != ALL and (is_coupled or label.unshared):
+        what = (
+            "Bidirectional, it depends on the order of the tokens: slots differ, and the newest token is in the first."
+        )
+        yield differ("V7 depends on order", what, "Def. G.3", _permuted, 1e-6)
+    else:
+        what = "Bidirectional, permuted tokens give permuted rows."
+        yield check("V7 permutation", what, "Def. F.3, G.1", _permuted, ROUNDING, unless)
+    what = "Parameters are those of the paper's count, to the unit, and of the module."
+    yield check("V8 counts", what, "Remark F.4, Table 1", _counts, 0)
+    if is_linear:
+        what = "Running sums give the sums over all tuples."
+        yield check(
+            "V21 linear time", what, "eq. 42, 43" if tuples == ALL else "ours, after eq. 43", _linear_time, ROUNDING
+        )
+    if is_coupled and n > 2:
+        unless = "" if tuples == ALL else "Theorem G.4 sums over all tuples"
+        what = "C = f, W = w in the domain base give the full sum; so does the part of f w symmetric in j1, j2."
+        yield check("V20 representation", what, "Theorem G.4", _representation, ROUNDING, unless)
+    if is_coupled and n == 2:
+        unless = "" if max(label.orders) > 1 else "a single factor has a gradient at C = 0 (Theorem 4.4)"
+        what = "At C = 0 a product of two factors or more has no gradient in C."
+        yield check("V24 start", what, "Def. 5.1", _gradient_at_zero, 0, unless)
+
+
+def degree_of(label: Any) -> int:
+    """n: 2 for pairs."""
+    return getattr(label, "degree", 2)
+
+
+def small_size(label: Any, n_head: int = 0) -> Size:
+    """Small enough for loops over all tuples: factors of uneven width; the longest of up to 7 tokens, or n, that fits."""
+    n, tuples = degree_of(label), getattr(label, "tuples", "")
+    heads = n_head or max(2, len(label.orders) if n == 2 else 0)
+    width = heads * ((max(label.orders) + 1) * (1 + label.rope) if n == 2 else 4)
+    if label.base == "C":
+        width = 3 if n < 6 else 2
+
+    def fits(length: int) -> bool:
+        visited = sum(count_tuples(row + 1, n - 1, tuples) for row in range(length))
+        return visited <= MOST_TUPLES and (label.base != "C" or length ** (n - 1) <= MOST_GRID)
+
+    return Size(width, heads, next(filter(fits, range(max(7, n), 1, -1))), "paper")
+
+
+def _sample(family: Any, label: Any, causal: bool = True, size: Size | None = None) -> tuple[nn.Module, Tensor]:
+    """A small mixer and one sequence."""
+    settings = family.Settings()
+    allocation = family.solve(label, size or small_size(label), settings)
+    mixer, x = filled(lambda: family.build(allocation, settings, "dense", causal=causal))
+    return mixer, x[:1]
+
+
+def _causality(family: Any, label: Any) -> float:
+    mixer, x = _sample(family, label)
+    last = x.shape[1] - 1
+    changed = x.clone()
+    changed[:, last] += 1
+    return float((mixer(changed) - mixer(x))[:, :last].abs().max())
+
+
+def _path(path: str, family: Any, label: Any) -> float:
+    mixer, x = _sample(family, label)
+    mixer.path, mixer.chunk = path, 2
+    return difference(mixer(x), _by_loops(mixer, x))
+
+
+def _by_loops(mixer: nn.Module, x: Tensor) -> Tensor:
+    path, mixer.path = mixer.path, "reference"
+    y = mixer(x)
+    mixer.path = path
+    return y
+
+
+def _decoded(mixer: nn.Module, x: Tensor, **how: Any) -> Tensor:
+    cache, rows = None, []
+    for token in x.unbind(1):
+        row, cache = mixer.step(token, cache, **how)
+        rows.append(row)
+    return torch.stack(rows, dim=1)
+
+
+def _steps(family: Any, label: Any) -> float:
+    mixer, x = _sample(family, label)
+    return difference(_decoded(mixer, x), _by_loops(mixer, x))
+
+
+def _sliding_steps(family: Any, label: Any) -> float:
+    mixer, x = _sample(family, label)
+    mixer.max_len = x.shape[1] - 1
+    return difference(_decoded(mixer, x, slide=True)[:, -1], _by_loops(mixer, x[:, 1:])[:, -1])
+
+
+def _softmax_attention(family: Any, label: Any) -> float:
+    from madbench.mixers.ha.operator import HyperAttention
+    from madbench.mixers.hfa.operator import HyperFeatureAttention
+
+    d, heads = 16, 2
+    attention = build_mixer("S-p" if label.rope else "S", d, 8, n_head=heads)
+    mixer, x = filled(lambda: attention)
+    if degree_of(label) == 2:
+        ours = HyperFeatureAttention(d, (1,) * heads, False, d, d, rope=label.rope, path="dense")
+    else:
+        ours = HyperAttention(d, heads, 2, label.unshared, label.tuples, d, d, rope=label.rope, path="dense")
+    ours.double().load_state_dict(mixer.state_dict())
+    return difference(ours(x), mixer(x))
+
+
+def _full_coupling(family: Any, label: Any) -> float:
+    n = degree_of(label)
+    mixer, x = _sample(family, label, size=None if n == 2 else replace(small_size(label, n_head=1), d_model=3))
+    w, heads, d = mixer.state_dict(), mixer.n_head, x.shape[-1]
+    found = []
+    if n == 2:
+        from madbench.mixers.hfa.operator import factor_widths
+
+        values = iter(w["v.weight"].split(mixer.d_vo))
+        q_heads, k_heads = (w[f"{name}.weight"].view(heads, mixer.d_qk, d) for name in "qk")
+        for order, q, k in zip(mixer.orders, q_heads, k_heads):
+            widths = factor_widths(mixer.d_qk, order, False)
+            coupling = Coupling(1, d, mixer.d_vo, orders=(order,), product=label.product).double()
+            c = [a.T @ b / len(a) ** 0.5 for a, b in zip(q.split(widths), k.split(widths))]
+            of_head = [next(values).T for _ in range(order if label.product else 1)]
+            coupling.load_state_dict({"c": torch.stack(c)[None], "w": torch.stack(of_head)[None]})
+            found.append(coupling(x))
+    else:
+        q = w["q.weight"]
+        k, v = (w[f"{name}.weight"].view(mixer.slots, -1, d) for name in "kv")
+        slots = [min(m, mixer.slots - 1) for m in range(n - 1)]
+        c, values = q * mixer.d_qk**-0.5, torch.ones(mixer.d_vo, dtype=q.dtype)
+        for slot in slots:
+            c, values = _outer(c, k[slot]), _outer(values, v[slot])
+        coupling = Coupling(1, d, mixer.d_vo, degree=n, tuples=label.tuples).double()
+        coupling.load_state_dict({"c": c.sum(0)[None], "w": values.movedim(0, -1)[None]})
+        found.append(coupling(x))
+    return difference(torch.cat(found, dim=-1) @ w["o.weight"].T, _by_loops(mixer, x))
+
+
+def _outer(tensor: Tensor, matrix: Tensor) -> Tensor:
+    """(R, ..), (R, d) -> (R, .., d)."""
+    return tensor[..., None] * matrix.view(len(matrix), *(1,) * (tensor.dim() - 1), -1)
+
+
+def _equal_weights(family: Any, label: Any) -> float:
+    """Values are 1 for the first token, of strict tuples for the first n - 1, else 0: one tuple alone is read."""
+    mixer, x = _sample(family, label)
+    slots, tuples = degree_of(label) - 1, getattr(label, "tuples", "")
+    ones = slots if tuples == STRICT else 1
+    x[..., 0] = torch.arange(x.shape[1]) < ones
+    mixer.q.weight.zero_()
+    mixer.v.weight.zero_()[:, 0] = 1
+    torch.nn.init.eye_(mixer.o.weight)
+    rows = range(ones - 1, x.shape[1])
+    counts = torch.tensor([count_tuples(i + 1, slots, tuples) for i in rows], dtype=x.dtype)
+    return float((1 / mixer(x)[0, ones - 1 :] / counts[:, None] - 1).abs().max())
+
+
+def _empty_rows(family: Any, label: Any) -> float:
+    mixer, x = _sample(family, label)
+    empty = degree_of(label) - 2
+    with torch.enable_grad():
+        variables = [x.requires_grad_(), *(one.requires_grad_() for one in mixer.parameters())]
+        y = mixer(x)
+        gradients = torch.autograd.grad(y.square().sum(), variables)
+    unbounded = sum(int((~gradient.isfinite()).sum()) for gradient in gradients)
+    return float(y[:, :empty].detach().abs().sum()) + unbounded
+
+
+def _shifted(family: Any, label: Any) -> float:
+    mixer, x = _sample(family, label)
+    q, k, v = mixer.project(x)
+    here, there = (mixer.attend(mixer.turned_query(q, at), mixer.turned_key(k, at), v, 0) for at in (0, SHIFT))
+    return difference(there, here)
+
+
+def _naive_rotation(family: Any, label: Any) -> float:
+    from madbench.mixers.srg.parts import rotate
+
+    mixer, x = _sample(family, label)
+    q, k, _ = mixer.project(x)
+    keys = [k[:, :, :, min(m, mixer.slots - 1)] for m in range(mixer.degree - 1)]
+
+    def scores(at: int) -> Tensor:
+        """Of the last row with the tuples of one token each."""
+        product = math.prod(rotate(key, at) for key in keys)
+        return rotate(q, at)[:, :, -1:] @ product.transpose(-1, -2)
+
+    return max(difference(scores(at), scores(0)) for at in range(1, SHIFT + 1))
+
+
+def _permuted(family: Any, label: Any) -> float:
+    mixer, x = _sample(family, label, causal=False)
+    order = torch.arange(x.shape[1] - 1, -1, -1).roll(1)
+    return difference(mixer(x[:, order]), mixer(x)[:, order])
+
+
+def _counts(family: Any, label: Any) -> float:
+    size = small_size(label)
+    mixer, _ = _sample(family, label)
+    d, heads, n = size.d_model, size.n_head, degree_of(label)
+    orders = label.head_orders(heads) if n == 2 else ()
+    if label.base == "C":
+        values = sum(orders) if n == 2 and label.product else heads
+        expected = sum(orders) * d**2 + values * d**2 if n == 2 else 2 * heads * d**n
+    elif n == 2:
+        expected = (3 * heads + sum(orders)) * d**2 // heads if label.product else 4 * d**2
+    else:
+        expected = 2 * n * d**2 if label.unshared else 4 * d**2
+    parameters = sum(parameter.numel() for parameter in mixer.parameters())
+    return abs(parameters - expected) + abs(mixer.allocation.total - expected)
+
+
+def _linear_time(family: Any, label: Any) -> float:
+    mixer, x = _sample(family, label)
+    whole = mixer(x)
+    mixer.path, mixer.chunk = "linear_time", 3
+    return difference(mixer(x), whole)
+
+
+def _representation(family: Any, label: Any) -> float:
+    n, symbols = label.degree, 3 if label.degree < 6 else 2
+    generator = torch.Generator().manual_seed(0)
+    f = torch.randn(*(symbols,) * n, generator=generator, dtype=torch.float64)
+    w = torch.randn(*(symbols,) * (n - 1), generator=generator, dtype=torch.float64)
+    of_token = torch.randint(symbols, (4,), generator=generator)
+    everywhere = (f * w)[torch.meshgrid(*(of_token,) * n, indexing="ij")]
+    expected = everywhere.flatten(1).sum(1)
+    symmetric = (f * w + (f * w).transpose(1, 2)) / 2
+    coupling = Coupling(1, symbols, 1, degree=n, tuples=ALL, causal=False, path="dense").double()
+    x, residuals = torch.eye(symbols, dtype=torch.float64)[of_token][None], []
+    for c, values in ((f, w), (symmetric, torch.ones_like(w))):
+        coupling.load_state_dict({"c": c[None], "w": values[None, ..., None]})
+        residuals.append(difference(coupling(x)[0, :, 0], expected))
+    return max(residuals)
+
+
+def _gradient_at_zero(family: Any, label: Any) -> float:
+    mixer, x = _sample(family, label)
+    largest = 0.0
+    with torch.enable_grad():
+        parameters = [mixer.c] if isinstance(mixer.c, nn.Parameter) else list(mixer.c)
+        for c in parameters:
+            c.requires_grad_().data.zero_()
+        gradients = torch.autograd.grad(mixer(x).square().sum() + mixer(x).sum(), parameters)
+    for c, gradient in zip(parameters, gradients):
+        if c.shape[-3] > 1:
+            largest = max(largest, float(gradient.abs().max()))
+    return largest

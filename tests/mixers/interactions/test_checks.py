@@ -1,0 +1,125 @@
+"""Every check of a label holds, and operators broken on purpose fail the check that is about it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from madbench.labels import family_of, parse
+from madbench.mixers.checks import run_check, run_checks
+from madbench.mixers.ha import operator as tuple_operator
+from madbench.mixers.hfa import operator as feature_operator
+from madbench.mixers.srg.parts import rotate
+from mixers.interactions.labels import all_labels_of
+
+GENERAL = {
+    "V1 causality", "V2 path dense", "V2 path chunked", "V2 steps", "V2 sliding steps", "V3 softmax attention",
+    "V4 full coupling", "V5 mask", "V5 empty rows", "V6 RoPE", "V8 counts",
+}  # fmt: skip
+
+
+def assert_all_hold(label):
+    outcomes = run_checks(label)
+    assert GENERAL <= {one.check.name for one in outcomes}
+    for one in outcomes:
+        assert one.verdict != "fail", f"{label} {one.row}"
+        assert (one.verdict == "not applicable") == bool(one.check.reason)
+    return {one.check.name: one for one in outcomes}
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        *("hfa:3", "hfa:1+2w-p-q", "hfa:4w!", "hfa:L2-p", "hfa:L1+2w-v", "hfa:C1", "hfa:C2w"),
+        *("ha:3-p", "ha:3u!", "ha:4us-p-q", "ha:L3a", "ha:L3us-q", "ha:L4u-p-v", "ha:C3", "ha:C3a"),
+    ],
+)
+def test_every_check_of_a_label_holds(label):
+    assert_all_hold(label)
+
+
+@pytest.mark.slow
+def test_every_check_of_every_hyperattention_and_of_many_orders_holds():
+    draw = random.Random(0)
+    for label in [*all_labels_of("ha"), *draw.sample(all_labels_of("hfa"), 300)]:
+        assert_all_hold(label)
+
+
+def test_what_applies_to_which_label():
+    found = assert_all_hold("ha:3us-p!")
+    assert found["V6 naive rotation"].residual > 0.1 and found["V7 permutation"].verdict == "not applicable"
+    assert assert_all_hold("ha:3us!")["V7 depends on order"].residual > 1e-6
+    assert assert_all_hold("ha:L3")["V4 full coupling"].verdict == "pass"
+    assert assert_all_hold("ha:L3")["V3 softmax attention"].check.reason.startswith("linear")
+    assert assert_all_hold("hfa:C2")["V24 start"].residual == 0
+    assert assert_all_hold("hfa:C1")["V24 start"].verdict == "not applicable"
+    assert assert_all_hold("ha:C3")["V20 representation"].verdict == "not applicable"
+
+
+def failing(label, *names):
+    """Which of the named checks fail."""
+    every = {check.name: check for check in family_of(label).checks(parse(label))}
+    return {name for name in names if run_check(every[name]).verdict == "fail"}
+
+
+def test_a_mask_without_the_row_fails_causality(monkeypatch):
+    mask = tuple_operator.visible
+    monkeypatch.setattr(tuple_operator, "visible", lambda *about: mask(*about[:3], False, *about[4:]))
+    assert failing("ha:3", "V1 causality", "V8 counts") == {"V1 causality"}
+
+
+def test_a_mask_that_is_multiplied_fails_the_mask(monkeypatch):
+    def multiplied(scores, visible, dims):
+        scores = scores * torch.zeros_like(scores).masked_fill(~visible, float("-inf"))
+        top = scores.amax(dims, keepdim=True)
+        return (scores - top).exp(), top
+
+    monkeypatch.setattr(tuple_operator, "softmax_over", multiplied)
+    assert failing("ha:3", "V5 mask") == {"V5 mask"}
+
+
+def test_strict_for_ordered_tuples_fails_the_mask(monkeypatch):
+    mask = tuple_operator.visible
+    monkeypatch.setattr(tuple_operator, "visible", lambda slots, tuples, *about: mask(slots, "s", *about))
+    assert failing("ha:3", "V5 mask") == {"V5 mask"}
+
+
+def test_swapped_slots_fail_the_forms(monkeypatch):
+    by_slot = tuple_operator.HyperAttention._by_slot
+    monkeypatch.setattr(tuple_operator.HyperAttention, "_by_slot", lambda self, x: by_slot(self, x)[::-1])
+    assert failing("ha:3u-q", "V2 path dense", "V2 steps", "V1 causality") == {"V2 path dense", "V2 steps"}
+
+
+def test_rope_over_the_head_instead_of_the_factor_fails_the_forms(monkeypatch):
+    for name in ("turned_query", "turned_key"):
+        monkeypatch.setattr(feature_operator.HyperFeatureAttention, name, lambda self, x, at: rotate(x, at))
+    assert failing("hfa:2-p", "V2 path dense", "V2 steps", "V1 causality") == {"V2 path dense", "V2 steps"}
+
+
+def test_one_scale_for_all_factors_fails_the_forms(monkeypatch):
+    scores = feature_operator.HyperFeatureAttention.scores
+
+    def scaled(self, q, k):
+        widths = feature_operator.factor_widths(self.d_qk, 2, self.rope)
+        return scores(self, q, k) * (widths[0] * widths[1]) ** 0.5 / self.d_qk
+
+    monkeypatch.setattr(feature_operator.HyperFeatureAttention, "scores", scaled)
+    assert failing("hfa:2", "V2 path dense", "V2 steps", "V1 causality") == {"V2 path dense", "V2 steps"}
+
+
+def test_a_strict_step_of_the_running_sums_that_takes_the_token_itself_fails_linear_time(monkeypatch):
+    sums = tuple_operator.tuple_sums
+    monkeypatch.setattr(tuple_operator, "tuple_sums", lambda terms, tuples, *rest: sums(terms, "", *rest))
+    assert failing("ha:L3s", "V21 linear time", "V2 path dense") == {"V21 linear time"}
+
+
+def test_naive_rotation_of_keys_fails_rope(monkeypatch):
+    def once(self, q, at):
+        first, second = q.chunk(2, dim=-1)
+        turned = torch.complex(first, -second) * self._turn(q, at)[:, : self.d_qk // 2].conj()
+        return torch.cat((turned, 1j * turned), dim=-1)
+
+    monkeypatch.setattr(tuple_operator.HyperAttention, "turned_query", once)
+    assert failing("ha:3-p", "V6 RoPE") == {"V6 RoPE"}
