@@ -45,9 +45,11 @@ def test_labels_without_couplings_have_none():
     assert not [*module.theorems(parse("hfa:L1")), *module.theorems(parse("ha:3")), *module.theorems(parse("ha:C4"))]
 
 
-def test_verify_runs_them():
+def test_verify_runs_them_and_gradients_are_measured_where_autograd_is_off():
     found = {outcome.check.name: outcome.verdict for outcome in run_checks("ha:C3")}
     assert found["learned tensor"] == "pass"
+    with torch.no_grad():
+        assert outcomes("hfa:C1", "gradients")["gradients"]
 
 
 def test_a_causal_operator_represents_nothing(monkeypatch):
