@@ -1,0 +1,144 @@
+"""What a layer of flash-linear-attention costs, counted on the layer itself, and its widths at the budget."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import warnings
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from madbench.errors import BudgetError, TrainingError
+from madbench.mixers import Size
+from madbench.mixers.fla.layers import LAYERS, Options
+
+if TYPE_CHECKING:
+    from torch import nn
+
+INSTALL = "pip install 'madbench[fla]'"
+
+
+@dataclass(frozen=True)
+class Label:
+    """A layer, at the budget or with the library's own widths."""
+
+    layer: str
+    over: bool = False
+
+    def __str__(self) -> str:
+        return f"fla:{self.layer}{'!' * self.over}"
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What a mixer is built from and what it costs, every parameter counted on the layer."""
+
+    label: Label
+    size: Size
+    options: Options  # of the layer's class, ``hidden_size`` apart
+    terms: Mapping[str, int]  # parameters of the layer's parts, by their names; ``conv`` are taps
+    ranks: Mapping[str, int]  # widths over all heads, and ``state``, numbers carried from token to token
+    cache: int = 0  # numbers that each further token adds to what is carried
+
+    total = property(lambda self: sum(self.terms.values()), doc="Every parameter of the mixer.")
+    target = property(lambda self: _target(self.size.d_model, self.terms), doc="The budget.")
+    ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
+
+    def flops_per_token(self, seq_len: int) -> float:
+        """Forward FLOPs per token, about: two a parameter, five a number of the state, and pairs where tokens are kept."""
+        pairs = 4 * self.cache * (seq_len + 1) / 2
+        return 2.0 * self.total + 5 * self.ranks["state"] + pairs
+
+    def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
+        """Bytes by which each token makes the decoding cache grow: none where the state has one size."""
+        return float(self.cache * bytes_per_element)
+
+
+def solve(label: Label, size: Size) -> Allocation:
+    """The widest layer of at most 4 d^2 parameters and its taps; with ``!`` or the paper's budget the library's own widths.
+
+    Raises ``TrainingError`` where the package is missing, ``BudgetError`` where no width fits or the layer takes none.
+    """
+    options = _options(label, size.d_model, size.n_head, label.over or size.budget == "paper")
+    return Allocation(label, size, options, *_count(label, size.d_model, tuple(options.items())))
+
+
+@functools.cache
+def _options(label: Label, d: int, heads: int, is_over: bool) -> Options:
+    layer = LAYERS[label.layer]
+    candidates = [layer.defaults(d, heads)] if is_over else layer.candidates(d, heads)
+
+    def excess(options: Options) -> int:
+        terms = _count(label, d, tuple(options.items()))[0]
+        return sum(terms.values()) - _target(d, terms)
+
+    fitting = 1 if is_over else bisect_right(candidates, 0, key=excess)
+    if not fitting:
+        raise BudgetError(
+            f"{label}: the smallest layer at d_model {d} with {heads} heads is {excess(candidates[0]):,} parameters over "
+            f"the budget of {4 * d * d:,}; take a larger d_model, fewer heads, or {label}!"
+        )
+    options = candidates[fitting - 1]
+    key = _count(label, d, tuple(options.items()))[1].get("qk", 0) // heads
+    if layer.most_key and key > layer.most_key:
+        most = f"its kernels take {layer.most_key} at most; set model.n_head to {heads * -(-key // layer.most_key)} or more"
+        raise BudgetError(f"{label}: keys of {key} numbers a head at d_model {d} with {heads} heads, but {most}")
+    return options
+
+
+@functools.cache
+def _count(label: Label, d: int, options: tuple[tuple[str, Any], ...]) -> tuple[dict[str, int], dict[str, int], int]:
+    """Parameters by part, widths, and numbers that a token adds, of the layer with these options."""
+    layer, row = make(label, d, dict(options), "meta"), LAYERS[label.layer]
+    terms: dict[str, int] = {}
+    for name, parameter in layer.named_parameters():
+        is_tap = "conv1d" in name and name.endswith("weight")
+        part = "conv" if is_tap else name.split(".")[0]
+        terms[part] = terms.get(part, 0) + parameter.numel()
+    return terms, row.state(layer), row.cache(layer)
+
+
+def _target(d: int, terms: Mapping[str, int]) -> int:
+    return 4 * d**2 + terms.get("conv", 0)
+
+
+def make(label: Label, d: int, options: Options, device: str) -> nn.Module:
+    """The library's layer, on ``meta`` for counting. Raises as :func:`solve` does."""
+    import torch
+
+    kind = getattr(library(), LAYERS[label.layer].module)
+    try:
+        with _silence(), torch.device(device):
+            return kind(hidden_size=d, **options)
+    except (AssertionError, ValueError, ZeroDivisionError) as error:
+        raise BudgetError(f"{label}: flash-linear-attention refuses d_model {d} with {options}: {error}") from None
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Without the library's advice on how to make it faster."""
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+def library() -> Any:
+    """The module ``fla.layers``. Raises ``TrainingError`` where it is not installed or cannot be imported."""
+    try:
+        with _silence():
+            return import_module("fla.layers")
+    except ImportError as error:
+        if (error.name or "").split(".")[0] == "fla":
+            raise TrainingError(f"fla: labels need flash-linear-attention: {INSTALL}") from None
+        raise TrainingError(
+            f"flash-linear-attention cannot be imported: {error}; {INSTALL} brings all it needs"
+        ) from None

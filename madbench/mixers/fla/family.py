@@ -1,0 +1,111 @@
+"""Layers of flash-linear-attention, labels such as fla:gla: grammar, budget and checks behind the protocol. GPU only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from madbench.errors import LabelError, MadbenchError, did_you_mean
+from madbench.labels import Explanation
+from madbench.labels.diagnosis import point_at
+from madbench.mixers import Check, ListedFamily, Size
+from madbench.mixers.fla.budget import Allocation, Label, library, make, solve
+from madbench.mixers.fla.layers import LAYERS
+
+if TYPE_CHECKING:
+    from madbench.mixers.fla.operator import FlaMixer
+
+CAUSAL = Size(d_model=64, n_head=2, max_len=32, budget="paper")  # of the checks
+TOLERANCE = 1e-3  # float32 on a GPU, whose products may be in TF32
+
+
+@dataclass(frozen=True)
+class Settings:
+    """These mixers have no settings besides label and size."""
+
+
+class FlaFamily(ListedFamily):
+    """See :class:`madbench.mixers.Family`."""
+
+    name = "fla"
+    Settings = Settings
+
+    @property
+    def version(self) -> str:
+        """Ours and the library's, whose code decides the numbers."""
+        try:
+            return f"1 with flash-linear-attention {metadata.version('flash-linear-attention')}"
+        except metadata.PackageNotFoundError:
+            return "1"
+
+    def labels(self) -> list[Label]:
+        """Every layer at the budget, then with the library's widths."""
+        return [Label(name, over) for over in (False, True) for name in LAYERS]
+
+    def parse(self, text: str) -> Label:
+        """``fla:LAYER`` or ``fla:LAYER!``."""
+        name = text.removeprefix("fla:").removesuffix("!")
+        if text.startswith("fla:") and name in LAYERS:
+            return Label(name, text.endswith("!"))
+        alike = max((len(os.path.commonprefix([name, known])) for known in LAYERS), default=0)
+        hint = did_you_mean(name[:60], LAYERS) or f"; expected one of {', '.join(LAYERS)}"
+        raise LabelError(point_at(text, len("fla:") + alike, f"no layer of this name{hint}"))
+
+    def factors(self, label: Label) -> dict[str, str]:
+        """The layer, and whether its widths are matched."""
+        return {"layer": label.layer, "budget": "over" if label.over else "matched"}
+
+    def explain(self, label: Label) -> list[Explanation]:
+        """The layer, and what is not as in the library."""
+        layer = LAYERS[label.layer]
+        rows = [Explanation(label.layer, f"{layer.module} of flash-linear-attention", layer.what, "", layer.source)]
+        if label.over:
+            what = "The library's own widths; over the budget, an upper bound."
+            rows.append(Explanation("!", "budget", what, "", "this label"))
+        elif layer.note:
+            rows.append(Explanation("", "widths", layer.note, "", "matched to 4 d^2"))
+        same = f" {layer.counterpart} is the same recurrence for a CPU." if layer.counterpart else ""
+        rows.append(Explanation("", "device", f"Its kernels need a CUDA GPU.{same}", "", "flash-linear-attention"))
+        return rows
+
+    def solve(self, label: Label, size: Size, settings: Settings) -> Allocation:
+        return solve(label, size)
+
+    def build(self, allocation: Allocation, settings: Any, path: str = "auto") -> FlaMixer:
+        from madbench.mixers.fla.operator import FlaMixer
+
+        return FlaMixer(allocation, path)
+
+    def checks(self, label: Label) -> Iterable[Check]:
+        """Parameters wherever the library is, causality where there is a GPU too."""
+        import torch
+
+        def parameters() -> float:
+            allocation = solve(label, CAUSAL)
+            layer = make(label, CAUSAL.d_model, allocation.options, "cpu")
+            return abs(sum(parameter.numel() for parameter in layer.parameters()) - allocation.total)
+
+        def causality() -> float:
+            torch.manual_seed(0)
+            mixer, x = self.build(solve(label, CAUSAL), None).cuda(), torch.randn(1, 32, CAUSAL.d_model).cuda()
+            changed = x.clone()
+            changed[:, 20:] += 1
+            before, after = (mixer(one)[:, :20] for one in (x, changed))
+            return float((before - after).norm() / before.norm().clamp(min=1e-30))
+
+        missing = ""
+        try:
+            library()
+        except MadbenchError as error:
+            missing = str(error)
+        no_gpu = missing or ("" if torch.cuda.is_available() else "it needs a CUDA GPU")
+        statement = "A layer has exactly the parameters of its allocation, which are counted without memory."
+        yield Check("parameters", statement, "the budget", None if missing else parameters, reason=missing)
+        statement = "Later tokens do not change earlier outputs."
+        yield Check("causality", statement, "causal mixing", None if no_gpu else causality, TOLERANCE, reason=no_gpu)
+
+
+FAMILY = FlaFamily()

@@ -1,0 +1,214 @@
+"""The layers of flash-linear-attention 0.6 that have a label: their class, their options, and the width that the budget sets.
+
+Each is built as its authors have it, with the widths of keys and values in their proportion, and one of these is then
+chosen so that the layer costs what softmax attention does. An option that differs from the library's default otherwise
+says so in ``note``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Options = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer. ``candidates`` and ``defaults`` take d_model and the number of heads H."""
+
+    module: str  # class in fla.layers
+    what: str  # in a sentence
+    source: str
+    candidates: Callable[[int, int], list[Options]]  # ascending in parameters
+    defaults: Callable[[int, int], Options]  # the library's own widths, for ``!``
+    state: Callable[[Any], dict[str, int]]
+    """Widths of a built layer, summed over heads, and ``state``, the numbers that it carries from token to token."""
+    note: str = ""
+    counterpart: str = ""  # label of the same recurrence that runs on a CPU
+    has_own_start: bool = False  # whether the layer draws its initial weights as its paper does
+    cache: Callable[[Any], int] = lambda layer: 0  # numbers that each further token adds to the state
+    most_key: int = 0  # width of a head's keys that its kernels take at most; 0 for any
+    needs: str = ""  # name in the layer's module that is None without kernels of state-spaces/mamba
+
+
+def _steps(d: int, most: int) -> range:
+    """Widths of one head that kernels take without padding."""
+    step = 8 if d >= 256 else 4
+    return range(step, max(most, step) + 1, step)
+
+
+def _values(d: int, heads: int, **fixed: Any) -> list[Options]:
+    """``expand_v`` for every value width of a head up to 2 d / H."""
+    return [fixed | {"num_heads": heads, "expand_v": heads * w / d} for w in _steps(d, 2 * d // heads)]
+
+
+def _by_head(d: int, heads: int) -> list[Options]:
+    """``head_dim`` d / (2 H) and ``expand_v`` for every value width; a hair more, as the library rounds down."""
+    key = max(1, d // (2 * heads))
+    return [{"num_heads": heads, "head_dim": key, "expand_v": w / key * (1 + 1e-9)} for w in _steps(d, 2 * d // heads)]
+
+
+def _path(d: int, heads: int) -> list[Options]:
+    """Fewer heads of keys and values, and all of them."""
+    shared = [n for n in range(1, heads) if heads % n == 0]
+    found = [{"num_heads": heads, "num_kv_heads": n, "use_low_rank_w": False} for n in shared]
+    return [*found, {"num_heads": heads, "num_kv_heads": heads}]
+
+
+def _rwkv(d: int, heads: int) -> list[Options]:
+    low = {"decay_low_rank_dim": d // 16, "a_low_rank_dim": d // 16, "gate_low_rank_dim": d // 8}
+    own = {"num_heads": heads, "head_dim": None, "layer_idx": 0, "num_hidden_layers": 2}
+    return [own | low | {"value_dim": heads * w} for w in _steps(d, 2 * d // heads)]
+
+
+def _ssm(d: int, heads: int) -> list[Options]:
+    return [{"expand": 1, "head_dim": max(1, d // heads), "state_size": n} for n in _steps(d, 2 * d)]
+
+
+def _outer(layer: Any) -> dict[str, int]:
+    """Keys times values, head by head."""
+    return {"qk": layer.key_dim, "vo": layer.value_dim, "state": layer.key_dim * layer.value_dim // layer.num_heads}
+
+
+def _of_ssm(layer: Any) -> dict[str, int]:
+    state = layer.ssm_state_size * layer.intermediate_size
+    return {"qk": layer.ssm_state_size * layer.n_groups, "vo": layer.intermediate_size, "state": state}
+
+
+def _of_slots(layer: Any) -> dict[str, int]:
+    slots = layer.num_slots * (layer.key_dim + layer.value_dim)
+    return {"qk": layer.key_dim, "vo": layer.value_dim, "state": slots}
+
+
+_NO_GAIN = "Without the gain of its output norm, whose d parameters would exceed the budget."
+
+LAYERS: Mapping[str, Layer] = {
+    "gla": Layer(
+        "GatedLinearAttention",
+        "Gated linear attention: a decay a key coordinate, low-rank in the input.",
+        "Yang et al. 2024, arXiv 2312.06635",
+        lambda d, heads: _values(d, heads, expand_k=0.5),
+        lambda d, heads: {"num_heads": heads},
+        _outer,
+        counterpart="cd:gla",
+    ),
+    "retnet": Layer(
+        "MultiScaleRetention",
+        "Retention: a fixed decay a head, rotary positions, an output gate.",
+        "Sun et al. 2023, arXiv 2307.08621",
+        lambda d, heads: _values(d, heads, expand_k=0.5),
+        lambda d, heads: {"num_heads": heads},
+        _outer,
+        "Keys are half as wide as values, as in the paper.",
+    ),
+    "hgrn": Layer(
+        "HGRNAttention",
+        "A gated recurrence, channel by channel.",
+        "Qin et al. 2023, arXiv 2311.04823",
+        lambda d, heads: [{"expand_ratio": 1, "elementwise_affine": False}],
+        lambda d, heads: {},
+        lambda layer: {"vo": layer.input_dim, "state": layer.input_dim},
+        f"{_NO_GAIN} It has no heads.",
+    ),
+    "hgrn2": Layer(
+        "HGRN2Attention",
+        "A gated recurrence whose state is expanded by outer products.",
+        "Qin et al. 2024, arXiv 2404.07904",
+        lambda d, heads: [{"num_heads": heads, "expand_ratio": None, "elementwise_affine": False}],
+        lambda d, heads: {"num_heads": heads, "expand_ratio": None},
+        lambda layer: {"qk": layer.forget_dim, "vo": layer.input_dim, "state": layer.forget_dim * layer.head_i_dim},
+        _NO_GAIN,
+    ),
+    "gsa": Layer(
+        "GatedSlotAttention",
+        "Gated slot attention: softmax over slots that forget.",
+        "Zhang et al. 2024, arXiv 2409.07146",
+        lambda d, heads: [
+            {"num_heads": heads, "expand_k": heads * w / d, "layer_idx": 0} for w in _steps(d, d // heads)
+        ],
+        lambda d, heads: {"num_heads": heads, "layer_idx": 0},
+        _of_slots,
+        "As many slots a head as its keys are wide.",
+    ),
+    "deltanet": Layer(
+        "DeltaNet",
+        "Linear attention whose state is corrected by the delta rule.",
+        "Yang et al. 2024, arXiv 2406.06484",
+        lambda d, heads: _values(d, heads),
+        lambda d, heads: {"num_heads": heads},
+        _outer,
+        counterpart="cd:deltanet",
+        most_key=256,
+    ),
+    "gated-deltanet": Layer(
+        "GatedDeltaNet",
+        "The delta rule with a decay a head.",
+        "Yang et al. 2025, arXiv 2412.06464",
+        _by_head,
+        lambda d, heads: {"num_heads": heads, "head_dim": max(1, 3 * d // (4 * heads))},
+        _outer,
+        counterpart="cd:gateddeltanet",
+        most_key=256,
+    ),
+    "gated-deltaproduct": Layer(
+        "GatedDeltaProduct",
+        "The gated delta rule with two reflections a token.",
+        "Siems et al. 2025, arXiv 2502.10297",
+        lambda d, heads: [{"num_heads": heads, "head_dim": w} for w in _steps(d, min(256, d // heads))],
+        lambda d, heads: {"num_heads": heads, "head_dim": max(1, 3 * d // (4 * heads))},
+        _outer,
+        most_key=256,
+    ),
+    "rwkv7": Layer(
+        "RWKV7Attention",
+        "RWKV-7: a generalised delta rule with token shift.",
+        "Peng et al. 2025, arXiv 2503.14456",
+        _rwkv,
+        lambda d, heads: {"num_heads": heads, "head_dim": None, "layer_idx": 0, "num_hidden_layers": 2},
+        _outer,
+        "Low ranks of d / 16, that of the gate d / 8. Every layer is a first one: no values of the first are mixed in.",
+        has_own_start=True,
+    ),
+    "mamba2": Layer(
+        "Mamba2",
+        "Mamba-2: a state-space model with one decay a head, keys and queries shared by the heads.",
+        "Dao and Gu 2024, arXiv 2405.21060",
+        _ssm,
+        lambda d, heads: {"expand": 2, "head_dim": max(1, 2 * d // heads)},
+        _of_ssm,
+        "The inner width is d.",
+        counterpart="cd:mamba2",
+    ),
+    "mamba3": Layer(
+        "Mamba3",
+        "Mamba-3: trapezoidal steps and a rotating state.",
+        "flash-linear-attention 0.6",
+        _ssm,
+        lambda d, heads: {"expand": 2, "head_dim": max(1, 2 * d // heads)},
+        _of_ssm,
+        "The inner width is d.",
+        needs="mamba3_siso_combined",
+    ),
+    "path": Layer(
+        "PaTHAttention",
+        "Softmax attention whose positions are products of Householder matrices.",
+        "Yang et al. 2025, arXiv 2505.16381",
+        _path,
+        lambda d, heads: {"num_heads": heads},
+        lambda layer: {"qk": layer.hidden_size, "vo": layer.kv_dim, "state": 0},
+        "Its widths are fixed: heads of keys and values are shared until it fits.",
+        cache=lambda layer: 3 * layer.kv_dim,
+    ),
+    "kda": Layer(
+        "KimiDeltaAttention",
+        "The gated delta rule with a decay a key coordinate.",
+        "Kimi Linear 2025, arXiv 2510.26692",
+        lambda d, heads: [{"num_heads": heads, "head_dim": w} for w in _steps(d, min(256, 2 * d // heads))],
+        lambda d, heads: {"num_heads": heads, "head_dim": max(1, d // heads)},
+        _outer,
+        most_key=256,
+    ),
+}
+"""Every layer by its name in a label."""

@@ -1,0 +1,57 @@
+"""A layer of flash-linear-attention as a mixer: (B, T, D) -> (B, T, D)."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from torch import Tensor, nn
+
+from madbench.errors import TrainingError
+from madbench.mixers.fla.budget import Allocation, make
+from madbench.mixers.fla.layers import LAYERS
+
+
+class FlaMixer(nn.Module):
+    """A layer with the options of ``allocation``, and exactly its parameters.
+
+    Linear maps start from N(0, 0.02^2) and their biases at zero, as the library's own models have them, unless the layer
+    draws its weights itself. Raises ``TrainingError`` where there is no GPU: the kernels are written in Triton.
+    """
+
+    def __init__(self, allocation: Allocation, path: str = "auto"):
+        super().__init__()
+        if path != "auto":
+            raise TrainingError(f"path {path!r} is not known: {allocation.label} has the library's kernels only")
+        label, layer = allocation.label, LAYERS[allocation.label.layer]
+        if not torch.cuda.is_available():
+            instead = f"; {layer.counterpart} is the same recurrence for a CPU" if layer.counterpart else ""
+            raise TrainingError(f"{label} runs on a CUDA GPU only, and there is none here{instead}")
+        self.allocation = allocation
+        self.layer = make(label, allocation.size.d_model, allocation.options, "cpu")
+        if layer.needs and getattr(sys.modules[type(self.layer).__module__], layer.needs) is None:
+            raise TrainingError(f"{label} needs kernels of state-spaces/mamba too: pip install mamba-ssm")
+        if not layer.has_own_start:
+            for module in self.layer.modules():
+                if isinstance(module, nn.Linear):
+                    nn.init.normal_(module.weight, std=0.02)
+                    if module.bias is not None:
+                        nn.init.zeros_(module.bias)
+
+    @property
+    def o(self) -> nn.Linear:
+        """The projection that ends in the residual stream."""
+        return getattr(self.layer, "o_proj", None) or self.layer.out_proj
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, T, D) -> (B, T, D). Raises ``TrainingError`` for an input on the CPU."""
+        if x.device.type != "cuda":
+            raise TrainingError(
+                f"{self.allocation.label} computes on a CUDA GPU only, not on {x.device}: --device cuda"
+            )
+        found = self.layer(x)
+        return found[0] if isinstance(found, tuple) else found
+
+    def resolve_path(self, batch: int, length: int) -> str:
+        """Every input takes the library's kernels."""
+        return "fla"

@@ -1,0 +1,176 @@
+"""Labels of flash-linear-attention: grammar, errors and matching with a library made up here, and counts of the real one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import madbench
+from madbench.errors import BudgetError, LabelError, TrainingError
+from madbench.labels import expand, family_of, parse
+from madbench.mixers import Size, solve
+from madbench.mixers.fla import budget
+from madbench.mixers.fla.layers import LAYERS
+
+LABELS = [f"fla:{name}" for name in LAYERS]
+
+
+class GatedLinearAttention(nn.Module):
+    """As wide as the library's: half as many keys as values, and taps where they are asked for."""
+
+    def __init__(self, hidden_size, num_heads, expand_k=0.5, expand_v=1.0):
+        super().__init__()
+        key, value = hidden_size * expand_k, hidden_size * expand_v
+        assert key == int(key), "keys must be whole"
+        self.num_heads, self.key_dim, self.value_dim = num_heads, int(key), int(value)
+        self.q_proj = nn.Linear(hidden_size, self.key_dim, bias=False)
+        self.v_proj = nn.Linear(hidden_size, self.value_dim)
+        self.v_conv1d = nn.Conv1d(self.value_dim, self.value_dim, 4, groups=self.value_dim)
+        self.o_proj = nn.Linear(self.value_dim, hidden_size, bias=False)
+
+    def forward(self, x):
+        return self.o_proj(self.v_proj(x).cumsum(1)), None, None
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered():
+    """What one library was found to cost is not known of another."""
+    yield
+    budget._options.cache_clear()
+    budget._count.cache_clear()
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    """A library of one layer."""
+    monkeypatch.setattr(budget, "library", lambda: SimpleNamespace(GatedLinearAttention=GatedLinearAttention))
+
+
+@pytest.fixture
+def absent(monkeypatch):
+    def no_module(name):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name.split(".")[0])
+
+    monkeypatch.setattr(budget, "import_module", no_module)
+
+
+@pytest.mark.parametrize("label", [*LABELS, "fla:gla!"])
+def test_labels_are_read_written_explained_and_have_neighbours(label):
+    family, parsed = family_of(label), parse(label)
+    assert str(parsed) == label and parse(str(parsed)) == parsed
+    rows = family.explain(parsed)
+    assert LAYERS[parsed.layer].module in rows[0].name and "GPU" in rows[-1].what
+    for other in family.neighbours(parsed):
+        theirs = family.factors(other)
+        assert sum(theirs[name] != value for name, value in family.factors(parsed).items()) == 1
+
+
+@pytest.mark.parametrize(
+    "text, at, hint", [("fla:glas", 7, "'gla'"), ("fla:delta", 9, "'deltanet'"), ("fla:", 4, "gla")]
+)
+def test_an_unknown_layer_is_pointed_at(text, at, hint):
+    with pytest.raises(LabelError) as error:
+        parse(text)
+    first, second = str(error.value).splitlines()
+    assert hint in second and second.index("^") == first.index(text) + at
+
+
+def test_a_set_has_every_layer():
+    assert expand(["~fla:gla"])[1:] and set(expand(["~fla:gla"])) <= {*LABELS, "fla:gla!"}
+
+
+def test_without_the_package_one_sentence_says_how_to_get_it(absent):
+    for label in LABELS:
+        with pytest.raises(
+            TrainingError, match=r"^fla: labels need flash-linear-attention: pip install 'madbench\[fla\]'$"
+        ):
+            solve(label, 64)
+    checks = list(family_of("fla:gla").checks(parse("fla:gla")))
+    assert [check.run for check in checks] == [None, None] and all("pip install" in check.reason for check in checks)
+
+
+def test_a_package_that_cannot_be_imported_says_why(monkeypatch):
+    def broken(name):
+        raise ModuleNotFoundError("No module named 'triton'", name="triton")
+
+    monkeypatch.setattr(budget, "import_module", broken)
+    with pytest.raises(TrainingError, match="cannot be imported: No module named 'triton'"):
+        budget.library()
+
+
+@pytest.mark.parametrize("d, heads", [(32, 1), (64, 2), (96, 3), (256, 4)])
+def test_the_widest_layer_within_the_budget_is_taken_and_counted_to_the_unit(made_up, d, heads):
+    found = solve("fla:gla", d, heads)
+    totals = {}
+    for options in LAYERS["gla"].candidates(d, heads):
+        layer = GatedLinearAttention(d, **options)
+        taps = layer.v_conv1d.weight.numel()
+        totals[options["expand_v"]] = (sum(p.numel() for p in layer.parameters()), taps)
+    fitting = [width for width, (total, taps) in totals.items() if total <= 4 * d * d + taps]
+    assert found.options["expand_v"] == max(fitting) < max(totals)
+    assert (found.total, found.target - 4 * d * d) == totals[max(fitting)] and found.terms[
+        "conv"
+    ] == found.target - 4 * d * d
+    assert found.ranks == {
+        "qk": d // 2,
+        "vo": round(max(fitting) * d),
+        "state": d // 2 * round(max(fitting) * d) // heads,
+    }
+    assert (
+        solve("fla:gla!", d, heads).options
+        == solve("fla:gla", d, heads, budget="paper").options
+        == {"num_heads": heads}
+    )
+
+
+def test_sizes_that_do_not_fit_or_are_refused_are_errors(made_up):
+    with pytest.raises(BudgetError, match="parameters over the budget of"):
+        solve("fla:gla", 2, 1)
+    with pytest.raises(BudgetError, match="refuses d_model 7 .*keys must be whole"):
+        solve("fla:gla", 7, 1)
+
+
+def test_building_needs_a_gpu_and_names_what_needs_none(made_up, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(
+        TrainingError, match="fla:gla runs on a CUDA GPU only, .*; cd:gla is the same recurrence for a CPU$"
+    ):
+        madbench.build("fla:gla", d_model=64, max_len=8)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    mixer = madbench.build("fla:gla", d_model=64, max_len=8)
+    assert sum(p.numel() for p in mixer.parameters()) == mixer.allocation.total and mixer.o.out_features == 64
+    assert mixer.resolve_path(2, 8) == "fla" and 0.01 < mixer.layer.q_proj.weight.std().item() < 0.03
+    with pytest.raises(TrainingError, match="not on cpu"):
+        mixer(torch.zeros(1, 8, 64))
+    with pytest.raises(TrainingError, match="path 'dense' is not known"):
+        madbench.build("fla:gla", d_model=64, max_len=8, path="dense")
+
+
+def test_counterparts_are_labels():
+    assert {str(parse(layer.counterpart)) for layer in LAYERS.values() if layer.counterpart}
+
+
+def test_candidates_are_labelled_widths_in_ascending_order():
+    for name, layer in LAYERS.items():
+        for d, heads in ((64, 2), (768, 12)):
+            candidates = layer.candidates(d, heads)
+            assert candidates and all(a != b for a, b in zip(candidates, candidates[1:])), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_of_the_library_fit_the_budget_and_are_counted_to_the_unit(name):
+    pytest.importorskip("fla", exc_type=ImportError)
+    size = Size(d_model=128, n_head=2, max_len=64)
+    found = budget.solve(budget.Label(name), size)
+    layer = budget.make(budget.Label(name), size.d_model, found.options, "cpu")
+    assert sum(p.numel() for p in layer.parameters()) == found.total
+    assert 0.8 < found.ratio <= 1
+    counts = [
+        sum(budget._count(budget.Label(name), 128, tuple(one.items()))[0].values())
+        for one in LAYERS[name].candidates(128, 2)
+    ]
+    assert counts == sorted(counts)
