@@ -18,6 +18,7 @@ import torch
 from numpy import ndarray as Array
 
 from madbench.mixers import Check
+from madbench.mixers.interactions.constructions import constructions
 from madbench.mixers.interactions.coupling import Coupling
 from madbench.mixers.interactions.descent import Descent, descend, occurrences, rank
 from madbench.mixers.interactions.worlds import Alliances, Colliding, Hunters, sinusoids, wave_couplings
@@ -31,6 +32,7 @@ def theorems(label: Any) -> Iterator[Check]:
     """The checks of a label with base ``C``; none for any other label."""
     if str(label) == "hfa:C1":
         yield from _representation()
+        yield from constructions()
         yield from _training()
         yield from _generalization()
     if str(label).startswith("hfa:C"):
@@ -116,7 +118,7 @@ def _representation() -> Iterator[Check]:
         1e-12,
     )
     yield Check(
-        "parameters",
+        "parameters by length",
         "Linear attention needs no more parameters for longer sequences, a linear network L^2 times S^2.",
         "Theorem 3.2",
         None,

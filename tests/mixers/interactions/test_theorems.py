@@ -38,7 +38,7 @@ def test_all_theorems_hold(label):
 
 def test_what_cannot_be_measured_says_why():
     given = {check.name: check.reason for check in module.theorems(parse("hfa:C1")) if check.run is None}
-    assert "600 against 57,600" in given["parameters"] and "not proven" in given["two layers"]
+    assert "600 against 57,600" in given["parameters by length"] and "not proven" in given["two layers"]
 
 
 def test_labels_without_couplings_have_none():
