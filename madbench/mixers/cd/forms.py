@@ -3,8 +3,10 @@
 With A_t = (I - beta_t w_t w_t^T) diag(lambda_t), c_t = sum_(s<=t) log lambda_s, B = diag(beta) and
 P(a, b)_ts = sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t (P' for s < t), the scores are
 
-    S = P(qbar, kbar) - P(qbar, w) B E,     (I + P'(w, w) B) E = P'(w, kbar).
+    S = P(qbar, kbar) - P(qbar, w) B E,     (I + P'(w, w) B) E = P'(w, kbar)
+      = P(qbar, kbar) - R B P'(w, kbar),    R (I + B P'(w, w)) = P(qbar, w)
 
+and just R diag(|kbar|) where the mirrors are along the keys, kbar = |kbar| w.
 An exponent is masked before it is taken, and c is only ever used as a difference that is at most zero for gates below one.
 """
 
@@ -30,6 +32,7 @@ class Dynamics:
     log_gate: Tensor | None  # (B or 1, H or 1, T, 1 or n) log lambda
     w: Tensor | None  # (B, H, T, n) directions of the mirrors, of length 1
     beta: Tensor | None  # (B, H, T) their strengths
+    length: Tensor | None = None  # (B, H, T) of kbar where w is its direction
     row_log: Tensor | None = None  # (B, H, T) the scores of a row lack a factor e^row_log
     log_norm: Tensor | None = None  # (B, H, T) log eta of wx and pow
 
@@ -50,42 +53,48 @@ def masked_exp(exponent: Tensor, mask: Tensor) -> Tensor:
     return exponent.masked_fill(~mask, -math.inf).exp()
 
 
-def products(a: Tensor, b: Tensor, log_gate: Tensor | None) -> Tensor:
-    """P(a, b): a, b (..., T, n) and log lambda (..., T, 1 or n) -> (..., T, T), zero above the diagonal.
+class Decay:
+    """exp(c_t - c_s) for all rows s <= t, of log lambda (..., T, 1 or n), or 1 where there is no gate.
 
-    Within a sub-block of rows exp(c_t - c_s) is evaluated pair by pair. Between sub-blocks it is the product of three
-    factors: from the row to its sub-block's start, between, and from the column to its sub-block's end.
+    Within a sub-block of rows it is evaluated pair by pair. Between sub-blocks it is the product of three factors: from
+    the row to its sub-block's start, between, and from the column to its sub-block's end.
     """
-    if log_gate is None:
-        return (a @ b.mT).tril()
-    length = a.shape[-2]
-    rows = min(SUB_BLOCK, length)
-    a, b, log_gate = (split_rows(x, rows) for x in (a, b, log_gate))
-    c = log_gate.double().cumsum(-2)  # from the sub-block's start; double, as it is large where gates close
-    end = c[..., -1, :].cumsum(-2)
-    start = end - c[..., -1, :]
-    near = _near(a, b, c)
-    a, b = a * c.to(a.dtype).exp(), b * (c[..., -1:, :] - c).to(b.dtype).exp()
-    blocks = range(a.shape[-3])
-    is_before = torch.tensor([[j < i for j in blocks] for i in blocks], device=a.device)
-    between = masked_exp((start[..., :, None, :] - end[..., None, :, :]).to(a.dtype), is_before[..., None])
-    if c.shape[-1] == 1:
-        far = a.flatten(-3, -2) @ b.flatten(-3, -2).mT
-        far = far.unflatten(-1, (-1, rows)).unflatten(-3, (-1, rows)) * between.squeeze(-1)[..., :, None, :, None]
-    else:
-        far = a[..., :, None, :, :] * between[..., :, :, None, :] @ b[..., None, :, :, :].mT
-        far = far.transpose(-3, -2)
-    far.diagonal(dim1=-4, dim2=-2).add_(near.movedim(-3, -1))
-    return far.flatten(-2).flatten(-3, -2)[..., :length, :length]
+
+    def __init__(self, log_gate: Tensor | None, like: Tensor):
+        self.log_gate, self.length, dtype = log_gate, like.shape[-2], like.dtype
+        if log_gate is None:
+            return
+        self.rows = min(SUB_BLOCK, self.length)
+        c = split_rows(log_gate, self.rows).double().cumsum(-2)  # double, as it is large where gates close
+        total = c[..., -1:, :]
+        end = total.squeeze(-2).cumsum(-2)
+        self.entering, self.leaving = c.to(dtype).exp(), (total - c).to(dtype).exp()
+        self.near = masked_exp((c[..., :, None, :] - c[..., None, :, :]).to(dtype), _below(self.rows, 1, c)[..., None])
+        between = (end - total.squeeze(-2))[..., :, None, :] - end[..., None, :, :]
+        self.between = masked_exp(between.to(dtype), _below(end.shape[-2], 0, c)[..., None])
+
+    def products(self, a: Tensor, b: Tensor, is_strict: bool = False) -> Tensor:
+        """P(a, b), or P' where strict: a, b (..., T, n) -> (..., T, T), zero above the diagonal."""
+        if self.log_gate is None:
+            return (a @ b.mT).tril(-is_strict)
+        a, b = split_rows(a, self.rows), split_rows(b, self.rows)
+        if self.near.shape[-1] == 1:
+            near = (a @ b.mT) * self.near.squeeze(-1)
+            a, b = (a * self.entering).flatten(-3, -2), (b * self.leaving).flatten(-3, -2)
+            far = (a @ b.mT).unflatten(-1, (-1, self.rows)).unflatten(-3, (-1, self.rows))
+            far = far * self.between.squeeze(-1)[..., :, None, :, None]
+        else:
+            near = (a[..., :, None, :] * b[..., None, :, :] * self.near).sum(-1)
+            a, b = a * self.entering, b * self.leaving
+            far = a[..., :, None, :, :] * self.between[..., :, :, None, :] @ b[..., None, :, :, :].mT
+            far = far.transpose(-3, -2)
+        far.diagonal(dim1=-4, dim2=-2).add_((near.tril(-1) if is_strict else near).movedim(-3, -1))
+        return far.flatten(-2).flatten(-3, -2)[..., : self.length, : self.length]
 
 
-def _near(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """P(a, b) of every sub-block: (..., R, n), c (..., R, 1 or n) -> (..., R, R)."""
-    is_seen = torch.ones(2 * c.shape[-2:-1], dtype=torch.bool, device=c.device).tril()
-    decay = masked_exp((c[..., :, None, :] - c[..., None, :, :]).to(a.dtype), is_seen[..., None])
-    if c.shape[-1] == 1:
-        return (a @ b.mT) * decay.squeeze(-1)
-    return (a[..., :, None, :] * b[..., None, :, :] * decay).sum(-1)
+def _below(size: int, offset: int, like: Tensor) -> Tensor:
+    """Mask (size, size) of what is below the diagonal, for an offset of 1 with it."""
+    return torch.ones(size, size, dtype=torch.bool, device=like.device).tril(offset - 1)
 
 
 def split_rows(x: Tensor, rows: int) -> Tensor:
@@ -94,53 +103,58 @@ def split_rows(x: Tensor, rows: int) -> Tensor:
 
 
 def scores(d: Dynamics) -> Tensor:
-    """s_ij of all rows at once (B, H, T, T), zero above the diagonal; with mirrors O(T^3)."""
+    """s_ij of all rows at once (B, H, T, T), with mirrors in O(T^3). What is above the diagonal is for a mask to remove."""
+    if d.w is None and d.log_gate is None:
+        return d.q @ d.k.mT
+    decay = Decay(d.log_gate, d.q)
     if d.w is None:
-        return products(d.q, d.k, d.log_gate)
-    qk, qw, wk, system = _mirror_products(d.q, d.k, d.w, d.beta, d.log_gate)
-    return qk - qw @ _solve(system, wk)
+        return decay.products(d.q, d.k)
+    mirrored = _past_mirrors(decay, d.w, d.beta, decay.products(d.q, d.w))
+    if d.length is not None:
+        return mirrored * d.length[..., None, :]
+    written = decay.products(d.w, d.k, is_strict=True)
+    return decay.products(d.q, d.k) - mirrored * d.beta[..., None, :] @ written
 
 
-def _mirror_products(q: Tensor, k: Tensor, w: Tensor, beta: Tensor, log_gate: Tensor | None) -> list[Tensor]:
-    """P(q, k), P(q, w) B, P'(w, k) and, below its diagonal, P'(w, w) B."""
-    left, right = torch.stack((q, w), dim=-3)[..., :, None, :, :], torch.stack((k, w), dim=-3)[..., None, :, :, :]
-    found = products(left, right, None if log_gate is None else log_gate[..., None, None, :, :])
-    (qk, qw), (wk, ww) = (half.unbind(-3) for half in found.unbind(-4))
-    columns = beta[..., None, :]
-    return [qk, qw * columns, wk.tril(-1), ww * columns]
-
-
-def _solve(system: Tensor, right: Tensor) -> Tensor:
-    """(I + system)^-1 right, for a system of which only what is below the diagonal is read."""
-    return torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+def _past_mirrors(decay: Decay, w: Tensor, beta: Tensor, rows: Tensor) -> Tensor:
+    """rows (I + B P'(w, w))^-1: rows (..., M, T) that meet one direction a column meet it as mirrors since left it."""
+    system = beta[..., None] * decay.products(w, w)
+    return torch.linalg.solve_triangular(system, rows, upper=False, left=False, unitriangular=True)
 
 
 def split(d: Dynamics, size: int) -> Blocks:
     """What every block of ``size`` rows does, each on its own."""
     q, k = split_rows(d.q, size), split_rows(d.k, size)
-    log_gate = entering = leaving = log_decay = None
-    entering_q, leaving_k = q, k
+    log_gate = log_decay = None
+    queries, keys = q, k
     if d.log_gate is not None:
         log_gate = split_rows(d.log_gate, size)
         c = log_gate.double().cumsum(-2)
         log_decay = c[..., -1, :]
         entering, leaving = c.to(q.dtype).exp(), (c[..., -1:, :] - c).to(q.dtype).exp()
-        entering_q, leaving_k = q * entering, k * leaving
+        queries, keys = q * entering, k * leaving
+    decay = Decay(log_gate, q)
     if d.w is None:
-        return Blocks(products(q, k, log_gate), entering_q, leaving_k, log_decay, None)
-    w, beta = split_rows(d.w, size), split_rows(d.beta[..., None], size).squeeze(-1)
+        return Blocks(decay.products(q, k), queries, keys, log_decay, None)
+    w, beta = split_rows(d.w, size), split_rows(d.beta[..., None], size)
     entering_w, leaving_w = (w, w) if log_gate is None else (w * entering, w * leaving)
-    qk, qw, wk, system = _mirror_products(q, k, w, beta, log_gate)
-    solved = _solve(system, torch.cat((wk, entering_w), dim=-1))
-    removed = torch.cat((qw, (leaving_w * beta[..., None]).mT), dim=-2) @ solved  # from scores and from what leaves
-    kept = q.new_ones(q.shape[-1]) if log_decay is None else log_decay.to(q.dtype).exp().expand(*q.shape[:-2], -1)
-    kept = kept.expand(*q.shape[:-2], q.shape[-1])
+    rows = torch.cat((decay.products(q, w), leaving_w.mT), dim=-2)
+    mirrored = _past_mirrors(decay, w, beta.squeeze(-1), rows)  # of scores, then of what leaves the block
+    removed = mirrored @ (beta * entering_w)
+    if d.length is not None:
+        written = mirrored * split_rows(d.length[..., None], size).mT
+    else:
+        written = torch.cat((decay.products(q, k), keys.mT), dim=-2)
+        written = written - mirrored @ (beta * decay.products(w, k, is_strict=True))
+    survives = (
+        torch.ones_like(q[..., 0, :]) if log_decay is None else log_decay.to(q.dtype).exp().expand_as(q[..., 0, :])
+    )
     return Blocks(
-        qk - removed[..., :size, :size],
-        entering_q - removed[..., :size, size:],
-        leaving_k - removed[..., size:, :size].mT,
+        written[..., :size, :],
+        queries - removed[..., :size, :],
+        written[..., size:, :].mT,
         None,
-        torch.diag_embed(kept) - removed[..., size:, size:],
+        torch.diag_embed(survives) - removed[..., size:, :],
     )
 
 

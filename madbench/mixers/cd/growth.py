@@ -41,7 +41,7 @@ def _variance(subject: Subject) -> Iterator[Check]:
     def variances(n: int, seed: int) -> tuple[Tensor, Tensor]:
         """Measured and by the formula, of each head."""
         mixer, x = subject.sample(seed, batch=500, length=20, qk_rank=HEADS * n)
-        s = forms.scores(mixer._dynamics(x)[0])
+        s = forms.scores(mixer.dynamics(x)[0])
         pairs = torch.ones(s.shape[2:], dtype=torch.bool).tril(-1)
         w_q, w_k = (side.weight.unflatten(0, (HEADS, n)) for side in (mixer.q, mixer.k))  # (H, n, d)
         expected = (w_q @ w_q.mT * (w_k @ w_k.mT)).sum((-2, -1)) * (1 if exponent else 1 / n)
@@ -129,7 +129,7 @@ def _equal_keys(mixer: CoefficientMixer, x: Tensor) -> CoefficientMixer:
     width = mixer.allocation.key_width
     for side in (mixer.q, mixer.k):
         side.weight[:, 0] = width**-0.5
-    scale = mixer._ingredients(x, 0, None)[0].k[0, :, 0].sum(-1) * width**-0.5  # b of each head
+    scale = mixer.ingredients(x)[0].k[0, :, 0].sum(-1) * width**-0.5  # b of each head
     if not (mixer.variant.is_kernel or mixer.variant.unit):
         mixer.q.weight[:, 0] /= scale.repeat_interleave(width)
     return mixer

@@ -42,7 +42,7 @@ def _linearity(subject: Subject) -> Iterator[Check]:
     if label.is_kernel:
 
         def bilinear(mixer: CoefficientMixer, x: Tensor) -> Tensor:
-            d, found = mixer._dynamics(x)[0], []
+            d, found = mixer.dynamics(x)[0], []
             for side in ("q", "k"):
                 whole = getattr(d, side)
                 part = torch.rand(whole.shape, generator=torch.Generator().manual_seed(0), dtype=whole.dtype)
@@ -116,7 +116,7 @@ def _suppression(subject: Subject) -> Iterator[Check]:
 
     def states(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         """h_Tj of length 1, (H, T, n)."""
-        state, evolutions = mixer._ingredients(x, 0, None)[0].k[0], mixer.evolution(x)[0]
+        state, evolutions = mixer.ingredients(x)[0].k[0], mixer.evolution(x)[0]
         for t in range(1, LENGTH):
             state = torch.cat((state[:, :t] @ evolutions[t].mT, state[:, t:]), dim=1)
         return state / state.norm(dim=-1, keepdim=True)
@@ -161,7 +161,7 @@ def _evolution(subject: Subject) -> Iterator[Check]:
     label, source = subject.label, "Lemma 4"
 
     def structure(mixer: CoefficientMixer, x: Tensor) -> Tensor:
-        d, a = mixer._ingredients(x, 0, None)[0], mixer.evolution(x).transpose(1, 2)
+        d, a = mixer.ingredients(x)[0], mixer.evolution(x).transpose(1, 2)
         eye = torch.eye(a.shape[-1], dtype=a.dtype)
         if not label.mirror:
             expected = a * eye if label.gate in DIAGONAL_GATES else a[..., :1, :1] * eye

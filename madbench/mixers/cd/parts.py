@@ -51,7 +51,12 @@ def log_readout(readout: str, s: Tensor) -> Tensor:
 
 def unit(x: Tensor) -> Tensor:
     """x / sqrt(|x|^2 + 1e-12) over the last axis."""
-    return x * (x.square().sum(-1, keepdim=True) + EPS).rsqrt()
+    return x / length(x)
+
+
+def length(x: Tensor) -> Tensor:
+    """sqrt(|x|^2 + 1e-12) over the last axis, which stays."""
+    return (x.square().sum(-1, keepdim=True) + EPS).sqrt()
 
 
 def log_lambda(gate: str, logits: Tensor, a_log: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
@@ -86,26 +91,28 @@ def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor |
 
 
 def activate(
-    label: Label, s: Tensor, visible: Tensor | None, row_log: Tensor | None, log_norm: Tensor | None
+    label: Label, s: Tensor, first_row: int | None, row_log: Tensor | None, log_norm: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """Scores (B, H, R, S) -> coefficients and the scale (B, H, R) of their row: a_ij is their product.
 
-    The scores may lack a factor e^row_log of their row; ``visible`` (R, S) says which keys a row sees, all if None.
+    The scores may lack a factor e^row_log of their row. Row r sees the keys up to ``first_row`` + r, all if None.
     """
-    hidden = None if visible is None else ~visible
+
+    def masked(a: Tensor) -> Tensor:
+        return a if first_row is None else a.tril(first_row)
+
     if label.readout == "exp":
-        s = s if hidden is None else s.masked_fill(hidden, -math.inf)
+        if first_row is not None:
+            is_hidden = torch.ones(s.shape[-2:], dtype=torch.bool, device=s.device).triu(first_row + 1)
+            s = s.masked_fill(is_hidden, -math.inf)
         if label.norm == "sum":
             return s.softmax(-1), None
         if label.norm == "max":
             log_norm = s.logsumexp(-1).clamp(min=0)
         return (s if log_norm is None else s - log_norm[..., None]).exp(), None
     if label.norm == "pow" and log_norm is not None:
-        s = (log_readout(label.readout, s) - log_norm[..., None]).exp()
-        return s if hidden is None else s.masked_fill(hidden, 0), None
-    if label.readout in READOUTS:
-        s = read_out(label.readout, s)
-        s = s if hidden is None else s.masked_fill(hidden, 0)
+        return masked((log_readout(label.readout, s) - log_norm[..., None]).exp()), None
+    s = masked(read_out(label.readout, s))
     sums = s.sum(-1) if label.norm in ("sum", "max") else None
     return s, row_scale(label, sums, row_log, log_norm)
 

@@ -76,13 +76,13 @@ def test_outputs_are_values_weighted_by_the_coefficients(seed, make_mixer, randn
     mixer, x = make_mixer(label, path="reference").requires_grad_(False), randn(2, 6, 8)
     found = mixer.coefficients(x)
     torch.testing.assert_close(found.alpha / found.eta[..., None], found.a, rtol=1e-9, atol=1e-9)
-    values = mixer._dynamics(x)[0].v
+    values = mixer.dynamics(x)[0].v
     torch.testing.assert_close(mixer._read_out(found.a @ values, x), mixer(x), rtol=1e-9, atol=1e-9)
 
 
 def test_the_evolution_is_what_scores_are_made_of(make_mixer, randn):
     mixer, x = make_mixer("cd:sigmoid-dghz2-bz-p"), randn(1, 5, 8)
-    a, s, d = mixer.evolution(x)[0], mixer.coefficients(x).score[0], mixer._ingredients(x, 0, None)[0]
+    a, s, d = mixer.evolution(x)[0], mixer.coefficients(x).score[0], mixer.ingredients(x)[0]
     assert a.shape == (5, 2, 4, 4)
     h = a[4] @ a[3] @ a[2] @ d.k[0, :, 1, :, None]
     torch.testing.assert_close((d.q[0, :, 4, None] @ h).flatten(), s[:, 4, 1])
@@ -105,7 +105,7 @@ def test_bfloat16_autocast_leaves_gates_and_states_in_float32(label, make_mixer,
         for path in ("dense", "step"):
             y = decode(mixer, x.float()) if path == "step" else mixer(x.float())
             assert y.dtype == torch.bfloat16 and relative(y, expected) < 0.1
-        d, (maximum, _) = mixer._dynamics(x.float())
+        d, (maximum, _) = mixer.dynamics(x.float())
     assert all(part.dtype == torch.float32 for part in (d.q, d.k, d.log_gate, d.w, d.beta) if part is not None)
     assert maximum is None or maximum.dtype == torch.float64
 
@@ -114,7 +114,7 @@ def test_shut_and_open_gates_keep_their_logarithm(make_mixer, randn):
     mixer, x = make_mixer("cd:id-ss-bu", dtype=torch.float32), randn(1, 4, 8).float()
     mixer.decay.weight.data.zero_()
     mixer.decay.bias.data = torch.tensor([-200.0, 30.0])
-    d = mixer._dynamics(x)[0]
+    d = mixer.dynamics(x)[0]
     assert d.log_gate[0, 0].eq(-200).all() and d.log_gate[0, 1].lt(0).all()
     written = mixer._scaling(x, d.log_gate, None, None)[0]
     torch.testing.assert_close(written[0, 1, 0].item(), math.exp(-30), rtol=1e-3, atol=0)
