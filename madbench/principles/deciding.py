@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from madbench.analysis.scores import Results
 from madbench.principles import Decision, Principle, Study
-from madbench.principles.verdicts import decide_contrasts
 
 
 def decide(principle: Principle, study: Study, results: Results) -> Decision:
     """What the results say of the principle; trained models are measured where it needs them."""
+    if principle.judge == "rank":
+        from madbench.principles.coefficients import decide_rank  # torch, and slower than reading results
+
+        return decide_rank(principle, study, results)
+    from madbench.principles.verdicts import decide_contrasts
+
     return decide_contrasts(principle, study, results)

@@ -3,6 +3,7 @@
 import json
 import random
 
+import pandas as pd
 import pytest
 
 from madbench.analysis.scores import Results
@@ -10,10 +11,11 @@ from madbench.cli.principles import _rows
 from madbench.experiment import prepare
 from madbench.grid import Grid
 from madbench.jobs import Record
-from madbench.principles import FULL, QUICK
+from madbench.principles import FULL, QUICK, Study
 from madbench.principles.deciding import decide
 from madbench.principles.studies import PRINCIPLES, principle
 from madbench.store.runs import Store
+from madbench.suites import suite_of
 
 
 def results_of(number, tmp_path, accuracy):
@@ -103,3 +105,66 @@ def test_the_verb_reports_stored_runs_without_training(main, tmp_path):
     report = json.loads(found.stdout)
     assert report["verdicts"].keys() == {"exp", "softplus", "relu"}
     assert (tmp_path / "plots" / "principle_6.png").is_file()
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """``trained(label)``: the weights of a model of the quick profile and its job; they are large enough to matter."""
+    import torch
+
+    from madbench.training.checkpoints import save_weights
+
+    def call(label):
+        study = Study((label,), ("selective_copying",))
+        grid = Grid(_rows(study), profile=QUICK, tasks=study.tasks, budget="paper")
+        [job] = prepare(grid, device="cpu", results=tmp_path).jobs
+        model = suite_of(job).Trial.build(job)
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.normal_(std=0.6, generator=generator)
+        save_weights(tmp_path / "weights.safetensors", model, job)
+        return tmp_path / "weights.safetensors", model, job
+
+    return call
+
+
+@pytest.mark.parametrize("label", ["cd:relu-sum-p", "cd:exp-sum-p", "cd:id-sum-p"])
+def test_shares_near_zero_and_one_are_those_of_the_coefficients_counted_one_by_one(trained, label):
+    import torch
+
+    from madbench.principles.coefficients import EXAMPLES, shares
+    from madbench.suites.mad import setting_of
+    from madbench.tasks import generate
+
+    weights, model, job = trained(label)
+    tokens = generate(job.task, setting_of(job), "test", job.derived_seed("data")).inputs[:EXAMPLES]
+    x, zero, one, layers = model.backbone.embedding(torch.from_numpy(tokens)), 0.0, 0.0, 0
+    with torch.no_grad():
+        for norm, layer in zip(model.backbone.norms, model.backbone.layers):
+            if hasattr(layer, "coefficients"):
+                a = layer.coefficients(norm(x)).a.double()
+                rows = range(1, a.shape[-1])  # the first row has one coefficient, which is 1
+                seen = [a[..., i, : i + 1] for i in rows]
+                zero += sum((row.abs() <= 0.001).double().mean(-1) for row in seen).mean() / len(rows)
+                one += sum(((row >= 0.9) & (row <= 1)).double().mean(-1) for row in seen).mean() / len(rows)
+                layers += 1
+            x = x + layer(norm(x))
+    found = shares(weights, job)
+    assert layers == 2 and (found["near_one"] > 0 or "exp" in label)
+    assert found["near_zero"] == pytest.approx(float(zero) / layers, rel=1e-6)
+    assert found["near_one"] == pytest.approx(float(one) / layers, rel=1e-6, abs=1e-9)
+
+
+def test_a_rank_correlation_is_judged_by_all_seeds():
+    def frame(*slopes):
+        rows = [(f"label {i}", seed, i, slope * i) for seed, slope in enumerate(slopes) for i in range(6)]
+        return pd.DataFrame(rows, columns=["label", "seed", "near_zero", "accuracy"])
+
+    from madbench.principles.coefficients import correlation_verdict, correlations
+
+    rising, mixed = correlations(frame(1, 2, 3), "near_zero"), correlations(frame(1, -2, 3), "near_zero")
+    assert rising.values.tolist() == pytest.approx([1, 1, 1]) and mixed.values.tolist() == pytest.approx([1, -1, 1])
+    assert correlation_verdict(rising) == "supported"
+    assert correlation_verdict(mixed) == "not significant"
+    assert correlation_verdict(correlations(frame(-1, -2, -3), "near_zero")) == "contradicted"

@@ -1,0 +1,159 @@
+"""Principles 2 and 2.1: coefficients of trained models near zero and near one, against accuracy."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from madbench.analysis.figures.files import frame_of
+from madbench.analysis.inference import LEAST_SEEDS, Sample, Scale
+from madbench.analysis.inspection import NEAR_ONE, NEAR_ZERO, inspect
+from madbench.analysis.rendering import TextTable, known
+from madbench.analysis.scores import Results, chosen_runs
+from madbench.errors import StoreError
+from madbench.jobs import WEIGHTS, Job
+from madbench.principles import Decision, Principle, Study
+from madbench.principles.figures import POINT_COLUMNS, point_figure
+from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, contrast_table
+from madbench.principles.verdicts import verdicts as group_verdicts
+from madbench.store.runs import Store
+from madbench.suites import MAD
+from madbench.tasks import generate, title
+
+EXAMPLES = 64  # first test sequences
+CORRELATED = {"near_zero": "share near zero", "ratio": "near one / near zero"}
+"""What is correlated with accuracy, and its name."""
+
+
+def measure(results: Results) -> pd.DataFrame:
+    """A row a trained model: label, task, seed, accuracy in percent, and shares of normalised coefficients a_ij.
+
+    Of the pairs j <= i of the rows i >= 2 of the first test sequences, means over rows, layers and heads: ``near_zero`` is
+    the share with |a_ij| <= 0.001, ``near_one`` that with 0.9 <= a_ij <= 1, ``ratio`` the second over the first. The first
+    row is left out, as its only coefficient is 1 under a sum.
+
+    Raises ``StoreError`` for runs whose weights were not kept.
+    """
+    chosen = chosen_runs(results.collected)
+    store = Store(results.experiment.results)
+    jobs = {job.id: job for job in results.experiment.jobs}
+    without = [one.label for one in chosen.itertuples() if not store.has_weights(one.id)]
+    if without:
+        names = ", ".join(dict.fromkeys(without))
+        raise StoreError(f"runs without weights, which this principle measures: {names}; train them again with --force")
+    rows = []
+    for one in chosen.itertuples():
+        found = shares(store.kept_file(one.id, WEIGHTS), jobs[one.id])
+        rows.append({"label": one.label, "task": one.column, "seed": one.seed, "accuracy": 100 * one.accuracy} | found)
+    return pd.DataFrame(rows)
+
+
+def shares(weights: Path, job: Job) -> dict[str, float]:
+    """The shares of one trained model, as :func:`measure` has them."""
+    import torch
+
+    from madbench.suites.mad import setting_of
+    from madbench.training.checkpoints import load_model
+
+    model, _ = load_model(weights)
+    inputs = torch.from_numpy(generate(job.task, setting_of(job), "test", job.derived_seed("data")).inputs[:EXAMPLES])
+    rows = pd.DataFrame(inspect(model, inputs).weights)
+    near_zero, near_one = rows.near_zero.mean(), rows.near_one.mean()
+    return {"near_zero": near_zero, "near_one": near_one, "ratio": near_one / max(near_zero, 1e-12)}
+
+
+@dataclass(frozen=True)
+class ShareTable(TextTable):
+    """Accuracy and shares of coefficients by label and task, means over seeds."""
+
+    rows: pd.DataFrame
+    correlations: list[dict[str, Any]]
+    caption: str
+    notes: str = ""
+    shows_notes: bool = False
+    latex_label: ClassVar[str] = "tab:principle"
+
+    def text_rows(self) -> tuple[list[str], list[list[str]]]:
+        lines = []
+        for task, of_task in self.rows.groupby("task", sort=False):
+            lines.append([title(task), *[""] * 5])
+            for label, seeds in of_task.groupby("label", sort=False):
+                means = seeds[["accuracy", "near_zero", "near_one", "ratio"]].mean()
+                shares = [f"{means.near_zero:.3f}", f"{means.near_one:.4f}", f"{means.ratio:.3g}"]
+                lines.append([f"  {label}", f"{means.accuracy:.1f}", *shares, str(len(seeds))])
+        return ["Label", "Accuracy", "Near zero", "Near one", "Ratio", "n"], lines
+
+    def records(self) -> list[dict[str, Any]]:
+        return [*self.rows.to_dict("records"), *map(known, self.correlations)]
+
+
+def decide_rank(principle: Principle, study: Study, results: Results) -> Decision:
+    """Spearman's correlation of accuracy with the shares over labels, seed by seed."""
+    rows = measure(results)
+    found, verdicts = [], {}
+    for task, of_task in rows.groupby("task", sort=False):
+        for quantity, name in CORRELATED.items():
+            sample = correlations(of_task, quantity)
+            low, high = sample.interval
+            about = f"{title(task)}, {name}"
+            verdicts[about] = correlation_verdict(sample)
+            row = {"estimate": sample.mean, "low": low, "high": high, "seeds": sample.n, "verdict": verdicts[about]}
+            found.append({"task": task, "quantity": quantity, "correlations": sample.values.tolist()} | row)
+    contrasts = contrast_table(study.contrasts, results.scores[results.scores.column.isin(study.tasks)])
+    listed = "; ".join(
+        f"{title(row['task'])}, {CORRELATED[row['quantity']]}: {', '.join(f'{rho:+.2f}' for rho in row['correlations'])}"
+        for row in found
+    )
+    caption = (
+        f"Accuracy in percent; shares of normalised coefficients near zero (at most {NEAR_ZERO}) and near one (from"
+        f" {NEAR_ONE}) on {EXAMPLES} test sequences; means over n seeds. Spearman's correlation of accuracy over labels, by"
+        f" seed: {listed}."
+    )
+    table = ShareTable(rows, found, caption)
+    draw = functools.partial(
+        point_figure,
+        name=f"principle {principle.number}",
+        heading=f"Principle {principle.number}: {principle.title}",
+        axes_of={
+            f"{title(task)}, {name}": {"xlabel": name, "ylabel": "accuracy, %", "xscale": scale}
+            for task in study.tasks
+            for (quantity, name), scale in zip(CORRELATED.items(), ("linear", "log"))
+        },
+        notes=["A point a seed."],
+    )
+    return Decision(table, verdicts | group_verdicts(contrasts), _points(rows, " ".join(results.sentences(MAD))), draw)
+
+
+def correlations(rows: pd.DataFrame, quantity: str) -> Sample:
+    """Spearman's correlation over the labels of each seed that has them all."""
+    from scipy.stats import spearmanr
+
+    values = rows.pivot(index="seed", columns="label", values=[quantity, "accuracy"]).dropna()
+    found = [spearmanr(seed[quantity], seed["accuracy"]).statistic for _, seed in values.iterrows()]
+    return Sample(np.array(found, dtype=float), Scale(limits=(-1.0, 1.0), resolution=0.01))
+
+
+def correlation_verdict(sample: Sample) -> str:
+    """Supported where all seeds agree in sign and the interval excludes 0."""
+    if sample.n < LEAST_SEEDS or np.isnan(sample.values).any():
+        return "too few seeds" if sample.n < LEAST_SEEDS else "no variation"
+    low, high = sample.interval if not math.isnan(sample.interval[0]) else sample.bounds
+    if low > 0 and sample.values.min() > 0:
+        return SUPPORTED
+    return CONTRADICTED if high < 0 and sample.values.max() < 0 else OPEN
+
+
+def _points(rows: pd.DataFrame, protocol: str) -> pd.DataFrame:
+    points = [
+        {"panel": f"{title(row.task)}, {name}", "series": row.label, "label": row.label}
+        | {"x": max(getattr(row, quantity), 1e-6) if quantity == "ratio" else getattr(row, quantity), "y": row.accuracy}
+        for row in rows.itertuples()
+        for quantity, name in CORRELATED.items()
+    ]
+    return frame_of(points, POINT_COLUMNS, protocol)
