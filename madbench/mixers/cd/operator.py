@@ -15,8 +15,9 @@ from madbench.mixers.cd import forms, parts
 from madbench.mixers.cd.budget import Allocation
 from madbench.mixers.cd.forms import Dynamics
 from madbench.mixers.cd.grammar import DIAGONAL_GATES
-from madbench.mixers.cd.projections import Cache, Projections, without_autocast
+from madbench.mixers.cd.projections import Cache, Projections
 from madbench.mixers.cd.reference import reference
+from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
 
 PATHS = ("auto", "reference", "dense", "chunked", "blocks", "sdpa")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from madbench.mixers.cd import parts
 from madbench.mixers.cd.budget import CONV_TAPS, LOW_RANK, Allocation
 from madbench.mixers.cd.forms import Dynamics
+from madbench.mixers.precision import without_autocast
 from madbench.mixers.srg.parts import ShortConv, rotate
 
 NORM_EPS = 1e-6  # of the RMSNorm of output gate g
@@ -202,11 +203,6 @@ class Projections(nn.Module):
         """log lambda^i of the rows from ``position`` on, (1, 1, T)."""
         rows = torch.arange(position + 1, position + length + 1, device=like.device, dtype=like.dtype)
         return (rows * math.log(float(self.variant.gate)))[None, None]
-
-
-def without_autocast(x: Tensor) -> torch.autocast:
-    """No autocast: gates, states, solves and sums are in float32 at least."""
-    return torch.autocast(x.device.type, enabled=False)
 
 
 def _linear(layer: nn.Linear, x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from madbench.mixers.interactions.mixer import InteractionMixer, again, softmax_
 from madbench.mixers.interactions.reference import tuple_reference
 from madbench.mixers.interactions.sums import tuple_sums, visible
 from madbench.mixers.interactions.tuples import ALL, STRICT
+from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe
 from madbench.mixers.srg.parts import ROPE_BASE
 
@@ -104,7 +106,7 @@ class HyperAttention(InteractionMixer):
             weights, top = z.masked_fill(~seen, 0), z.new_zeros(*z.shape[:3], 1, 1)
         else:
             weights, top = softmax_over(z, seen, (-2, -1))
-        with torch.autocast(z.device.type, enabled=not self.linear and torch.is_autocast_enabled(z.device.type)):
+        with without_autocast(z) if self.linear else contextlib.nullcontext():
             sums = wide(weights @ values[-1][:, :, None])
         sums = (sums * values[0][:, :, None]).sum(3) if outer else sums.squeeze(3)
         return sums, weights.sum((-2, -1))[..., None], top.squeeze(-1)

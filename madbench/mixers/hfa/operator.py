@@ -11,6 +11,7 @@ from torch import Tensor
 from madbench.errors import TrainingError
 from madbench.mixers.interactions.mixer import InteractionMixer, softmax_over, split_heads, wide
 from madbench.mixers.interactions.reference import feature_reference
+from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.srg.parts import rotate
 
@@ -101,7 +102,7 @@ class HyperFeatureAttention(InteractionMixer):
         if not self.linear:
             a, _ = softmax_over(z, visible, (-1,))
             return wide((a / a.sum(-1, keepdim=True)) @ v)
-        with torch.autocast(z.device.type, enabled=False):
+        with without_autocast(z):
             return z.masked_fill(~visible, 0) @ v
 
     @torch.no_grad()
@@ -161,7 +162,7 @@ class HyperFeatureAttention(InteractionMixer):
 
     def totals(self, k: Tensor, v: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
         """Z = sum_j kappa_j v_j^T, (B, H', prod_a e_a, d_vo) of the heads of each order."""
-        with torch.autocast(k.device.type, enabled=False):
+        with without_autocast(k):
             new = [
                 self._kappa(k, *part).transpose(-1, -2) @ v[:, part[1].start : part[1].stop] for part in self._parts()
             ]
@@ -170,7 +171,7 @@ class HyperFeatureAttention(InteractionMixer):
     def of_totals(self, q: Tensor, state: tuple[Tensor, ...]) -> Tensor:
         """Rows (B, H, M, d_qk) of what the running sums hold."""
         found = []
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             for (order, heads), total in zip(self._parts(), state):
                 scale = math.prod(factor_widths(self.d_qk, order, self.rope)) ** -0.5
                 found.append(self._kappa(q, order, heads) @ total * scale)

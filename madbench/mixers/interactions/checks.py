@@ -25,7 +25,7 @@ MOST_GRID = 120_000  # tuples of a tensor
 
 
 def checks(family: Any, label: Any) -> Iterable[Check]:
-    """Those of every label, then those of its base; numbers are the specification's."""
+    """Those of every label, then those of its base."""
 
     def check(name: str, statement: str, source: str, run: Callable[..., float], tolerance: float, unless: str = ""):
         measure = None if unless else functools.partial(run, family, label)
@@ -37,36 +37,34 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     of_base = {"": "softmax", "L": "linear", "C": "full coupling"}[label.base]
     is_linear, is_coupled, n = label.base == "L", label.base == "C", degree_of(label)
     tuples = getattr(label, "tuples", "")
-    yield check(
-        "V1 causality", "A changed token leaves the rows before it as they are.", "J within 0 .. i", _causality, 0
-    )
+    yield check("causality", "A changed token leaves the rows before it as they are.", "J within 0 .. i", _causality, 0)
     for path in ("dense", "chunked", *["linear_time"] * is_linear):
         statement = f"The path {path} computes what loops over rows, heads and tuples do."
         run = functools.partial(_path, path)
-        yield check(f"V2 path {path}", statement, "Def. F.3, G.1, G.3, 5.1, 6.1", run, ROUNDING)
-    yield check("V2 steps", "Decoding token by token gives the rows of loops.", "decoding", _steps, ROUNDING)
+        yield check(f"path {path}", statement, "Def. F.3, G.1, G.3, 5.1, 6.1", run, ROUNDING)
+    yield check("steps", "Decoding token by token gives the rows of loops.", "decoding", _steps, ROUNDING)
     forgets = "a running sum cannot forget a token" if is_linear else ""
     what = "Sliding steps give the last row of the window alone."
-    yield check("V2 sliding steps", what, "decoding", _sliding_steps, ROUNDING, forgets)
+    yield check("sliding steps", what, "decoding", _sliding_steps, ROUNDING, forgets)
     kind = "orders 1" if n == 2 else "degree 2"
     what = f"With {kind} it is softmax attention with the same weights, S-p with RoPE."
     unless = "" if label.base == "" else f"{of_base}, and softmax attention is not"
-    yield check("V3 softmax attention", what, "Def. F.3, G.1", _softmax_attention, EXACT, unless)
+    yield check("softmax attention", what, "Def. F.3, G.1", _softmax_attention, EXACT, unless)
     unless = "" if is_linear else f"base {of_base}" if label.base else "softmax is no coupling matrix"
     unless = unless or ("a coupling matrix knows no positions" if label.rope else "")
     what = "Coupling matrices or tensors W_q W_k / sqrt(e) in full give the same rows."
-    yield check("V4 full coupling", what, "Def. 5.1, 6.1", _full_coupling, ROUNDING, unless)
+    yield check("full coupling", what, "Def. 5.1, 6.1", _full_coupling, ROUNDING, unless)
     unless = "" if label.base == "" else "nothing is normalised"
     what = "Without queries all tuples of a row weigh the same: 1 / weight is their number."
-    yield check("V5 mask", what, "eq. 39, Def. G.1", _equal_weights, 1e-6, unless)
+    yield check("mask", what, "eq. 39, Def. G.1", _equal_weights, 1e-6, unless)
     what = "A row without tuples is zero, and gradients are finite."
-    yield check("V5 empty rows", what, "Remark G.2", _empty_rows, 0, "" if tuples == STRICT else "every row has tuples")
+    yield check("empty rows", what, "Remark G.2", _empty_rows, 0, "" if tuples == STRICT else "every row has tuples")
     unless = "" if label.rope else "the label has no RoPE"
     what = "Moved by 11 positions, a sequence has the same rows."
-    yield check("V6 RoPE", what, "Remark F.5", _shifted, ROUNDING, unless)
+    yield check("RoPE", what, "Remark F.5", _shifted, ROUNDING, unless)
     if label.rope and n > 2:
         what = "Queries and keys of every slot each rotated, as for pairs, scores depend on absolute positions."
-        yield differ("V6 naive rotation", what, "ours", _naive_rotation, 0.1)
+        yield differ("naive rotation", what, "ours", _naive_rotation, 0.1)
     unless = "RoPE tells positions apart" if label.rope else ""
     if tuples == STRICT and small_size(label).max_len < n - 1:
         unless = "a sequence that has tuples is too long for a check"
@@ -74,25 +72,25 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
         what = (
             "Bidirectional, it depends on the order of the tokens: slots differ, and the newest token is in the first."
         )
-        yield differ("V7 depends on order", what, "Def. G.3", _permuted, 1e-6)
+        yield differ("depends on order", what, "Def. G.3", _permuted, 1e-6)
     else:
         what = "Bidirectional, permuted tokens give permuted rows."
-        yield check("V7 permutation", what, "Def. F.3, G.1", _permuted, ROUNDING, unless)
+        yield check("permutation", what, "Def. F.3, G.1", _permuted, ROUNDING, unless)
     what = "Parameters are those of the paper's count, to the unit, and of the module."
-    yield check("V8 counts", what, "Remark F.4, Table 1", _counts, 0)
+    yield check("counts", what, "Remark F.4, Table 1", _counts, 0)
     if is_linear:
         what = "Running sums give the sums over all tuples."
         yield check(
-            "V21 linear time", what, "eq. 42, 43" if tuples == ALL else "ours, after eq. 43", _linear_time, ROUNDING
+            "linear time", what, "eq. 42, 43" if tuples == ALL else "ours, after eq. 43", _linear_time, ROUNDING
         )
     if is_coupled and n > 2:
         unless = "" if tuples == ALL else "Theorem G.4 sums over all tuples"
         what = "C = f, W = w in the domain base give the full sum; so does the part of f w symmetric in j1, j2."
-        yield check("V20 representation", what, "Theorem G.4", _representation, ROUNDING, unless)
+        yield check("symmetric part", what, "Theorem G.4", _representation, ROUNDING, unless)
     if is_coupled and n == 2:
         unless = "" if max(label.orders) > 1 else "a single factor has a gradient at C = 0 (Theorem 4.4)"
         what = "At C = 0 a product of two factors or more has no gradient in C."
-        yield check("V24 start", what, "Def. 5.1", _gradient_at_zero, 0, unless)
+        yield check("start", what, "Def. 5.1", _gradient_at_zero, 0, unless)
 
 
 def degree_of(label: Any) -> int:

@@ -13,6 +13,7 @@ from madbench.mixers.interactions.memory import check_memory, fitting_length
 from madbench.mixers.interactions.reference import coupling_reference
 from madbench.mixers.interactions.sums import visible
 from madbench.mixers.interactions.tuples import ORDERED
+from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
 
 PATHS = ("auto", "reference", "dense", "chunked")
@@ -156,7 +157,7 @@ class Coupling(nn.Module):
         """Rows (B, M, d) from position ``first_row`` on, of the tokens seen (B, S, d), with their values -> (B, M, d2)."""
         y = 0.0
         hidden = ~visible(self.degree - 1, self.tuples, seen, self.causal, first_row, rows.shape[1])
-        with torch.autocast(rows.device.type, enabled=False):
+        with without_autocast(rows):
             for (c, _), value in zip(self._groups(), values):
                 y = y + (self._effects(c, rows, seen).masked_fill(hidden, 0) @ value).sum(1)
         return y.to(rows.dtype)
@@ -173,7 +174,7 @@ class Coupling(nn.Module):
 
     def _values(self, w: Tensor, seen: Tensor) -> Tensor:
         """w(J) of all tuples of the tokens seen, (B, H', S^(n-1), d2)."""
-        with torch.autocast(seen.device.type, enabled=False):
+        with without_autocast(seen):
             seen = _wide(seen)
             if self.degree == 2:
                 return torch.einsum("bsd,hadk->bhask", seen, w).prod(2)

@@ -13,8 +13,9 @@ from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.interactions.memory import check_memory, fitting_length
 
 PATHS = ("auto", "reference", "dense", "chunked", "linear_time")
-DENSE_LIMIT_BYTES = 2**27  # of the largest tensor; beyond it, blocks of rows are faster though computed twice
-CHUNK_BYTES = 2**26  # of the largest tensor of a block of rows
+CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**28}
+"""Of the largest tensors of a block of rows: what caches hold, and kernels worth a launch. Where one block is not all,
+blocks are faster, as they skip what is masked, though they are computed twice."""
 
 
 class InteractionMixer(nn.Module):
@@ -31,7 +32,7 @@ class InteractionMixer(nn.Module):
         path: ``auto``, ``reference`` (float64 loops over rows, heads and tuples), ``dense`` (all rows at once),
             ``chunked`` (blocks of rows, recomputed in the backward pass) or, where ``linear``, ``linear_time`` (running
             sums, block by block). All compute the same function.
-        chunk: rows of a block; as many as ``CHUNK_BYTES`` hold unless given.
+        chunk: rows of a block; as many as ``CHUNK_BYTES`` of the device hold unless given.
 
     Weights ``q.weight``, ``k.weight``, ``v.weight``, ``o.weight`` start from N(0, 0.02^2).
     """
@@ -121,13 +122,16 @@ class InteractionMixer(nn.Module):
             return self.path
         if self.linear and self.prefers_state(length):
             return "linear_time"
-        is_small = self.row_bytes(batch, length) * length <= DENSE_LIMIT_BYTES
-        return "dense" if is_small or length <= (self.chunk or 1) else "chunked"
+        return "dense" if self.row_bytes(batch, length) * length <= self._chunk_bytes else "chunked"
+
+    @property
+    def _chunk_bytes(self) -> int:
+        return CHUNK_BYTES.get(self.o.weight.device.type, CHUNK_BYTES["cpu"])
 
     def rows_of_block(self, batch: int, length: int, path: str) -> int:
         """Rows of a block of the paths ``chunked`` and ``linear_time``."""
         of_row = self.state_row_bytes(batch) if path == "linear_time" else self.row_bytes(batch, length)
-        return min(length, self.chunk or max(1, CHUNK_BYTES // of_row))
+        return min(length, self.chunk or max(1, self._chunk_bytes // of_row))
 
     def _check_memory(self, x: Tensor, rows: int, path: str) -> None:
         """Raises ``TrainingError`` where blocks of ``rows`` do not fit."""

@@ -12,6 +12,8 @@ from madbench.errors import TrainingError
 from madbench.mixers import build
 from madbench.mixers.ha.operator import HyperAttention
 from madbench.mixers.hfa.operator import HyperFeatureAttention, factor_widths
+from madbench.models.gpt import GPT, generate
+from madbench.models.mad import MadModel
 
 KINDS = {"": lambda newer, older: newer >= older, "s": lambda newer, older: newer > older, "a": lambda *_: True}
 
@@ -258,3 +260,22 @@ def test_what_cannot_be_computed_is_refused_before_it_is_allocated():
         build("hfa:2", 32, 8, causal=False).step(torch.zeros(1, 32))
     with pytest.raises(TrainingError, match="a step takes one token"):
         build("hfa:2", 32, 8).step(torch.zeros(1, 1, 32))
+
+
+@pytest.mark.parametrize("label", ["hfa:2w-q", "ha:3-p", "ha:L3", "hfa:C2"])
+def test_a_token_model_and_a_language_model_train_with_these_mixers(label):
+    def mixer():
+        return build(label, 8, 6, budget="paper")
+
+    tokens, language = torch.randint(7, (2, 6)), GPT(7, 8, 2, mixer, 6)
+    for model in (MadModel(7, 8, 2, mixer), language):
+        model(tokens).square().mean().backward()
+        assert all(one.grad is not None and one.grad.isfinite().all() for one in model.parameters())
+    assert len(list(generate(language, [1, 2], 4, generator=torch.Generator()))) == 4
+
+
+@pytest.mark.parametrize("label", ["hfa:L2w-p-q", "ha:3u-p-q", "ha:4", "ha:L3", "ha:C3"])
+def test_costs_are_counted_on_tensors_without_data(label):
+    with torch.device("meta"):
+        mixer, x = build(label, 16, 6, budget="paper", path="dense"), torch.zeros(1, 6, 16)
+    assert mixer(x).shape == x.shape
