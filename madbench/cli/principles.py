@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from madbench.cli import options
 from madbench.cli.options import PrintOptions, TrainingOptions, argument, option, with_groups
-from madbench.cli.printing import PLAIN, print_json, print_text_table, table_lines
+from madbench.cli.printing import PLAIN, print_json, print_text_table
 from madbench.cli.training import carry_out
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError, did_you_mean
@@ -21,7 +22,8 @@ from madbench.principles import QUICK, Principle, Study
 from madbench.principles.studies import PRINCIPLES, principle
 
 if TYPE_CHECKING:
-    from madbench.analysis.scores import Results
+    from madbench.analysis.rendering import TextTable
+    from madbench.principles import Decision
 
 
 @with_groups
@@ -29,7 +31,7 @@ def principles(
     words: argument(
         list[str] | None,
         "[N] [KEY=VALUE]...",
-        "Number of a principle: 2, 2.1, 3, 4 or 6; all are listed without it. KEY=VALUE changes the profile.",
+        "Number of a principle: 1, 2, 2.1, 3, 4, 5 or 6; all are listed without it. KEY=VALUE changes the profile.",
     ) = None,
     profile: option(
         str, "coefficients-quick, coefficients (the paper's sizes) or a YAML file.", "--profile", "-p"
@@ -71,6 +73,12 @@ def principles(
         _list(printed)
         return
     chosen = _find(number)
+    if chosen.judge == "time":
+        given = {"--seeds": seeds, "--tasks": tasks, "--slots": slots, "--force": force, "--dry-run": dry_run}
+        for name in [*(name for name, value in given.items() if value), *overrides]:
+            raise ConfigError(f"{name} has no effect on principle {number}: it trains nothing")
+        _time(chosen, device, results, printed)
+        return
     study = chosen.study(profile)
     if asked := options.split_list(tasks):
         study = dataclasses.replace(study, tasks=tuple(asked))
@@ -91,7 +99,23 @@ def principles(
     policy = Policy(redo=force)
     found = carry_out(grid, policy, training, chosen.keeps_weights and not dry_run, has_tables=False, printed=printed)
     if found is not None:
-        _report(chosen, study, found, printed)
+        from madbench.analysis.tables import result_tables
+        from madbench.principles.deciding import decide
+
+        with Console(stderr=True).status("measuring"):
+            decision = decide(chosen, study, found)
+        _report(chosen, decision, result_tables(found), results, printed)
+
+
+def _time(one: Principle, device: str, results: Path, printed: PrintOptions) -> None:
+    from madbench.principles.timing import decide_time
+    from madbench.training.devices import resolve_device
+
+    if printed.asked == "terminal":
+        _introduce(one)
+    with Console(stderr=True).status("timing forward passes"):
+        decision = decide_time(one, resolve_device(device))
+    _report(one, decision, [], results, printed)
 
 
 def _split(words: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -137,20 +161,16 @@ def _introduce(one: Principle) -> None:
         console.print(one.limits, style="dim")
 
 
-def _report(one: Principle, study: Study, found: Results, printed: PrintOptions) -> None:
-    """Prints the accuracies, the decision and the verdicts, and draws the figure."""
+def _report(
+    one: Principle, decision: Decision, tables: Sequence[TextTable], results: Path, printed: PrintOptions
+) -> None:
+    """Draws the figure and prints the tables and the verdicts."""
     from madbench.analysis.figures.files import save_figure, write_frame
-    from madbench.analysis.tables import result_tables
-    from madbench.principles.deciding import decide
 
-    console = Console(highlight=False)
-    with Console(stderr=True).status("measuring"):
-        decision = decide(one, study, found)
-    stem = found.experiment.results / "plots" / f"principle_{one.number}"
+    stem = results / "plots" / f"principle_{one.number}"
     csv = stem.with_name(f"{stem.name}.csv")
     write_frame(decision.frame, csv)
     files = [csv, *save_figure(decision.draw(decision.frame), stem)]
-    tables = result_tables(found)
     if printed.asked == "json":
         about = {"principle": one.number, "claim": one.claim, "expected": one.expected, "limits": one.limits}
         accuracies = [cell for table in tables for cell in table.records()]
@@ -160,7 +180,8 @@ def _report(one: Principle, study: Study, found: Results, printed: PrintOptions)
         print()
         print_text_table(table, printed)
     if printed.asked == "terminal":
+        console = Console(highlight=False)
         console.print()
-        lines = table_lines([{"": group, "verdict": verdict} for group, verdict in decision.verdicts.items()])
-        console.print("\n".join(lines[2:]), **PLAIN)
+        for group, verdict in decision.verdicts.items():
+            console.print(f"{group}: [bold]{verdict}[/bold]")
         console.print(*files, sep="\n", **PLAIN)

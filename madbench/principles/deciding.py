@@ -12,6 +12,10 @@ def decide(principle: Principle, study: Study, results: Results) -> Decision:
         from madbench.principles.coefficients import decide_rank  # torch, and slower than reading results
 
         return decide_rank(principle, study, results)
+    if principle.judge == "spread":
+        from madbench.principles.spread import decide_spread
+
+        return decide_spread(principle, study, results)
     from madbench.principles.verdicts import decide_contrasts
 
     return decide_contrasts(principle, study, results)

@@ -45,7 +45,17 @@ def _kernels(*tasks: str) -> Study:
     return Study(("cd:{exp,id,krelu,kelu,ksoftplus,kexp}-sum-p",), tasks, contrasts=contrasts)
 
 
+def _scaling(patterns: tuple[str, ...], task: str, overrides: tuple[str, ...], *ranks: int) -> Study:
+    return Study(patterns, (task,), overrides, {"model.qk_rank": ranks})
+
+
 PRINCIPLES = (
+    Principle(
+        "1", "time against length",
+        "A recurrence of fixed size computes a linear readout, and no other: time grows as T instead of T^2.",
+        "Section 4.1, Lemma 1, Figure 5", "a slope of log time on log T of about 1 with the recurrence and 2 without it",
+        "time", {QUICK: Study((), ())}, "Nothing is trained; slopes are of forward passes on this machine.",
+    ),
     Principle(
         "2", "accuracy and coefficients near zero",
         "A readout that can set coefficients close to zero is more accurate.",
@@ -79,6 +89,21 @@ PRINCIPLES = (
         "contrasts", {FULL: _evolution(FUZZY, COPY, heads=8), QUICK: _evolution(COPY, heads=4)},
         "Mirrors need unit queries and keys (u) and the gates of the paper have none: scalar and diagonal gates with u are"
         " the control.",
+    ),
+    Principle(
+        "5", "spread over seeds and key width",
+        "b of 1/sqrt(n) keeps the spread over seeds small at any key width.",
+        "Appendix D.3, Figure 10", "a wide spread with b = 1 and with a gate, a narrow one with 1/sqrt(n); widest for exp",
+        "spread",
+        {
+            FULL: _scaling(("@principle5",), FUZZY, ("model.n_head=4",), 128, 256, 512, 1024),
+            QUICK: _scaling(
+                ("cd:exp{-b1,,-bz,-bzn}-sum-p",), COPY, ("model.n_head=2", "model.init_std=0.125"), 64, 256
+            ),
+        },
+        "A constant factor of b cancels in relu with sum and in id under RMSNorm, so there b1 and 1/sqrt(n), and bz and bzn,"
+        " are one function and only exp can differ; relu-p and id-cu are where it can show.",
+        seeds="0-4",
     ),
     Principle(
         "6", "growth and normalisation",

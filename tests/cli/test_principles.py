@@ -3,6 +3,7 @@
 import json
 import random
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -19,8 +20,12 @@ from madbench.suites import suite_of
 
 
 def results_of(number, tmp_path, accuracy):
-    """Results of a principle's quick study whose runs have ``accuracy(label)``; None is a diverged run."""
-    study = principle(number).study(QUICK)
+    """Results of a principle's quick study."""
+    return store_results(principle(number).study(QUICK), tmp_path, accuracy)
+
+
+def store_results(study, tmp_path, accuracy):
+    """Results of a study whose runs have ``accuracy(label)``; None is a diverged run."""
     grid = Grid(
         _rows(study), profile=QUICK, tasks=study.tasks, overrides=study.overrides, seeds=(0, 1, 2), budget="paper"
     )
@@ -168,3 +173,36 @@ def test_a_rank_correlation_is_judged_by_all_seeds():
     assert correlation_verdict(rising) == "supported"
     assert correlation_verdict(mixed) == "not significant"
     assert correlation_verdict(correlations(frame(-1, -2, -3), "near_zero")) == "contradicted"
+
+
+def test_a_wide_spread_without_the_factor_of_the_width_is_found_where_it_can_show():
+    from madbench.principles.spread import brown_forsythe
+
+    rng = np.random.default_rng(0)
+
+    def frame(without, with_it):
+        widths = {"b1": without, "bz": without, "": with_it, "bzn": with_it}
+        rows = [(b, n, rng.normal(50, width, 5)) for b, width in widths.items() for n in (16, 64)]
+        return pd.DataFrame(rows, columns=["scaling", "key_width", "values"])
+
+    gap, p = brown_forsythe(frame(10.0, 1.0))
+    assert gap == pytest.approx(9, abs=3) and p < 0.01
+    assert brown_forsythe(frame(3.0, 3.0))[1] > 0.05
+
+
+def test_labels_that_are_one_function_decide_nothing(tmp_path):
+    study = Study(("cd:relu{-b1,,-bz,-bzn}{-sum,}-p",), ("selective_copying",), vary={"model.qk_rank": (64, 128)})
+    results = store_results(study, tmp_path, lambda label: 0.6)
+    found = decide(principle("5"), study, results).verdicts
+    assert found["cd:relu-sum-p, selective copying"].startswith("cannot differ")
+    assert not found["cd:relu-p, selective copying"].startswith("cannot differ")
+
+
+def test_a_slope_is_that_of_the_longer_half():
+    from madbench.principles.timing import decide_time, slope
+
+    lengths = (256, 512, 1024, 2048, 4096)
+    assert slope(lengths, [1.0, 1.0, 3e-6 * 1024**2, 3e-6 * 2048**2, 3e-6 * 4096**2]) == pytest.approx(2)
+    timed = decide_time(principle("1"), "cpu", (8, 16, 32))
+    assert {row["length"] for row in timed.table.records()} == {8, 16, 32}
+    assert all(row["seconds"] > 0 for row in timed.table.records())

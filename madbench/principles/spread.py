@@ -1,0 +1,123 @@
+"""Principle 5: how far the seeds of one scale b are apart, by key width."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from madbench.analysis.comparison import p_text
+from madbench.analysis.figures.files import frame_of
+from madbench.analysis.inference import LEAST_SEEDS, LEVEL
+from madbench.analysis.rendering import TextTable, known
+from madbench.analysis.samples import whole_seeds
+from madbench.analysis.scores import Results
+from madbench.labels import parse
+from madbench.mixers.cd.grammar import Label
+from madbench.principles import Decision, Principle, Study
+from madbench.principles.figures import POINT_COLUMNS, point_figure
+from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED
+from madbench.suites import MAD
+from madbench.tasks import title
+
+ADHERING = {"": True, "bzn": True, "b1": False, "bz": False}
+"""Whether a scale has the factor 1/sqrt(n)."""
+
+
+@dataclass(frozen=True)
+class SpreadTable(TextTable):
+    """Lowest and highest accuracy over seeds of every label and key width."""
+
+    rows: pd.DataFrame
+    tests: list[dict[str, Any]]
+    caption: str
+    notes: str = ""
+    shows_notes: bool = False
+    latex_label: ClassVar[str] = "tab:principle"
+
+    def text_rows(self) -> tuple[list[str], list[list[str]]]:
+        lines = []
+        for (task, label), rows in self.rows.groupby(["task", "label"], sort=False):
+            lines.append([f"{label}, {title(task)}", *[""] * 4])
+            for row in rows.itertuples():
+                ends = [f"{row.low:.1f}", f"{row.high:.1f}", f"{row.high - row.low:.1f}"]
+                lines.append([f"  n = {row.key_width}", *ends, str(row.seeds)])
+        return ["Label, key width", "Lowest", "Highest", "Spread", "Seeds"], lines
+
+    def records(self) -> list[dict[str, Any]]:
+        return [*self.rows.drop(columns="values").to_dict("records"), *map(known, self.tests)]
+
+
+def spreads(results: Results) -> pd.DataFrame:
+    """A row a label, key width and task: its scale, the rest of the label, values over seeds, lowest and highest."""
+    scores = whole_seeds(results.scores)
+    rows = []
+    for planned in results.experiment.rows:
+        label, job = parse(planned.row.label), planned.jobs[0]
+        width = (job.mixer["qk_rank"] or job.model.d_model) // job.model.n_head
+        for task, values in scores[scores.label == planned.name].groupby("column").value:
+            if task in planned.protocol.tasks:
+                rest = str(label).replace(f"-{label.scaling}", "", 1) if label.scaling else str(label)
+                about = {"task": task, "label": str(label), "scaling": label.scaling, "group": rest, "key_width": width}
+                numbers = {"low": values.min(), "high": values.max(), "seeds": len(values)}
+                rows.append(about | numbers | {"values": values.to_numpy()})
+    return pd.DataFrame(rows)
+
+
+def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
+    """Pooled standard deviation over seeds without the factor 1/sqrt(n) less that with it, and p that both are one.
+
+    Brown and Forsythe's test on the values less the median of their label and width.
+    """
+    from scipy.stats import levene
+
+    adheres = rows.scaling.map(ADHERING)
+    groups = [np.concatenate([v - np.median(v) for v in rows["values"][adheres == kind]]) for kind in (False, True)]
+    without, with_it = (math.sqrt(float(np.square(group).mean())) for group in groups)
+    if not any(group.any() for group in groups):
+        return 0.0, math.nan
+    return without - with_it, float(levene(*groups, center="median").pvalue)
+
+
+def decide_spread(principle: Principle, study: Study, results: Results) -> Decision:
+    """Brown and Forsythe's test for each rest of a label, those that cannot differ marked."""
+    rows = spreads(results)
+    tests, verdicts = [], {}
+    for (task, group), of_group in rows.groupby(["task", "group"], sort=False):
+        gap, p = brown_forsythe(of_group)
+        verdict = _verdict(gap, p, int(of_group.seeds.min()), parse(group))
+        verdicts[f"{group}, {title(task)}"] = f"{verdict} (p {p_text(p)})" if not math.isnan(p) else verdict
+        tests.append({"task": task, "group": group, "spread_gap": gap, "p": p, "verdict": verdict})
+    caption = (
+        "Accuracy in percent over seeds. Verdict: Brown and Forsythe's test of the pooled spread over seeds of b = 1 and a gate"
+        " against 1/sqrt(n) and a gate/sqrt(n)."
+    )
+    points = [
+        {"panel": f"{row.group}, {title(row.task)}", "series": row.scaling or "1/sqrt(n)", "label": row.label}
+        | {"x": float(row.key_width), "y": end}
+        for row in rows.itertuples()
+        for end in (row.low, row.high)
+    ]
+    frame = frame_of(points, POINT_COLUMNS, " ".join(results.sentences(MAD)))
+    draw = functools.partial(
+        point_figure,
+        name=f"principle {principle.number}",
+        heading=f"Principle {principle.number}: {principle.title}",
+        axes_of={panel: {"xlabel": "key width n", "ylabel": "accuracy, %"} for panel in dict.fromkeys(frame.panel)},
+        notes=["Lowest and highest accuracy over seeds.", principle.limits],
+    )
+    return Decision(SpreadTable(rows, tests, caption), verdicts, frame, draw)
+
+
+def _verdict(gap: float, p: float, seeds: int, label: Label) -> str:
+    from madbench.mixers.cd.grammar import twin
+
+    if twin(label) is not None:
+        return "cannot differ: one function"
+    if seeds < LEAST_SEEDS or math.isnan(p):
+        return "too few seeds" if seeds < LEAST_SEEDS else "no variation"
+    return OPEN if p > LEVEL else SUPPORTED if gap > 0 else CONTRADICTED
