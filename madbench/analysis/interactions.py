@@ -63,9 +63,21 @@ class Row:
         """By seed; NaN where the runs have no such number."""
         return [record.metrics.get(name, math.nan) for record in self.records]
 
+    @property
+    def distance(self) -> float | None:
+        """Mean squared difference of the learned matrix from the theory's, the largest of the seeds.
+
+        Infinite where a seed has diverged; None for mixers without such a matrix.
+        """
+        values = self.metric("effects_error")
+        if all(map(math.isnan, values)):
+            return None
+        return math.inf if any(map(math.isnan, values)) else max(values)
+
     def variance(self, length: int) -> float:
         """Of the values at a length: the error of a constant."""
-        return max(self.metric(f"variance_{length}"))
+        known = (value for value in self.metric(f"variance_{length}") if not math.isnan(value))
+        return max(known, default=math.nan)
 
     def floor(self, length: int) -> float | None:
         """The error below which a label of this kind cannot get; None: not known."""
@@ -78,7 +90,8 @@ class Row:
         """By seed the error of a control at a length, as theory predicts it after a perfect fit at L*; else no number."""
         if not self.control:
             return []
-        return [self.world.control_error(length, error) for error in self.metric("diagonal_error")]
+        known = (0.0 if math.isnan(error) else error for error in self.metric("diagonal_error"))
+        return [self.world.control_error(length, error) for error in known]
 
     def reference(self, length: int) -> float | None:
         """What the errors at a length are compared with: the largest prediction, or the floor; None where neither is."""
@@ -118,16 +131,16 @@ class Row:
         """For a program: errors by length and seed, and everything they are judged by."""
         lengths = {
             str(n): {
-                "mse": [error if math.isfinite(error) else None for error in self.errors(n)],
+                "mse": list(map(_finite, self.errors(n))),
                 "floor": self.floor(n),
                 **({"predicted": self.predicted(n)} if self.control else {}),
-                "variance": self.variance(n),
+                "variance": _finite(self.variance(n)),
             }
             for n in self.world.lengths
         }
         about = {"name": self.name, "task": self.task, "label": self.label, "setting": dict(self.jobs[0].setting)}
         about |= {"n_head": self.jobs[0].model.n_head, "parameters": self.parameters, "seeds": self.seeds}
-        distances = [None if math.isnan(value) else value for value in self.metric("effects_error")]
+        distances = list(map(_finite, self.metric("effects_error")))
         return about | {"lengths": lengths, "effects_error": distances, "verdict": self.verdict}
 
 
@@ -140,6 +153,11 @@ class Claim:
     source: str
     verdict: str  # reproduced, not reproduced
     numbers: str
+
+
+def _finite(value: float) -> float | None:
+    """As JSON has it."""
+    return value if math.isfinite(value) else None
 
 
 def row_name(job: Job) -> str:
@@ -186,7 +204,7 @@ def _colliding_claims(row: Row) -> list[Claim]:
         return [_claim(row, text, sources[world.control], is_so, ", ".join(errors))]
     at, others = max(row.errors(world.length)), [n for n in world.lengths if n != world.length]
     elsewhere = max(max(row.errors(n)) for n in others) if others else math.nan
-    distance = max(row.metric("effects_error"))
+    distance = math.inf if row.distance is None else row.distance
     paper = f"the paper, at N 360: {PAPER_ERROR:.0e}"
     claims = [_claim(row, f"{name}: no error on fresh agents", "Theorem 4.6", at <= NOTHING, f"{at:.1e}; {paper}")]
     if others:

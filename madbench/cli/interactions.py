@@ -118,8 +118,12 @@ def interactions(
         return
     console = Console(stderr=True)
     names = {job.id: row.row.shown[0] for row in experiment.rows for job in row.jobs}
-    with observed(experiment.jobs, experiment.title, results, console, names=names) as (on_event, screen):
-        summary = experiment.execute(on_event, slots=slots, policy=Policy(redo=force))
+    try:
+        with observed(experiment.jobs, experiment.title, results, console, names=names) as (on_event, screen):
+            summary = experiment.execute(on_event, slots=slots, policy=Policy(redo=force))
+    except KeyboardInterrupt:
+        console.print(f"stopped; finished runs are in {results}, the same command resumes", **PLAIN)
+        raise
     _show(experiment, console, figures, output or results / "plots", as_json, dict(screen.tally.failures))
     if summary.failed:
         raise typer.Exit(1)
@@ -221,8 +225,7 @@ def _print_task(console: Console, rows: Sequence[Row], found: Sequence[Claim]) -
     for row in rows:
         line: dict[str, Any] = {world.title: row.name, "n": len(row.records)}
         line |= {heading[n]: _number(max(row.errors(n))) if n in row.world.lengths else "-" for n in lengths}
-        distances = row.metric("effects_error")
-        line["T off"] = "-" if row.control or distances[0] != distances[0] else _number(max(distances))
+        line["T off"] = "-" if row.control else _number(row.distance)
         lines.append(line)
         if any(row.reference(n) for n in row.world.lengths):
             what = "  predicted" if row.control else "  floor"
@@ -240,8 +243,7 @@ def _print_task(console: Console, rows: Sequence[Row], found: Sequence[Claim]) -
         console.print(textwrap.fill(claim.numbers, console.width, **indented), markup=False)
     console.print()
     about = (
-        f"L agents, * trained. Mean squared error of a test agent, the largest of n seeds; {rows[0].parameters:,} "
-        "parameters in the first row. T off: mean squared difference of the learned matrix from the theory's."
+        "L agents, * trained. Mean squared error of a test agent, the largest of n seeds. T off: of the learned matrix."
     )
     console.print(about, markup=False, style="dim")
     console.print()

@@ -86,6 +86,19 @@ def test_one_bad_seed_is_not_hidden(invoke, fill, store):
     assert content["rows"][0]["lengths"]["10"]["mse"] == [1e-9, 3.0]
 
 
+def test_a_diverged_seed_is_wrong_without_end(invoke, fill, store):
+    fill("colliding")
+    bad = INTERACTIONS.jobs((), InteractionProfile.load("quick"), tasks=["colliding"], has_controls=False)
+    details = {"model_parameters": 600, "steps": 1, "seconds": 1.0}
+    for job in bad:
+        store.finish(job, Record("diverged", {}, [], details, "loss was not finite at step 3"), replace=True)
+    shown = " ".join(invoke(interactions, *words("colliding")).output.split())
+    assert shown.count("not reproduced") == 6 and "hfa:C1 one-hot 2 inf inf inf inf inf inf" in shown
+    content = json.loads(invoke(interactions, *words("colliding"), "--json").stdout)
+    assert content["rows"][0]["lengths"]["10"]["mse"] == [None, 1e-9]
+    assert content["rows"][0]["verdict"] == "not exact"
+
+
 def test_an_error_at_another_length_is_one_of_length_generalisation_alone(invoke, fill):
     fill("colliding", hfa_C1={40: 1e-3})
     content = json.loads(invoke(interactions, *words("colliding"), "--json").stdout)
