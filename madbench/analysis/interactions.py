@@ -23,7 +23,7 @@ CLOSE = 0.05
 VARIANTS = {
     "one_hot": "one-hot",
     "sinusoidal": "sinusoidal",
-    "without_itself": "without itself",
+    "without_itself": "no self",
     "distinct": "distinct",
 }
 

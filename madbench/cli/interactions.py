@@ -250,10 +250,11 @@ def _print_task(console: Console, rows: Sequence[Row], found: Sequence[Claim]) -
 
 
 def _number(value: float | None) -> str:
-    """Three digits of what one can see, one of what is next to nothing."""
+    """Two or three digits of what one can see, one of what is next to nothing."""
     if value is None:
         return "-"
-    return "0" if value == 0 else f"{value:.3g}" if value >= 1e-3 else f"{value:.0e}".replace("e-0", "e-")
+    digits = ".3g" if value >= 1 else ".2g" if value >= 1e-3 else ".0e"
+    return "0" if value == 0 else format(value, digits).replace("e-0", "e-")
 
 
 def _draw(rows: Sequence[Row], store: Store, folder: Path) -> Iterator[Path]:

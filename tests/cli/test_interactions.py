@@ -67,7 +67,7 @@ def test_rows_have_their_floor_and_claims_their_verdict(invoke, fill):
     fill("hunters", "alliances", hfa_C1={5: 0.5, 10: 2.0, 20: 130.0}, hfa_C3={10: 0.02})
     shown = invoke(interactions, *words("hunters", "alliances")).output
     lines = [" ".join(line.split()) for line in shown.splitlines()]
-    assert "floor 0.0929 0.372 0.836 1.77" in lines and "floor 0.0526 0.316 1.89 9" in lines
+    assert "floor 0.093 0.37 0.84 1.77" in lines and "floor 0.053 0.32 1.89 9" in lines
     assert "hfa:C3 2 1e-9 1e-9 0.02 1e-9 1e-10" in lines
     assert "reproduced: hfa:C3 learns what hfa:C1 cannot" in shown and "ha:C3: no error at any length" in shown
     assert "not reproduced" not in shown

@@ -32,10 +32,11 @@ class Matrices:
     panels: dict[str, Array]
 
     def draw(self) -> Figure:
-        """All on one colour scale, white at zero, on which the theory's has room."""
+        """All on one colour scale, white at zero; it ends where the theory's would be two and a half times as large."""
         panels, (height, width) = self.panels, next(iter(self.panels.values())).shape
-        largest = max(abs(matrix).max() for name, matrix in panels.items() if not name.startswith("learned"))
-        norm, count = CenteredNorm(halfrange=1.5 * largest or 1.0), len(panels)
+        largest = {name: abs(matrix).max() for name, matrix in panels.items()}
+        most = 2.5 * max(size for name, size in largest.items() if not name.startswith("learned"))
+        norm, count = CenteredNorm(halfrange=min(most, max(largest.values())) or 1.0), len(panels)
         with style():
             figure = Figure(
                 (3.1 * count + 1, 3.1 * max(0.4, min(1.0, 1.6 * height / width)) + 1.1), layout="constrained"
@@ -44,7 +45,7 @@ class Matrices:
                 image = ax.imshow(matrix, cmap="RdBu_r", norm=norm, interpolation="nearest", aspect="auto")
                 ax.set_title(heading)
                 ax.grid(False)
-            is_clipped = any(abs(matrix).max() > norm.halfrange for matrix in panels.values())
+            is_clipped = max(largest.values()) > norm.halfrange
             figure.colorbar(image, ax=figure.axes, shrink=0.95, pad=0.015, extend="both" if is_clipped else "neither")
             figure.suptitle(self.title, x=0.005, ha="left", fontsize=HEADING, weight="bold")
             figure.supxlabel(self.note, x=0.005, ha="left", fontsize=SMALLEST, color=GREY)
@@ -101,8 +102,9 @@ def errors(rows: Sequence[Row]) -> Figure:
                 references = [(n, _shown(value)) for n in lengths if (value := row.reference(n))]
                 if references:
                     ax.plot(*zip(*references), "x", color=color, ms=8, mew=1.4)
-            ax.plot([], [], "x", color=GREY, ms=8, mew=1.4, label="predicted" if task == "colliding" else "floor")
             lengths = list(own[0].world.lengths)
+            if any(row.reference(n) for row in own for n in row.world.lengths):
+                ax.plot([], [], "x", color=GREY, ms=8, mew=1.4, label="predicted" if task == "colliding" else "floor")
             ax.plot(lengths, [own[0].variance(n) for n in lengths], color=GREY, lw=1, ls=":", label="a constant")
             if task == "colliding":
                 ax.axhline(PAPER_ERROR, color=GREY, lw=1, ls="--", label="the paper, N 360")

@@ -106,7 +106,7 @@ class Colliding(World):
     as in eq. 5 and unlike eq. 4: without it no linear attention has the value at more than one length.
     """
 
-    title = "Colliding agents on a cylinder"
+    title = "Colliding agents"
 
     positions: int = 24
     """N, positions around the cylinder."""
