@@ -44,7 +44,11 @@ class Outcome:
 
 def run_checks(label: Any) -> list[Outcome]:
     """The outcome of every check of a label or its text; one that raises has failed, and its outcome names the error."""
+    import torch
+
     label = parse(label) if isinstance(label, str) else label
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # more are in each other's way at these sizes
     outcomes = []
     try:
         for check in family_of(label).checks(label):
@@ -52,6 +56,8 @@ def run_checks(label: Any) -> list[Outcome]:
     except Exception as error:
         check = Check("checks", "The family has checks of this label.", "the protocol", None)
         outcomes.append(Outcome(check, error=_named(error)))
+    finally:
+        torch.set_num_threads(threads)
     return outcomes
 
 
