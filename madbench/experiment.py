@@ -17,7 +17,7 @@ from madbench.labels import family_of, parse
 from madbench.mixers import solve
 from madbench.store.runs import Store
 from madbench.suites import LANGUAGE, MAD, SUITES, Suite
-from madbench.suites.base import MOST_JOBS, Profile, unique
+from madbench.suites.base import MOST_JOBS, Profile, field_names, unique
 from madbench.suites.language import TASK
 from madbench.suites.mad import MadProfile
 from madbench.tasks import MAD_TASKS, check_task, task_names
@@ -403,7 +403,7 @@ def _trained(row: PlannedRow) -> tuple:
     """What the row trains: rows with an equal one differ in settings of mixers that their label does not use."""
     label, job = row.row.label, row.jobs[0]
     family, parsed = family_of(label), parse(label)
-    of_mixer = tuple(f"model.{name}" for name in job.mixer)
+    of_mixer = tuple(f"model.{name}" for name in field_names(family.Settings))
     rest = [word for word in row.row.changes if key_of(word).removeprefix(LANGUAGE_MODEL) not in of_mixer]
     lengths = sorted({getattr(job.model, "seq_len", None) or job.setting["seq_len"] for job in row.jobs})
     solved = [solve(label, job.model.d_model, job.model.n_head, n, job.budget, **job.mixer) for n in lengths]

@@ -62,7 +62,7 @@ class Job:
         return int.from_bytes(digest[:8], "big") >> 1
 
 
-def _identifying(config: Any) -> dict[str, Any]:
+def identifying(config: Any) -> dict[str, Any]:
     """The fields of a configuration that say what it is."""
     return {
         one.name: value
@@ -71,7 +71,7 @@ def _identifying(config: Any) -> dict[str, Any]:
     }
 
 
-_CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False, default=_identifying)
+_CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False, default=identifying)
 
 
 def content_id(mapping: dict[str, Any]) -> str:

@@ -65,7 +65,8 @@ def profile_changes(job: Job, profile: Profile) -> list[str]:
     """The overrides, other than of the precision, with which ``profile`` trains the job."""
     precision = job.training.precision
     changes = _changes("model", vars(job.model), vars(profile.model_config()))
-    changes += _changes("model", job.mixer, profile.mixer_settings(job.label))
+    usual = _default_settings(job.label)
+    changes += _changes("model", usual | job.mixer, usual | profile.mixer_settings(job.label))
     if suite_of(job) is LANGUAGE:
         return changes + _changes("training", vars(job.training), vars(profile.training_config(precision)))
     trainings = profile.trainings(job.task, precision)
@@ -121,13 +122,13 @@ def language_protocol_id(job: Job) -> str:
 
 def changed_settings(job: Job) -> dict[str, Any]:
     """The settings of the job's mixer that are not the defaults of its family."""
-    usual = _default_settings(job.label.partition(":")[0] + ":" if ":" in job.label else "")
+    usual = _default_settings(job.label)
     return {name: value for name, value in job.mixer.items() if usual.get(name) != value}
 
 
 @functools.cache
-def _default_settings(prefix: str) -> dict[str, Any]:
-    return dataclasses.asdict(family_of(prefix).Settings())
+def _default_settings(label: str) -> dict[str, Any]:
+    return dataclasses.asdict(family_of(label).Settings())
 
 
 def language_protocol(run: Run) -> Protocol:

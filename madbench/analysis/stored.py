@@ -26,7 +26,7 @@ from madbench.errors import BudgetError, ConfigError, LabelError, StoreError
 from madbench.experiment import Experiment, PlannedRow, Protocol, load_mad
 from madbench.grid import LANGUAGE_MODEL, Grid, Row, suite_of_override
 from madbench.jobs import Budget, Fidelity, Job
-from madbench.labels import all_labels, family_identity, family_of
+from madbench.labels import every_label, family_identity, family_of
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import LANGUAGE, MAD, Suite
 from madbench.suites.base import Profile
@@ -36,7 +36,7 @@ from madbench.tasks import check_task, task_names
 
 def in_grammar_order(labels: Iterable[str]) -> list[str]:
     """S/R/G labels in the order of their grammar, then those of other families by name."""
-    position = {label: i for i, label in enumerate(all_labels())}
+    position = {label: i for i, label in enumerate(every_label())}
     return sorted(labels, key=lambda label: (position.get(label, len(position)), label))
 
 

@@ -33,13 +33,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="""Which part of an attention-like operator does the work?
 
-A label such as [bold]G-cg-q-12o[/bold] names one sequence mixer: a base activation (S, R, G), features (p RoPE, \
-c convolution, g gates), where parameters are saved (q, v, or ! for nowhere), sequence mixing (1, 2, 12) and its \
+A label such as [bold]G-cg-q-12o[/bold] names one sequence mixer: a base activation (S, R, G, D), features (p RoPE, \
+c convolution, g gates, k registers, a adapters), where parameters are saved (q, v, or ! for nowhere), sequence mixing (1, 2, 12) and its \
 layout (o). madbench solves its ranks for softmax attention's parameter budget, trains it on the six MAD tasks and as a language model, and tabulates it.
 
 [bold]Start here[/bold]
 
   madbench explain G-cg-q-12o          what every letter does
+  madbench verify G-cg-q-12o           what the theory promises, measured
   madbench run G-cg-q-12o              train it, a few minutes on a laptop
   madbench sweep @quick --seeds 0-2    a table with its noise
   madbench findings                    what that says of the paper's claims

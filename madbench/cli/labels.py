@@ -76,8 +76,8 @@ def budget(
     """Show what a label costs: ranks, parameters by both budgets, decoding state and FLOPs.
 
     Softmax attention of width d has 4 d^2 parameters: that is the budget B.
-    A label with c gets 8 d more for its conv taps. --budget chooses the rule
-    for the ranks; both counts of them are always shown: strict has every
+    A label with c gets 8 d more for its conv taps, one with D 4 d_qk + d_vo for
+    its lambda and norm. --budget chooses the rule for the ranks; both counts of them are always shown: strict has every
     parameter, paper leaves out the tables of R(1) and R(2).
 
     [bold]Examples[/bold]

@@ -19,7 +19,7 @@ from madbench.cli.printing import PLAIN, print_json, print_lines, quantity, tabl
 from madbench.config import PUBLISHED, field_docs, from_mapping, read_yaml
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Job
-from madbench.labels import LabelSet, all_labels, available_sets, expand, explain, families, family_of, parse
+from madbench.labels import LabelSet, available_sets, every_label, expand, explain, families, family_of, parse
 from madbench.store.runs import Run
 from madbench.suites import INTERACTIONS, LANGUAGE, MAD, Suite, suite_of
 from madbench.tasks import MAD_TASKS, load_task, settings_class, task_names
@@ -239,7 +239,7 @@ LISTINGS: dict[str, tuple[Callable[..., Rows], str, str]] = {
 
 
 def _overview(results: Path | None) -> Rows:
-    found = {"labels": (len(all_labels()), ""), "runs": (len(_stored(results)), f" in {results or RESULTS}")}
+    found = {"labels": (len(every_label()), ""), "runs": (len(_stored(results)), f" in {results or RESULTS}")}
     rows = []
     for kind, (rows_of, what, _) in LISTINGS.items():
         if kind not in found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -86,18 +87,17 @@ def print_text_table(table: TextTable, printed: PrintOptions) -> None:
 def table_lines(rows: Sequence[Mapping[str, Any]], right: Collection[str] = (), width: int | None = None) -> list[str]:
     """Headings, a rule and the rows, with one column a key; those in ``right`` are aligned right.
 
-    Within ``width`` the last column folds; without it every cell is on one line and uncut.
+    Within ``width`` the last column folds, and where that is not enough the one before it; without it every cell is on one line and uncut.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [names, *([_shown(row.get(name)) for name in names] for row in rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells)]
     if width is not None:
-        widths[-1] = min(widths[-1], max(_LEAST_WIDTH, width - sum(widths[:-1]) - 2 * (len(names) - 1)))
-        cells = [
-            [*(first if i == 0 else [""] * len(first)), part]
-            for *first, last in cells
-            for i, part in enumerate(textwrap.wrap(last, widths[-1]) or [""])
-        ]
+        for i in range(-1, -1 - min(2, len(names)), -1):
+            others = sum(widths) - widths[i] + 2 * (len(names) - 1)
+            widths[i] = min(widths[i], max(_LEAST_WIDTH, width - others))
+        wrapped = ([textwrap.wrap(cell, widest) or [""] for cell, widest in zip(line, widths)] for line in cells)
+        cells = [list(line) for parts in wrapped for line in itertools.zip_longest(*parts, fillvalue="")]
     lines = []
     for line in cells:
         gaps = [" " * (widest - cell_len(cell)) for widest, cell in zip(widths, line)]

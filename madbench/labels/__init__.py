@@ -20,14 +20,24 @@ from madbench import config
 from madbench.config import from_mapping, read_yaml, source_identity
 from madbench.errors import LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, point_at, show
-from madbench.labels.grammar import ALIASES, FACTORS, Explanation, Variant, all_labels, all_variants
+from madbench.labels.grammar import (
+    ALIASES,
+    FACTORS,
+    Explanation,
+    Variant,
+    all_labels,
+    all_variants,
+    every_label,
+    every_variant,
+)
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = [
     "ALIASES", "FACTORS", "Explanation", "LabelSet", "Variant", "all_labels", "all_variants", "available_sets", "diff",
-    "expand", "explain", "factors", "factors_in", "families", "family_identity", "family_of", "levels", "parse",
+    "every_label", "every_variant", "expand", "explain", "factors", "factors_in", "families", "family_identity",
+    "family_of", "levels", "parse",
 ]  # fmt: skip
 
 GROUP = "madbench.families"

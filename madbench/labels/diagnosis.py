@@ -6,7 +6,7 @@ import difflib
 import unicodedata
 
 from madbench.errors import LabelError
-from madbench.labels.grammar import ALIASES, LETTERS, SYNTAX, all_labels, either, from_letters
+from madbench.labels.grammar import ALIASES, LETTERS, SYNTAX, either, every_label, from_letters
 
 SHOWN = 60  # characters of a rejected text that a message repeats
 MOST_EDITS = 3
@@ -24,10 +24,10 @@ class InvalidLabel(LabelError):
             at_fault = "!" if label.endswith("!") else [row.letter for row in LETTERS if row.is_paid]
             return point_at(label, next(i for i, letter in enumerate(label) if letter in at_fault), str(error))
         position = 0
-        while position < len(label) and any(other.startswith(label[: position + 1]) for other in all_labels()):
+        while position < len(label) and any(other.startswith(label[: position + 1]) for other in every_label()):
             position += 1
         before, character, rest = label[:position], label[position : position + 1], label[position + 1 :]
-        following = {other[position : position + 1] for other in all_labels() if other.startswith(before)}
+        following = {other[position : position + 1] for other in every_label() if other.startswith(before)}
         letters = [*(row.letter for row in LETTERS[:-1]), "-", LETTERS[-1].letter]
         options = [repr(letter) for letter in letters if letter in following] + ["the end"] * ("" in following)
         row = next((row for row in LETTERS if row.letter == character), None)
@@ -55,7 +55,8 @@ def nearest(text: str, *repaired: str) -> str | None:
     """The valid label or alias nearest to ``text``, or None when nothing is near.
 
     That is the label with the same letters in any order, else one with the letters of a ``repaired`` text, else the one
-    with the fewest characters to change, among equals the one of the same length; all in any case.
+    with the fewest characters to change, among equals the one of the same length; all in any case. Letters that are not
+    of the paper's Table 1 are not suggested to a text that has none.
     """
     names = {name.lower(): name for name in ALIASES}
     close = difflib.get_close_matches(text[:20].lower(), names, n=1, cutoff=0.75)
@@ -71,7 +72,9 @@ def nearest(text: str, *repaired: str) -> str | None:
         except LabelError:
             continue
     text, matcher = texts[0], difflib.SequenceMatcher(autojunk=False)
-    base = next((letter for letter in text if letter in "SRG"), "S")
+    bases = [row.letter for row in LETTERS if row.segment == "base"]
+    base = next((letter for letter in text if letter in bases), "S")
+    absent = {row.letter for row in LETTERS if not row.is_in_table1} - {*text}
     matcher.set_seq2(text)
 
     def changes(label: str) -> tuple[int, int]:
@@ -79,5 +82,7 @@ def nearest(text: str, *repaired: str) -> str | None:
         edits = (max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal")
         return sum(edits), abs(len(label) - len(text))
 
-    best = min((label for label in all_labels() if label[0] == base), key=changes)
-    return best if changes(best)[0] <= min(MOST_EDITS, len(text) - 1) else None
+    most, letters = min(MOST_EDITS, len(text) - 1), {*text}
+    labels = (label for label in every_label() if label[0] == base and absent.isdisjoint(label))
+    best = min((label for label in labels if len({*label} - letters) <= most), key=changes, default=None)
+    return best if best and changes(best)[0] <= most else None

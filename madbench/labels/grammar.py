@@ -3,17 +3,18 @@
 ::
 
     label    = base, [ "-" features ], [ "-" rank ], [ "-" mixing ], [ "!" ]
-    base     = "S" | "R" | "G"
-    features = "p"? "c"? "g"?              at least one letter
+    base     = "S" | "R" | "G" | "D"
+    features = "p"? "c"? "g"? "k"? "a"?    at least one letter
     rank     = "q" | "v"
     mixing   = ("1" | "2" | "12"), ["o"]
 
 Three rules hold beyond the syntax. ``q`` and ``v`` pay for a matched budget and ``!`` lifts it, so they exclude each
-other. A label that adds parameters (``g``, ``1``, ``2``) says what pays for them: ``q``, ``v`` or ``!``. A label that
-adds none has nothing for ``!`` to lift. That leaves 504 labels.
+other. A label that adds parameters (``g``, ``k``, ``a``, ``1``, ``2``) says what pays for them: ``q``, ``v`` or ``!``. A
+label that adds none has nothing for ``!`` to lift. That leaves 2,688 labels, 504 of them in the letters of the HyperMLP
+paper's Table 1, which are all but ``D``, ``k`` and ``a``.
 
 The syntax, the messages, the nearest label, the explanations, the help and the factors in which two labels differ all
-derive from ``LETTERS``. The letters are those of the HyperMLP paper, Section 3 and Table 1; sources name its places.
+derive from ``LETTERS``. Sources name places in the HyperMLP paper.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Letter(Explanation):
     terms: tuple[str, ...] = ()  # parameters it adds, named as in madbench.mixers.srg.budget.TERMS
     raises_budget: bool = False  # whether the budget grows by these, so that nothing has to pay for them
     beside: tuple[tuple[str, Explanation], ...] = ()  # explanation beside another letter
+    is_in_table1: bool = True  # whether it is one of the letters of the paper's Table 1
 
     @property
     def factor(self) -> str:
@@ -74,7 +76,7 @@ class Letter(Explanation):
 
 _ROPE_THEN_GATE = Explanation("p", "RoPE",
     "Queries and keys are rotated by position; the QK gate then scales the rotated query, so that a score depends on"
-    " absolute positions too.",
+    " absolute positions too, and Theorem 2.3 does not hold. rope_order=after_gate turns the order round.",
     "q_t . k_i -> (q_t Rot(t) M(1)(x_t)) . (k_i Rot(i))", "RoPE as an edit of W(1), Section 2.2",
 )  # fmt: skip
 LETTERS = (
@@ -90,6 +92,12 @@ LETTERS = (
         "Two sets of query heads: one selects tokens as R does, the other says how strongly each counts.",
         "a_t = Softplus(h_t^scale) * ReLU(L2Norm(h_t^gate))", "HyperGLU, Section 2.4, eq. 11",
         "base", "base", "G"),
+    Letter("D", "differential softmax",
+        "Two sets of query heads, each with a softmax: the second is subtracted, times a learned scalar. What a head"
+        " reads out is normalised.",
+        "a_t = softmax(h_t^1) - lambda softmax(h_t^2), o_t <- (1 - lambda_init) RMSNorm(o_t)",
+        "DiffTrans, Table 2; Ye et al. 2024, eq. 1-3",
+        "base", "base", "D", terms=("contrast", "head_norm"), raises_budget=True, is_in_table1=False),
     Letter("p", "RoPE",
         "Queries and keys are rotated by position, so a score sees positions only through the distance of two tokens.",
         "q_t . k_i -> q_t Rot(t - i) k_i", "RoPE as an edit of W(1), Section 2.2",
@@ -102,6 +110,16 @@ LETTERS = (
         "The current token scales each channel of the QK and of the VO width.",
         "M(j)(x_t) = Diag(sigmoid(x_t W_M(j) + b_M(j)))", "M(1) and M(2), Section 2.4",
         "features", "gates", terms=("qk_gate", "vo_gate")),
+    Letter("k", "registers",
+        "Learned rows stand before the tokens of every prefix: each adds a slot with a key and a value. They have no"
+        " position and no convolution; with mixing, they are the first slots.",
+        "X -> [R; X], R in R^(k x d)", "registers, Proposition 2.6 (iv) and H.5",
+        "features", "registers", terms=("registers",), is_in_table1=False),
+    Letter("a", "V and O adapters",
+        "A product of two thin matrices is added to W_v, and one to W_o. The functions are those without it: what"
+        " differs is how they are trained.",
+        "W_v + A_v B_v, W_o + A_o B_o, of rank r_a", "LoRA on the readout side, Proposition 2.6 (ii) and H.6",
+        "features", "adapter", terms=("adapters",), is_in_table1=False),
     Letter("q", "QK compressed",
         "The budget of softmax attention is met by a narrower QK side and, with mixing, a lower rank r; VO takes what"
         " is left.",
@@ -150,7 +168,9 @@ MATCHED = Explanation("", "nothing to pay for",
 class Variant:
     """One mixer of the S/R/G grammar; ``str`` gives its label. A combination outside it is a ``LabelError``."""
 
-    base: Literal["S", "R", "G"]  # activation: softmax, ReLU of the L2-normalised scores, GLU of two score branches
+    base: Literal[
+        "S", "R", "G", "D"
+    ]  # softmax, ReLU of L2-normalised scores, GLU of two branches, difference of softmaxes
     rope: bool = False  # p: queries and keys are rotated by position
     conv: bool = False  # c: depthwise causal convolutions over the K and V inputs
     gates: bool = False  # g: the current token gates the QK and VO widths
@@ -159,6 +179,8 @@ class Variant:
     mix2: bool = False  # 2: R(2) mixes the activations along the sequence
     layout: Literal["position", "lag"] = "position"  # o: mixing rows count back from the current token, not forward
     over: bool = False  # !: the budget is reported but not enforced
+    registers: bool = False  # k: learned rows before the tokens
+    adapter: bool = False  # a: products of thin matrices are added to W_v and W_o
 
     def __post_init__(self):
         problem = _broken_rule(self)
@@ -178,13 +200,22 @@ class Variant:
         return self.mix1 or self.mix2
 
     @property
+    def has_softmax(self) -> bool:
+        return self.base in ("S", "D")
+
+    @property
+    def is_in_table1(self) -> bool:
+        """Whether its letters are those of the paper's Table 1."""
+        return all(row.is_in_table1 for row in self.letters)
+
+    @property
     def adds_parameters(self) -> bool:
-        """Whether gates or mixing cost parameters that something has to pay for; conv taps are budgeted apart."""
+        """Whether it costs parameters that something has to pay for; those of c and D are budgeted apart."""
         return any(row.is_paid for row in self.letters)
 
     def query_heads(self, n_head: int) -> int:
-        """Number of QK heads: ``2 * n_head`` for G (gate branch, then scale branch), else ``n_head``."""
-        return 2 * n_head if self.base == "G" else n_head
+        """QK heads: ``2 * n_head`` for G (gate branch, then scale branch) and D (two softmaxes), else ``n_head``."""
+        return 2 * n_head if self.base in ("G", "D") else n_head
 
 
 FIELDS = {row.field: [getattr(Variant, row.field)] if hasattr(Variant, row.field) else [] for row in LETTERS}
@@ -265,7 +296,7 @@ def from_letters(given: str) -> Variant:
 
 
 @functools.cache
-def all_variants() -> tuple[Variant, ...]:
+def every_variant() -> tuple[Variant, ...]:
     """Every valid variant: by base, then features, mixing, and what pays for them."""
     names: list[str] = []  # those that change slowest first
     for segments in ("base",), ("features",), ("mixing",), ("rank", "budget"):
@@ -280,6 +311,18 @@ def all_variants() -> tuple[Variant, ...]:
 
 
 @functools.cache
+def every_label() -> tuple[str, ...]:
+    """The 2,688 labels of the grammar, in the order of ``every_variant``."""
+    return tuple(map(str, every_variant()))
+
+
+@functools.cache
+def all_variants() -> tuple[Variant, ...]:
+    """Those in the letters of the paper's Table 1, in the order of ``every_variant``."""
+    return tuple(variant for variant in every_variant() if variant.is_in_table1)
+
+
+@functools.cache
 def all_labels() -> tuple[str, ...]:
-    """The 504 labels of the grammar, in the order of ``all_variants``."""
+    """The 504 labels in the letters of the paper's Table 1, in the order of ``all_variants``."""
     return tuple(map(str, all_variants()))

@@ -7,18 +7,18 @@ point of the group ``madbench.families`` (``examples/plugin`` is a complete one)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from madbench.config import check_at_least, from_mapping
 from madbench.errors import BudgetError, ConfigError, did_you_mean
-from madbench.jobs import Budget
+from madbench.jobs import NOT_AT_DEFAULT, Budget
 from madbench.labels import Explanation, families, family_of, parse
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Allocation", "Check", "Explanation", "Family", "ListedFamily", "Size", "build", "solve"]
+__all__ = ["Allocation", "Check", "Explanation", "Family", "ListedFamily", "Size", "build", "own_settings", "solve"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ class Family(Protocol):
     name: str  # text before the colon of its labels
     version: str  # raised when the same label would give other numbers; part of a job's identity
     Settings: type  # frozen dataclass of what this family alone uses, each field followed by a sentence about it
+    # A setting that came after runs were stored has the metadata madbench.jobs.NOT_AT_DEFAULT: then their ids stay.
 
     def parse(self, text: str) -> Any:
         """The label of the whole text, its name and colon included; a ``LabelError`` points at the fault."""
@@ -112,6 +113,9 @@ class Family(Protocol):
         computes an input of this shape, ``allocation`` is what it was built from, ``probe(x)`` gives a
         :class:`madbench.mixers.probe.Probe` of x (B, T, D) for ``madbench inspect``.
         """
+
+    # Optional: effective(label, settings), those of the settings, a mapping, that change the mixer of this label otherwise
+    # than through its ranks. A setting with NOT_AT_DEFAULT is an error for a label for which it is not among them.
 
     def checks(self, label: Any) -> Iterable[Check]:
         """What has to hold of its mixer; :mod:`madbench.mixers.checks` has what any mixer has to hold."""
@@ -186,7 +190,20 @@ def _size(*fields: Any) -> Size:
     return size
 
 
-def _resolve(label: Any, settings: dict[str, Any]) -> tuple[Any, Any, Any]:
+def own_settings(label: Any, settings: Any) -> dict[str, Any]:
+    """Those of the settings of a family, its ``Settings``, that this label of it has."""
+    family, values = family_of(label), asdict(settings)
+    effective = getattr(family, "effective", lambda _, settings: settings)(label, values)
+    later = {one.name for one in fields(settings) if one.metadata == NOT_AT_DEFAULT}
+    return {name: value for name, value in values.items() if name in effective or name not in later}
+
+
+def _resolve(label: Any, given: dict[str, Any]) -> tuple[Any, Any, Any]:
     label = parse(label) if isinstance(label, str) else label
     family = family_of(label)
-    return label, family, from_mapping(family.Settings, settings, f"settings of {label}")
+    settings = from_mapping(family.Settings, given, f"settings of {label}")
+    own = own_settings(label, settings)
+    usual = family.Settings()
+    if unused := [name for name in given if name not in own and given[name] != getattr(usual, name)]:
+        raise ConfigError(f"{unused[0]} has no effect on {str(label)!r}; settings of its mixer: {', '.join(own)}")
+    return label, family, settings

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from madbench.config import field_docs, from_mapping, key_of, overridden, read_yaml
 from madbench.errors import BudgetError, ConfigError, LabelError, did_you_mean
-from madbench.jobs import Budget, Fidelity, Job
+from madbench.jobs import Budget, Fidelity, Job, identifying
 from madbench.labels import families, family_identity, family_of, parse
-from madbench.mixers import solve
+from madbench.mixers import own_settings, solve
 
 if TYPE_CHECKING:
     from madbench.suites.trial import Trial
@@ -111,14 +111,18 @@ class Profile:
         return self._part(self.Model)
 
     def mixer_settings(self, label: str) -> dict[str, Any]:
-        """The settings of the label's family. Raises ``ConfigError`` for an override that the family does not have."""
-        settings = family_of(label).Settings
+        """The label's settings of its family that tell it from others; one that came later, only off its default.
+
+        Raises ``ConfigError`` for an override that has no effect on the label.
+        """
+        settings = self._part(family_of(label).Settings)
+        own = own_settings(parse(label), settings)
         for key in self.overridden:
             section, _, name = key.partition(".")
-            if section == "model" and name not in (*field_names(self.Model), *field_names(settings)):
-                has = ", ".join(f"model.{known}" for known in field_names(settings)) or "none"
+            if section == "model" and name not in (*field_names(self.Model), *own):
+                has = ", ".join(f"model.{known}" for known in own) or "none"
                 raise ConfigError(f"{key} has no effect on {label!r}; settings of its mixer: {has}")
-        return dataclasses.asdict(self._part(settings))
+        return {name: value for name, value in identifying(settings).items() if name in own}
 
     def _part(self, kind: type) -> Any:
         names = field_names(kind)

@@ -68,10 +68,10 @@ def test_a_path_that_refuses_every_label_is_found(examine, monkeypatch):
 
     build = DynamicMLP.__init__
 
-    def refuse(self, allocation, rope="rotation", path="auto", chunk=128):
+    def refuse(self, allocation, path="auto", **settings):
         if path == "dense":
             raise TrainingError("not here")
-        build(self, allocation, rope, path, chunk)
+        build(self, allocation, path=path, **settings)
 
     monkeypatch.setattr(DynamicMLP, "__init__", refuse)
     assert examine()[1] == "path dense on cpu: refuses every label tried"

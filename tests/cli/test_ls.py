@@ -61,7 +61,7 @@ def test_variants_tasks_profiles_and_families(listed):
         "selective_copying": 13,
     }
     assert next(row["runs"] for row in listed("profiles") if row["profile"] == "full") == 66 * 3 * 2
-    assert listed("families")[0]["labels"] == 504 and "mix_rank" in listed("families")[0]["settings"]
+    assert listed("families")[0]["labels"] == 2688 and "mix_rank" in listed("families")[0]["settings"]
 
 
 def test_installed_families_and_tasks_are_listed(listed, install_example):
@@ -90,7 +90,7 @@ def test_every_list_fits_its_width_uncut(invoke, results, kind, columns):
 def test_the_overview_counts_everything(listed, results):
     counts = {row["kind"]: row["count"] for row in listed("--results", results)}
     assert set(counts) == set(LISTINGS)
-    assert (counts["labels"], counts["tasks"], counts["runs"]) == (504, len(MAD_TASKS), 4)
+    assert (counts["labels"], counts["tasks"], counts["runs"]) == (2688, len(MAD_TASKS), 4)
 
 
 def test_runs_are_sorted_and_say_what_they_are(listed, results):

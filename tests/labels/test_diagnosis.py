@@ -8,30 +8,30 @@ import random
 import pytest
 
 from madbench.errors import LabelError
-from madbench.labels import all_labels, parse
+from madbench.labels import all_labels, every_label, parse
 from madbench.labels.diagnosis import nearest, point_at, show
 
 MESSAGES = {
-    "G-cx-q-12o": (10, "expected 'g', '-' or the end after 'c'; did you mean 'G-cg-q-12o'?"),
-    "X": (7, "expected 'S', 'R' or 'G' at the start; labels look like 'S', 'R-c' or 'G-cg-q-12o'"),
+    "G-cx-q-12o": (10, "expected 'g', 'k', 'a', '-' or the end after 'c'; did you mean 'G-cg-q-12o'?"),
+    "X": (7, "expected 'S', 'R', 'G' or 'D' at the start; labels look like 'S', 'R-c' or 'G-cg-q-12o'"),
     "Gcg-q": (8, "expected '-' or the end after 'G'; did you mean 'G-cg-q'?"),
     "G-cg-qq": (13, "expected '-' or the end after 'q'; did you mean 'G-cg-q'?"),
-    "G-gc-q-12o": (10, "expected '-' or '!' after 'g'; did you mean 'G-cg-q-12o'?"),
+    "G-gc-q-12o": (10, "expected 'k', 'a', '-' or '!' after 'g'; did you mean 'G-cg-q-12o'?"),
     "G-cg-q-21o": (15, "expected 'o' or the end after '2'; did you mean 'G-cg-q-12o'?"),
     "S-q-1-c": (12, "expected '2', 'o' or the end after '1'; did you mean 'S-c-q-1'?"),
-    "S-cc": (10, "expected 'g', '-' or the end after 'c'; did you mean 'S-c'?"),
+    "S-cc": (10, "expected 'g', 'k', 'a', '-' or the end after 'c'; did you mean 'S-c'?"),
     "SR-c": (8, "expected '-' or the end after 'S'; did you mean 'S-c'?"),
     "S-q-v": (11, "expected '1' or '2' after '-'; did you mean 'S-q'?"),
-    "s": (7, "expected 'S', 'R' or 'G' at the start; did you mean 'S'?"),
-    "S-C-q": (9, "expected 'p', 'c', 'g', 'q', 'v', '1' or '2' after '-'; did you mean 'S-c-q'?"),
-    "S-G-q": (9, "expected 'p', 'c', 'g', 'q', 'v', '1' or '2' after '-'; did you mean 'S-g-q'?"),
-    "": (7, "expected 'S', 'R' or 'G' at the start; labels look like 'S', 'R-c' or 'G-cg-q-12o'"),
+    "s": (7, "expected 'S', 'R', 'G' or 'D' at the start; did you mean 'S'?"),
+    "S-C-q": (9, "expected 'p', 'c', 'g', 'k', 'a', 'q', 'v', '1' or '2' after '-'; did you mean 'S-c-q'?"),
+    "S-G-q": (9, "expected 'p', 'c', 'g', 'k', 'a', 'q', 'v', '1' or '2' after '-'; did you mean 'S-g-q'?"),
+    "": (7, "expected 'S', 'R', 'G' or 'D' at the start; labels look like 'S', 'R-c' or 'G-cg-q-12o'"),
     "S-c-": (11, "expected 'q', 'v', '1' or '2' after '-'; did you mean 'S-c'?"),
-    "S--c": (9, "expected 'p', 'c', 'g', 'q', 'v', '1' or '2' after '-'; did you mean 'S-c'?"),
-    "-c": (7, "expected 'S', 'R' or 'G' at the start; did you mean 'S-c'?"),
+    "S--c": (9, "expected 'p', 'c', 'g', 'k', 'a', 'q', 'v', '1' or '2' after '-'; did you mean 'S-c'?"),
+    "-c": (7, "expected 'S', 'R', 'G' or 'D' at the start; did you mean 'S-c'?"),
     "S -c": (8, "expected '-' or the end after 'S'; did you mean 'S-c'?"),
-    "G-\u0441g-q": (9, "expected 'p', 'c', 'g', 'q', 'v', '1' or '2' after '-'; did you mean 'G-pg-q'?"),
-    "\uff27-q": (7, "expected 'S', 'R' or 'G' at the start; did you mean 'G-q'?"),
+    "G-\u0441g-q": (9, "expected 'p', 'c', 'g', 'k', 'a', 'q', 'v', '1' or '2' after '-'; did you mean 'G-pg-q'?"),
+    "\uff27-q": (7, "expected 'S', 'R', 'G' or 'D' at the start; did you mean 'G-q'?"),
     "S\u2013c": (8, "expected '-' or the end after 'S'; did you mean 'S-c'?"),
     "R-cg-q-o": (14, "expected '1' or '2' after '-'; did you mean 'R-cg-q-12o'?"),
     "G-cg-q-12o!": (
@@ -51,7 +51,14 @@ MESSAGES = {
         "'g' adds parameters and nothing pays for them; add q to compress QK ('S-pg-q'), v to compress VO ('S-pg-v') or ! to lift the budget ('S-pg!')",
     ),
     "R-c!": (10, "'!' has no effect: nothing here adds parameters, so there is no budget to lift; did you mean 'R-c'?"),
-    "HyperGLUE": (7, "expected 'S', 'R' or 'G' at the start; did you mean 'HyperGLU'?"),
+    "R-ag-q": (10, "expected '-' or '!' after 'a'; did you mean 'R-ga-q'?"),
+    "D-pk": (
+        10,
+        "'k' adds parameters and nothing pays for them; add q to compress QK ('D-pk-q'), v to compress VO ('D-pk-v') or ! to lift the budget ('D-pk!')",
+    ),
+    "D-kx-q": (10, "expected 'a', '-' or '!' after 'k'; did you mean 'D-k-q'?"),
+    "D!": (8, "'!' has no effect: nothing here adds parameters, so there is no budget to lift; did you mean 'D'?"),
+    "HyperGLUE": (7, "expected 'S', 'R', 'G' or 'D' at the start; did you mean 'HyperGLU'?"),
 }
 
 
@@ -68,8 +75,8 @@ def test_message_and_caret(label):
 
 
 def test_escaped_characters_before_the_fault_move_the_caret():
-    assert message("S-c\t\u0000").startswith("label 'S-c\\t\\x00'\n          ^ expected 'g', '-' or the end")
-    assert message("\ud800").startswith("label '\\ud800'\n       ^ expected 'S', 'R' or 'G' at the start")
+    assert message("S-c\t\u0000").startswith("label 'S-c\\t\\x00'\n          ^ expected 'g', 'k', 'a', '-' or the end")
+    assert message("\ud800").startswith("label '\\ud800'\n       ^ expected 'S', 'R', 'G' or 'D' at the start")
     assert point_at("\u6f22\tx", 2, "here") == "label '\\u6f22\\tx'\n               ^ here"
 
 
@@ -79,10 +86,13 @@ def test_a_long_text_is_shown_around_its_fault():
 
 
 def test_every_character_named_as_expected_begins_a_label():
-    for before in {label[:i] for label in all_labels() for i in range(len(label))}:
+    befores = sorted(
+        {label[:i] for label in all_labels() for i in range(len(label))} | {"D-pg", "R-ck", "G-a", "D-ga-v"}
+    )
+    for before in befores:
         text = message(before + "x")
         offered = text[text.index("expected") :].split(" after ")[0].split(" at the start")[0]
-        following = {label[len(before)] for label in all_labels() if label.startswith(before) and label != before}
+        following = {label[len(before)] for label in every_label() if label.startswith(before) and label != before}
         assert {part for part in offered.split("'") if len(part) == 1 and part != " "} == following, before
 
 

@@ -10,29 +10,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madbench.errors import LabelError
-from madbench.labels import Variant, all_labels, parse
+from madbench.labels import Variant, all_labels, every_label, parse
 
-LETTERS = "SRGpcgqv12o!-"
+LETTERS = "SRGDpcgkaqv12o!-"
 
 
-def written_out_by_hand() -> set[str]:
+def written_out_by_hand(bases="SRG", others=("",)) -> set[str]:
     """Every label by the rules of the grammar, with nothing but string concatenation."""
     found = set()
-    for base in ("S", "R", "G"):
-        for features in ("", "-p", "-c", "-g", "-pc", "-pg", "-cg", "-pcg"):
+    letters_of = [of_table1 + other for of_table1 in ("", "p", "c", "g", "pc", "pg", "cg", "pcg") for other in others]
+    for base in bases:
+        for features in [f"-{letters}" if letters else "" for letters in letters_of]:
             for mixing in ("", "-1", "-2", "-12", "-1o", "-2o", "-12o"):
-                costs = "g" in features or mixing != ""
+                costs = bool({"g", "k", "a"} & {*features}) or mixing != ""
                 found |= {base + features + "-q" + mixing, base + features + "-v" + mixing}
                 found.add(base + features + mixing + ("!" if costs else ""))
     return found
 
 
-VALID = written_out_by_hand()
+VALID = written_out_by_hand("SRGD", ("", "k", "a", "ka"))
 
 
-def test_there_are_504_labels_and_they_are_those_of_the_grammar():
+def test_there_are_2688_labels_504_of_them_in_the_letters_of_the_paper_and_they_are_those_of_the_grammar():
     assert len(all_labels()) == len(set(all_labels())) == 504
-    assert set(all_labels()) == VALID
+    assert set(all_labels()) == written_out_by_hand()
+    assert len(every_label()) == 2688 and set(every_label()) == VALID
+    assert [label for label in every_label() if label in set(all_labels())] == list(all_labels())
 
 
 def test_every_label_survives_parsing_and_writing():
@@ -45,14 +48,16 @@ def test_fields_are_those_the_letters_name():
     everything = parse("G-pcg-q-12o")
     assert everything == Variant("G", rope=True, conv=True, gates=True, rank="q", mix1=True, mix2=True, layout="lag")
     assert parse("R-2!") == Variant("R", mix2=True, over=True)
+    assert parse("D-ka-q") == Variant("D", registers=True, adapter=True, rank="q")
     assert parse("S-c-v") == Variant("S", conv=True, rank="v")
 
 
-def test_query_heads_double_for_glu_only():
-    assert [parse(label).query_heads(3) for label in ("S", "R", "G")] == [3, 3, 6]
+def test_query_heads_double_for_glu_and_the_difference_of_softmaxes():
+    assert [parse(label).query_heads(3) for label in ("S", "R", "G", "D")] == [3, 3, 6, 6]
 
 
-def test_adds_parameters_means_gates_or_mixing():
+def test_adds_parameters_means_gates_registers_adapters_or_mixing():
+    assert not parse("D-pc").adds_parameters and parse("D-k-q").adds_parameters and parse("R-a!").adds_parameters
     assert not parse("S-pc").adds_parameters
     assert parse("S-g-q").adds_parameters and not parse("S-g-q").has_mixing
     assert parse("S-2!").adds_parameters and parse("S-2!").has_mixing
@@ -108,7 +113,7 @@ def test_exactly_the_labels_of_the_grammar_parse(text):
 
 
 def test_every_text_one_character_from_a_label_parses_only_if_it_is_one():
-    for label in sorted(VALID)[::5]:
+    for label in sorted(VALID)[::25]:
         for i in range(len(label) + 1):
             for letter in LETTERS:
                 for text in (label[:i] + letter + label[i:], label[:i] + letter + label[i + 1 :]):

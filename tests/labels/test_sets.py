@@ -19,7 +19,7 @@ BRACES = {
     "{S,{R,G}-c}-q": "S-q R-c-q G-c-q",
     "{S,S}": "S",
     "R-{1,2}{,o}!": "R-1! R-1o! R-2! R-2o!",
-    "~{S,S}": "S R G S-p S-c S-q S-v",
+    "~{S,S}": "S R G D S-p S-c S-q S-v",
 }
 
 
@@ -58,7 +58,7 @@ def test_all_504_labels_in_one_pattern():
         (
             "{S,R}-cx",
             (
-                "label 'S-cx'\n          ^ expected 'g', '-' or the end after 'c'; did you mean 'S-c'?\n"
+                "label 'S-cx'\n          ^ expected 'g', 'k', 'a', '-' or the end after 'c'; did you mean 'S-c'?\n"
                 "in the set '{S,R}-cx'"
             ),
         ),

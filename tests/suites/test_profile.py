@@ -194,7 +194,7 @@ def test_every_documented_key_can_be_overridden():
     values = {
         "difficulty": "baseline", "precision": "float32", "language_model": "mini",
         "learning_rates": "0.5", "weight_decays": "0.5", "model.rope": "mispaired",
-        "training.beta2": "0.5",
+        "training.beta2": "0.5", "model.rope_order": "after_gate", "model.lambda_init": "0.5",
     }  # fmt: skip
     docs = MadProfile.docs()
     assert {"model.d_model", "training.epochs", "training.stop_accuracy", "tasks.TASK.setting.KEY"} <= docs.keys()

@@ -1,11 +1,11 @@
 """What an S/R/G mixer costs, and the ranks at which it costs what softmax attention of the same width costs.
 
-Ranks are summed over heads: with d_qk and d_vo the widths of one head, H the heads and H_q the query heads (2 H for G,
-else H), r_qk = H_q d_qk and r_vo = H d_vo; d is the width of the model, r the rank of R(1) and R(2), L the maximum
+Ranks are summed over heads: with d_qk and d_vo the widths of one head, H the heads and H_q the query heads (2 H for G and
+D, else H), r_qk = H_q d_qk and r_vo = H d_vo; d is the width of the model, r the rank of R(1) and R(2), L the maximum
 length.
 
 Softmax attention of width d has 4 d^2 parameters. A label without ``!`` claims to have no more, apart from the conv
-taps, which are counted on both sides. The ``strict`` budget enforces that on every parameter. The ``paper`` budget takes
+taps and what D adds (4 d_qk + d_vo), which are counted on both sides. The ``strict`` budget enforces that on every parameter. The ``paper`` budget takes
 the HyperMLP paper's ranks (Section 2.6, Appendix F.2.2, eq. 57) and enforces nothing.
 """
 
@@ -42,10 +42,14 @@ TERMS = {
     "conv": Term("2 * 4 d", "taps of K and of V", lambda a: 2 * CONV_TAPS * a.d),
     "qk_gate": Term("(d + 1) r_qk", "W_M1 and its bias", lambda a: (a.d + 1) * a.r_qk),
     "vo_gate": Term("(d + 1) r_vo", "W_M2 and its bias", lambda a: (a.d + 1) * a.r_vo),
+    "contrast": Term("4 d_qk", "lambda_q1, k1, q2, k2", lambda a: 4 * a.qk_width),
+    "head_norm": Term("d_vo", "gain of the heads' norm", lambda a: a.vo_width),
+    "registers": Term("k d", "register rows", lambda a: a.registers * a.d),
+    "adapters": Term("2 r_a (d + r_vo)", "A_v, B_v, A_o, B_o", lambda a: 2 * a.adapter_rank * (a.d + a.r_vo)),
     "mix1": Term("H_q r (d + 1)", "W_S1 and its bias", lambda a: a.query_heads * a.r * (a.d + 1)),
-    "mix1_tables": Term("H_q L (2 r + 1)", "A1, B1, p1", lambda a: a.query_heads * a.length * (2 * a.r + 1), True),
+    "mix1_tables": Term("H_q L (2 r + 1)", "A1, B1, p1", lambda a: a.query_heads * a.slots * (2 * a.r + 1), True),
     "mix2": Term("H r (d + 1)", "W_S2 and its bias", lambda a: a.size.n_head * a.r * (a.d + 1)),
-    "mix2_tables": Term("H L (2 r + 1)", "A2, B2, p2", lambda a: a.size.n_head * a.length * (2 * a.r + 1), True),
+    "mix2_tables": Term("H L (2 r + 1)", "A2, B2, p2", lambda a: a.size.n_head * a.slots * (2 * a.r + 1), True),
 }
 """Every term of :attr:`Allocation.terms`; the letters of a label name those it adds to ``qk`` and ``vo``."""
 
@@ -57,6 +61,8 @@ class Allocation:
     label: Variant
     size: Size
     ranks: dict[str, int]  # ``qk`` and ``vo``, summed over heads, and ``mix``, which is r, 0 without mixing
+    registers: int = 0  # k, rows of the label's registers
+    adapter_rank: int = 0  # r_a, rank of the adapters of V and O
 
     @functools.cached_property
     def terms(self) -> dict[str, int]:
@@ -67,7 +73,8 @@ class Allocation:
     @property
     def formulas(self) -> dict[str, tuple[str, str]]:
         """Formula and tensors of every term, for display."""
-        return {name: (TERMS[name].formula, TERMS[name].tensors) for name in self.terms}
+        slots = "(L + k)" if self.registers else "L"
+        return {name: (TERMS[name].formula.replace("L", slots), TERMS[name].tensors) for name in self.terms}
 
     @property
     def target(self) -> int:
@@ -82,13 +89,16 @@ class Allocation:
 
     d = property(lambda self: self.size.d_model)
     length = property(lambda self: self.size.max_len)
+    slots = property(lambda self: self.length + self.registers, doc="Rows of the mixing tables.")
     r_qk = property(lambda self: self.ranks["qk"])
     r_vo = property(lambda self: self.ranks["vo"])
     r = property(lambda self: self.ranks["mix"])
     total = property(lambda self: sum(self.terms.values()), doc="Every parameter of the mixer.")
     slack = property(lambda self: self.target - self.total, doc="Parameters left; negative when over budget.")
     ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
-    query_heads = property(lambda self: self.label.query_heads(self.size.n_head), doc="H_q: twice ``n_head`` for G.")
+    query_heads = property(
+        lambda self: self.label.query_heads(self.size.n_head), doc="H_q: twice ``n_head`` for G and D."
+    )
     qk_width = property(lambda self: self.r_qk // self.query_heads, doc="d_qk, the width of one query head.")
     vo_width = property(lambda self: self.r_vo // self.size.n_head, doc="d_vo, the width of one value head.")
     widths = property(lambda self: {"qk": self.qk_width, "vo": self.vo_width}, doc="Widths of one head, by side.")
@@ -96,7 +106,7 @@ class Allocation:
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
         """Bytes the decoding cache grows by with each token: one key and one value of every head.
 
-        The conv keeps three inputs whatever the length, so they are not part of it.
+        The conv keeps three inputs and the registers their rows whatever the length, so they are not part of it.
         """
         return (self.r_qk + self.r_vo) * bytes_per_element
 
@@ -107,11 +117,12 @@ class Allocation:
 
         - projections 4 d r_qk + 4 d r_vo; conv 2 * 2 * 4 d; gates 2 d r_qk + 2 d r_vo
         - mixing gates 2 d h r
-        - pairs P (2 r_qk + 2 r_vo): scores and readout
-        - mixing P h (4 r + 2): the products with A and B, and the diagonal I + Diag(p)
+        - adapters 4 r_a (d + r_vo)
+        - pairs (P + k) (2 r_qk + 2 r_vo): scores and readout, registers among them
+        - mixing (P + k) h (4 r + 2): the products with A and B, and the diagonal I + Diag(p)
 
-        Only the P pairs that causality keeps are counted. Activations, norms, biases, RoPE and the elementwise
-        products of gates are left out. Raises ``BudgetError`` beyond ``max_len`` for a label with mixing.
+        Only the P pairs that causality keeps are counted. Activations, norms, biases, RoPE, the elementwise products of
+        gates and what a batch computes once, keys and values of registers, are left out. Raises ``BudgetError`` beyond ``max_len`` for a label with mixing.
         """
         variant, d = self.label, self.d
         if seq_len < 1 or (variant.has_mixing and seq_len > self.length):
@@ -120,13 +131,20 @@ class Allocation:
         widths = self.r_qk + self.r_vo
         mixing_heads = self.query_heads * variant.mix1 + self.size.n_head * variant.mix2
         per_token = 4 * d * widths + 4 * CONV_TAPS * d * variant.conv + 2 * d * widths * variant.gates
-        per_token += 2 * d * mixing_heads * self.r
+        per_token += 2 * d * mixing_heads * self.r + 4 * self.adapter_rank * (d + self.r_vo)
         per_pair = 2 * widths + mixing_heads * (4 * self.r + 2)
-        return per_token + per_pair * (seq_len + 1) / 2
+        return per_token + per_pair * ((seq_len + 1) / 2 + self.registers)
 
 
-def solve(variant: Variant, size: Size, mix_rank: int = 16, rank_multiple: int = 1) -> Allocation:
-    """The ranks of ``variant`` at this size.
+def solve(
+    variant: Variant,
+    size: Size,
+    mix_rank: int = 16,
+    rank_multiple: int = 1,
+    registers: int = 0,
+    adapter_rank: int = 0,
+) -> Allocation:
+    """The ranks of ``variant`` at this size; the last two are 0 for a label that has no registers or adapters.
 
     Strict budget, ``q`` (``v`` exchanges the sides): starts at r_qk = d/4, r_vo = d, r = ``mix_rank``. Over budget,
     it pays in this order, each only as far as needed: r_qk down to d/8, r down to 1, r_vo down to d/2, r_qk below
@@ -142,7 +160,7 @@ def solve(variant: Variant, size: Size, mix_rank: int = 16, rank_multiple: int =
     Raises ``BudgetError`` for a size no mixer can have, and under the strict budget when the smallest mixer the
     label allows exceeds it: the message says what would make it fit.
     """
-    solver = _Solver(variant, size, mix_rank, rank_multiple)
+    solver = _Solver(variant, size, mix_rank, rank_multiple, registers, adapter_rank)
     solver.check()
     if variant.over or (size.budget == "paper" and not variant.rank):
         ranks = solver.start(1)
@@ -179,6 +197,8 @@ class _Solver:
     size: Size
     mix_rank: int
     rank_multiple: int
+    registers: int
+    adapter_rank: int
 
     d = property(lambda self: self.size.d_model)
     qk_step = property(lambda self: 2 if self.variant.rope else 1)
@@ -223,7 +243,8 @@ class _Solver:
 
     def allocate(self, pay: int, keep: int, mix: int) -> Allocation:
         qk, vo = (keep, pay) if self.variant.rank == "v" else (pay, keep)
-        return Allocation(self.variant, self.size, {"qk": qk, "vo": vo, "mix": mix})
+        ranks = {"qk": qk, "vo": vo, "mix": mix}
+        return Allocation(self.variant, self.size, ranks, self.registers, self.adapter_rank)
 
     def room(self, pay: int, keep: int, mix: int) -> int:
         """Parameters left in the budget; negative when it is exceeded. Affine in each rank."""

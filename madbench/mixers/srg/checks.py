@@ -25,7 +25,7 @@ WINDOW = 3  # tokens, of a sequence of 8
 def checks(family: Any, label: Variant) -> Iterable[Check]:
     """The general ones, every path against the reference, the budget, then the paper's theorems in their order."""
     yield from general_checks(family, label)
-    for path in ("dense", "chunked", *["sdpa"] * (label.base == "S" and not label.has_mixing)):
+    for path in ("dense", "chunked", *["sdpa"] * (label.has_softmax and not label.has_mixing and not label.registers)):
         statement = f"The path {path} computes what the float64 loops of the reference do."
         run = functools.partial(_path, family, label, path)
         yield Check(f"path {path}", statement, "eq. 7-11", run, ROUNDING)
@@ -37,7 +37,7 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
     def differ(*about: Any, unless: str = "") -> Check:
         return replace(check(*about, NOTICEABLE, unless), is_difference=True)
 
-    by_lag, is_softmax = label.layout == "lag", label.base == "S"
+    by_lag, is_softmax = label.layout == "lag", label.has_softmax
     no_mixing = "" if label.has_mixing else "the label has no sequence mixing"
     is_static = not (label.mix1 or label.gates)
     no_selection = "softmax weighs every slot" if is_softmax else ""
@@ -51,7 +51,7 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
     )  # fmt: skip
     yield check(
         "dynamic MLP", "A row is sigma(x W1(X)) W2(X), its two matrices multiplied out.", "Theorem 2.1, eq. 9-10",
-        _dynamic_mlp, ROUNDING,
+        _dynamic_mlp, ROUNDING, unless="a norm stands between V and W_o" if label.base == "D" else "",
     )  # fmt: skip
     yield check(
         "extension", "R of a short prefix is the upper left block of R of a longer one, I + Diag(p) + A Diag(s) B^T.",
@@ -85,7 +85,7 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
         _null_directions, ROUNDING,
     )  # fmt: skip
     if is_softmax:
-        yield check("active set", "Every visible slot has a positive weight.", "Section 2.2", _inactive, 0)
+        yield check("active set", "Every visible slot has a weight.", "Section 2.2", _inactive, 0)
     else:
         yield replace(check("active set", "Some slots are left out.", "C.1", _inactive, 0), is_difference=True)
     yield check(
@@ -102,6 +102,17 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
     if absolute:
         what = "Scaled by the gate after RoPE, scores depend on absolute positions."
         yield differ("RoPE and gate", what, "Section 2.2", _rope)
+        what = "With rope_order=after_gate, scores depend on offsets alone."
+        yield check("RoPE after gate", what, "Section 2.2", _rope_after_gate, ROUNDING)
+    if label.registers:
+        what = "k registers add k slots to every row and leave the scores of the others."
+        yield check("registers", what, "Proposition H.5", _registers, ROUNDING)
+    if label.adapter:
+        what = "The adapter of W_o adds updates in at most r_a directions; both are sums with W_v and W_o."
+        yield check("adapters", what, "Proposition 2.6 (ii)", _adapters, ROUNDING)
+    if label.base == "D":
+        what = "Activations of a row are two softmaxes: they sum to 1 - lambda."
+        yield check("differential softmax", what, "Ye et al. 2024, eq. 1", _differential, ROUNDING)
 
 
 def _path(family: Any, label: Variant, path: str) -> float:
@@ -136,7 +147,7 @@ def _dynamic_mlp(family: Any, label: Variant) -> float:
     for sequence in prefix:
         first, second = dynamic_weights(mixer, sequence)
         hidden = sequence[-1] @ first
-        if label.base == "S":
+        if label.has_softmax:
             a = torch.softmax(hidden / mixer.allocation.qk_width**0.5, dim=-1)
         else:
             gate = hidden[: mixer.n_head]
@@ -148,12 +159,17 @@ def _dynamic_mlp(family: Any, label: Variant) -> float:
 
 
 def dynamic_weights(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor]:
-    """W(1) (H_q, D, T) and W(2) (H, T, D) of the last row of x (T, D), multiplied out from the parameters (eq. 9, 10)."""
+    """W(1) (H_q, D, S) and W(2) (H, S, D) of the last row of x (T, D), multiplied out from the parameters (eq. 9, 10)."""
     import torch
 
     from madbench.mixers.srg.reference import convolve, mixing_matrix
 
     w, label, (length, token) = dict(mixer.named_parameters()), mixer.variant, (len(x), x[-1])
+    registers = w["registers"] if label.registers else x[:0]
+    count = length + len(registers)
+    w_v, w_o = w["v.weight"], w["o.weight"]
+    if label.adapter:
+        w_v, w_o = (w[f"{side}.weight"] + w[f"{side}_up.weight"] @ w[f"{side}_down.weight"] for side in "vo")
     slots = range(length - 1, -1, -1) if mixer.by_lag else range(length)
     k_in, v_in = (convolve(x, w[f"{side}_conv.weight"]) if label.conv else x for side in "kv")
     gates = (torch.sigmoid(token @ w[f"{side}.weight"].T + w[f"{side}.bias"]) for side in ("qk_gate", "vo_gate"))
@@ -165,15 +181,17 @@ def dynamic_weights(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor]:
         turn[i, i + width // 2], turn[i + width // 2, i] = angle, -angle
     for head in range(mixer.query_heads):
         rows = slice(head * width, (head + 1) * width)
-        at_end = w["q.weight"][rows].T @ torch.matrix_exp(turn * (length - 1)) @ torch.diag(qk_gate[rows])
-        keys = [torch.matrix_exp(turn * i).T @ w["k.weight"][rows] @ k_in[i] for i in slots]
-        first = at_end @ torch.stack(keys, dim=1)
-        found[0].append(first @ mixing_matrix(w, "mix1", head, token, length) if label.mix1 else first)
-    width = mixer.allocation.vo_width
+        w_q, w_k, gate = w["q.weight"][rows].T, w["k.weight"][rows], torch.diag(qk_gate[rows])
+        at_end = w_q @ torch.matrix_exp(turn * (length - 1)) @ gate
+        columns = [w_q @ gate @ w_k @ register for register in registers]
+        columns += [at_end @ torch.matrix_exp(turn * i).T @ w_k @ k_in[i] for i in slots]
+        first = torch.stack(columns, dim=1)
+        found[0].append(first @ mixing_matrix(w, "mix1", head, token, count) if label.mix1 else first)
+    width, pool = mixer.allocation.vo_width, torch.cat((registers, v_in[list(slots)]))
     for head in range(mixer.n_head):
         rows = slice(head * width, (head + 1) * width)
-        second = v_in[list(slots)] @ w["v.weight"][rows].T @ torch.diag(vo_gate[rows]) @ w["o.weight"][:, rows].T
-        found[1].append(mixing_matrix(w, "mix2", head, token, length).T @ second if label.mix2 else second)
+        second = pool @ w_v[rows].T @ torch.diag(vo_gate[rows]) @ w_o[:, rows].T
+        found[1].append(mixing_matrix(w, "mix2", head, token, count).T @ second if label.mix2 else second)
     return torch.stack(found[0]), torch.stack(found[1])
 
 
@@ -184,9 +202,10 @@ def _extension(family: Any, label: Variant) -> float:
     residuals = []
     for mix in filter(None, (mixer.mix1, mixer.mix2)):
         s = mix.strengths(x[:1])[:, :, -1:]
-        whole, block = (mix.right(torch.eye(n).double(), s) for n in (mixer.max_len, WINDOW))
+        slots = mixer.allocation.slots
+        whole, block = (mix.right(torch.eye(n).double(), s) for n in (slots, WINDOW))
         a, b = mix.A, mix.B
-        expected = torch.eye(mixer.max_len) + torch.diag_embed(mix.p) + (a * s[0]) @ b.transpose(-1, -2)
+        expected = torch.eye(slots) + torch.diag_embed(mix.p) + (a * s[0]) @ b.transpose(-1, -2)
         transposed = mix.right_transposed(torch.eye(WINDOW).double(), s)
         residuals += [difference(block, whole[..., :WINDOW, :WINDOW]), difference(whole[0], expected)]
         residuals.append(difference(transposed.transpose(-1, -2), block))
@@ -195,8 +214,9 @@ def _extension(family: Any, label: Variant) -> float:
 
 def _truncation(family: Any, label: Variant) -> float:
     mixer, x = sample(family, label)
+    first = WINDOW + mixer.register_slots
     for mix in filter(None, (mixer.mix1, mixer.mix2)):
-        mix.A[:, WINDOW:], mix.B[:, WINDOW:], mix.p[:, WINDOW:] = 0, 0, -1
+        mix.A[:, first:], mix.B[:, first:], mix.p[:, first:] = 0, 0, -1
     if label.conv:
         x[:, -WINDOW - 3 : -WINDOW] = 0  # no convolution reaches from the window to a token before it
     return difference(mixer(x[:, -WINDOW:])[:, -1], mixer(x)[:, -1])
@@ -287,7 +307,7 @@ def _null_directions(family: Any, label: Variant) -> float:
     mixer, x = _with_ranks(family, label, qk=2 * label.query_heads(2))
     free = 10
     for name, parameter in mixer.named_parameters():
-        if name.endswith("gate.weight") or name in ("k.weight", "v.weight"):
+        if name.endswith("gate.weight") or name in ("k.weight", "v.weight", "v_down.weight"):
             parameter[:, :free] = 0  # only W_q reads these channels
     moved = x.clone()
     moved[:, -1, :free] += torch.linalg.svd(mixer.q.weight[:, :free]).Vh[-1]
@@ -298,7 +318,7 @@ def _inactive(family: Any, label: Variant) -> float:
     """Visible slots whose activation is zero."""
     mixer, x = sample(family, label)
     inactive = mixer.maps(x).activations == 0
-    return float((inactive & inactive.new_ones(inactive.shape).tril()).sum())
+    return float((inactive & inactive.new_ones(inactive.shape).tril(mixer.register_slots)).sum())
 
 
 def _linear(family: Any, label: Variant) -> float:
@@ -313,7 +333,7 @@ def _linear(family: Any, label: Variant) -> float:
     full = gate / gate.square().sum(-1, keepdim=True).add(EPS).sqrt()
     if label.base == "G":
         full = full * F.softplus(maps.hidden[:, mixer.n_head :])
-    visible = gate.new_ones(gate.shape).tril()
+    visible = gate.new_ones(gate.shape).tril(mixer.register_slots)
     unread = float(((full == 0) & (visible == 1)).sum())
     _scale_scores(mixer, -1.0)
     signed = maps.activations - mixer.maps(x).activations
@@ -338,3 +358,42 @@ def _rope(family: Any, label: Variant, has_even_gate: bool = False) -> float:
 
 def _rope_of_even_gate(family: Any, label: Variant) -> float:
     return _rope(family, label, has_even_gate=True)
+
+
+def _rope_after_gate(family: Any, label: Variant) -> float:
+    mixer, x = sample(family, label, size=WIDE)
+    mixer.rope_order = "after_gate"
+    return difference(mixer.maps(x, 50).scores, mixer.maps(x).scores)
+
+
+def _registers(family: Any, label: Variant) -> float:
+    """Scores against x_t W_q M(1)(x_t) . R W_k in the first slots, and in the others against the mixer without registers."""
+    import torch
+
+    mixer, x = sample(family, label)
+    q, count, heads = mixer.q(x), mixer.register_slots, (mixer.query_heads, -1)
+    q = q * torch.sigmoid(mixer.qk_gate(x)) if label.gates else q
+    expected = torch.einsum("bthc,khc->bhtk", q.unflatten(-1, heads), mixer.k(mixer.registers).unflatten(-1, heads))
+    expected = expected / mixer.allocation.qk_width**0.5 if label.has_softmax else expected
+    scores = mixer.maps(x).scores
+    mixer.registers, mixer.register_slots, mixer.mix1, mixer.mix2 = None, 0, None, None
+    return max(difference(scores[..., :count], expected), difference(scores[..., count:], mixer.maps(x).scores))
+
+
+def _adapters(family: Any, label: Variant) -> float:
+    import torch
+
+    mixer, x = sample(family, label)
+    y, up = mixer(x), mixer.o_up.weight.clone()
+    mixer.o_up.weight.zero_()
+    values = torch.linalg.svdvals((y - mixer(x)).flatten(0, 1))
+    mixer.o.weight += up @ mixer.o_down.weight
+    mixer.v.weight += mixer.v_up.weight @ mixer.v_down.weight
+    mixer.v_up.weight.zero_()
+    return max(float(values[mixer.allocation.adapter_rank] / values[0]), difference(mixer(x), y))
+
+
+def _differential(family: Any, label: Variant) -> float:
+    mixer, x = sample(family, label)
+    sums = mixer.maps(x).activations.sum(-1)
+    return difference(sums, (1 - mixer.contrast()).expand_as(sums))

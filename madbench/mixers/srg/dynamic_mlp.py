@@ -12,11 +12,21 @@ from torch.utils.checkpoint import checkpoint
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.probe import LagKernel, Probe, by_lag
 from madbench.mixers.srg.budget import CONV_TAPS, Allocation
-from madbench.mixers.srg.parts import SequenceMixing, ShortConv, activate, lag_readout, lag_scores, newest_first, rotate
+from madbench.mixers.srg.parts import (
+    Contrast,
+    SequenceMixing,
+    ShortConv,
+    activate,
+    lag_readout,
+    lag_scores,
+    newest_first,
+    rotate,
+)
 from madbench.mixers.srg.reference import reference
 
 PATHS = ("auto", "reference", "dense", "chunked", "sdpa")
 DENSE_LIMIT_LENGTH = 512  # beyond it, blocks that skip the masked half are faster though they are computed twice
+HEAD_NORM_EPS = 1e-5
 DENSE_LIMIT_BYTES = 2**30  # of one (B, H, T, T) float32 tensor
 
 
@@ -29,6 +39,7 @@ class Projected:
     v: Tensor  # (B, H, S, V)
     s1: Tensor | None  # (B, H_q, T, R) strengths of R(1)
     s2: Tensor | None  # (B, H, T, R) strengths of R(2)
+    to_registers: Tensor | None  # (B, H_q, T, registers) scores, the first slots of a row
 
 
 @dataclass(frozen=True)
@@ -43,12 +54,15 @@ class Cache:
 
 @dataclass(frozen=True)
 class Maps:
-    """What every row computes on the way to its output, slot by slot; slots that it cannot see are zero."""
+    """What every row computes on the way to its output, in its S slots; slots that it cannot see are zero.
 
-    scores: Tensor  # z (B, H_q, T, T)
-    hidden: Tensor  # h (B, H_q, T, T), the scores after R(1)
-    activations: Tensor  # a (B, H, T, T)
-    weights: Tensor  # w (B, H, T, T), the activations after R(2)
+    S is T, and as many more as there are registers, which come first.
+    """
+
+    scores: Tensor  # z (B, H_q, T, S)
+    hidden: Tensor  # h (B, H_q, T, S), the scores after R(1)
+    activations: Tensor  # a (B, H, T, S)
+    weights: Tensor  # w (B, H, T, S), the activations after R(2)
 
 
 class DynamicMLP(nn.Module):
@@ -64,28 +78,45 @@ class DynamicMLP(nn.Module):
     the convolution acts on the inputs of K and V only, and slots of the layout without ``o`` are counted from the oldest
     token.
 
+    Three letters are not in the paper's Table 1. D: ``a_t = softmax(h_t^1) - lambda softmax(h_t^2)``, and a head's output
+    is (1 - lambda_init) RMSNorm of what it reads out (Ye et al. 2024). k: learned rows are the first slots of every
+    prefix, scored by the query as it is before RoPE, so that they have no position (H.5). a: W_v and W_o are each the sum
+    of a matrix and of a product of two thin ones, which starts at zero (Proposition 2.6).
+
     Args:
         allocation: label, width, heads, maximum length and ranks, from :func:`madbench.mixers.srg.budget.solve`.
         rope: ``rotation`` or ``mispaired`` (see :func:`madbench.mixers.srg.parts.rotate`).
+        rope_order: ``before_gate`` as in the paper, or ``after_gate``: then scores depend on offsets alone beside g too.
+        lambda_init: of D.
         path: ``auto``, or one of ``reference`` (float64 loops), ``dense`` (all rows at once), ``chunked`` (blocks of
             ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of B H T T) and ``sdpa``
-            (torch's scaled dot product attention; S without mixing only). All compute the same function.
+            (torch's scaled dot product attention; S and D without mixing and registers only). All compute the same function.
         chunk: rows of a block.
 
     Parameters: exactly ``allocation.total``.
     """
 
-    def __init__(self, allocation: Allocation, rope: str = "rotation", path: str = "auto", chunk: int = 128):
+    def __init__(
+        self,
+        allocation: Allocation,
+        rope: str = "rotation",
+        path: str = "auto",
+        chunk: int = 128,
+        rope_order: str = "before_gate",
+        lambda_init: float = 0.8,
+    ):
         super().__init__()
         if path not in PATHS:
             raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")
         self.allocation, self.variant, self.max_len = allocation, allocation.label, allocation.size.max_len
         self.n_head, self.query_heads = allocation.size.n_head, allocation.query_heads
         self.rope, self.chunk, self.by_lag = rope, chunk, allocation.label.layout == "lag"
+        self.rope_order, self.lambda_init, self.register_slots = rope_order, lambda_init, allocation.registers
         variant, d_model, r_qk, r_vo = allocation.label, allocation.size.d_model, allocation.r_qk, allocation.r_vo
-        self.uses_sdpa = variant.base == "S" and not variant.has_mixing
+        self.uses_sdpa = variant.has_softmax and not (variant.has_mixing or variant.registers)
         if path == "sdpa" and not self.uses_sdpa:
-            raise TrainingError(f"path 'sdpa' computes softmax attention without mixing, not {variant}; use 'auto'")
+            what = "softmax attention without mixing and registers"
+            raise TrainingError(f"path 'sdpa' computes {what}, not {variant}; use 'auto'")
         self.path = path
 
         self.q = nn.Linear(d_model, r_qk, bias=False)
@@ -96,29 +127,45 @@ class DynamicMLP(nn.Module):
         self.v_conv = ShortConv(d_model) if variant.conv else None
         self.qk_gate = nn.Linear(d_model, r_qk) if variant.gates else None
         self.vo_gate = nn.Linear(d_model, r_vo) if variant.gates else None
-        tables = (self.max_len, allocation.r)
+        self.registers = nn.Parameter(torch.empty(allocation.registers, d_model)) if variant.registers else None
+        thin = allocation.adapter_rank
+        self.v_down, self.v_up = self._adapter(d_model, thin, r_vo) if variant.adapter else (None, None)
+        self.o_down, self.o_up = self._adapter(r_vo, thin, d_model) if variant.adapter else (None, None)
+        self.contrast = Contrast(allocation.qk_width, lambda_init) if variant.base == "D" else None
+        self.head_norm = nn.RMSNorm(allocation.vo_width, eps=HEAD_NORM_EPS) if variant.base == "D" else None
+        tables = (allocation.slots, allocation.r)
         self.mix1 = SequenceMixing(d_model, self.query_heads, *tables) if variant.mix1 else None
         self.mix2 = SequenceMixing(d_model, self.n_head, *tables) if variant.mix2 else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Projections, taps, A and B from N(0, 0.02^2); p and biases zero."""
+        """Projections, taps, A and B from N(0, 0.02^2); p, biases and adapters' second factors zero, the norm's gain one."""
         for name, parameter in self.named_parameters():
-            if name.endswith((".bias", ".p")):
+            if name.endswith((".bias", ".p", "_up.weight")):
                 nn.init.zeros_(parameter)
+            elif name == "head_norm.weight":
+                nn.init.ones_(parameter)
             else:
                 nn.init.normal_(parameter, std=0.02)
+
+    @staticmethod
+    def _adapter(inputs: int, rank: int, outputs: int) -> tuple[nn.Linear, nn.Linear]:
+        return nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, T, D) -> (B, T, D); row t depends on rows 0..t only. Raises ``TrainingError`` when T is 0 or too long."""
         self._check_length(x.shape[1])
         path = self.resolve_path(x.shape[0], x.shape[1])
         if path == "reference":
-            y = reference(dict(self.named_parameters()), self.variant, self.n_head, x, self.rope)
-            return y.to(x.dtype)
+            weights, settings = dict(self.named_parameters()), (self.rope, self.rope_order, self.lambda_init)
+            return reference(weights, self.variant, self.n_head, x, *settings).to(x.dtype)
         projected = self._project(x, 0)
         if path == "sdpa":
-            o = F.scaled_dot_product_attention(projected.q, projected.k, projected.v, is_causal=True)
+            v = projected.v if self.contrast is None else torch.cat((projected.v, projected.v), dim=1)
+            o = F.scaled_dot_product_attention(projected.q, projected.k, v, is_causal=True)
+            if self.contrast:
+                first, second = o.chunk(2, dim=1)
+                o = first - self.contrast() * second
         elif path == "dense":
             o = self._attend(self._ordered(projected), 0)
         else:
@@ -155,11 +202,12 @@ class DynamicMLP(nn.Module):
         """Scores, activations and weights of x (B, T, D), whose first row is at ``position``; of T x T each."""
         self._check_length(x.shape[1])
         p = self._ordered(self._project(x, position))
-        z = self._scores(p).tril()
-        h = self.mix1.right(z, p.s1).tril() if self.mix1 else z
-        a, norm = activate(self.variant.base, h, 0)
+        last = self.register_slots
+        z = self._scores(p).tril(last)
+        h = self.mix1.right(z, p.s1).tril(last) if self.mix1 else z
+        a, norm = activate(self.variant.base, h, last, self.contrast and self.contrast())
         a = a if norm is None else a / norm
-        return Maps(z, h, a, self.mix2.right_transposed(a, p.s2).tril() if self.mix2 else a)
+        return Maps(z, h, a, self.mix2.right_transposed(a, p.s2).tril(last) if self.mix2 else a)
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
@@ -200,44 +248,63 @@ class DynamicMLP(nn.Module):
             raise TrainingError(f"{self.variant}: {length} tokens, but {limit}")
 
     def _project(self, x: Tensor, position: int, before: Tensor | None = None) -> Projected:
+        v_in = x
         if self.k_conv:
-            q, k, v = self.q(x), self.k(self.k_conv(x, before)), self.v(self.v_conv(x, before))
+            v_in = self.v_conv(x, before)
+            q, k, v = self.q(x), self.k(self.k_conv(x, before)), self.v(v_in)
         else:
             weights = (self.q.weight, self.k.weight, self.v.weight)
             q, k, v = F.linear(x, torch.cat(weights)).split([len(weight) for weight in weights], dim=-1)
+        if self.v_down:
+            v = v + self.v_up(self.v_down(v_in))
         q, k, v = _split_heads(q, self.query_heads), _split_heads(k, self.query_heads), _split_heads(v, self.n_head)
-        if self.variant.rope:
-            q, k = rotate(q, position, self.rope), rotate(k, position, self.rope)
-        if self.qk_gate:
-            q = q * torch.sigmoid(_split_heads(self.qk_gate(x), self.query_heads))
+        gate = torch.sigmoid(_split_heads(self.qk_gate(x), self.query_heads)) if self.qk_gate else None
+        unturned = q if gate is None else q * gate
+        to_registers = None
+        if self.registers is not None:
+            to_registers = unturned @ _split_heads(self.k(self.registers)[None], self.query_heads).transpose(-1, -2)
+        if not self.variant.rope:
+            q = unturned
+        elif gate is None or self.rope_order == "after_gate":
+            q, k = rotate(unturned, position, self.rope), rotate(k, position, self.rope)
+        else:
+            q, k = rotate(q, position, self.rope) * gate, rotate(k, position, self.rope)
         s1 = self.mix1.strengths(x) if self.mix1 else None
         s2 = self.mix2.strengths(x) if self.mix2 else None
-        return Projected(q, k, v, s1, s2)
+        return Projected(q, k, v, s1, s2, to_registers)
 
     def _ordered(self, p: Projected) -> Projected:
         return replace(p, k=newest_first(p.k), v=newest_first(p.v)) if self.by_lag else p
 
     def _scores(self, p: Projected) -> Tensor:
-        """(B, H_q, M, W); what stands in slots that a row cannot see has no meaning."""
-        q = p.q * p.q.shape[-1] ** -0.5 if self.variant.base == "S" else p.q
-        return lag_scores(q, p.k) if self.by_lag else q @ p.k.transpose(-1, -2)
+        """(B, H_q, M, registers + W); what stands in slots that a row cannot see has no meaning."""
+        scale = p.q.shape[-1] ** -0.5 if self.variant.has_softmax else 1
+        q = p.q * scale if self.variant.has_softmax else p.q
+        z = lag_scores(q, p.k) if self.by_lag else q @ p.k.transpose(-1, -2)
+        return z if p.to_registers is None else torch.cat((p.to_registers * scale, z), dim=-1)
 
     def _attend(self, p: Projected, first_row: int) -> Tensor:
         """Rows ``first_row, ...`` against all the keys up to the last of them: (B, H, M, V)."""
-        z = self._scores(p)
-        h = self.mix1.right(z.tril(first_row), p.s1) if self.mix1 else z
-        a, norm = activate(self.variant.base, h, first_row)
-        w = self.mix2.right_transposed(a, p.s2).tril(first_row) if self.mix2 else a
-        o = lag_readout(w, p.v) if self.by_lag else w @ p.v
+        z, last = self._scores(p), first_row + self.register_slots  # the last slot that the first row sees
+        h = self.mix1.right(z.tril(last), p.s1) if self.mix1 else z
+        a, norm = activate(self.variant.base, h, last, self.contrast and self.contrast())
+        w = self.mix2.right_transposed(a, p.s2).tril(last) if self.mix2 else a
+        of_tokens = w[..., self.register_slots :]
+        o = lag_readout(of_tokens, p.v) if self.by_lag else of_tokens @ p.v
+        if self.registers is not None:
+            v = self.v(self.registers)
+            v = v + self.v_up(self.v_down(self.registers)) if self.v_down else v
+            o = o + w[..., : self.register_slots] @ _split_heads(v[None], self.n_head)
         return o if norm is None else (o / norm).to(o.dtype)
 
     def _attend_in_chunks(self, p: Projected) -> Tensor:
         whole, length, blocks = self._ordered(p), p.q.shape[2], []
         for start in range(0, length, self.chunk):
             end = min(start + self.chunk, length)
-            q, s1, s2 = (None if t is None else t[:, :, start:end] for t in (p.q, p.s1, p.s2))
+            of_rows = (p.q, p.s1, p.s2, p.to_registers)
+            q, s1, s2, to_registers = (None if t is None else t[:, :, start:end] for t in of_rows)
             seen = slice(length - end, None) if self.by_lag else slice(0, end)
-            block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2)
+            block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2, to_registers)
             if torch.is_grad_enabled():
                 how = {"use_reentrant": False, "preserve_rng_state": False}  # a block draws no random numbers
                 blocks.append(checkpoint(self._attend_block, start, *block, **how))
@@ -249,10 +316,12 @@ class DynamicMLP(nn.Module):
         return self._attend(Projected(*block), first_row)
 
     def _read_out(self, o: Tensor, x: Tensor) -> Tensor:
+        if self.head_norm:
+            o = ((1 - self.lambda_init) * self.head_norm(o.to(self.head_norm.weight.dtype))).to(o.dtype)
         o = o.transpose(1, 2).flatten(-2)
         if self.vo_gate:
             o = o * torch.sigmoid(self.vo_gate(x))
-        return self.o(o)
+        return self.o(o) + self.o_up(self.o_down(o)) if self.o_down else self.o(o)
 
 
 def _split_heads(x: Tensor, heads: int) -> Tensor:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.config import check_at_least
-from madbench.errors import LabelError
-from madbench.labels import ALIASES, Explanation, Variant, all_variants
+from madbench.errors import ConfigError, LabelError
+from madbench.jobs import NOT_AT_DEFAULT
+from madbench.labels import ALIASES, Explanation, Variant, every_variant
 from madbench.labels.diagnosis import InvalidLabel
 from madbench.labels.grammar import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT, SYNTAX, from_letters
 from madbench.mixers import Check, ListedFamily, Size
@@ -29,9 +30,19 @@ class Settings:
     """Coarsens the per-head widths the budget solver may choose."""
     rope: Literal["rotation", "mispaired"] = "rotation"
     """A true rotation, or angles laid out for half-split pairs on interleaved pairs, as the paper's public code has."""
+    rope_order: Literal["before_gate", "after_gate"] = field(default="before_gate", metadata=NOT_AT_DEFAULT)
+    """Of labels with p and g: RoPE before the QK gate, as in the paper, or after it, so that scores depend on offsets alone."""
+    registers: int = field(default=4, metadata=NOT_AT_DEFAULT)
+    """Of labels with k: how many learned rows stand before the tokens."""
+    adapter_rank: int = field(default=4, metadata=NOT_AT_DEFAULT)
+    """Of labels with a: rank of the matrices added to W_v and W_o."""
+    lambda_init: float = field(default=0.8, metadata=NOT_AT_DEFAULT)
+    """Of labels with D: how much of the second softmax is subtracted at first, between 0 and 1."""
 
     def __post_init__(self):
-        check_at_least(self, 1, "mix_rank", "rank_multiple")
+        check_at_least(self, 1, "mix_rank", "rank_multiple", "registers", "adapter_rank")
+        if not 0 <= self.lambda_init < 1:
+            raise ConfigError(f"lambda_init must be at least 0 and below 1, got {self.lambda_init}")
 
 
 _LEVELS_OF = {"q": ("v", "q"), "1": ("1", "1o"), "2": ("2", "2o")}
@@ -45,7 +56,7 @@ class SRGFamily(ListedFamily):
     name = ""
     version = "1"
     Settings = Settings
-    labels = staticmethod(all_variants)
+    labels = staticmethod(every_variant)
 
     def parse(self, text: str) -> Variant:
         """The variant a label or an alias names."""
@@ -91,15 +102,24 @@ class SRGFamily(ListedFamily):
 
     def effective(self, label: Variant, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings that change the mixer of this label otherwise than through its ranks."""
-        return {"rope": settings["rope"]} if label.rope else {}
+        uses = {
+            "rope": label.rope,
+            "rope_order": label.rope and label.gates,
+            "registers": label.registers,
+            "adapter_rank": label.adapter,
+            "lambda_init": label.base == "D",
+        }
+        return {name: value for name, value in settings.items() if uses.get(name)}
 
     def solve(self, label: Variant, size: Size, settings: Settings) -> Allocation:
-        return solve(label, size, settings.mix_rank, settings.rank_multiple)
+        own = (settings.registers * label.registers, settings.adapter_rank * label.adapter)
+        return solve(label, size, settings.mix_rank, settings.rank_multiple, *own)
 
     def build(self, allocation: Allocation, settings: Settings, path: str = "auto") -> DynamicMLP:
         from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
-        return DynamicMLP(allocation, rope=settings.rope, path=path)
+        own = {name: getattr(settings, name) for name in ("rope", "rope_order", "lambda_init")}
+        return DynamicMLP(allocation, path=path, **own)
 
     def checks(self, label: Variant) -> Iterable[Check]:
         """The general ones, every path against the reference, the budget, and what the paper proves."""

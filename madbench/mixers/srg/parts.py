@@ -23,17 +23,22 @@ EPS = 1e-12
 ROPE_BASE = 10000.0
 
 
-def activate(base: str, h: Tensor, first_row: int) -> tuple[Tensor, Tensor | None]:
+def activate(base: str, h: Tensor, first_row: int, contrast: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
     """Hidden scores (B, heads, M, W) -> activations (B, H, M, W) and the norm (B, H, M, 1) still to divide by.
 
     S is softmax, R is ReLU of L2Norm, G is Softplus times ReLU of L2Norm (paper, eq. 11) and takes 2H heads: the first H
-    gate, the last H scale. Slots a row cannot see come out as zero. L2Norm divides a row by one positive number and
+    gate, the last H scale; so does D, the first softmax less ``contrast`` times the second. Slots a row cannot see come
+    out as zero. L2Norm divides a row by one positive number and
     everything after it is linear, so R and G return the row unnormalised together with its norm, and the caller divides
     the (much shorter) output row instead (paper, Lemma B.2).
     """
-    if base == "S":
+    if base in ("S", "D"):
         visible = torch.ones(h.shape[-2:], dtype=torch.bool, device=h.device).tril(first_row)
-        return h.masked_fill(~visible, float("-inf")).softmax(-1), None
+        a = h.masked_fill(~visible, float("-inf")).softmax(-1)
+        if base == "D":
+            first, second = a.chunk(2, dim=-3)
+            a = first - contrast * second
+        return a, None
     if base == "R":
         h = h.tril(first_row)
         return F.relu(h), _norm(h)
@@ -87,6 +92,23 @@ class ShortConv(nn.Module):
         padded = F.pad(x, (0, 0, CONV_TAPS - 1, 0)) if before is None else torch.cat((before, x), dim=1)
         taps = self.weight.unbind(-1)
         return sum(padded[:, j : j + length] * tap for j, tap in enumerate(taps))
+
+
+class Contrast(nn.Module):
+    """lambda = exp(q1 . k1) - exp(q2 . k2) + lambda_init, the weight of the second softmax of D (Ye et al. 2024, eq. 2).
+
+    The four vectors, (K,) each for the width of one QK head, are shared by all heads.
+    """
+
+    def __init__(self, width: int, lambda_init: float):
+        super().__init__()
+        self.lambda_init = lambda_init
+        for name in ("q1", "k1", "q2", "k2"):
+            setattr(self, name, nn.Parameter(torch.empty(width)))
+
+    def forward(self) -> Tensor:
+        """A scalar."""
+        return (self.q1 @ self.k1).exp() - (self.q2 @ self.k2).exp() + self.lambda_init
 
 
 def newest_first(x: Tensor) -> Tensor:

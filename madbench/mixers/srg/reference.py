@@ -15,53 +15,85 @@ from torch import Tensor
 from madbench.labels import Variant
 
 
-def reference(parameters: Mapping[str, Tensor], variant: Variant, n_head: int, x: Tensor, rope: str) -> Tensor:
+def reference(
+    parameters: Mapping[str, Tensor],
+    variant: Variant,
+    n_head: int,
+    x: Tensor,
+    rope: str,
+    rope_order: str = "before_gate",
+    lambda_init: float = 0.8,
+) -> Tensor:
     """x (B, T, D) -> the mixer's output (B, T, D) in float64, differentiable in ``x`` and in the parameters.
 
     ``parameters`` is the state dict of a ``DynamicMLP``, any floating dtype; ``rope`` is ``rotation`` or ``mispaired``.
     """
     w = {name: value.double() for name, value in parameters.items()}
-    return torch.stack([_sequence(w, variant, n_head, sequence, rope) for sequence in x.double()])
+    settings = (rope, rope_order, lambda_init)
+    return torch.stack([_sequence(w, variant, n_head, sequence, *settings) for sequence in x.double()])
 
 
-def _sequence(w: dict[str, Tensor], variant: Variant, n_head: int, x: Tensor, rope: str) -> Tensor:
+def _sequence(
+    w: dict[str, Tensor], variant: Variant, n_head: int, x: Tensor, rope: str, rope_order: str, lambda_init: float
+) -> Tensor:
     length = x.shape[0]
-    query_heads = 2 * n_head if variant.base == "G" else n_head
+    query_heads = 2 * n_head if variant.base in "GD" else n_head
     k_in = convolve(x, w["k_conv.weight"]) if variant.conv else x
     v_in = convolve(x, w["v_conv.weight"]) if variant.conv else x
-    q, k, v = x @ w["q.weight"].T, k_in @ w["k.weight"].T, v_in @ w["v.weight"].T
+    w_v, w_o = w["v.weight"], w["o.weight"]
+    if variant.adapter:
+        w_v = w_v + w["v_up.weight"] @ w["v_down.weight"]
+        w_o = w_o + w["o_up.weight"] @ w["o_down.weight"]
+    q, k, v = x @ w["q.weight"].T, k_in @ w["k.weight"].T, v_in @ w_v.T
     d_qk, d_vo = q.shape[1] // query_heads, v.shape[1] // n_head
+    gate = torch.sigmoid(x @ w["qk_gate.weight"].T + w["qk_gate.bias"]) if variant.gates else torch.ones_like(q)
+    unturned = q * gate
     if variant.rope:
-        q = torch.cat([_turn(q_h, rope) for q_h in q.split(d_qk, dim=1)], dim=1)
+        turned = q if rope_order == "before_gate" else unturned
+        q = torch.cat([_turn(q_h, rope) for q_h in turned.split(d_qk, dim=1)], dim=1)
         k = torch.cat([_turn(k_h, rope) for k_h in k.split(d_qk, dim=1)], dim=1)
-    if variant.gates:
-        q = q * torch.sigmoid(x @ w["qk_gate.weight"].T + w["qk_gate.bias"])
+        q = q * gate if rope_order == "before_gate" else q
+    else:
+        q = unturned
+    register_keys, register_values = k[:0], v[:0]
+    if variant.registers:
+        register_keys, register_values = w["registers"] @ w["k.weight"].T, w["registers"] @ w_v.T
+    if variant.base == "D":
+        first, second = (w[f"contrast.q{i}"] @ w[f"contrast.k{i}"] for i in (1, 2))
+        contrast = torch.exp(first) - torch.exp(second) + lambda_init
     rows = []
     for t in range(length):
-        # row(l): the prefix in the order of its slots
+        # row(l): the registers, then the prefix in the order of its slots
         order = list(range(t, -1, -1)) if variant.layout == "lag" else list(range(t + 1))
+        slots = len(register_keys) + t + 1
         hidden = []
         for head in range(query_heads):
             columns = slice(head * d_qk, (head + 1) * d_qk)
-            z = k[order, columns] @ q[t, columns]
-            if variant.base == "S":
+            z = torch.cat((register_keys[:, columns] @ unturned[t, columns], k[order, columns] @ q[t, columns]))
+            if variant.has_softmax:
                 z = z / d_qk**0.5
-            hidden.append(z @ mixing_matrix(w, "mix1", head, x[t], t + 1) if variant.mix1 else z)
+            hidden.append(z @ mixing_matrix(w, "mix1", head, x[t], slots) if variant.mix1 else z)
         outputs = []
         for head in range(n_head):
-            if variant.base == "S":
+            columns = slice(head * d_vo, (head + 1) * d_vo)
+            if variant.has_softmax:
                 a = torch.softmax(hidden[head], dim=0)
             else:
                 a = F.relu(hidden[head] / torch.sqrt(hidden[head].square().sum() + 1e-12))
             if variant.base == "G":
                 a = F.softplus(hidden[n_head + head]) * a
+            if variant.base == "D":
+                a = a - contrast * torch.softmax(hidden[n_head + head], dim=0)
             if variant.mix2:
-                a = a @ mixing_matrix(w, "mix2", head, x[t], t + 1).T
-            outputs.append(a @ v[order, head * d_vo : (head + 1) * d_vo])
+                a = a @ mixing_matrix(w, "mix2", head, x[t], slots).T
+            o = a @ torch.cat((register_values[:, columns], v[order, columns]))
+            if variant.base == "D":
+                o = (1 - lambda_init) * w["head_norm.weight"] * o / torch.sqrt(o.square().mean() + 1e-5)
+            outputs.append(o)
         o = torch.cat(outputs)
         if variant.gates:
             o = o * torch.sigmoid(w["vo_gate.weight"] @ x[t] + w["vo_gate.bias"])
-        rows.append(w["o.weight"] @ o)
+        rows.append(w_o @ o)
     return torch.stack(rows)
 
 

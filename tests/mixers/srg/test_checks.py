@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from madbench.labels import all_labels, expand, family_of, parse
+from madbench.labels import all_labels, every_label, expand, family_of, parse
 from madbench.mixers import checks
 from madbench.mixers.srg import dynamic_mlp
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
@@ -20,7 +20,7 @@ def verdicts(label):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", sorted({*expand(["@table1"]), *all_labels()[::5]}))
+@pytest.mark.parametrize("label", sorted({*expand(["@table1"]), *all_labels()[::5], *every_label()[::40]}))
 def test_every_check_of_every_label_of_the_paper_holds(label):
     assert "fail" not in {outcome.verdict for outcome in checks.run_checks(label)}
 
@@ -76,7 +76,7 @@ def mask_after_mixing(monkeypatch):
 
 
 def norm_before_mask(monkeypatch):
-    def activate(base, h, first_row):
+    def activate(base, h, first_row, contrast=None):
         return torch.relu(h.tril(first_row)), h.square().sum(-1, keepdim=True).sqrt()
 
     monkeypatch.setattr(dynamic_mlp, "activate", activate)
@@ -85,14 +85,14 @@ def norm_before_mask(monkeypatch):
 def select_above_a_threshold(monkeypatch):
     sound = dynamic_mlp.activate
 
-    def activate(base, h, first_row):
+    def activate(base, h, first_row, contrast=None):
         return sound(base, h - 0.5, first_row)
 
     monkeypatch.setattr(dynamic_mlp, "activate", activate)
 
 
 def forget_the_norm(monkeypatch):
-    def activate(base, h, first_row):
+    def activate(base, h, first_row, contrast=None):
         return torch.relu(h.tril(first_row)), None
 
     monkeypatch.setattr(dynamic_mlp, "activate", activate)
@@ -130,6 +130,30 @@ def decode_without_position(monkeypatch):
     monkeypatch.setattr(DynamicMLP, "_project", lambda self, x, position, before=None: sound(self, x, 0, before))
 
 
+def rotate_registers(monkeypatch):
+    sound = DynamicMLP._project
+
+    def project(self, x, position, before=None):
+        p = sound(self, x, position, before)
+        keys = self.k(self.registers)[None].unflatten(-1, (self.query_heads, -1)).transpose(1, 2)
+        return replace(p, to_registers=p.q @ keys.transpose(-1, -2))
+
+    monkeypatch.setattr(DynamicMLP, "_project", project)
+
+
+def subtract_nothing(monkeypatch):
+    sound = dynamic_mlp.activate
+    monkeypatch.setattr(dynamic_mlp, "activate", lambda *given: sound(*given[:3], 0 * given[3]))
+
+
+def adapt_the_input(monkeypatch):
+    monkeypatch.setattr(
+        DynamicMLP,
+        "_read_out",
+        lambda self, o, x: self.o(o.transpose(1, 2).flatten(-2)) + self.o_down(x).sum(-1)[..., None],
+    )
+
+
 @pytest.mark.parametrize(
     ("sabotage", "label", "caught_by"),
     [
@@ -157,6 +181,10 @@ def decode_without_position(monkeypatch):
         (gate_before_rope, "R-p", "RoPE"),
         (freeze_strengths, "R-q-1o", "bent boundaries"),
         (decode_without_position, "S-p", "steps"),
+        (rotate_registers, "R-pk-q", "registers"),
+        (rotate_registers, "R-pk-q-1o", "RoPE"),
+        (subtract_nothing, "D-p", "differential softmax"),
+        (adapt_the_input, "R-a-q", "adapters"),
     ],
 )  # fmt: skip
 def test_a_broken_operator_is_caught_by_name(sabotage, label, caught_by, monkeypatch):

@@ -1,0 +1,288 @@
+"""D, k and a, the letters that are not in the paper's Table 1, and RoPE after the gate: loops, paths, counts, settings."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from madbench.analysis.protocols import trains
+from madbench.errors import BudgetError, ConfigError, TrainingError
+from madbench.experiment import prepare
+from madbench.grid import Grid, Row
+from madbench.labels import all_labels, every_label, parse
+from madbench.mixers import build, solve
+from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+from madbench.suites import MAD
+
+LABELS = (
+    "D", "D-p", "D-c-q", "D-pcg-v-12o", "D-q-1", "D-gka-q-2o", "S-pk-q", "S-k!", "S-ck-v-12", "R-k-q", "R-pgk-q-12o",
+    "R-k-12!", "G-pck-q-12o", "G-ka!", "R-a-q", "S-ca-q", "G-pcgka-v-12o", "R-a-q-1o",
+)  # fmt: skip
+OTHERS = [label for label in every_label() if label not in set(all_labels())]
+
+
+@pytest.fixture
+def make(randn):
+    """``make(label, ...)``: a small float64 mixer whose every weight shows."""
+
+    def make(label, d_model=16, n_head=2, max_len=6, std=0.3, **settings):
+        mixer = build(label, d_model, max_len, n_head=n_head, budget="paper", **({"mix_rank": 3} | settings))
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for parameter in mixer.parameters():
+                parameter.normal_(std=std, generator=generator)
+        mixer.chunk = 2
+        return mixer.double()
+
+    return make
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def turned(row, position):
+    """A complex number a pair."""
+    half = len(row) // 2
+    angle = position * 10000.0 ** (-np.arange(half) / half)
+    pairs = (row[:half] + 1j * row[half:]) * np.exp(1j * angle)
+    return np.concatenate((pairs.real, pairs.imag))
+
+
+def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate"):
+    """The last row of x (T, D): every slot an explicit pair of a key and a value, every R(j) an explicit matrix."""
+    now, last = x[-1], len(x) - 1
+    maps = n_head * (2 if variant.base in "GD" else 1)
+    d_qk, d_vo = len(w["q.weight"]) // maps, len(w["v.weight"]) // n_head
+    w_v, w_o = w["v.weight"], w["o.weight"]
+    if variant.adapter:
+        w_v, w_o = (w[f"{n}.weight"] + w[f"{n}_up.weight"] @ w[f"{n}_down.weight"] for n in "vo")
+
+    def seen(name, i):
+        """What the K or the V projection of token i reads."""
+        if not variant.conv:
+            return x[i]
+        return sum(w[name][:, 3 - lag] * x[i - lag] for lag in range(min(i, 3) + 1))
+
+    def mixed(row, name, head):
+        """row R of one head."""
+        a, b, p = (w[f"{name}.{table}"][head, : len(row)] for table in "ABp")
+        part = slice(head * a.shape[1], (head + 1) * a.shape[1])
+        s = sigmoid(w[f"{name}.gate.weight"][part] @ now + w[f"{name}.gate.bias"][part])
+        return row * (1 + p) + ((row @ a) * s) @ b.T
+
+    tokens = range(last, -1, -1) if variant.layout == "lag" else range(last + 1)
+    gate = sigmoid(w["qk_gate.weight"] @ now + w["qk_gate.bias"]) if variant.gates else np.ones(len(w["q.weight"]))
+    hidden = []
+    for m in range(maps):
+        part = slice(m * d_qk, (m + 1) * d_qk)
+        q, z = w["q.weight"][part] @ now, []
+        for register in w.get("registers", ()):
+            z.append((q * gate[part]) @ (w["k.weight"][part] @ register))
+        for i in tokens:
+            k = w["k.weight"][part] @ seen("k_conv.weight", i)
+            if not variant.rope:
+                z.append((q * gate[part]) @ k)
+            elif rope_order == "before_gate":
+                z.append((turned(q, last) * gate[part]) @ turned(k, i))
+            else:
+                z.append(turned(q * gate[part], last) @ turned(k, i))
+        z = np.array(z) / (math.sqrt(d_qk) if variant.base in "SD" else 1)
+        hidden.append(mixed(z, "mix1", m) if variant.mix1 else z)
+    if variant.base == "D":
+        first, second = (math.exp(w[f"contrast.q{j}"] @ w[f"contrast.k{j}"]) for j in (1, 2))
+    read = []
+    for head in range(n_head):
+        h = hidden[head]
+        if variant.base in "SD":
+            a = np.exp(h) / np.exp(h).sum()
+        else:
+            a = np.maximum(h / math.sqrt((h**2).sum() + 1e-12), 0)
+        if variant.base == "D":
+            other = np.exp(hidden[n_head + head])
+            a = a - (first - second + lambda_init) * other / other.sum()
+        if variant.base == "G":
+            a = a * np.log1p(np.exp(hidden[n_head + head]))
+        if variant.mix2:
+            swapped = {f"mix2.{new}": w[f"mix2.{old}"] for new, old in zip("ABp", "BAp")}
+            w, kept = w | swapped, w
+            a, w = mixed(a, "mix2", head), kept
+        part = slice(head * d_vo, (head + 1) * d_vo)
+        values = [w_v[part] @ register for register in w.get("registers", ())]
+        values += [w_v[part] @ seen("v_conv.weight", i) for i in tokens]
+        o = sum(weight * value for weight, value in zip(a, values, strict=True))
+        if variant.base == "D":
+            o = (1 - lambda_init) * w["head_norm.weight"] * o / math.sqrt((o**2).mean() + 1e-5)
+        read.append(o)
+    o = np.concatenate(read)
+    if variant.gates:
+        o = o * sigmoid(w["vo_gate.weight"] @ now + w["vo_gate.bias"])
+    return w_o @ o
+
+
+def by_loops(mixer, x, **settings):
+    w = {name: tensor.detach().numpy() for name, tensor in mixer.named_parameters()}
+    rows = [one_row(w, mixer.variant, mixer.n_head, x[0, : t + 1].numpy(), **settings) for t in range(x.shape[1])]
+    return torch.tensor(np.stack(rows))[None]
+
+
+def decode(mixer, x, slide=False):
+    cache, rows = None, []
+    for token in x.unbind(1):
+        row, cache = mixer.step(token, cache, slide)
+        rows.append(row)
+    return torch.stack(rows, dim=1)
+
+
+def fast_paths(mixer):
+    return ("dense", "chunked", *["sdpa"] * mixer.uses_sdpa)
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_every_path_and_the_steps_are_the_equations(label, make, randn):
+    mixer, x = make(label), randn(1, 5, 16)
+    expected = by_loops(mixer, x)
+    for path in ("reference", *fast_paths(mixer)):
+        mixer.path = path
+        torch.testing.assert_close(mixer(x), expected)
+    torch.testing.assert_close(decode(mixer, x), expected)
+
+
+@pytest.mark.parametrize("label", ["D-p", "D-gka-q-12o", "R-pgk-q-12o", "G-pcka!", "S-ca-q"])
+def test_gradients_of_every_path_are_those_of_the_reference(label, make, randn):
+    mixer, x, cotangent = make(label), randn(2, 5, 16), randn(2, 5, 16, seed=2)
+
+    def gradients(path):
+        mixer.path = path
+        return torch.autograd.grad((mixer(x) * cotangent).sum(), list(mixer.parameters()))
+
+    expected = gradients("reference")
+    largest = max(gradient.norm() for gradient in expected)
+    for path in fast_paths(mixer):
+        for (name, _), given, reference in zip(mixer.named_parameters(), gradients(path), expected):
+            assert (given - reference).norm() < 1e-9 * largest, (path, name)
+
+
+def test_steps_and_blocks_agree_under_bfloat16_autocast(randn):
+    x = randn(2, 8, 32).float()
+    for label in ("D-p", "D-pgk-q-12o", "G-ka-q"):
+        torch.manual_seed(0)
+        mixer = build(label, 32, 8, budget="paper").requires_grad_(False)
+        with torch.autocast("cpu", torch.bfloat16):
+            steps, whole = decode(mixer, x).float(), mixer(x).float()
+        assert (steps - whole).norm() < 0.03 * whole.norm()
+
+
+@pytest.mark.parametrize("label", ["S-pg-q", "R-pcg-q-12o", "G-pgk-q-1o"])
+def test_rope_after_the_gate_is_the_equation_and_another_function(label, make, randn):
+    mixer, x = make(label, d_model=32, rope_order="after_gate"), randn(1, 5, 32)
+    torch.testing.assert_close(mixer(x), by_loops(mixer, x, rope_order="after_gate"))
+    torch.testing.assert_close(decode(mixer, x), mixer(x))
+    usual = make(label, d_model=32)
+    assert (mixer(x) - usual(x)).norm() > 1e-2 * mixer(x).norm()
+
+
+@pytest.mark.parametrize(("label", "order", "holds"), [
+    ("R-pg-q-12o", "after_gate", True), ("R-pg-q-12o", "before_gate", False), ("S-pgk-q", "after_gate", True),
+])  # fmt: skip
+def test_after_the_gate_a_window_is_a_sequence_of_its_own(label, order, holds, make, randn):
+    """Theorem 2.3, which the paper's order breaks."""
+    mixer, x = make(label, max_len=4, d_model=32, rope_order=order), randn(1, 9, 32)
+    given, expected = decode(mixer, x, slide=True)[:, -1], mixer(x[:, -4:])[:, -1]
+    assert torch.allclose(given, expected) == holds
+
+
+def test_lambda_starts_near_lambda_init_and_the_norm_scales_by_what_is_left(make, randn):
+    mixer = build("D-p", 32, 8, lambda_init=0.5)
+    assert abs(mixer.contrast().item() - 0.5) < 0.05 and (mixer.head_norm.weight == 1).all()
+    mixer, x = make("D", lambda_init=0.5), randn(1, 5, 16)
+    torch.testing.assert_close(mixer(x), by_loops(mixer, x, lambda_init=0.5))
+
+
+def test_adapters_start_at_zero_and_registers_do_not():
+    mixer = build("R-ka-q", 32, 8, registers=3, adapter_rank=2)
+    assert mixer.registers.shape == (3, 32) and 0.01 < mixer.registers.std() < 0.03
+    assert mixer.v_down.weight.shape == (2, 32) and mixer.o_up.weight.shape == (32, 2)
+    assert not mixer.v_up.weight.any() and not mixer.o_up.weight.any() and mixer.v_down.weight.all()
+
+
+@pytest.mark.parametrize("budget", ["strict", "paper"])
+def test_counts_are_those_of_the_built_module_and_strict_ones_within_the_budget(budget):
+    built = 0
+    for label in OTHERS[::31]:
+        for n_head in (1, 3):
+            try:
+                allocation = solve(label, 24, n_head, 9, budget)
+            except BudgetError:
+                continue
+            mixer = DynamicMLP(allocation)
+            assert sum(parameter.numel() for parameter in mixer.parameters()) == allocation.total, label
+            assert budget == "paper" or allocation.label.over or allocation.total <= allocation.target
+            built += 1
+    assert built > 100
+
+
+def test_terms_by_hand():
+    """d 64, 2 heads, 4 registers, adapters of rank 4, 32 positions."""
+    d = solve("D-pc", 64, 2, 32)
+    assert (d.r_qk, d.r_vo, d.target - 4 * 64**2) == (64, 64, 8 * 64 + 4 * 16 + 32)
+    assert d.terms["contrast"] == 4 * 16 and d.terms["head_norm"] == 32 and d.slack == 0
+    one = solve("R-ka-q-1", 64, 2, 32, "paper")
+    assert one.terms["registers"] == 4 * 64 and one.terms["adapters"] == 2 * 4 * (64 + one.r_vo)
+    assert one.terms["mix1_tables"] == 2 * (32 + 4) * (2 * 16 + 1) and "(L + k)" in one.formulas["mix1_tables"][0]
+    plain = solve("R-q-1", 64, 2, 32, "paper")
+    assert (one.r_qk, one.r_vo) == (plain.r_qk, plain.r_vo)
+    pairs = 2 * (one.r_qk + one.r_vo) + 2 * (4 * 16 + 2)
+    expected = plain.flops_per_token(32) + 4 * pairs + 2 * one.terms["adapters"]
+    assert one.flops_per_token(32) == expected and one.state_bytes_per_token() == plain.state_bytes_per_token()
+
+
+@pytest.mark.parametrize(("label", "settings"), [
+    ("R-pc", {"rope_order": "after_gate"}), ("R-g-q", {"rope_order": "after_gate"}), ("S-p", {"registers": 5}),
+    ("R-k-q", {"adapter_rank": 2}), ("R-ka-q", {"lambda_init": 0.5}),
+])  # fmt: skip
+def test_a_setting_of_letters_that_a_label_lacks_is_refused(label, settings):
+    (name,) = settings
+    with pytest.raises(ConfigError, match=f"{name} has no effect on '{label}'"):
+        build(label, 32, 8, **settings)
+    (value,) = settings.values()
+    with pytest.raises(ConfigError, match=f"model.{name} has no effect on '{label}'"):
+        MAD.Profile.load("quick", [f"model.{name}={value}"]).mixer_settings(label)
+
+
+@pytest.mark.parametrize("settings", [{"registers": 0}, {"adapter_rank": 0}, {"lambda_init": 1.0}, {"rope_order": "x"}])
+def test_a_setting_out_of_its_range_is_refused(settings):
+    with pytest.raises(ConfigError):
+        build("D-pgka-q", 32, 8, **settings)
+
+
+def test_sdpa_computes_no_registers():
+    assert build("D-p", 32, 8).resolve_path(1, 8) == "sdpa"
+    with pytest.raises(TrainingError, match="without mixing and registers"):
+        build("S-k-q", 32, 8, path="sdpa")
+
+
+def test_ids_of_jobs_know_a_setting_only_off_its_default(tmp_path):
+    """So what was stored before there was the setting keeps its id."""
+    usual = {"mix_rank": 8, "rank_multiple": 1, "rope": "rotation"}
+    profile = MAD.Profile.load("quick")
+    for label in ("S", "R-pcg-q-12o", "R-k-q", "D-pga-q"):
+        assert profile.mixer_settings(label) == usual
+    changed = MAD.Profile.load("quick", ["model.registers=8"])
+    assert changed.mixer_settings("R-k-q") == usual | {"registers": 8}
+    prepare(Grid((Row("D-pga-q"),), ("memorization",), (0,)), device="cpu", results=tmp_path)
+    (job,), (other,) = (MAD.jobs(["R-k-q"], one, seeds=[0], tasks=["memorization"]) for one in (profile, changed))
+    assert job.id != other.id
+    assert trains(profile, job) and trains(changed, other) and not trains(changed, job) and not trains(profile, other)
+
+
+def test_all_registers_and_both_softmaxes_are_seen_from_the_first_row_on(make, randn):
+    mixer, x = make("D-k-q", registers=3), randn(1, 4, 16)
+    maps = mixer.maps(x)
+    assert maps.weights.shape == (1, 2, 4, 7)
+    visible = maps.weights != 0
+    assert visible[0, 0].sum(-1).tolist() == [4, 5, 6, 7] and visible[..., :3].all()
+    assert parse("D-k-q").query_heads(2) == 4 and maps.scores.shape[1] == 4
