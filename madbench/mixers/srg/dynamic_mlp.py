@@ -213,11 +213,12 @@ class DynamicMLP(nn.Module):
     def probe(self, x: Tensor) -> Probe:
         """Scores, active slots, weights, gates and mixing tables for x (B, T, D).
 
-        Scores of G are those of the gate, whose sign decides (Proposition 2.4). Without ``o`` slots are counted from the
-        oldest token, so slot l of a row is again the one l steps before it.
+        Scores of G are those of the gate, whose sign decides (Proposition 2.4), and of D those of the first softmax.
+        Without ``o`` slots are counted from the oldest token, so slot l of a row is again the one l steps before it.
+        Registers, which have no lag, are left out.
         """
-        maps = self.maps(x)
-        h, w = maps.hidden[:, : self.n_head], maps.weights
+        maps, first = self.maps(x), self.register_slots
+        h, w = maps.hidden[:, : self.n_head, :, first:], maps.weights[..., first:]
         if not self.by_lag:
             h, w = by_lag(h), by_lag(w)
         gates = {"QK": self.qk_gate, "VO": self.vo_gate}
@@ -227,8 +228,9 @@ class DynamicMLP(nn.Module):
             if mixing:
                 values[name] = mixing.strengths(x).transpose(1, 2)
                 strengths = values[name].mean((0, 1))
-                kernels[name] = LagKernel(mixing.A, mixing.B, mixing.p, strengths, self.variant.layout)
-        return Probe(w, h, None if self.variant.base == "S" else h > 0, values, kernels)
+                tables = (table[:, first:] for table in (mixing.A, mixing.B, mixing.p))
+                kernels[name] = LagKernel(*tables, strengths, self.variant.layout)
+        return Probe(w, h, None if self.variant.has_softmax else h > 0, values, kernels)
 
     def resolve_path(self, batch: int, length: int) -> str:
         """The path that :meth:`forward` takes for an input of this shape."""

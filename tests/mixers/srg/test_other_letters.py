@@ -286,3 +286,13 @@ def test_all_registers_and_both_softmaxes_are_seen_from_the_first_row_on(make, r
     visible = maps.weights != 0
     assert visible[0, 0].sum(-1).tolist() == [4, 5, 6, 7] and visible[..., :3].all()
     assert parse("D-k-q").query_heads(2) == 4 and maps.scores.shape[1] == 4
+
+
+@pytest.mark.parametrize("label", ["R-k-q-1o", "R-k-12!", "D-k-q"])
+def test_a_probe_is_of_the_tokens_by_lag(label, make, randn):
+    mixer, x = make(label), randn(1, 5, 16)
+    probe, maps = mixer.probe(x), mixer.maps(x)
+    slots = [4 + (lag if mixer.by_lag else 4 - lag) for lag in range(5)]
+    torch.testing.assert_close(probe.weights[:, :, 4], maps.weights[:, :, 4, slots])
+    assert probe.scores.shape == (1, 2, 5, 5) and (probe.active is None) == label.startswith("D")
+    assert all(kernel.p.shape == (2, 6) and kernel.A.shape[:2] == (2, 6) for kernel in probe.kernels.values())
