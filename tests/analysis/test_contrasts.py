@@ -89,3 +89,12 @@ def test_the_factor_of_a_contrast_is_that_of_diff():
     for contrast, of_contrast in find_pairs(expand(["@table1"])).items():
         for given, without in of_contrast:
             assert diff(parse(given), parse(without)) == (contrast.factor,)
+
+
+def test_a_family_that_has_a_place_for_softmax_attention_pairs_with_it():
+    assert named(["S", "hfa:2"]) == {"hfa:orders: 2 against 1": [("hfa:2", "S")]}
+    assert named(["ha:3-p", "S-p", "S"]) == {
+        "rope: p against none": [("S-p", "S")],
+        "ha:degree: 3 against 2": [("ha:3-p", "S-p")],
+    }
+    assert named(["R", "ha:3", "hfa:2"]) == {}

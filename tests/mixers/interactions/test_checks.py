@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from madbench.labels import family_of, parse
-from madbench.mixers.checks import run_check, run_checks
+from madbench.mixers.checks import run_check
 from madbench.mixers.ha import operator as tuple_operator
 from madbench.mixers.hfa import operator as feature_operator
+from madbench.mixers.interactions.checks import checks
 from madbench.mixers.srg.parts import rotate
 from mixers.interactions.labels import all_labels_of
 
@@ -21,7 +22,8 @@ GENERAL = {
 
 
 def assert_all_hold(label):
-    outcomes = run_checks(label)
+    label = parse(label) if isinstance(label, str) else label
+    outcomes = [run_check(check) for check in checks(family_of(label), label)]
     assert GENERAL <= {one.check.name for one in outcomes}
     for one in outcomes:
         assert one.verdict != "fail", f"{label} {one.row}"
