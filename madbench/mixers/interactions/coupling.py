@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -74,6 +75,11 @@ class Coupling(nn.Module):
         else:
             of_head = [order for order in orders for _ in range(heads // len(orders))]
             shapes = [((a, width, width), (a if product else 1, width, self.out_width)) for a in of_head]
+        parameters = sum(math.prod(one) for of_head in shapes for one in of_head)
+        what = f"degree {degree} at width {width}: a coupling of {parameters:,} entries"
+        check_memory(
+            torch.empty(0), 4 * parameters, what, "take a smaller width, a lower degree or factored effects, base L"
+        )
         if len(set(orders)) == 1:
             self.c, self.w = (nn.Parameter(torch.empty(heads, *shape)) for shape in shapes[0])
         else:

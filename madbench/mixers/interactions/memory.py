@@ -13,9 +13,10 @@ from madbench.errors import TrainingError
 
 
 def available_bytes(x: Tensor) -> int:
-    """Memory of the device of ``x``: free on a GPU, physical on the CPU."""
+    """Memory of the device of ``x``: on a GPU what is free and what torch holds unused, on the CPU physical."""
     if x.device.type == "cuda":
-        return torch.cuda.mem_get_info(x.device)[0]
+        unused = torch.cuda.memory_reserved(x.device) - torch.cuda.memory_allocated(x.device)
+        return torch.cuda.mem_get_info(x.device)[0] + unused
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
