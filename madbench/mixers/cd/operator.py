@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -194,11 +195,10 @@ class CoefficientMixer(Projections):
         return y if scale is None else y * scale[..., None]
 
     def _combine_in_blocks(self, d: Dynamics) -> Tensor:
-        length, blocks, found = d.v.shape[2], forms.split(d, self.chunk), []
-        for block in range(blocks.scores.shape[2]):
-            how = {"use_reentrant": False, "preserve_rng_state": False}  # a block draws no random numbers
-            found.append(checkpoint(self._combine_block, blocks, d, block, length, **how))
-        return torch.cat(found, dim=2)
+        length, blocks, combine = d.v.shape[2], forms.split(d, self.chunk), self._combine_block
+        if torch.is_grad_enabled():  # a block draws no random numbers
+            combine = functools.partial(checkpoint, combine, use_reentrant=False, preserve_rng_state=False)
+        return torch.cat([combine(blocks, d, block, length) for block in range(blocks.scores.shape[2])], dim=2)
 
     def _combine_block(self, blocks: forms.Blocks, d: Dynamics, block: int, length: int) -> Tensor:
         start, end = block * self.chunk, min((block + 1) * self.chunk, length)

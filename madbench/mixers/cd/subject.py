@@ -32,8 +32,8 @@ class Subject:
             torch.manual_seed(seed)
             size = Size(WIDTH, HEADS, LONG, "paper")
             mixer = self.family.build(self.family.solve(self.label, size, settings), settings).double()
-            for parameter in mixer.parameters():
-                if parameter.ndim > 1:
+            for name, parameter in mixer.named_parameters():
+                if parameter.ndim > 1 and not name.startswith("decay"):
                     parameter.normal_(std=WIDTH**-0.5)
             mixer.chunk = chunk or mixer.chunk
             return mixer.eval().requires_grad_(False), torch.randn(batch, length, WIDTH, dtype=torch.float64)
