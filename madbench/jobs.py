@@ -31,8 +31,8 @@ Status = Literal["finished", "diverged", "failed"]
 class Job:
     """One training run of one label."""
 
-    suite: str  # suite that trains it: ``mad`` or ``language``
-    task: str  # MAD task, or ``language_model``
+    suite: str  # suite that trains it: ``mad``, ``language`` or ``interactions``
+    task: str  # MAD task, world of agents, or ``language_model``
     label: str  # canonical label of the mixer
     family: str  # identity of the label's family: its version, and of an installed one a hash of its source
     setting: dict[str, Any]

@@ -241,7 +241,8 @@ def _print_task(console: Console, rows: Sequence[Row], found: Sequence[Claim]) -
         console.print(Text.assemble(verdict, f": {claim.statement} ({claim.source})"))
         indented = {"initial_indent": "    ", "subsequent_indent": "    "}
         console.print(textwrap.fill(claim.numbers, console.width, **indented), markup=False)
-    console.print()
+    if found:
+        console.print()
     about = (
         "L agents, * trained. Mean squared error of a test agent, the largest of n seeds. T off: of the learned matrix."
     )

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from madbench import mixers
 from madbench.labels import parse
+from madbench.mixers.hfa.operator import HyperFeatureAttention
 from madbench.mixers.interactions.coupling import Coupling
 from madbench.mixers.interactions.tuples import ALL
 from madbench.models.blocks import linear
@@ -45,8 +46,10 @@ class InteractionModel(nn.Module):
         """What the mixer has learned, comparable across embeddings and factorisations (Corollary D.3).
 
         The effect of other symbols on the first times their value, summed over heads: (S, S) of pairs, (S, S, S) of triples
-        that count once; None for a mixer without couplings.
+        that count once; None for a mixer whose values are no such sum (softmax), and for other tuples.
         """
+        if isinstance(self.mixer, HyperFeatureAttention) and self.mixer.linear and not self.mixer.rope:
+            return self._pairs()
         if not isinstance(self.mixer, Coupling) or self.mixer.degree > 3:
             return None
         e, c, w = self.vectors, self.mixer.c, self.mixer.w
@@ -56,6 +59,14 @@ class InteractionModel(nn.Module):
             return tensor + tensor.mT if self.mixer.tuples == ALL else tensor
         pairs = [torch.einsum("ma,fab,nb->fmn", e, of_head, e).prod(0) for of_head in c]
         return sum(pair * (e @ of_head[..., 0].T).prod(1) for pair, of_head in zip(pairs, w))
+
+    def _pairs(self) -> Tensor:
+        """The effects (S, S) of a sum over single agents, from what it gives of every agent alone and of every two."""
+        symbols = torch.arange(len(self.vectors), device=self.vectors.device)
+        alone = self(symbols[:, None])[:, 0]
+        return torch.stack(
+            [self(torch.stack([one.expand_as(symbols), symbols], 1))[:, 0] - alone[one] for one in symbols]
+        )
 
     @torch.no_grad()
     def start(self) -> None:
