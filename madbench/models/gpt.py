@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError
-from madbench.models.blocks import INIT_STD, linear
+from madbench.models.blocks import INIT_STD, SwiGLU, linear
 
 NORM_EPS = 1e-5
 LEAST_TEMPERATURE = 1e-30  # by which float32 can divide a logit
@@ -33,12 +33,12 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """x + mixer(LayerNorm(x)), then x + MLP(LayerNorm(x)); the norms have a gain and no bias."""
 
-    def __init__(self, d_model: int, mixer: nn.Module, mlp_width: int = 0):
+    def __init__(self, d_model: int, mixer: nn.Module, mlp_width: int = 0, mlp: Literal["gelu", "swiglu"] = "gelu"):
         super().__init__()
         self.mixer_norm = layer_norm(d_model)
         self.mixer = mixer
         self.mlp_norm = layer_norm(d_model)
-        self.mlp = MLP(d_model, mlp_width)
+        self.mlp = (SwiGLU if mlp == "swiglu" else MLP)(d_model, mlp_width)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
@@ -61,7 +61,7 @@ class DecodingState:
 
 
 class GPT(nn.Module):
-    """Token embedding, pre-norm blocks, LayerNorm, and an output that shares the embedding's weights. No dropout.
+    """Token embedding, pre-norm blocks, LayerNorm, and an output that shares the embedding's weights if tied. No dropout.
 
     ``make_mixer`` is called once a block. Weights start from N(0, 0.02^2); the projections that end in the residual
     stream, a mixer's ``o`` and the MLP's ``down``, are scaled by 1 / sqrt(2 n_layer), so that the stream's variance
@@ -80,13 +80,16 @@ class GPT(nn.Module):
         seq_len: int,
         positions: Literal["none", "learned"] = "none",
         mlp_width: int = 0,
+        mlp: Literal["gelu", "swiglu"] = "gelu",
+        output: Literal["tied", "untied"] = "tied",
     ):
         super().__init__()
         self.seq_len = seq_len
         self.embedding = embedding(vocab_size, d_model)
         self.positions = embedding(seq_len, d_model) if positions == "learned" else None
-        self.blocks = nn.ModuleList(Block(d_model, make_mixer(), mlp_width) for _ in range(n_layer))
+        self.blocks = nn.ModuleList(Block(d_model, make_mixer(), mlp_width, mlp) for _ in range(n_layer))
         self.norm = layer_norm(d_model)
+        self.head = linear(d_model, vocab_size) if output == "untied" else None
         with torch.no_grad():
             for block in self.blocks:
                 for projection in (getattr(block.mixer, "o", None), block.mlp.down):
@@ -102,7 +105,7 @@ class GPT(nn.Module):
             x = x + self.positions.weight[:length]
         for block in self.blocks:
             x = block(x)
-        return F.linear(self.norm(x), self.embedding.weight)
+        return self._read_out(x)
 
     def step(
         self, tokens: Tensor, state: DecodingState | None = None, slide: bool = False
@@ -125,7 +128,10 @@ class GPT(nn.Module):
         for block, cache in zip(self.blocks, state.caches):
             x, cache = block.step(x, cache, slide)
             caches.append(cache)
-        return F.linear(self.norm(x), self.embedding.weight), DecodingState(tuple(caches), state.position + 1)
+        return self._read_out(x), DecodingState(tuple(caches), state.position + 1)
+
+    def _read_out(self, x: Tensor) -> Tensor:
+        return F.linear(self.norm(x), self.embedding.weight) if self.head is None else self.head(self.norm(x))
 
     def _check_position(self, length: int) -> None:
         if length > self.seq_len:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from madbench.config import PRESETS, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
-from madbench.jobs import Budget, Job, Precision
+from madbench.jobs import NOT_AT_DEFAULT, Budget, Job, Precision
 from madbench.mixers import solve
 from madbench.suites.base import Profile, Size, Suite, plan_jobs
 from madbench.suites.mad import ModelConfig
@@ -40,6 +40,10 @@ class GPTConfig(ModelConfig):
     """Tokens of context, in training and evaluation; the tables of R(1) and R(2) are as long."""
     positions: Literal["none", "learned"] = "none"
     """A learned vector for every position as in GPT-2, or positions from the mixer alone as in the paper."""
+    mlp: Literal["gelu", "swiglu"] = field(default="gelu", metadata=NOT_AT_DEFAULT)
+    """GPT-2's MLP, or MAD's."""
+    output: Literal["tied", "untied"] = field(default="tied", metadata=NOT_AT_DEFAULT)
+    """Whether the output shares the embedding's weights."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -134,12 +138,16 @@ def sequences_per_step(job: Job) -> int:
 
 
 def size(job: Job) -> Size:
-    """``n_layer`` (mixer + 4 d ``mlp_width``) + 2 d ``vocab_size`` FLOPs a token; the output shares the embedding's weights."""
+    """``n_layer`` (mixer + 4 d ``mlp_width``) + 2 d ``vocab_size`` FLOPs a token; of a SwiGLU 6 d ``mlp_width``."""
+    from madbench.models.blocks import swiglu_width
+
     model, config, vocab_size = job.model, job.training, job.setting["vocab_size"]
     d_model, seq_len = model.d_model, model.seq_len
     mixer = solve(job.label, d_model, model.n_head, seq_len, job.budget, **job.mixer)
     mlp = 2 * d_model * (model.mlp_width or 4 * d_model)
-    rows = vocab_size + seq_len * (model.positions == "learned")
+    if model.mlp == "swiglu":
+        mlp = 3 * d_model * swiglu_width(d_model, model.mlp_width)
+    rows = vocab_size * (2 if model.output == "untied" else 1) + seq_len * (model.positions == "learned")
     return Size(
         parameters=rows * d_model + model.n_layer * (mixer.total + mlp + 2 * d_model) + d_model,
         steps=config.steps,

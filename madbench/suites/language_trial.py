@@ -77,7 +77,7 @@ class LanguageTrial(Trial):
         with torch.random.fork_rng():
             torch.manual_seed(job.derived_seed("init"))
             shape = (job.setting["vocab_size"], config.d_model, config.n_layer, mixer_maker(job, config.seq_len, path))
-            return GPT(*shape, config.seq_len, config.positions, config.mlp_width)
+            return GPT(*shape, config.seq_len, config.positions, config.mlp_width, config.mlp, config.output)
 
     @staticmethod
     def examples(job: Job, count: int, corpora: Mapping[str, Corpus]) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import types
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from madbench.errors import TrainingError
 from madbench.mixers import build
 from madbench.models.blocks import TokenLoss
 from madbench.models.gpt import GPT
+from madbench.suites import suite_of
+from madbench.suites.language import LanguageProfile, jobs, size
 
 DECODABLE = ("S", "S-p", "S-c", "R-cg-q", "R-12o!", "R-p-q-1", "G-cg-q-12o")
 
@@ -53,6 +56,34 @@ def test_the_model_is_pre_norm_blocks_and_an_output_tied_to_the_embedding(positi
         inner = layer_norm(x, w[f"blocks.{n}.mlp_norm.weight"]) @ w[f"blocks.{n}.mlp.up.weight"].T
         x = x + (inner * 0.5 * (1 + torch.erf(inner / math.sqrt(2)))) @ w[f"blocks.{n}.mlp.down.weight"].T
     torch.testing.assert_close(model(ids), layer_norm(x, w["norm.weight"]) @ w["embedding.weight"].T)
+
+
+def test_a_swiglu_of_its_own_width_and_an_untied_output():
+    torch.manual_seed(0)
+    mixers = lambda: build("S", 16, 8, n_head=2)  # noqa: E731
+    model, ids = widen(GPT(11, 16, 1, mixers, 8, mlp_width=24, mlp="swiglu", output="untied")), tokens(length=6)
+    w = model.state_dict()
+    assert w["blocks.0.mlp.gate.weight"].shape == (24, 16)
+    x = w["embedding.weight"][ids]
+    x = x + model.blocks[0].mixer(layer_norm(x, w["blocks.0.mixer_norm.weight"]))
+    y = layer_norm(x, w["blocks.0.mlp_norm.weight"])
+    gate, up = (y @ w[f"blocks.0.mlp.{name}.weight"].T for name in ("gate", "up"))
+    x = x + (gate * torch.sigmoid(gate) * up) @ w["blocks.0.mlp.down.weight"].T
+    torch.testing.assert_close(model(ids), layer_norm(x, w["norm.weight"]) @ w["head.weight"].T)
+
+
+@pytest.mark.parametrize("label, positions, count", [
+    ("cd:id-sm-bd-cg", "none", 110_458_304), ("cd:exp-sum", "learned", 106_377_984),
+])  # fmt: skip
+def test_the_wikitext_preset_has_the_parameters_of_table_3(label, positions, count):
+    """The paper: 110M of the first, and of 8 layers of the second 14M fewer than it says."""
+    profile = LanguageProfile.load("wikitext", [f"model.positions={positions}"])
+    corpus = types.SimpleNamespace(digest="none", padded_vocab_size=50304)
+    [job] = jobs([label], profile, corpus=corpus, budget="paper")
+    assert size(job).parameters == count
+    with torch.device("meta"):
+        model = suite_of(job).Trial.build(job)
+    assert sum(parameter.numel() for parameter in model.parameters()) == count
 
 
 def test_the_state_dict_has_these_names():
