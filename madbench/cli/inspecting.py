@@ -29,7 +29,7 @@ MOST_ROWS = 12  # of a table, a layer and head each; of more, only the means of 
 @with_groups
 def inspect(
     run: argument(str, "RUN", f"{_RUN}: weights.safetensors or checkpoint.pt."),
-    other: argument(str | None, "[RUN2]", "A second one, to compare with.") = None,
+    other: argument(str | None, "RUN2", "A second one, to compare with.") = None,
     task: option(str | None, "The task of the run, where a label has runs of several.", "--task", "-t") = None,
     examples: option(int | None, "Inputs to look at.", min=1, show_default="up to 32, fewer of long ones") = None,
     corpus: option(Path | None, "Folder of a language model's corpus, where it has been moved.") = None,
@@ -51,10 +51,11 @@ def inspect(
 
     What the tables have, a layer and head a row, means over rows and examples:
 
-    Active     share of the slots with a score above zero (R, G); one half is what
-               chance gives (Proposition I.3). Overlap with the row before, by lag
-               and by slot, beside what independent sets of these sizes have; and
-               the slots that change sides when the input moves by 1%.
+    Active     share of the slots with a score above zero (R, G); scores symmetric
+               about zero give one half (Proposition I.3). Overlap with the row
+               before, by lag and by slot, beside what independent sets of these
+               sizes have; and the slots that change sides when the input moves
+               by 1%.
     Weights    how many keys a row effectively has; coefficients near zero (~0, at
                most 0.001), near one (~1, from 0.9) and negative, in percent; at
                which lags they are; what a row shares with the one before.
@@ -65,6 +66,10 @@ def inspect(
                tables in brackets; * is above it. A shift is relative to the
                most that the rank can hold.
     Gates      mean, spread, and how many are nearly closed (0.1) or open (0.9).
+    Matrices   learned interactions of hfa: and ha:, their effective rank, and how
+               much of them is symmetric or on the diagonal.
+
+    Of two runs a cell has a number a layer, means over heads.
 
     Figures: lags, maps, kernels, gates and matrices, as PNG and PDF.
 
@@ -150,10 +155,11 @@ def _number(value: float | None) -> str:
     return "-" if value is None or value != value else f"{value:.2f}"
 
 
-def _share(row: Mapping[str, Any], name: str) -> str:
-    """``63.0 [4.2]*``: a share, that of random tables, and whether it is above."""
+def _share(row: Mapping[str, Any], name: str, place: str = "") -> str:
+    """``-1: 63 [4]*``: where, unless it is a mean, a share, that of random tables, and whether it is above."""
+    where = place.format(**row) if "head" in row else ""
     mark = "*" if row[name] > row[f"{name}_random"] else " "
-    return f"{100 * row[name]:.0f} [{100 * row[f'{name}_random']:.0f}]{mark}"
+    return f"{where}{100 * row[name]:.0f} [{100 * row[f'{name}_random']:.0f}]{mark}"
 
 
 def _page(model: Inspection) -> list[list[str]]:
@@ -163,13 +169,14 @@ def _page(model: Inspection) -> list[list[str]]:
 
 
 def _condensed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, or of too many the means of each layer; a kernel's heads stay apart as long as they fit."""
+    """The rows, or of too many the means over the heads of each layer."""
     if len(rows) <= MOST_ROWS or "head" not in rows[0]:
         return rows
     groups: dict[tuple, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["layer"], _kind(row)), []).append(row)
-    return [one[0] | _means(one) | {"head": "mean"} for one in groups.values()]
+    names = ("layer", "kernel", "matrix")
+    return [{name: one[0][name] for name in names if name in one[0]} | _means(one) for one in groups.values()]
 
 
 def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -218,9 +225,9 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _kernels(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     columns = {"size %": _of("size"), "p %": _of("p")}
     columns["shift 1"] = lambda row: _share(row, "shift_1")
-    columns["best shift"] = lambda row: f"{row['shift']:+d}: {_share(row, 'best_shift')}"
+    columns["best shift"] = lambda row: _share(row, "best_shift", "{shift:+d}: ")
     columns["average"] = lambda row: _share(row, "average")
-    columns["window"] = lambda row: f"{row['window']}: {_share(row, 'best_window')}"
+    columns["window"] = lambda row: _share(row, "best_window", "{window}: ")
     columns["by offset"] = lambda row: _share(row, "by_offset")
     return _lines(rows, "Kernel", columns)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -65,7 +66,12 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
                 axes.set_ylim(0, 1)
                 axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)))
             else:
+                shown = found[quantity][found[quantity] > 0]
                 axes.set_yscale("log")
+                if len(shown):
+                    axes.set_ylim(
+                        _decade(max(1e-4, float(shown.min())), math.floor), _decade(float(shown.max()), math.ceil)
+                    )
                 axes.yaxis.set_minor_formatter(NullFormatter())
         axes_of_line[0].set_ylabel(_NAMES[quantity])
     notes = ["Means over examples and over the rows that see the lag; both axes of weights are logarithmic."]
@@ -207,6 +213,10 @@ def _image(axes: Axes, values: np.ndarray, title: str) -> None:
 
 def _array(values: Tensor) -> np.ndarray:
     return values.detach().float().cpu().numpy()
+
+
+def _decade(value: float, rounded: Callable[[float], int]) -> float:
+    return 10.0 ** rounded(math.log10(value))
 
 
 def _color(head: int) -> str:
