@@ -28,7 +28,9 @@ Rows = list[dict[str, Any]]
 
 
 def ls(
-    kind: argument(str | None, "KIND", "labels, variants, tasks, profiles, presets, families or runs.") = None,
+    kind: argument(
+        str | None, "KIND", "labels, variants, tasks, profiles, presets, interactions, families or runs."
+    ) = None,
     specs: argument(
         list[str] | None,
         "LABEL|KEY=VALUE",
@@ -50,6 +52,7 @@ def ls(
       madbench ls labels '~R-cg-q-12o'      a label and its one-factor neighbours
       madbench ls profiles                  and every KEY=VALUE of madbench run
       madbench ls presets                   and every KEY=VALUE of madbench lm
+      madbench ls interactions              and every KEY=VALUE of that verb
       madbench ls runs R-c training.epochs=20
       madbench ls runs --json               all of each run but its curve
     """
@@ -77,9 +80,11 @@ def ls(
     numbers = [name for name in rows[0] if any(isinstance(row[name], (int, float)) for row in rows)]
     print_lines(console, table_lines(rows, numbers, console.width))
     console.print(caption, style="table.caption")
-    if kind in ("profiles", "presets"):
-        command, suite = ("madbench run", MAD) if kind == "profiles" else ("madbench lm", LANGUAGE)
-        console.print(f"\nWhat KEY=VALUE can change in {command}, for example model.d_model=96:\n")
+    suites = {"profiles": ("run", MAD), "presets": ("lm", LANGUAGE), "interactions": ("interactions", INTERACTIONS)}
+    if kind in suites:
+        verb, suite = suites[kind]
+        example = "training.steps=500" if suite is INTERACTIONS else "model.d_model=96"
+        console.print(f"\nWhat KEY=VALUE can change in madbench {verb}, for example {example}:\n")
         keys = [{"KEY": key, "what it is": text} for key, text in suite.Profile.docs().items()]
         print_lines(console, table_lines(keys, width=console.width))
 
@@ -116,6 +121,8 @@ def _profiles(suite: Suite) -> Rows:
         if suite is MAD:
             runs = sum(len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in MAD_TASKS)
             row = {"profile": name, "runs": runs}
+        elif suite is INTERACTIONS:
+            row = {"profile": name, "runs": len(suite.jobs((), profile))}
         else:
             tokens = quantity(profile.training["steps"] * profile.training["tokens_per_step"])
             row = {"preset": name, "tokens": tokens, "corpus": profile.corpus or "to be named"}
@@ -232,6 +239,7 @@ LISTINGS: dict[str, tuple[Callable[..., Rows], str, str]] = {
     "tasks": (_tasks, "tasks besides language_model", "madbench data TASK shows examples"),
     "profiles": (partial(_profiles, MAD), "sizes and schedules of an experiment", "runs: for one label and one seed"),
     "presets": (partial(_profiles, LANGUAGE), "sizes and schedules of a language model", _TOKENS),
+    "interactions": (partial(_profiles, INTERACTIONS), "sizes of worlds of agents", "runs: for one seed"),
     "families": (_families, "families of labels", "settings: what KEY can be after model."),
     "runs": (_runs, "stored runs", ""),
 }

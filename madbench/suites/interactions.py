@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 NAME = "interactions"
 TASKS = ("colliding", "hunters", "alliances")
 """The worlds, in the order of their tables."""
+EMBEDDINGS = ("one_hot", "sinusoidal")
+"""Of colliding agents' positions."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,10 @@ class InteractionProfile(Profile):
     noun = "interaction profile"
     Model = InteractionModelConfig
     Training = InteractionTraining
-    not_training = {}
     stays_comparable = ()
 
+    precision: Literal["float32", "float64"] = "float64"
+    """Arithmetic of everything."""
     tasks: dict[str, InteractionTask] = field(default_factory=dict)
     """How each task is set up."""
 
@@ -91,6 +94,15 @@ class InteractionProfile(Profile):
         super().__post_init__()
         for task, plan in self.tasks.items():
             check_task(task, "tasks: ")
+            for key in {"embedding", "control"} & {*plan.setting}:
+                raise ConfigError(
+                    f"setting of {task}: {key!r} has no effect: each is trained; --embedding and --no-controls choose"
+                )
+            for embedding in plan.learning_rates:
+                if task != "colliding" or embedding not in EMBEDDINGS:
+                    raise ConfigError(
+                        f"learning_rates of {task}: {embedding!r} has no effect: no embedding of this task"
+                    )
             self.world(task)
             self.check_training(plan.training, f"training of {task}")
 
@@ -108,7 +120,7 @@ class InteractionProfile(Profile):
         """The settings of a task, each as the mapping of its fields: by embedding, and with each control."""
         changes: list[dict[str, Any]] = [{}]
         if task == "colliding":
-            embeddings = [embedding] if embedding else ["one_hot", "sinusoidal"]
+            embeddings = [embedding] if embedding else EMBEDDINGS
             controls = ["", "without_itself", "distinct"] if has_controls else [""]
             changes = [{"embedding": e, "control": c} for e, c in itertools.product(embeddings, controls)]
         settings = [vars(self.world(task, **change)) for change in changes]
@@ -119,7 +131,8 @@ class InteractionProfile(Profile):
         plan = self.plan(task)
         rate = plan.learning_rates.get(setting.get("embedding", ""))
         own = {"learning_rate": rate} if rate else {}
-        return from_mapping(InteractionTraining, {**plan.training, **own, **self.training}, f"training of {task}")
+        given = {**plan.training, **own, **self.training, "precision": self.precision}
+        return from_mapping(InteractionTraining, given, f"training of {task}")
 
     @classmethod
     def nested_docs(cls, name: str) -> dict[str, str]:

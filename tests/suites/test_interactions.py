@@ -169,6 +169,15 @@ def test_seeds_differ_in_start_data_and_order():
     assert {replace(job, seed=seed).derived_seed("data") for seed in (0, 1)} != {job.derived_seed("data")}
 
 
+def test_the_precision_is_the_profile_s():
+    (job,) = jobs("hfa:C3", task="hunters", more=["precision=float32"])
+    assert INTERACTIONS.Trial.build(job).mixer.c.dtype == torch.float32
+    with pytest.raises(ConfigError, match="set the interaction profile's own 'precision'"):
+        profile("training.precision=float32")
+    with pytest.raises(ConfigError, match="bfloat16"):
+        profile("precision=bfloat16")
+
+
 def test_what_cannot_be_trained_is_refused():
     with pytest.raises(LabelError, match="S-p sees earlier tokens only"):
         jobs("S-p", task="hunters")
