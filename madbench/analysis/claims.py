@@ -109,7 +109,7 @@ class _File:
 _PATH = PUBLISHED / "hypermlp_claims.yaml"
 CLAIMS = from_mapping(_File, read_yaml(_PATH), str(_PATH)).claims
 
-NOT_ISOLATED = "gates on the readout side alone, linear attention, registers (Proposition 2.6 ii-iv), larger models"
+NOT_ISOLATED = "gates on the readout side alone, linear attention (Proposition 2.6 ii-iii), larger models"
 """Claims of the paper that no two labels isolate. The paper claims nothing of RoPE by itself."""
 
 

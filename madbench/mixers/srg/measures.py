@@ -1,0 +1,302 @@
+"""The residuals of the checks of S/R/G: each builds a small mixer of the label, changes it or its input, and compares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from madbench.labels import Variant
+from madbench.mixers import Size
+from madbench.mixers.checks import SMALL, difference, filled, sample
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+
+WIDE = Size(d_model=64, n_head=1, max_len=8, budget="paper")  # QK heads of more than one rotated pair
+STRICT = Size(d_model=64, n_head=2, max_len=32)
+WINDOW = 3  # tokens, of a sequence of 8
+
+
+def path(family: Any, label: Variant, path: str) -> float:
+    mixer, x = sample(family, label, "reference")
+    expected = mixer(x)
+    mixer.path, mixer.chunk = path, 3
+    return difference(mixer(x), expected)
+
+
+def lengths(family: Any, label: Variant) -> float:
+    mixer, x = sample(family, label)
+    return difference(mixer(x[:, :5]), mixer(x)[:, :5])
+
+
+def budget(family: Any, label: Variant) -> float:
+    """Parameters beyond the budget, or miscounted, or left though one more unit of a rank would fit."""
+    settings = family.Settings()
+    allocation = family.solve(label, STRICT, settings)
+    counted = sum(parameter.numel() for parameter in family.build(allocation, settings).parameters())
+    side, step = ("qk", allocation.query_heads * (1 + label.rope)) if label.rank == "v" else ("vo", STRICT.n_head)
+    larger = replace(allocation, ranks=allocation.ranks | {side: allocation.ranks[side] + step})
+    return abs(counted - allocation.total) + max(0, -allocation.slack) + max(0, larger.slack + 1)
+
+
+def dynamic_mlp(family: Any, label: Variant) -> float:
+    import torch
+    import torch.nn.functional as F
+
+    mixer, x = sample(family, label)
+    prefix = x[:, :5]
+    given, expected = [], mixer(x)[:, 4]
+    for sequence in prefix:
+        first, second = dynamic_weights(mixer, sequence)
+        hidden = sequence[-1] @ first
+        if label.has_softmax:
+            a = torch.softmax(hidden / mixer.allocation.qk_width**0.5, dim=-1)
+        else:
+            gate = hidden[: mixer.n_head]
+            a = F.relu(gate / gate.square().sum(-1, keepdim=True).add(1e-12).sqrt())
+        if label.base == "G":
+            a = a * F.softplus(hidden[mixer.n_head :])
+        given.append((a[:, None] @ second).sum(0)[0])
+    return difference(torch.stack(given), expected)
+
+
+def dynamic_weights(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor]:
+    """W(1) (H_q, D, S) and W(2) (H, S, D) of the last row of x (T, D), multiplied out from the parameters (eq. 9, 10)."""
+    import torch
+
+    from madbench.mixers.srg.reference import convolve, mixing_matrix
+
+    w, label, (length, token) = dict(mixer.named_parameters()), mixer.variant, (len(x), x[-1])
+    registers = w["registers"] if label.registers else x[:0]
+    count = length + len(registers)
+    w_v, w_o = w["v.weight"], w["o.weight"]
+    if label.adapter:
+        w_v, w_o = (w[f"{side}.weight"] + w[f"{side}_up.weight"] @ w[f"{side}_down.weight"] for side in "vo")
+    slots = range(length - 1, -1, -1) if mixer.by_lag else range(length)
+    k_in, v_in = (convolve(x, w[f"{side}_conv.weight"]) if label.conv else x for side in "kv")
+    gates = (torch.sigmoid(token @ w[f"{side}.weight"].T + w[f"{side}.bias"]) for side in ("qk_gate", "vo_gate"))
+    qk_gate, vo_gate = gates if label.gates else (torch.ones(len(w[f"{side}.weight"])).double() for side in "qv")
+    width, found = mixer.allocation.qk_width, ([], [])
+    frequency = 10000.0 ** (-torch.arange(0, width, 2).double() / width) if label.rope else torch.zeros(0).double()
+    turn = torch.zeros(width, width).double()
+    for i, angle in enumerate(frequency):
+        turn[i, i + width // 2], turn[i + width // 2, i] = angle, -angle
+    for head in range(mixer.query_heads):
+        rows = slice(head * width, (head + 1) * width)
+        w_q, w_k, gate = w["q.weight"][rows].T, w["k.weight"][rows], torch.diag(qk_gate[rows])
+        at_end = w_q @ torch.matrix_exp(turn * (length - 1)) @ gate
+        columns = [w_q @ gate @ w_k @ register for register in registers]
+        columns += [at_end @ torch.matrix_exp(turn * i).T @ w_k @ k_in[i] for i in slots]
+        first = torch.stack(columns, dim=1)
+        found[0].append(first @ mixing_matrix(w, "mix1", head, token, count) if label.mix1 else first)
+    width, pool = mixer.allocation.vo_width, torch.cat((registers, v_in[list(slots)]))
+    for head in range(mixer.n_head):
+        rows = slice(head * width, (head + 1) * width)
+        second = pool @ w_v[rows].T @ torch.diag(vo_gate[rows]) @ w_o[:, rows].T
+        found[1].append(mixing_matrix(w, "mix2", head, token, count).T @ second if label.mix2 else second)
+    return torch.stack(found[0]), torch.stack(found[1])
+
+
+def extension(family: Any, label: Variant) -> float:
+    import torch
+
+    mixer, x = sample(family, label)
+    residuals = []
+    for mix in filter(None, (mixer.mix1, mixer.mix2)):
+        s = mix.strengths(x[:1])[:, :, -1:]
+        slots = mixer.allocation.slots
+        whole, block = (mix.right(torch.eye(n).double(), s) for n in (slots, WINDOW))
+        a, b = mix.A, mix.B
+        expected = torch.eye(slots) + torch.diag_embed(mix.p) + (a * s[0]) @ b.transpose(-1, -2)
+        transposed = mix.right_transposed(torch.eye(WINDOW).double(), s)
+        residuals += [difference(block, whole[..., :WINDOW, :WINDOW]), difference(whole[0], expected)]
+        residuals.append(difference(transposed.transpose(-1, -2), block))
+    return max(residuals)
+
+
+def truncation(family: Any, label: Variant) -> float:
+    mixer, x = sample(family, label)
+    first = WINDOW + mixer.register_slots
+    for mix in filter(None, (mixer.mix1, mixer.mix2)):
+        mix.A[:, first:], mix.B[:, first:], mix.p[:, first:] = 0, 0, -1
+    if label.conv:
+        x[:, -WINDOW - 3 : -WINDOW] = 0  # no convolution reaches from the window to a token before it
+    return difference(mixer(x[:, -WINDOW:])[:, -1], mixer(x)[:, -1])
+
+
+def _scale_scores(mixer: DynamicMLP, factor: float) -> None:
+    """Multiplies the scores that select, of all heads or of a gate branch."""
+    mixer.q.weight[: mixer.n_head * mixer.allocation.qk_width] *= factor
+
+
+def routing(family: Any, label: Variant) -> float:
+    mixer, x = sample(family, label)
+    maps = mixer.maps(x)
+    _scale_scores(mixer, 3.0)
+    active, is_positive = maps.activations > 0, maps.hidden[:, : mixer.n_head] > 0
+    return float((active != is_positive).sum() + (active != (mixer.maps(x).activations > 0)).sum())
+
+
+def bend(family: Any, label: Variant, is_static: bool = False) -> float:
+    """How far three points of a slot's boundary, on parallel lines through token space, are from one line; of three slots."""
+    import torch
+
+    mixer, x = sample(family, label, size=WIDE)
+    free = WIDE.d_model // 2
+    mixer.k.weight[:, :free] = 0  # the token moves, its key does not: X stays what it is
+    if is_static:
+        for gate in (mixer.qk_gate, mixer.mix1 and mixer.mix1.gate):
+            if gate:
+                gate.weight.zero_()
+    across, along = torch.zeros(2, WIDE.d_model).double()
+    across[:free], along[:free] = x[1, 0, :free], x[1, 1, :free]
+
+    def hidden(u: float, s: Tensor) -> Tensor:
+        """(points, slots) of the last row of one head, the token having moved by u and by s."""
+        moved = x[:1].repeat(len(s), 1, 1)
+        moved[:, -1] += u * across + s[:, None] * along
+        return mixer.maps(moved).hidden[:, 0, -1]
+
+    def switches(u: float, low: float = -8.0, high: float = 8.0) -> dict[int, tuple[float, float, float]]:
+        """By slot, a grid cell at whose ends the hidden score has two signs, and where between them a line crosses zero."""
+        s = torch.linspace(low, high, 33).double()
+        h = hidden(u, s)
+        found = {}
+        for i, slot in reversed((h[1:].sign() != h[:-1].sign()).nonzero().tolist()):
+            start, end, before, after = float(s[i]), float(s[i + 1]), float(h[i, slot]), float(h[i + 1, slot])
+            found[slot] = start, end, start + (end - start) * before / (before - after)
+        return found
+
+    def bend_of(slot: int) -> float:
+        cells = [found[slot] for found in coarse]
+        for _ in range(2):
+            cells = [switches(u, *cell[:2])[slot] for u, cell in zip(lines, cells)]
+        left, middle, right = (cell[2] for cell in cells)
+        return abs(left - 2 * middle + right)
+
+    lines = (-0.5, 0.0, 0.5)
+    coarse = [switches(u) for u in lines]
+    return max(map(bend_of, sorted(set.intersection(*map(set, coarse)))[:3]))
+
+
+def bend_when_static(family: Any, label: Variant) -> float:
+    return bend(family, label, is_static=True)
+
+
+def with_ranks(family: Any, label: Variant, **ranks: int) -> tuple[DynamicMLP, Tensor]:
+    """As :func:`sample`, with other ranks."""
+    settings = family.Settings()
+
+    def build() -> DynamicMLP:
+        allocation = family.solve(label, SMALL, settings)
+        return family.build(replace(allocation, ranks=allocation.ranks | ranks), settings)
+
+    return filled(build)
+
+
+def update_subspace(family: Any, label: Variant) -> float:
+    import torch
+
+    mixer, x = with_ranks(family, label, vo=4)
+    values = torch.linalg.svdvals(mixer(x).flatten(0, 1))
+    return float(values[4] / values[0])
+
+
+def null_directions(family: Any, label: Variant) -> float:
+    import torch
+
+    mixer, x = with_ranks(family, label, qk=2 * label.query_heads(2))
+    free = 10
+    for name, parameter in mixer.named_parameters():
+        if name.endswith("gate.weight") or name in ("k.weight", "v.weight", "v_down.weight"):
+            parameter[:, :free] = 0  # only W_q reads these channels
+    moved = x.clone()
+    moved[:, -1, :free] += torch.linalg.svd(mixer.q.weight[:, :free]).Vh[-1]
+    return difference(mixer(moved), mixer(x))
+
+
+def inactive(family: Any, label: Variant) -> float:
+    """Visible slots whose activation is zero."""
+    mixer, x = sample(family, label)
+    inactive = mixer.maps(x).activations == 0
+    return float((inactive & inactive.new_ones(inactive.shape).tril(mixer.register_slots)).sum())
+
+
+def linear(family: Any, label: Variant) -> float:
+    """ReLU(h) - ReLU(-h) = h: the mixer less the one with its selecting scores negated is the ungated one."""
+    import torch.nn.functional as F
+
+    from madbench.mixers.srg.parts import EPS
+
+    mixer, x = sample(family, label)
+    y, maps = mixer(x), mixer.maps(x)
+    gate = maps.hidden[:, : mixer.n_head]
+    full = gate / gate.square().sum(-1, keepdim=True).add(EPS).sqrt()
+    if label.base == "G":
+        full = full * F.softplus(maps.hidden[:, mixer.n_head :])
+    visible = gate.new_ones(gate.shape).tril(mixer.register_slots)
+    unread = float(((full == 0) & (visible == 1)).sum())
+    _scale_scores(mixer, -1.0)
+    signed = maps.activations - mixer.maps(x).activations
+    return difference(signed, full) + unread + float((mixer(x) - y).norm() == 0)
+
+
+def vo_gate(family: Any, label: Variant) -> float:
+    mixer, x = sample(family, label)
+    y, before = mixer(x), mixer.maps(x).activations
+    mixer.vo_gate.weight.neg_()
+    changed = (mixer.maps(x).activations != before).sum()
+    return float(changed + ((mixer(x) - y).norm() == 0))
+
+
+def rope(family: Any, label: Variant, has_even_gate: bool = False) -> float:
+    """Difference of the scores of a sequence and of the same one 50 positions later."""
+    mixer, x = sample(family, label, size=WIDE)
+    if has_even_gate and label.gates:
+        mixer.qk_gate.weight.zero_(), mixer.qk_gate.bias.zero_()
+    return difference(mixer.maps(x, 50).scores, mixer.maps(x).scores)
+
+
+def rope_of_even_gate(family: Any, label: Variant) -> float:
+    return rope(family, label, has_even_gate=True)
+
+
+def rope_after_gate(family: Any, label: Variant) -> float:
+    mixer, x = sample(family, label, size=WIDE)
+    mixer.rope_order = "after_gate"
+    return difference(mixer.maps(x, 50).scores, mixer.maps(x).scores)
+
+
+def registers(family: Any, label: Variant) -> float:
+    """Scores against x_t W_q M(1)(x_t) . R W_k in the first slots, and in the others against the mixer without registers."""
+    import torch
+
+    mixer, x = sample(family, label)
+    q, count, heads = mixer.q(x), mixer.register_slots, (mixer.query_heads, -1)
+    q = q * torch.sigmoid(mixer.qk_gate(x)) if label.gates else q
+    expected = torch.einsum("bthc,khc->bhtk", q.unflatten(-1, heads), mixer.k(mixer.registers).unflatten(-1, heads))
+    expected = expected / mixer.allocation.qk_width**0.5 if label.has_softmax else expected
+    scores = mixer.maps(x).scores
+    mixer.registers, mixer.register_slots, mixer.mix1, mixer.mix2 = None, 0, None, None
+    return max(difference(scores[..., :count], expected), difference(scores[..., count:], mixer.maps(x).scores))
+
+
+def adapters(family: Any, label: Variant) -> float:
+    import torch
+
+    mixer, x = sample(family, label)
+    y, up = mixer(x), mixer.o_up.weight.clone()
+    mixer.o_up.weight.zero_()
+    values = torch.linalg.svdvals((y - mixer(x)).flatten(0, 1))
+    mixer.o.weight += up @ mixer.o_down.weight
+    mixer.v.weight += mixer.v_up.weight @ mixer.v_down.weight
+    mixer.v_up.weight.zero_()
+    return max(float(values[mixer.allocation.adapter_rank] / values[0]), difference(mixer(x), y))
+
+
+def differential(family: Any, label: Variant) -> float:
+    mixer, x = sample(family, label)
+    sums = mixer.maps(x).activations.sum(-1)
+    return difference(sums, (1 - mixer.contrast()).expand_as(sums))
