@@ -45,7 +45,7 @@ class Inspection:
 def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
     """Measures a model in eval mode on inputs (B, T) of its device.
 
-    Raises ``TrainingError`` where its mixers have no ``probe``.
+    Raises ``TrainingError`` where its mixers have no ``probe``, or show nothing in it.
     """
     layers = _mixer_inputs(model, inputs)
     tables: dict[str, list[dict[str, Any]]] = {
@@ -65,6 +65,8 @@ def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
         ]
         for name, rows in found.items():
             tables[name] += [{"layer": number} | row for row in rows]
+    if not any(tables.values()):
+        raise TrainingError("its mixers show nothing of themselves that could be measured")
     return Inspection(**tables, probes=probes)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 import madbench
+from madbench.mixers.interactions.tuples import visible_tuples
 from madbench.mixers.probe import by_lag
 
 
@@ -64,3 +67,22 @@ def test_matrices_of_pairs_are_those_of_attention():
     (matrix,) = mixer.probe(x).matrices.values()
     scores = torch.einsum("bhtk,bhsmk->bhts", q, k)
     torch.testing.assert_close(torch.einsum("btd,hde,bse->bhts", x, matrix, x), scores, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("label", ["ha:3", "ha:3s", "ha:3a", "ha:3u!", "ha:L3", "ha:4"])
+def test_tokens_weigh_what_their_tuples_do(label):
+    mixer, x = built(label)
+    q, k, _ = mixer.project(x)
+    slots, weights = mixer.degree - 1, mixer.probe(x).weights
+    keys = [k[:, :, :, m if mixer.slots > 1 else 0] for m in range(slots)]
+    for t in (0, 3, 6):
+        effects = {}
+        for tokens in visible_tuples(t + 1, slots, mixer.tuples):
+            product = math.prod(key[0, 1, j] for key, j in zip(keys, tokens))
+            effects[tokens] = float(q[0, 1, t] @ product)
+        if not mixer.linear:
+            total = sum(map(math.exp, effects.values()))
+            effects = {tokens: math.exp(z) / total for tokens, z in effects.items()}
+        for lag in range(t + 1):
+            expected = sum(effect * tokens.count(t - lag) for tokens, effect in effects.items()) / slots
+            assert float(weights[0, 1, t, lag]) == pytest.approx(expected, abs=1e-9)

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from madbench.errors import BudgetError, TrainingError
+from madbench.errors import BudgetError, MissingExtraError, TrainingError
 from madbench.mixers import Size
 from madbench.mixers.fla.layers import LAYERS, Options
 
 if TYPE_CHECKING:
     from torch import nn
-
-INSTALL = "pip install 'madbench[fla]'"
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class Allocation:
 def solve(label: Label, size: Size) -> Allocation:
     """The widest layer of at most 4 d^2 parameters and its taps; with ``!`` or the paper's budget the library's own widths.
 
-    Raises ``TrainingError`` where the package is missing, ``BudgetError`` where no width fits or the layer takes none.
+    Raises ``MissingExtraError`` where the package is missing, ``BudgetError`` where no width fits or the layer takes none.
     """
     options = _options(label, size.d_model, size.n_head, label.over or size.budget == "paper")
     return Allocation(label, size, options, *_count(label, size.d_model, tuple(options.items())))
@@ -132,13 +130,11 @@ def _silence() -> Iterator[None]:
 
 
 def library() -> Any:
-    """The module ``fla.layers``. Raises ``TrainingError`` where it is not installed or cannot be imported."""
+    """The module ``fla.layers``. Raises ``MissingExtraError`` without it, ``TrainingError`` where it cannot be imported."""
     try:
         with _silence():
             return import_module("fla.layers")
     except ImportError as error:
         if (error.name or "").split(".")[0] == "fla":
-            raise TrainingError(f"fla: labels need flash-linear-attention: {INSTALL}") from None
-        raise TrainingError(
-            f"flash-linear-attention cannot be imported: {error}; {INSTALL} brings all it needs"
-        ) from None
+            raise MissingExtraError("a label of flash-linear-attention", "fla") from None
+        raise TrainingError(f"flash-linear-attention cannot be imported: {error}") from None

@@ -15,8 +15,10 @@ from madbench.mixers.interactions.reference import tuple_reference
 from madbench.mixers.interactions.sums import tuple_sums, visible
 from madbench.mixers.interactions.tuples import ALL, STRICT
 from madbench.mixers.precision import without_autocast
-from madbench.mixers.probe import Probe
+from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.srg.parts import ROPE_BASE
+
+PROBED_TUPLES = 2**25  # of which a probe holds a number each
 
 
 class HyperAttention(InteractionMixer):
@@ -139,10 +141,26 @@ class HyperAttention(InteractionMixer):
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """Of each slot W_q^T W_k / sqrt(d_qk): how its token acts on the row's where the keys of the other slots are 1."""
+        """How much of a row's tuples each token is in, and of each slot W_q^T W_k / sqrt(d_qk).
+
+        Weights are the mean over slots of the sums of a row's effects over the tuples with this token there, where there
+        are at most ``PROBED_TUPLES`` of all rows. A matrix is how a token acts on the row's where the keys of the other
+        slots are 1.
+        """
         q = self.q.weight.unflatten(0, (self.n_head, self.d_qk))
         k = self.k.weight.unflatten(0, (self.n_head, self.slots, self.d_qk))
-        return Probe(matrices={f"slot {m + 1}": q.mT @ k[:, m] * self.d_qk**-0.5 for m in range(self.slots)})
+        matrices = {f"slot {m + 1}": q.mT @ k[:, m] * self.d_qk**-0.5 for m in range(self.slots)}
+        length, outer = x.shape[1], self.degree - 1
+        if not self.causal or self.n_head * len(x) * length**self.degree > PROBED_TUPLES:
+            return Probe(matrices=matrices)
+        rows, keys, _ = self._placed(*self.project(x), 0, 0)
+        each = torch.eye(length, dtype=x.dtype, device=x.device).expand(len(x), self.n_head, -1, -1)
+        found = 0
+        for m in range(outer):
+            values = [each if slot == m else torch.ones_like(each) for slot in range(outer)]
+            numerator, denominator, _ = self._sums(rows, self._by_slot(keys), values, 0)
+            found = found + (numerator if self.linear else numerator / denominator.masked_fill(denominator == 0, 1))
+        return Probe(by_lag(found / outer), matrices=matrices)
 
     def reference(self, x: Tensor) -> Tensor:
         about = (self.n_head, self.degree, self.slots, self.tuples, self.rope, self.linear, self.causal)
