@@ -6,7 +6,7 @@ margin; "no gain" less than the margin. So a "no difference" is never read off a
 :data:`MARGIN_SHARE` of what sequence mixing gains in the paper's table, from R-cg-q to R-cg-q-12o. Lines on losses and
 steps scale with the stored numbers: 0.022 nats a BPE token are not 0.022 nats a byte.
 
-Claims that no two labels isolate are in :data:`NOT_ISOLATED`.
+Claims that no two labels of the paper isolate are in :data:`NOT_ISOLATED`.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class _File:
 _PATH = PUBLISHED / "hypermlp_claims.yaml"
 CLAIMS = from_mapping(_File, read_yaml(_PATH), str(_PATH)).claims
 
-NOT_ISOLATED = "gates on the readout side alone, linear attention (Proposition 2.6 ii-iii), larger models"
-"""Claims of the paper that no two labels isolate. The paper claims nothing of RoPE by itself."""
+NOT_ISOLATED = "gates on the readout side alone, linear attention, registers (Proposition 2.6 ii-iv), larger models"
+"""Claims of the paper that no two labels of its runs isolate. The paper claims nothing of RoPE by itself."""
 
 
 def orientation(quantity: str) -> float:

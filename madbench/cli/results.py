@@ -272,7 +272,7 @@ def _print_explanations(rows: list[Finding], is_all: bool) -> None:
             table.add_row(Text(heading), Text(text))
         console.print(table)
     if is_all:
-        console.print(f"\nNot listed, as no two labels isolate them: {NOT_ISOLATED}.", markup=False)
+        console.print(f"\nNot listed, as no two labels of the paper isolate them: {NOT_ISOLATED}.", markup=False)
 
 
 @with_groups
