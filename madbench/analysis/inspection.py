@@ -47,7 +47,7 @@ def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
 
     Raises ``TrainingError`` where its mixers have no ``probe``, or show nothing in it.
     """
-    layers = _mixer_inputs(model, inputs)
+    layers = mixer_inputs(model, inputs)
     tables: dict[str, list[dict[str, Any]]] = {
         name: [] for name in ("active", "weights", "gates", "kernels", "matrices")
     }
@@ -75,7 +75,7 @@ def examples_for(length: int) -> int:
     return max(1, min(32, MOST_PAIRS // length**2))
 
 
-def _mixer_inputs(model: nn.Module, inputs: Tensor) -> list[tuple[nn.Module, Tensor]]:
+def mixer_inputs(model: nn.Module, inputs: Tensor) -> list[tuple[nn.Module, Tensor]]:
     """The mixers of the model in the order in which they run, each with its input (B, T, D)."""
     found: list[tuple[nn.Module, Tensor]] = []
     mixers = [module for module in model.modules() if hasattr(module, "probe")]

@@ -31,7 +31,7 @@ def principles(
     words: argument(
         list[str] | None,
         "[N] [KEY=VALUE]...",
-        "Number of a principle: 1, 2, 2.1, 3, 4, 5 or 6; all are listed without it. KEY=VALUE changes the profile.",
+        "Number of a principle: 1, 2, 2.1, 2.2, 3, 4, 5 or 6; all are listed without it. KEY=VALUE changes the profile.",
     ) = None,
     profile: option(
         str, "coefficients-quick, coefficients (the paper's sizes) or a YAML file.", "--profile", "-p"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,9 @@ from madbench.store.runs import Store
 from madbench.suites import MAD
 from madbench.tasks import generate, title
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 EXAMPLES = 64  # first test sequences
 CORRELATED = {"near_zero": "share near zero", "ratio": "near one / near zero"}
 """What is correlated with accuracy, and its name."""
@@ -38,34 +42,48 @@ def measure(results: Results) -> pd.DataFrame:
     the share with |a_ij| <= 0.001, ``near_one`` that with 0.9 <= a_ij <= 1, ``ratio`` the second over the first. The first
     row is left out, as its only coefficient is 1 under a sum.
 
+    Raises what :func:`trained_models` does.
+    """
+    rows = []
+    for one, job, weights in trained_models(results):
+        about = {"label": one.label, "task": one.column, "seed": one.seed, "accuracy": 100 * one.accuracy}
+        rows.append(about | shares(weights, job))
+    return pd.DataFrame(rows)
+
+
+def trained_models(results: Results) -> Iterator[tuple[Any, Job, Path]]:
+    """The chosen runs, as rows of :func:`madbench.analysis.scores.collect`, with their jobs and weights.
+
     Raises ``StoreError`` for runs whose weights were not kept.
     """
-    chosen = chosen_runs(results.collected)
+    chosen = chosen_runs(results.collected).sort_index()  # in the order of the jobs
     store = Store(results.experiment.results)
     jobs = {job.id: job for job in results.experiment.jobs}
     without = [one.label for one in chosen.itertuples() if not store.has_weights(one.id)]
     if without:
         names = ", ".join(dict.fromkeys(without))
         raise StoreError(f"runs without weights, which this principle measures: {names}; train them again with --force")
-    rows = []
     for one in chosen.itertuples():
-        found = shares(store.kept_file(one.id, WEIGHTS), jobs[one.id])
-        rows.append({"label": one.label, "task": one.column, "seed": one.seed, "accuracy": 100 * one.accuracy} | found)
-    return pd.DataFrame(rows)
+        yield one, jobs[one.id], store.kept_file(one.id, WEIGHTS)
 
 
 def shares(weights: Path, job: Job) -> dict[str, float]:
     """The shares of one trained model, as :func:`measure` has them."""
+    from madbench.training.checkpoints import load_model
+
+    rows = pd.DataFrame(inspect(load_model(weights)[0], first_examples(job)).weights)
+    near_zero, near_one = rows.near_zero.mean(), rows.near_one.mean()
+    return {"near_zero": near_zero, "near_one": near_one, "ratio": near_one / max(near_zero, 1e-12)}
+
+
+def first_examples(job: Job) -> Tensor:
+    """Inputs (B, T) of the first test sequences."""
     import torch
 
     from madbench.suites.mad import setting_of
-    from madbench.training.checkpoints import load_model
 
-    model, _ = load_model(weights)
-    inputs = torch.from_numpy(generate(job.task, setting_of(job), "test", job.derived_seed("data")).inputs[:EXAMPLES])
-    rows = pd.DataFrame(inspect(model, inputs).weights)
-    near_zero, near_one = rows.near_zero.mean(), rows.near_one.mean()
-    return {"near_zero": near_zero, "near_one": near_one, "ratio": near_one / max(near_zero, 1e-12)}
+    found = generate(job.task, setting_of(job), "test", job.derived_seed("data"))
+    return torch.from_numpy(found.inputs[:EXAMPLES])
 
 
 @dataclass(frozen=True)

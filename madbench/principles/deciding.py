@@ -12,6 +12,10 @@ def decide(principle: Principle, study: Study, results: Results) -> Decision:
         from madbench.principles.coefficients import decide_rank  # torch, and slower than reading results
 
         return decide_rank(principle, study, results)
+    if principle.judge == "count":
+        from madbench.principles.suppression import decide_count
+
+        return decide_count(principle, study, results)
     if principle.judge == "spread":
         from madbench.principles.spread import decide_spread
 

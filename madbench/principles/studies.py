@@ -74,6 +74,16 @@ PRINCIPLES = (
         keeps_weights=True,
     ),
     Principle(
+        "2.2", "suppressed states of a kernel",
+        "A query of a kernel suppresses at most n - 1 states.",
+        "Figure 9, Corollary 2.2", "at most n - 1 = 7 coefficients of a row below 1e-6, and more at T = 512 than at 128",
+        "count", {FULL: Study(("cd:k{softplus,exp}-sum-p",), (FUZZY, COPY)),
+                  QUICK: Study(("cd:k{softplus,exp}-sum-p",), (COPY,))},
+        "The bound is about independent states: repeated tokens have equal ones and one query suppresses them all, so the rank"
+        " of the suppressed states is beside their number.",
+        keeps_weights=True,
+    ),
+    Principle(
         "3", "positions from a constant gate",
         "Positions come from A alone: a constant gate does what RoPE does.",
         "Section 5, Figure 1", "solved with RoPE, with 0.95 and with both for all maps; with neither, exp and softplus at"

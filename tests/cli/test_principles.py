@@ -206,3 +206,17 @@ def test_a_slope_is_that_of_the_longer_half():
     timed = decide_time(principle("1"), "cpu", (8, 16, 32))
     assert {row["length"] for row in timed.table.records()} == {8, 16, 32}
     assert all(row["seconds"] > 0 for row in timed.table.records())
+
+
+def test_suppressed_coefficients_are_counted_row_by_row_and_their_states_ranked(trained):
+    from madbench.principles.coefficients import first_examples
+    from madbench.principles.suppression import suppressed
+
+    weights, model, job = trained("cd:krelu-sum-p")  # a kernel with exact zeros
+    counts, rank = suppressed(weights, job)
+    mixer, norm = model.backbone.layers[0], model.backbone.norms[0]
+    a = mixer.coefficients(norm(model.backbone.embedding(first_examples(job)))).a
+    for head, row in ((0, 0), (3, 7), (7, 30)):
+        expected = sum(abs(float(value)) <= 1e-6 for one in a for value in one[head, row, : row + 1]) / len(a)
+        assert counts[0, head, row] == pytest.approx(expected)
+    assert counts.max() > 1 and 1 <= rank <= 8

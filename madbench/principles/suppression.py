@@ -1,0 +1,105 @@
+"""Principle 2.2: how many states of a kernel one query suppresses, and how many of them are independent."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from madbench.analysis.figures.files import frame_of
+from madbench.analysis.inspection import mixer_inputs
+from madbench.analysis.rendering import TextTable
+from madbench.analysis.scores import Results
+from madbench.jobs import Job
+from madbench.principles import Decision, Principle, Study
+from madbench.principles.coefficients import first_examples, trained_models
+from madbench.principles.figures import POINT_COLUMNS, point_figure
+from madbench.principles.verdicts import CONTRADICTED, SUPPORTED
+from madbench.suites import MAD
+from madbench.tasks import title
+
+ZERO = 1e-6
+"""A normalised coefficient up to this is suppressed."""
+RANKED = 8
+"""Sequences whose suppressed states have their rank computed."""
+
+
+@dataclass(frozen=True)
+class SuppressionTable(TextTable):
+    """The most suppressed states of a row, over rows, layers and heads."""
+
+    rows: pd.DataFrame
+    caption: str
+    notes: str = ""
+    shows_notes: bool = False
+    latex_label: ClassVar[str] = "tab:principle"
+
+    def text_rows(self) -> tuple[list[str], list[list[str]]]:
+        return ["Label", "Task", "Seed", "Suppressed", "Rank", "n - 1"], [
+            [row.label, title(row.task), str(row.seed), f"{row.suppressed:.1f}", str(row.rank), str(row.bound)]
+            for row in self.rows.itertuples()
+        ]
+
+    def records(self) -> list[dict[str, Any]]:
+        return self.rows.to_dict("records")
+
+
+def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
+    """Mean over sequences of the suppressed coefficients of each row (layers, H, T), and the largest rank of their states.
+
+    A coefficient is suppressed where |a_ij| <= 1e-6, j <= i. Without gates and mirrors the states h_ij are the keys.
+    """
+    import torch
+
+    from madbench.training.checkpoints import load_model
+
+    counts, largest = [], 0
+    for mixer, x in mixer_inputs(load_model(weights)[0], first_examples(job)):
+        a, keys = mixer.coefficients(x).a, mixer.dynamics(x)[0].k.double()
+        is_zero = (a.abs() <= ZERO).tril()
+        counts.append(is_zero.double().sum(-1).mean(0).numpy())
+        for b, head in np.ndindex(min(RANKED, len(a)), a.shape[1]):
+            for row in is_zero[b, head]:
+                if int(row.sum()) > largest:  # a rank is at most their number
+                    states = keys[b, head][row]
+                    states = states / states.norm(dim=-1, keepdim=True).clamp(min=1e-30)
+                    largest = max(largest, int(torch.linalg.matrix_rank(states, rtol=1e-6)))
+    return np.stack(counts), largest
+
+
+def decide_count(principle: Principle, study: Study, results: Results) -> Decision:
+    """Whether a row's suppressed coefficients stay below the key width n."""
+    rows, points, verdicts = [], [], {}
+    for one, job, weights in trained_models(results):
+        counts, rank = suppressed(weights, job)
+        bound = (job.mixer["qk_rank"] or job.model.d_model) // job.model.n_head - 1
+        about = {"label": one.label, "task": one.column, "seed": one.seed}
+        rows.append(about | {"suppressed": float(counts.max()), "rank": rank, "bound": bound})
+        panel = f"{one.label}, {title(one.column)}"
+        for i, value in enumerate(counts.max((0, 1)), start=1):
+            points.append({"panel": panel, "series": f"seed {one.seed}", "label": one.label, "x": float(i), "y": value})
+    table = pd.DataFrame(rows)
+    for (label, task), seeds in table.groupby(["label", "task"], sort=False):
+        is_within = (seeds.suppressed <= seeds.bound).all()
+        verdicts[f"{label}, {title(task)}"] = (
+            f"{SUPPORTED if is_within else CONTRADICTED}: at most {seeds.suppressed.max():.1f} suppressed, of rank"
+            f" {seeds['rank'].max()}; the bound is {seeds.bound.min()}"
+        )
+    caption = (
+        f"Coefficients of at most {ZERO} in one row, mean over test sequences, the most over rows, layers and heads; largest"
+        " rank of their states; the paper's bound on them."
+    )
+    frame = frame_of(points, POINT_COLUMNS, " ".join(results.sentences(MAD)))
+    draw = functools.partial(
+        point_figure,
+        name=f"principle {principle.number}",
+        heading=f"Principle {principle.number}: {principle.title}",
+        axes_of={panel: {"xlabel": "row i", "ylabel": "suppressed"} for panel in dict.fromkeys(frame.panel)},
+        notes=["Of the layer and head with the most.", f"The bound is n - 1 = {table.bound.min()}."],
+        is_line=True,
+    )
+    return Decision(SuppressionTable(table, caption), verdicts, frame, draw)
