@@ -219,7 +219,7 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
     columns = {"keys": _of("keys", _number), "~0": _of("near_zero"), "~1": _of("near_one")}
     columns |= {"neg.": _of("negative")} | {band: _of(band) for band in BANDS}
-    return _lines(rows, "Weights", columns | {"same lags": _of("same_lags"), "tokens": _of("same_tokens")})
+    return _lines(rows, "Weights", columns | {"same lag": _of("same_lags"), "token": _of("same_tokens")})
 
 
 def _kernels(rows: Sequence[Mapping[str, Any]]) -> list[str]:
