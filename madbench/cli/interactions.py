@@ -124,7 +124,8 @@ def interactions(
     except KeyboardInterrupt:
         console.print(f"stopped; finished runs are in {results}, the same command resumes", **PLAIN)
         raise
-    _show(experiment, console, figures, output or results / "plots", as_json, dict(screen.tally.failures))
+    failures = {f"{names[job_id]} ({job_id})": reason for job_id, reason in screen.tally.failures}
+    _show(experiment, console, figures, output or results / "plots", as_json, failures)
     if summary.failed:
         raise typer.Exit(1)
 
@@ -155,18 +156,8 @@ def plan(
         by_row.setdefault((job.task, row_name(job)), []).append(job)
     if not by_row:
         raise ConfigError(f"nothing to train: the profile {profile_name} names no labels of {', '.join(tasks)}")
-    about = (
-        INTERACTIONS,
-        profile,
-        profile_name,
-        tuple(overrides),
-        list(tasks),
-        "corrected",
-        "strict",
-        "float32",
-        device,
-    )
-    protocol = Protocol(*about)
+    shared = {"fidelity": "corrected", "budget": "strict", "precision": "float32", "device": device}
+    protocol = Protocol(INTERACTIONS, profile, profile_name, tuple(overrides), list(tasks), **shared)
     rows = [PlannedRow(GridRow(jobs[0].label, shown=(name,)), protocol, jobs) for (_, name), jobs in by_row.items()]
     grid = Grid(tuple(row.row for row in rows), tuple(tasks), tuple(seeds), profile_name, overrides=tuple(overrides))
     return Experiment(grid, rows, device, results)
