@@ -43,9 +43,9 @@ def test_every_check_of_a_label_holds(label):
 
 
 @pytest.mark.slow
-def test_every_check_of_every_hyperattention_and_of_many_orders_holds():
+def test_every_check_of_many_labels_holds():
     draw = random.Random(0)
-    for label in [*all_labels_of("ha"), *draw.sample(all_labels_of("hfa"), 300)]:
+    for label in draw.sample(all_labels_of("ha"), 60) + draw.sample(all_labels_of("hfa"), 60):
         assert_all_hold(label)
 
 
