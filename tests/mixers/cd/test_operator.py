@@ -88,6 +88,15 @@ def test_the_evolution_is_what_scores_are_made_of(make_mixer, randn):
     torch.testing.assert_close((d.q[0, :, 4, None] @ h).flatten(), s[:, 4, 1])
 
 
+def test_the_cache_holds_what_the_allocation_says(randn):
+    for seed in range(40):
+        mixer, x, cache = build(random_label(seed), 16, 8, budget="paper"), randn(1, 5, 16).float(), None
+        for token in x.unbind(1):
+            _, cache = mixer.step(token, cache)
+        held = sum(part.numel() for part in vars(cache).values() if isinstance(part, torch.Tensor))
+        assert held == mixer.allocation.state_elements(5), str(mixer.variant)
+
+
 def test_a_cache_of_a_nonlinear_readout_slides(make_mixer, randn):
     mixer, x = make_mixer("cd:relu-ss-sum", max_len=4), randn(1, 9, 8)
     cache = None
