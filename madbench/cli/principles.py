@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def principles(
     words: argument(
         list[str] | None,
-        "[N] [KEY=VALUE]...",
+        "N|KEY=VALUE",
         "Number of a principle: 1, 2, 2.1, 2.2, 3, 4, 5 or 6; all are listed without it. KEY=VALUE changes the profile.",
     ) = None,
     profile: option(
@@ -48,17 +48,18 @@ def principles(
 ) -> None:
     """Test a design principle of the coefficient dynamics paper: train what is missing, draw the figure, give a verdict.
 
-    A mixer of the family cd: multiplies values with coefficients phi(s) / eta, and
-    its score s comes from keys that a matrix A evolves and a scale b multiplies
-    (madbench explain cd:softmax). The paper draws six design principles from that.
-    Each is an experiment here: labels that differ in one factor, trained on tasks
-    that the factor decides, as madbench run --budget paper does; the same command
-    again does only what is missing.
+    A mixer of the family cd: multiplies values with coefficients phi(s) / eta; its
+    score s comes from keys that a matrix A evolves and b scales (madbench explain
+    cd:softmax). The paper draws six design principles from that. Each is an
+    experiment here: labels that differ in one factor, trained on tasks that the
+    factor decides, as madbench run --budget paper does; the same command again
+    does only what is missing.
 
     Below the accuracies are the contrasts that the paper expects to be positive,
-    each with its interval and p-value after Holm. A principle is supported where
-    all of them are significant, contradicted where one has the other sign, and
-    otherwise not decided by these seeds. The figure lies in RESULTS/plots.
+    with interval and p-value after Holm; 1, 2 and 5 have measures of their own. A
+    principle is supported where all of them are significant, contradicted where
+    one is in the other direction, and otherwise not decided by these seeds. The
+    figure lies in RESULTS/plots.
 
     [bold]Examples[/bold]
 

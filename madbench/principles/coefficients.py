@@ -14,7 +14,7 @@ import pandas as pd
 
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.inference import LEAST_SEEDS, Sample, Scale
-from madbench.analysis.inspection import NEAR_ONE, NEAR_ZERO, inspect
+from madbench.analysis.inspection import NEAR_ONE, NEAR_ZERO, inspect, mixer_inputs
 from madbench.analysis.rendering import TextTable, known
 from madbench.analysis.scores import Results, chosen_runs
 from madbench.errors import StoreError
@@ -39,7 +39,8 @@ def measure(results: Results) -> pd.DataFrame:
     """A row a trained model: label, task, seed, accuracy in percent, and shares of normalised coefficients a_ij.
 
     Of the pairs j <= i of the rows i >= 2 of the first test sequences, means over rows, layers and heads: ``near_zero`` is
-    the share with |a_ij| <= 0.001, ``near_one`` that with 0.9 <= a_ij <= 1, ``ratio`` the second over the first. The first
+    the share with |a_ij| <= 0.001, ``near_one`` that with 0.9 <= a_ij <= 1, ``ratio`` the second over the first, and
+    ``raw_near_zero`` the first of alpha_ij, before normalisation. The first
     row is left out, as its only coefficient is 1 under a sum.
 
     Raises what :func:`trained_models` does.
@@ -71,9 +72,20 @@ def shares(weights: Path, job: Job) -> dict[str, float]:
     """The shares of one trained model, as :func:`measure` has them."""
     from madbench.training.checkpoints import load_model
 
-    rows = pd.DataFrame(inspect(load_model(weights)[0], first_examples(job)).weights)
+    model, inputs = load_model(weights)[0], first_examples(job)
+    rows = pd.DataFrame(inspect(model, inputs).weights)
     near_zero, near_one = rows.near_zero.mean(), rows.near_one.mean()
-    return {"near_zero": near_zero, "near_one": near_one, "ratio": near_one / max(near_zero, 1e-12)}
+    raw = np.mean([_raw_share(mixer.coefficients(x).alpha) for mixer, x in mixer_inputs(model, inputs)])
+    ratio = near_one / max(near_zero, 1e-12)
+    return {"near_zero": near_zero, "near_one": near_one, "ratio": ratio, "raw_near_zero": float(raw)}
+
+
+def _raw_share(alpha: Tensor) -> float:
+    """The share near zero of coefficients (B, H, T, T) before normalisation."""
+    import torch
+
+    is_zero = (alpha.abs() <= NEAR_ZERO).tril().sum(-1)[..., 1:]
+    return float((is_zero / torch.arange(2, alpha.shape[-1] + 1)).mean())
 
 
 def first_examples(job: Job) -> Tensor:
@@ -100,12 +112,13 @@ class ShareTable(TextTable):
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         lines = []
         for task, of_task in self.rows.groupby("task", sort=False):
-            lines.append([title(task), *[""] * 5])
+            lines.append([title(task), *[""] * 6])
             for label, seeds in of_task.groupby("label", sort=False):
-                means = seeds[["accuracy", "near_zero", "near_one", "ratio"]].mean()
-                shares = [f"{means.near_zero:.3f}", f"{means.near_one:.4f}", f"{means.ratio:.3g}"]
+                means = seeds[["accuracy", "near_zero", "near_one", "ratio", "raw_near_zero"]].mean()
+                shares = [f"{means.near_zero:.3f}", f"{means.raw_near_zero:.3f}", f"{means.near_one:.4f}"]
+                shares.append(f"{means.ratio:.3g}")
                 lines.append([f"  {label}", f"{means.accuracy:.1f}", *shares, str(len(seeds))])
-        return ["Label", "Accuracy", "Near zero", "Near one", "Ratio", "n"], lines
+        return ["Label", "Accuracy", "Near zero", "raw", "Near one", "Ratio", "n"], lines
 
     def records(self) -> list[dict[str, Any]]:
         return [*self.rows.to_dict("records"), *map(known, self.correlations)]
@@ -129,7 +142,7 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
         for row in found
     )
     caption = (
-        f"Accuracy in percent; shares of normalised coefficients near zero (at most {NEAR_ZERO}) and near one (from"
+        f"Accuracy in percent; shares of normalised coefficients near zero (at most {NEAR_ZERO}; raw: before normalisation) and near one (from"
         f" {NEAR_ONE}) on {EXAMPLES} test sequences; means over n seeds. Spearman's correlation of accuracy over labels, by"
         f" seed: {listed}."
     )

@@ -69,7 +69,6 @@ def test_an_expected_gap_is_supported_for_every_readout(tmp_path):
     found = decide_on("3", tmp_path, lambda label: 0.8 if "-p" in label or "0.9" in label else 0.4)
     assert found.verdicts == dict.fromkeys(("exp", "softplus", "relu"), "supported")
     assert set(found.frame.group) == {"exp", "softplus", "relu"}
-    assert found.draw(found.frame).axes
 
 
 def test_the_opposite_gap_contradicts_and_no_gap_decides_nothing(tmp_path):
@@ -159,6 +158,8 @@ def test_shares_near_zero_and_one_are_those_of_the_coefficients_counted_one_by_o
     assert layers == 2 and (found["near_one"] > 0 or "exp" in label)
     assert found["near_zero"] == pytest.approx(float(zero) / layers, rel=1e-6)
     assert found["near_one"] == pytest.approx(float(one) / layers, rel=1e-6, abs=1e-9)
+    if label == "cd:relu-sum-p":  # ReLU's zeros stay zeros under a sum
+        assert 0.3 < found["raw_near_zero"] <= found["near_zero"]
 
 
 def test_a_rank_correlation_is_judged_by_all_seeds():
