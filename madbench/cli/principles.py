@@ -48,9 +48,9 @@ def principles(
 ) -> None:
     """Test a design principle of the coefficient dynamics paper: train what is missing, draw the figure, give a verdict.
 
-    A mixer of the family cd: multiplies values with coefficients phi(s) / eta; its
-    score s comes from keys that a matrix A evolves and b scales (madbench explain
-    cd:softmax). The paper draws six design principles from that. Each is an
+    A mixer of the family cd: multiplies values with coefficients phi(s) / eta;
+    its score s comes from keys that a matrix A evolves and b scales (madbench
+    explain cd:softmax). The paper draws six design principles from that. Each is an
     experiment here: labels that differ in one factor, trained on tasks that the
     factor decides, as madbench run --budget paper does; the same command again
     does only what is missing.
