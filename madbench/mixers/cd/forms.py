@@ -78,17 +78,23 @@ class Decay:
         if self.log_gate is None:
             return (a @ b.mT).tril(-is_strict)
         a, b = split_rows(a, self.rows), split_rows(b, self.rows)
-        if self.near.shape[-1] == 1:
+        is_scalar = self.near.shape[-1] == 1
+        if is_scalar:
             near = (a @ b.mT) * self.near.squeeze(-1)
-            a, b = (a * self.entering).flatten(-3, -2), (b * self.leaving).flatten(-3, -2)
-            far = (a @ b.mT).unflatten(-1, (-1, self.rows)).unflatten(-3, (-1, self.rows))
-            far = far * self.between.squeeze(-1)[..., :, None, :, None]
         else:
             near = (a[..., :, None, :] * b[..., None, :, :] * self.near).sum(-1)
-            a, b = a * self.entering, b * self.leaving
+        near = near.tril(-1) if is_strict else near
+        if self.length == self.rows:
+            return near.squeeze(-3)
+        a, b = a * self.entering, b * self.leaving
+        if is_scalar:
+            far = a.flatten(-3, -2) @ b.flatten(-3, -2).mT
+            far = far.unflatten(-1, (-1, self.rows)).unflatten(-3, (-1, self.rows))
+            far = far * self.between.squeeze(-1)[..., :, None, :, None]
+        else:
             far = a[..., :, None, :, :] * self.between[..., :, :, None, :] @ b[..., None, :, :, :].mT
             far = far.transpose(-3, -2)
-        far.diagonal(dim1=-4, dim2=-2).add_((near.tril(-1) if is_strict else near).movedim(-3, -1))
+        far.diagonal(dim1=-4, dim2=-2).add_(near.movedim(-3, -1))
         return far.flatten(-2).flatten(-3, -2)[..., : self.length, : self.length]
 
 

@@ -62,9 +62,13 @@ class CoefficientMixer(Projections):
             raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")
         super().__init__(allocation, settings.init_std)
         label, self.max_len = allocation.label, allocation.size.max_len
-        # a gate of every coordinate, or a solve, makes blocks cheaper than all pairs
-        is_costly = bool(label.mirror) or label.gate in DIAGONAL_GATES
-        self.chunk = 32 if label.is_recurrent else 64 if is_costly else 128
+        # a gate of every coordinate, or a solve, makes small blocks cheaper than all pairs
+        is_diagonal = label.gate in DIAGONAL_GATES
+        is_costly = bool(label.mirror) or is_diagonal
+        if label.is_recurrent:
+            self.chunk = 16 if is_diagonal else 32
+        else:
+            self.chunk = 64 if is_costly else 128
         self.dense_limit = self.chunk if label.is_recurrent or is_costly else DENSE_LIMIT_LENGTH
         if path == "chunked" and not label.is_recurrent:
             raise TrainingError(f"path 'chunked' needs a readout that is linear in the state, not {label}; use 'auto'")
