@@ -14,7 +14,7 @@ from madbench.cli import options
 from madbench.cli.options import PrintOptions, TrainingOptions, argument, option, with_groups
 from madbench.cli.printing import PLAIN, print_json, print_text_table
 from madbench.cli.training import carry_out
-from madbench.config import parse_seeds
+from madbench.config import key_of, parse_seeds
 from madbench.errors import ConfigError, did_you_mean
 from madbench.execute.base import Policy
 from madbench.grid import Grid, Row
@@ -91,7 +91,7 @@ def principles(
         _rows(study),
         profile=profile,
         tasks=study.tasks,
-        overrides=(*study.overrides, *overrides),
+        overrides=(*(own for own in study.overrides if key_of(own) not in map(key_of, overrides)), *overrides),
         seeds=tuple(parse_seeds(training.seeds)),
         budget=training.budget,
     )

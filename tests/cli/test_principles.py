@@ -221,3 +221,10 @@ def test_suppressed_coefficients_are_counted_row_by_row_and_their_states_ranked(
         expected = sum(abs(float(value)) <= 1e-6 for one in a for value in one[head, row, : row + 1]) / len(a)
         assert counts[0, head, row] == pytest.approx(expected)
     assert counts.max() > 1 and 1 <= rank <= 8
+
+
+@pytest.mark.slow
+def test_an_override_replaces_one_of_the_study(main):
+    planned = main("principles", "6", "learning_rates=[3.0e-3]", "--dry-run", "--json", "--seeds", "0")
+    assert planned.code == 0, planned.stderr
+    assert "given twice" not in planned.stderr
