@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import Layout, Panels, draw_intervals, seeds_note
@@ -103,6 +104,8 @@ def point_figure(
             look = {"linewidth": 1.4} if is_line else {"linestyle": "", "marker": markers[one], "markersize": 4}
             axes.plot(rows.x, rows.y, color=colors[one], **look)
         axes.set(title=panel, **axes_of[panel])
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_minor_formatter(NullFormatter())
     look = {"linestyle": "-", "linewidth": 1.4} if is_line else {}
     entries = {one: {"color": colors[one], "marker": "" if is_line else markers[one], **look} for one in series}
     return panels.finish([*frame.protocol.unique(), *notes], entries)
