@@ -86,7 +86,7 @@ def inspect(
     device = resolve_device(device)
     found: list[tuple[TrainedModel, Inspection]] = []
     lengths = []
-    for name in filter(None, (run, other)):
+    for name in [run] if other is None else [run, other]:
         trained = TrainedModel(name, results, suite=None, task=task)
         if any(trained.job.id == one.job.id for one, _ in found):
             raise ConfigError(f"{name!r} is the same run as {run!r}; name two, or one alone")
