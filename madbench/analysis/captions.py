@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from madbench.analysis.inference import LEAST_SEEDS, alike
 from madbench.analysis.loss_curves import timing_differences
 from madbench.analysis.protocols import language_protocol
-from madbench.analysis.quantities import LOSS, STEPS
+from madbench.analysis.quantities import LOSS, PERPLEXITIES, STEPS
 from madbench.experiment import Protocol
 from madbench.grid import LANGUAGE_MODEL, Row
 from madbench.jobs import Fidelity
@@ -76,6 +76,8 @@ def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[
         f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the training text"
         f"{'; Val: the last loss on validation text' * has_validation}, all labels after the same tokens.": True,
         **dict.fromkeys(_evaluation(runs[0].record.details.get("evaluation", {})), True),
+        "PPL: exponential of the last loss on validation text; of 5: of the mean of the last five. Published ones are of one"
+        " run each, those of the presets hyper1 and hyper3 smoothed.": PERPLEXITIES[0] in names,
         f"To x: steps to the first evaluation with training loss below x, one every {training.eval_every:,} steps of"
         f" {training.tokens_per_step:,} tokens.": any(x.startswith(STEPS) for x in names),
         where: True,
@@ -85,7 +87,9 @@ def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[
         **dict.fromkeys([*diverged, _BUDGET], True),
         **dict.fromkeys(_noise(scores[scores.column == LOSS]), has_validation),
         "The published rows are of OpenWebText2 with the paper budget.": is_comparable,
-        "Not comparable with the paper's losses, which are of another size, schedule or vocabulary.": not is_comparable,
+        "Not comparable with the paper's losses, which are of another size, schedule or vocabulary.": not (
+            is_comparable or PERPLEXITIES[0] in names
+        ),
     }
     return " ".join(text for text, is_shown in sentences.items() if is_shown)
 

@@ -28,8 +28,12 @@ BUDGET_RATIO = Column("budget_ratio", "Budget", 3)
 SEEDS = Column("n", "n", 0)
 SPEED = Column("tokens_per_second", "Tokens/s", 0)
 
+PERPLEXITIES = ("perplexity", "perplexity_l5")
+"""Exponentials of the last validation loss, and of the mean of the last five."""
+
 _HEADINGS = {MAD_AVERAGE: "MAD avg", LOSS: "L5 loss", "validation_loss": "Val loss"}
 _HEADINGS |= {"validation_bits_per_byte": "Bits/byte", "equal_time_validation_loss": "Val, equal time"}
+_HEADINGS |= dict(zip(PERPLEXITIES, ("PPL", "PPL of 5")))
 _TITLES = {MAD_AVERAGE: "MAD average", LOSS: "L5 loss of the language model", "language_model": "language model"}
 
 
@@ -68,6 +72,8 @@ def column(name: str) -> Column:
     """The column of a task, an average or a loss."""
     if name in LOSSES:
         return loss_column(name, heading(name))
+    if name in PERPLEXITIES:
+        return Column(name, heading(name), 2, "lower", limits=(1.0, math.inf))
     if name.startswith(STEPS):
         return steps_column(float(name.removeprefix(STEPS)))
     if name == SPEED.name:

@@ -27,16 +27,18 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from madbench.analysis.captions import protocol_sentences
-from madbench.analysis.loss_curves import PAPER_THRESHOLDS, run_losses
-from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE, STEPS
+from madbench.analysis.loss_curves import PAPER_THRESHOLDS, evaluations, run_losses
+from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE, PERPLEXITIES, STEPS
 from madbench.config import PUBLISHED
 from madbench.experiment import Experiment, PlannedRow
 from madbench.jobs import Job, Record, mapping_text
 from madbench.store.runs import Run, Store
 from madbench.suites import LANGUAGE, MAD, Suite
+from madbench.suites.language import loss_l5
 from madbench.tasks import MAD_TASKS, make_setting, settings_class
 
 COLUMNS = ("suite", "label", "seed", "column", "value", "done", "expected", "diverged", "budget_ratio")
@@ -165,6 +167,15 @@ def language_scores(
     return scores.assign(suite=LANGUAGE.name, expected=1, ceiling=float("nan"), solved=float("nan"))[list(COLUMNS)]
 
 
+def perplexity_scores(scores: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
+    """The rows of :data:`madbench.analysis.quantities.PERPLEXITIES`; ``scores`` is :func:`language_scores` of ``runs``."""
+    last = scores[scores.column == "validation_loss"]
+    means = [loss_l5([row["validation_loss"] for row in evaluations(run)]) for run in runs]
+    of_five = last.assign(value=last.chance.where(last.is_diverged, means))
+    rows = pd.concat([one.assign(column=name) for name, one in zip(PERPLEXITIES, (last, of_five))], ignore_index=True)
+    return rows.assign(value=np.exp(rows.value), chance=np.exp(rows.chance))
+
+
 def no_scores() -> pd.DataFrame:
     """A frame of scores without a row."""
     text = dict.fromkeys(("suite", "label", "column"), str)
@@ -186,6 +197,18 @@ def published_scores() -> dict[str, dict[str, float]]:
             | {name: EVALUATION_STEPS * int(value) for name, value in row.items() if name.startswith(STEPS) and value}
             for row in csv.DictReader(file)
         }
+
+
+@functools.cache
+def published_perplexities(preset: str, overrides: tuple[str, ...] = ()) -> dict[str, float]:
+    """Perplexities of the paper's models that a preset with these changes trains, by label."""
+    found: dict[str, float] = {}
+    for path in PUBLISHED.glob("*.csv"):
+        with open(path, newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                if row.get("preset") == preset and tuple(row["overrides"].split()) == overrides:
+                    found[row["label"]] = float(row["perplexity"])
+    return found
 
 
 @dataclass(frozen=True)

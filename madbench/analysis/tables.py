@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from madbench.analysis import captions
+from madbench.analysis import captions, quantities
 from madbench.analysis.cells import Cell, cells_of, is_over_budget, legend, row_texts, with_marks
 from madbench.analysis.inference import Difference
 from madbench.analysis.loss_curves import (
@@ -26,6 +26,7 @@ from madbench.analysis.quantities import (
     BUDGET_RATIO,
     LOSS,
     MAD_AVERAGE,
+    PERPLEXITIES,
     SEEDS,
     SPEED,
     STEPS,
@@ -37,7 +38,14 @@ from madbench.analysis.quantities import (
 )
 from madbench.analysis.rendering import PUBLISHED, TextTable, known
 from madbench.analysis.samples import differences_from
-from madbench.analysis.scores import Results, language_scores, mean_over, published_scores
+from madbench.analysis.scores import (
+    Results,
+    language_scores,
+    mean_over,
+    perplexity_scores,
+    published_perplexities,
+    published_scores,
+)
 from madbench.errors import ConfigError, did_you_mean
 from madbench.experiment import PlannedRow
 from madbench.grid import Row
@@ -316,6 +324,9 @@ def _language_table(
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
     row_of = {run.job.id: name for name, found in results.runs.items() for run in found}
     frames = [language_scores(found, thresholds, [row_of[run.job.id] for run in found]) for found in groups]
+    protocols = [row.protocol for row in results.rows(LANGUAGE)]
+    if any(published_perplexities(one.profile_name, one.overrides) for one in protocols):
+        frames = [pd.concat([frame, perplexity_scores(frame, found)]) for frame, found in zip(frames, groups)]
     of_groups = [_language_columns(found, frame, thresholds) for found, frame in zip(groups, frames)]
     columns = [column for column in of_groups[0] if all(column in others for others in of_groups)]
     if is_brief:
@@ -335,6 +346,7 @@ def _language_columns(runs: Sequence[Run], scores: pd.DataFrame, thresholds: Seq
     columns = [loss_column(LOSS, "L5"), loss_column("validation_loss", "Val")]
     if scores[scores.column == "validation_bits_per_byte"].value.notna().any():
         columns.append(loss_column("validation_bits_per_byte", "Bits/byte"))
+    columns += [quantities.column(name) for name in PERPLEXITIES if name in set(scores.column)]
     columns += [steps_column(threshold) for threshold in thresholds]
     if not timing_differences(runs):
         common = common_seconds(runs)
@@ -371,11 +383,16 @@ def suite_table(
         row |= {BUDGET_RATIO.name: Cell.of(ratios[name])} if name in ratios else {}
         row |= {SEEDS.name: Cell.of(seeds)} if seeds else {}
     names = [name for name in _ordered(results) if name in cells]
-    published = {
-        name: {column.name: numbers[column.name] for column in columns if column.name in numbers}
-        for name, numbers in published_scores().items()
-        if name in cells and (planned[name].protocol.profile.comparable_with_paper or shows_published)
-    }
+    published: dict[str, dict[str, float]] = {}
+    for name in cells:
+        protocol, numbers = planned[name].protocol, {}
+        if protocol.profile.comparable_with_paper or shows_published:
+            numbers |= published_scores().get(name, {})
+        perplexities = published_perplexities(protocol.profile_name, protocol.overrides)
+        if name in perplexities:
+            numbers[PERPLEXITIES[0]] = perplexities[name]
+        if shown := {column.name: numbers[column.name] for column in columns if column.name in numbers}:
+            published[name] = shown
     rows = {name: planned[name].row for name in names}
     protocol = planned[names[0]].protocol
     short = f"{protocol.profile.noun} {protocol.profile_name}"

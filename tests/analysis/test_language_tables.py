@@ -15,7 +15,7 @@ from madbench.analysis.tables import result_table
 from madbench.errors import ConfigError, StoreError
 from madbench.jobs import Record
 from madbench.suites import LANGUAGE
-from madbench.suites.language import GPTConfig, LanguageTraining
+from madbench.suites.language import GPTConfig, LanguageProfile, LanguageTraining
 
 PAPER = {
     "setting": {"corpus": "c0ffee0123456789", "vocab_size": 50304},
@@ -85,6 +85,40 @@ def test_without_bytes_there_is_no_column_of_them(language_run, language_table):
     run = language_run("S")
     curve = [{k: v for k, v in row.items() if k != "validation_bits_per_byte"} for row in run.record.curve]
     assert "Bits/byte" not in language_table([replace(run, record=replace(run.record, curve=curve))]).text_rows()[0]
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides", "label", "published"),
+    [
+        ("hyper1", [], "ha:3u!", "48.50"),
+        ("hyper3", [], "hfa:2", "27.97"),
+        ("hyper3", ["model.n_head=4"], "hfa:1+2", "27.75"),
+        ("wikitext", [], "cd:id-sm-bd-cg", "28.87"),
+        ("wikitext", ["model.positions=learned"], "cd:exp-sum", "31.73"),
+    ],
+)
+def test_models_of_a_papers_perplexities_have_them_below_theirs(
+    language_run, language_table, preset, overrides, label, published
+):
+    profile = LanguageProfile.load(preset, overrides)
+    how = {"model": profile.model_config(), "training": profile.training_config("float32"), "mixer": {}}
+    losses = [6.0, 5.0, 4.0, 3.0, 3.5, 3.2]
+    runs = [language_run(label, losses, losses, **how), language_run("R-c", [], status="diverged", **how)]
+    table = language_table(runs)
+    found = rows(table)
+    assert found[label]["PPL"] == f"{math.exp(3.2):.2f}†"
+    assert found[label]["PPL of 5"] == f"{math.exp(statistics.mean(losses[1:])):.2f}†"
+    assert found[f"{label} published"]["PPL"] == published
+    assert table.cells["R-c"]["perplexity"].mean == pytest.approx(runs[1].job.setting["vocab_size"])
+    assert found["R-c"]["PPL"] == "diverged"
+    assert "R-c published" not in found and "PPL: exponential of the last loss" in table.notes
+
+
+def test_other_presets_and_changed_ones_have_no_perplexities(language_run, language_table):
+    profile = LanguageProfile.load("hyper1", ["training.steps=10000"])
+    how = {"model": profile.model_config(), "training": profile.training_config("float32"), "mixer": {}}
+    for run in (language_run("S", **how), language_run("S")):
+        assert not any("PPL" in heading for heading in language_table([run]).text_rows()[0])
 
 
 @pytest.mark.parametrize(
