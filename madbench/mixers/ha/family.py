@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from madbench.labels import Explanation
 from madbench.mixers.ha.budget import Allocation
@@ -38,8 +38,11 @@ class TupleFamily(InteractionFamily):
     """See :class:`madbench.mixers.Family`."""
 
     name = "ha"
-    Label, Allocation, kinds = Label, Allocation, {"degree": range(3, 10)}
+    Label, Allocation = Label, Allocation
     softmax = {"base": "", "degree": "2", "sharing": "", "tuples": ""}
+
+    def variations(self, label: Label) -> list[dict[str, Any]]:
+        return [{"degree": degree} for degree in range(3, 10)]
 
     def own_factors(self, label: Label) -> dict[str, str]:
         sharing = {} if label.base == "C" else {"sharing": "u" * label.unshared}

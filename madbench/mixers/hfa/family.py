@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from madbench.labels import Explanation
 from madbench.mixers.hfa.budget import Allocation
-from madbench.mixers.hfa.grammar import Label, all_orders
+from madbench.mixers.hfa.grammar import Label
 from madbench.mixers.interactions.base import InteractionFamily, cautions, explain_base, explain_common
 from madbench.mixers.interactions.budget import Settings
 
@@ -18,8 +18,14 @@ class FeatureFamily(InteractionFamily):
     """See :class:`madbench.mixers.Family`."""
 
     name = "hfa"
-    Label, Allocation, kinds = Label, Allocation, {"orders": all_orders()}
+    Label, Allocation = Label, Allocation
     softmax = {"base": "", "orders": "1", "product": ""}
+
+    def variations(self, label: Label) -> list[dict[str, Any]]:
+        """Orders of as many parts, one of them another; the 651 of all parts are no neighbourhood to train."""
+        before_and_after = [(label.orders[:i], label.orders[i + 1 :]) for i in range(len(label.orders))]
+        changed = {tuple(sorted((*a, order, *b))) for a, b in before_and_after for order in range(1, 10)}
+        return [{"orders": orders} for orders in sorted(changed)]
 
     def own_factors(self, label: Label) -> dict[str, str]:
         return {"orders": "+".join(map(str, label.orders)), "product": "w" * label.product}

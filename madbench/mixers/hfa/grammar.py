@@ -9,8 +9,6 @@ rank   = "q" | "v"             what pays for the budget          !   nothing pay
 
 from __future__ import annotations
 
-import functools
-import itertools
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -103,14 +101,3 @@ def _reduced(orders: tuple[int, ...]) -> tuple[int, ...]:
     counts = Counter(orders)
     divisor = gcd(*counts.values())
     return tuple(order for order, count in counts.items() for _ in range(count // divisor))
-
-
-@functools.cache
-def all_orders() -> tuple[tuple[int, ...], ...]:
-    """The 651 orders that a label can have, those with fewer parts first."""
-    return tuple(
-        orders
-        for parts in range(1, MOST_PARTS + 1)
-        for orders in itertools.combinations_with_replacement(range(1, 10), parts)
-        if _reduced(orders) == orders
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -42,11 +42,14 @@ class InteractionFamily:
     is_bidirectional = True
     Label: ClassVar[type[InteractionLabel]]
     Allocation: ClassVar[type[InteractionAllocation]]
-    kinds: ClassVar[Mapping[str, Sequence[Any]]]  # values of the field that says what interacts: orders or degree
 
     def parse(self, text: str) -> InteractionLabel:
         """The label of the whole text."""
         return self.Label.parse(text)
+
+    def variations(self, label: InteractionLabel) -> list[dict[str, Any]]:
+        """Changes of the field that says what interacts, orders or degree."""
+        raise NotImplementedError
 
     def own_factors(self, label: InteractionLabel) -> dict[str, str]:
         """Factors that the other family does not have."""
@@ -69,10 +72,10 @@ class InteractionFamily:
     softmax: ClassVar[Mapping[str, str]]  # base and own factors of softmax attention
 
     def neighbours(self, label: InteractionLabel) -> list[Any]:
-        """Every label that differs from this one in exactly one factor, and softmax attention where it does."""
+        """The labels that differ from this one in exactly one factor, and softmax attention where it does."""
         mine, options = self.factors(label), {**self.Label.own, **COMMON}
         changes = [dict(zip(options, values)) for values in itertools.product(*options.values())]
-        changes += [{name: value} for name, values in self.kinds.items() for value in values]
+        changes += self.variations(label)
         found: dict[str, dict[Any, None]] = {name: {} for name in mine}
 
         def add(other: Any, theirs: Mapping[str, str]) -> None:
