@@ -45,7 +45,7 @@ def test_every_check_of_a_label_holds(label):
 @pytest.mark.slow
 def test_every_check_of_many_labels_holds():
     draw = random.Random(0)
-    for label in draw.sample(all_labels_of("ha"), 60) + draw.sample(all_labels_of("hfa"), 60):
+    for label in draw.sample(all_labels_of("ha"), 20) + draw.sample(all_labels_of("hfa"), 20):
         assert_all_hold(label)
 
 
