@@ -104,7 +104,7 @@ def _boundedness(subject: Subject) -> Check:
         logs = first().abs().clamp(min=1e-12).log()[..., LONGER // 2 :]
         return float((logs[..., -1] - logs[..., 0]).max()) / (LONGER // 2 - 1)
 
-    if label.norm in ("sum", "max"):
+    if label.norm in ("sum", "max") or (label.readout == "sigmoid" and label.norm != "pow" and log_lambda > 0):
         statement = "Equal keys with q . k = 1: no coefficient exceeds 1, its bound."
         return Check(name, statement, source, lambda: float(first().max()) - 1, 1e-12)
     if label.norm == "pow":
@@ -112,7 +112,7 @@ def _boundedness(subject: Subject) -> Check:
         is_linear = label.is_recurrent or label.readout == "relu"
         is_growing = label.readout == "exp" if log_lambda > 0 else not is_linear
     else:
-        is_growing = log_lambda > 0 and label.readout != "sigmoid"
+        is_growing = log_lambda > 0
     if is_growing:
         return Check(name, grows, source, slope, tolerance, is_difference=True)
     return Check(name, bounded, source, slope, tolerance)

@@ -37,6 +37,11 @@ def test_presets_are_the_rows_of_table_1(name):
     assert not failing(f"cd:{name}", "V3")
 
 
+@pytest.mark.parametrize("label", ("cd:sigmoid-1.05-bz-u", "cd:sigmoid-1.05-wx"))
+def test_a_growing_score_takes_a_sigmoid_no_further_than_1(label):
+    assert not failing(label, "V11")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("features", ("", "-p", "-cg", "-cug"))
 @pytest.mark.parametrize("name", PRESETS)
