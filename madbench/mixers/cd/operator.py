@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.cd import forms, parts
@@ -20,6 +18,7 @@ from madbench.mixers.cd.projections import Cache, Projections
 from madbench.mixers.cd.reference import reference
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
+from madbench.mixers.recompute import again
 
 PATHS = ("auto", "reference", "dense", "chunked", "blocks", "sdpa")
 DENSE_LIMIT_LENGTH = 512
@@ -199,10 +198,9 @@ class CoefficientMixer(Projections):
         return y if scale is None else y * scale[..., None]
 
     def _combine_in_blocks(self, d: Dynamics) -> Tensor:
-        length, blocks, combine = d.v.shape[2], forms.split(d, self.chunk), self._combine_block
-        if torch.is_grad_enabled():  # a block draws no random numbers
-            combine = functools.partial(checkpoint, combine, use_reentrant=False, preserve_rng_state=False)
-        return torch.cat([combine(blocks, d, block, length) for block in range(blocks.scores.shape[2])], dim=2)
+        length, blocks = d.v.shape[2], forms.split(d, self.chunk)
+        count = blocks.scores.shape[2]
+        return torch.cat([again(self._combine_block, blocks, d, block, length) for block in range(count)], dim=2)
 
     def _combine_block(self, blocks: forms.Blocks, d: Dynamics, block: int, length: int) -> Tensor:
         start, end = block * self.chunk, min((block + 1) * self.chunk, length)

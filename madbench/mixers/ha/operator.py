@@ -10,12 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.interactions.mixer import InteractionMixer, again, softmax_over, split_heads, wide
+from madbench.mixers.interactions.mixer import InteractionMixer, softmax_over, split_heads, wide
 from madbench.mixers.interactions.reference import tuple_reference
 from madbench.mixers.interactions.sums import tuple_sums, visible
 from madbench.mixers.interactions.tuples import ALL, STRICT
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
+from madbench.mixers.recompute import again
 from madbench.mixers.srg.parts import ROPE_BASE
 
 PROBED_TUPLES = 2**25  # of which a probe holds a number each

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.interactions.memory import check_memory, fitting_length
@@ -16,6 +15,7 @@ from madbench.mixers.interactions.sums import visible
 from madbench.mixers.interactions.tuples import ORDERED
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
+from madbench.mixers.recompute import again
 
 PATHS = ("auto", "reference", "dense", "chunked")
 DENSE_LIMIT_BYTES = 2**28  # of the largest tensor of the dense path
@@ -108,8 +108,7 @@ class Coupling(nn.Module):
             return self._rows(x, x, 0, *values)
         blocks = []
         for start in range(0, length, rows):
-            how = {"use_reentrant": False, "preserve_rng_state": False}
-            blocks.append(checkpoint(self._rows, x[:, start : start + rows], x, start, *values, **how))
+            blocks.append(again(self._rows, x[:, start : start + rows], x, start, *values))
         return torch.cat(blocks, dim=1)
 
     @torch.no_grad()

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.interactions.memory import check_memory, fitting_length
+from madbench.mixers.recompute import again
 
 PATHS = ("auto", "reference", "dense", "chunked", "linear_time")
 CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**28}
@@ -203,8 +203,3 @@ def softmax_over(scores: Tensor, visible: Tensor, dims: tuple[int, ...]) -> tupl
     scores = scores.masked_fill(~visible, float("-inf"))
     top = scores.detach().amax(dims, keepdim=True)
     return (scores - top.masked_fill(top == float("-inf"), 0)).exp(), top
-
-
-def again(function: Callable[..., Any], *inputs: Any) -> Any:
-    """What ``function`` gives, computed once more in the backward pass instead of kept."""
-    return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.probe import LagKernel, Probe, by_lag
+from madbench.mixers.recompute import again
 from madbench.mixers.srg.budget import CONV_TAPS, Allocation
 from madbench.mixers.srg.parts import (
     Contrast,
@@ -307,11 +307,7 @@ class DynamicMLP(nn.Module):
             q, s1, s2, to_registers = (None if t is None else t[:, :, start:end] for t in of_rows)
             seen = slice(length - end, None) if self.by_lag else slice(0, end)
             block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2, to_registers)
-            if torch.is_grad_enabled():
-                how = {"use_reentrant": False, "preserve_rng_state": False}  # a block draws no random numbers
-                blocks.append(checkpoint(self._attend_block, start, *block, **how))
-            else:
-                blocks.append(self._attend_block(start, *block))
+            blocks.append(again(self._attend_block, start, *block))
         return torch.cat(blocks, dim=2)
 
     def _attend_block(self, first_row: int, *block: Tensor | None) -> Tensor:
