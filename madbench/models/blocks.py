@@ -39,18 +39,6 @@ def autocast(device: str, precision: str) -> torch.autocast:
     return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
-class TokenLoss(nn.Module):
-    """Mean cross-entropy of a model in nats, over the targets that count; what compilation and data parallelism wrap."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        self.model = model
-
-    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Ids and targets (B, T), -100 where none is asked for -> a float32 scalar."""
-        return F.cross_entropy(self.model(inputs).flatten(0, 1).float(), targets.flatten(), ignore_index=-100)
-
-
 class SwiGLU(nn.Module):
     """(SiLU(x W_gate) * x W_up) W_down, inner width 8/3 d rounded up to a multiple of 16, no biases."""
 

@@ -98,6 +98,10 @@ class GPT(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Ids (B, T) -> logits (B, T, vocab_size). Raises ``TrainingError`` where T is too long for the positions."""
+        return F.linear(self.hidden(tokens), *self.readout)
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """Ids (B, T) -> what the logits are a linear map of, (B, T, D)."""
         length = tokens.shape[1]
         x = self.embedding(tokens)
         if self.positions is not None:
@@ -105,7 +109,12 @@ class GPT(nn.Module):
             x = x + self.positions.weight[:length]
         for block in self.blocks:
             x = block(x)
-        return self._read_out(x)
+        return self.norm(x)
+
+    @property
+    def readout(self) -> tuple[Tensor, None]:
+        """The output matrix (V, D), and no bias."""
+        return (self.embedding if self.head is None else self.head).weight, None
 
     def step(
         self, tokens: Tensor, state: DecodingState | None = None, slide: bool = False
@@ -128,10 +137,7 @@ class GPT(nn.Module):
         for block, cache in zip(self.blocks, state.caches):
             x, cache = block.step(x, cache, slide)
             caches.append(cache)
-        return self._read_out(x), DecodingState(tuple(caches), state.position + 1)
-
-    def _read_out(self, x: Tensor) -> Tensor:
-        return F.linear(self.norm(x), self.embedding.weight) if self.head is None else self.head(self.norm(x))
+        return F.linear(self.norm(x), *self.readout), DecodingState(tuple(caches), state.position + 1)
 
     def _check_position(self, length: int) -> None:
         if length > self.seq_len:

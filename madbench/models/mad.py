@@ -22,7 +22,16 @@ class MadModel(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, T) integers -> logits (B, T, vocab_size)."""
-        return self.head(self.norm(self.backbone(tokens)))
+        return self.head(self.hidden(tokens))
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """(B, T) integers -> what the logits are a linear map of, (B, T, D)."""
+        return self.norm(self.backbone(tokens))
+
+    @property
+    def readout(self) -> tuple[Tensor, Tensor]:
+        """The output's matrix (V, D) and bias (V,)."""
+        return self.head.weight, self.head.bias
 
 
 class Autoencoder(nn.Module):
@@ -54,8 +63,17 @@ class Autoencoder(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, T) integers -> logits (B, T, vocab_size)."""
+        return self.decoder[-1](self.hidden(tokens))
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """(B, T) integers -> what the logits are a linear map of, (B, T, D)."""
         summary = self.backbone(tokens)[:, -1:]
-        return self.decoder(summary + self.positions[: tokens.shape[1]])
+        return self.decoder[:-1](summary + self.positions[: tokens.shape[1]])
+
+    @property
+    def readout(self) -> tuple[Tensor, Tensor]:
+        """The output's matrix (V, D) and bias (V,)."""
+        return self.decoder[-1].weight, self.decoder[-1].bias
 
 
 def imitate_reference(model: MadModel | Autoencoder) -> None:

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from madbench.errors import ConfigError, TrainingError
 from madbench.jobs import Job
-from madbench.models.blocks import TokenLoss
 from madbench.models.gpt import GPT
+from madbench.models.token_loss import TokenLoss
 from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.suites.language import LanguageTraining, loss_l5, sequences_per_step
 from madbench.suites.trial import Interval, Trial, mixer_maker

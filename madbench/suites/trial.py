@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from madbench import mixers
 from madbench.jobs import Job
-from madbench.models.blocks import TokenLoss, autocast
+from madbench.models.blocks import autocast
+from madbench.models.token_loss import TokenLoss
 from madbench.text.corpus import Corpus
 
 

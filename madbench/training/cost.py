@@ -24,7 +24,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import TrainingError
 from madbench.jobs import Job
-from madbench.models.blocks import TokenLoss, autocast
+from madbench.models.blocks import autocast
+from madbench.models.token_loss import TokenLoss
 from madbench.suites import size_of, suite_of
 from madbench.suites.base import MICRO_BATCH_TOKENS, Size
 

@@ -12,8 +12,8 @@ from torch import nn
 
 from madbench.errors import TrainingError
 from madbench.mixers import build
-from madbench.models.blocks import TokenLoss
 from madbench.models.gpt import GPT
+from madbench.models.token_loss import TokenLoss
 from madbench.suites import suite_of
 from madbench.suites.language import LanguageProfile, jobs, size
 

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import TrainingError
 from madbench.jobs import Job
-from madbench.models.blocks import TokenLoss
+from madbench.models.token_loss import TokenLoss
 from madbench.suites import LANGUAGE, MAD
 from madbench.suites.language import GPTConfig, LanguageTraining
 from madbench.suites.mad import MadProfile, setting_of

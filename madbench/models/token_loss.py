@@ -1,0 +1,103 @@
+"""The loss of token models, above a size without the logits of all tokens at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+IGNORED = -100  # target of a token that does not count
+MOST_LOGITS = 2**26
+"""Logits in memory at once: 256 MiB in float32. GPT-2 has 2.5 GB of them in 12 windows of 1,024 tokens."""
+
+
+class TokenLoss(nn.Module):
+    """Mean cross-entropy of a model in nats, over the targets that count; what compilation and data parallelism wrap.
+
+    The model has ``hidden(tokens)``, (B, T) ids -> (B, T, D), and ``readout``, the matrix (V, D) and bias (V,) or None
+    that make logits of it. More than ``MOST_LOGITS`` logits are made in parts (:func:`chunked_cross_entropy`).
+    """
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Ids and targets (B, T), -100 where none is asked for -> a float32 scalar."""
+        hidden, (weight, bias) = self.model.hidden(inputs), self.model.readout
+        hidden, targets = hidden.flatten(0, 1), targets.flatten()
+        if len(hidden) * len(weight) > MOST_LOGITS:
+            return chunked_cross_entropy(hidden, weight, bias, targets).float()
+        return F.cross_entropy(F.linear(hidden, weight, bias).float(), targets, ignore_index=IGNORED)
+
+
+def chunked_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, most_logits: int = MOST_LOGITS
+) -> Tensor:
+    """The mean over targets other than -100 of ``cross_entropy(hidden @ weight.T + bias, targets)``, in parts.
+
+    A part has at most ``most_logits`` logits, and at least one row. Where gradients are needed they are computed with the
+    logits of each part, which are needed no second time: N V D multiply-adds thrice, as without parts. Products are in
+    autocast's dtype where that is active; softmax, sums over parts and gradients in float32 at least.
+
+    Args:
+        hidden: (N, D).
+        weight: (V, D).
+        bias: (V,) or None.
+        targets: (N,) integers from 0 to V - 1, or -100.
+        most_logits: what limits the memory.
+    """
+    device = hidden.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    needed = [torch.is_grad_enabled() and one is not None and one.requires_grad for one in (hidden, weight, bias)]
+    rows = max(1, most_logits // len(weight))
+    return _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, rows, dtype, *needed)
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        rows: int,
+        dtype: torch.dtype,
+        needs_hidden: bool,
+        needs_weight: bool,
+        needs_bias: bool,
+    ) -> Tensor:
+        precise = torch.promote_types(hidden.dtype, torch.float32)
+        cast_weight, cast_bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+        d_hidden = torch.empty_like(hidden, dtype=precise) if needs_hidden else None
+        d_weight = torch.zeros_like(weight, dtype=precise) if needs_weight else None
+        d_bias = torch.zeros_like(bias, dtype=precise) if needs_bias else None
+        share = 1 / (targets != IGNORED).sum().to(precise)
+        loss = torch.zeros((), dtype=precise, device=hidden.device)
+        for start in range(0, len(hidden), rows):
+            part, classes = hidden[start : start + rows].to(dtype), targets[start : start + rows]
+            log_p = F.linear(part, cast_weight, cast_bias).to(precise).log_softmax(-1)
+            loss += F.nll_loss(log_p, classes, ignore_index=IGNORED, reduction="sum")
+            if not (needs_hidden or needs_weight or needs_bias):
+                continue
+            weights = torch.where(classes != IGNORED, share, 0.0)[:, None]
+            d_logits = log_p.exp_().mul_(weights)
+            d_logits.scatter_add_(1, classes.clamp(min=0)[:, None], -weights)
+            if needs_bias:
+                d_bias += d_logits.sum(0)
+            d_logits = d_logits.to(dtype)
+            if needs_hidden:
+                d_hidden[start : start + rows] = d_logits @ cast_weight
+            if needs_weight:
+                d_weight += d_logits.mT @ part
+        grads = (d_hidden, d_weight, d_bias)
+        ctx.save_for_backward(*grads)
+        return loss * share
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_loss: Tensor) -> tuple[Tensor | None, ...]:
+        return *(None if grad is None else grad * d_loss for grad in ctx.saved_tensors), *[None] * 6

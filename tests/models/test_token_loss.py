@@ -1,0 +1,154 @@
+"""The loss in parts against the loss of all logits: its value, every gradient, autocast, compilation, memory."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from madbench.mixers import build
+from madbench.models import token_loss
+from madbench.models.gpt import GPT
+from madbench.models.mad import Autoencoder, MadModel
+from madbench.models.token_loss import IGNORED, TokenLoss, chunked_cross_entropy
+from madbench.suites.language import GPTConfig, LanguageTraining
+from madbench.training.cost import PeakMemory, peak_memory_bytes
+from sample_jobs import language_job
+
+ROWS, WIDTH, CLASSES = 23, 12, 31
+
+
+def inputs(dtype=torch.float64, has_bias=True):
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(ROWS, WIDTH), (CLASSES, WIDTH), *[(CLASSES,)] * has_bias]
+    leaves = [
+        torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes
+    ]
+    targets = torch.randint(CLASSES, (ROWS,), generator=generator)
+    targets[[0, 7, 22]] = IGNORED
+    return [*leaves, *[None] * (not has_bias)], targets
+
+
+def loss_and_gradients(loss, leaves):
+    (3 * loss).backward()
+    return loss.detach(), [leaf.grad for leaf in leaves if leaf is not None]
+
+
+def plain(hidden, weight, bias, targets):
+    return F.cross_entropy(F.linear(hidden, weight, bias), targets, ignore_index=IGNORED)
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("rows", [1, 5, 22, 23, 100])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_parts_give_the_loss_and_the_gradients_of_the_whole(rows, has_bias, dtype, tolerance):
+    leaves, targets = inputs(dtype, has_bias)
+    found, gradients = loss_and_gradients(chunked_cross_entropy(*leaves, targets, rows * CLASSES), leaves)
+    others, _ = inputs(torch.float64, has_bias)
+    expected, expected_gradients = loss_and_gradients(plain(*others, targets), others)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+    for gradient, expected in zip(gradients, expected_gradients, strict=True):
+        assert gradient.dtype == dtype
+        torch.testing.assert_close(gradient.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_only_the_gradients_that_are_needed_are_computed():
+    leaves, targets = inputs()
+    leaves[1].requires_grad_(False)
+    chunked_cross_entropy(*leaves, targets, CLASSES).backward()
+    assert leaves[1].grad is None and leaves[0].grad is not None and leaves[2].grad is not None
+    with torch.no_grad(), PeakMemory() as memory:
+        loss = chunked_cross_entropy(*leaves, targets, CLASSES)
+    assert loss.item() == pytest.approx(plain(*leaves, targets).item()) and not loss.requires_grad
+    assert memory.peak < leaves[1].nbytes
+
+
+def test_parts_under_autocast_are_as_near_to_float64_as_the_whole():
+    """Gradients of the matrix are summed over the parts in float32, so that many parts cost no precision."""
+    exact, targets = inputs()
+    _, expected = loss_and_gradients(plain(*exact, targets), exact)
+    errors = {}
+    for name in ("whole", "parts"):
+        leaves, _ = inputs(torch.float32)
+        with torch.autocast("cpu", torch.bfloat16):
+            if name == "parts":
+                loss = chunked_cross_entropy(*leaves, targets, CLASSES)
+            else:
+                loss = F.cross_entropy(F.linear(*leaves).float(), targets, ignore_index=IGNORED)
+        found, gradients = loss_and_gradients(loss, leaves)
+        assert found.dtype == torch.float32
+        errors[name] = [((a - b).norm() / b.norm()).item() for a, b in zip(gradients, expected)]
+    assert all(parts < max(1.5 * whole, 0.01) for parts, whole in zip(errors["parts"], errors["whole"])), errors
+
+
+def test_rows_without_a_target_give_no_gradient():
+    leaves, targets = inputs()
+    chunked_cross_entropy(*leaves, targets, 4 * CLASSES).backward()
+    assert (leaves[0].grad[targets == IGNORED] == 0).all() and leaves[0].grad[targets != IGNORED].any(-1).all()
+
+
+def models():
+    torch.manual_seed(0)
+    make = functools.partial(build, "S", 16, 8, n_head=2)
+    return {
+        "tied": GPT(CLASSES, 16, 1, make, 8),
+        "untied": GPT(CLASSES, 16, 1, make, 8, output="untied"),
+        "mad": MadModel(CLASSES, 16, 1, make),
+        "autoencoder": Autoencoder(CLASSES, 16, 1, make, max_len=8),
+    }
+
+
+@pytest.mark.parametrize("name", list(models()))
+def test_a_model_above_the_limit_has_the_gradients_of_one_below_it(name, monkeypatch):
+    ids = torch.randint(CLASSES, (3, 8), generator=torch.Generator().manual_seed(1))
+    targets = ids.flip(1)
+    targets[0, :3] = IGNORED
+    found = {}
+    for limit in (10**6, 2 * CLASSES):
+        monkeypatch.setattr(token_loss, "MOST_LOGITS", limit)
+        model = models()[name]
+        loss = TokenLoss(model)(ids, targets)
+        loss.backward()
+        assert loss.dtype == torch.float32
+        found[limit] = [loss, *(parameter.grad for parameter in model.parameters())]
+    for parts, whole in zip(*found.values(), strict=True):
+        torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-6)
+
+
+def test_below_the_limit_the_loss_is_bit_for_bit_that_of_the_models_logits():
+    ids = torch.randint(CLASSES, (3, 8), generator=torch.Generator().manual_seed(1))
+    for model in models().values():
+        expected = F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+        assert TokenLoss(model)(ids, ids).item() == expected.item()
+
+
+def test_a_step_at_the_vocabulary_of_gpt2_keeps_no_logits(monkeypatch):
+    """12 windows of 1,024 tokens, computed on tensors without data: all logits at once are 2.5 GB, and several of them."""
+    vocab_size = 50304
+    job = language_job("S", vocab_size=vocab_size, model=GPTConfig(n_layer=2), training=LanguageTraining())
+    parts = peak_memory_bytes(job, 12)
+    monkeypatch.setattr(token_loss, "MOST_LOGITS", 2**60)
+    logits = 4 * 12 * 1024 * vocab_size
+    assert peak_memory_bytes(job, 12) - parts > 1.5 * logits
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of the compiler's modules
+def test_a_compiled_loss_in_parts_is_one_graph_and_gives_the_same_gradients(monkeypatch):
+    monkeypatch.setattr(token_loss, "MOST_LOGITS", 10 * CLASSES)
+    ids = torch.randint(CLASSES, (3, 8), generator=torch.Generator().manual_seed(1))
+    gradients = []
+    for compiled in (False, True):
+        model = models()["tied"]
+        loss = TokenLoss(model)
+        if compiled:
+            loss.compile(fullgraph=True)
+        for autocast in (False, True):
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                loss(ids, ids).backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    for one, other in zip(*gradients):
+        assert ((one - other).norm() / one.norm()).item() < 0.02
