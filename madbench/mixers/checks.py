@@ -106,7 +106,7 @@ def difference(given: Tensor, expected: Tensor) -> float:
 
 
 def general_checks(family: Family, label: Any) -> Iterable[Check]:
-    """Exact parameter count, causality, and decoding step by step where the mixer has a ``step``."""
+    """Exact parameter count, causality, and decoding step by step and after a prompt where the mixer can."""
 
     def parameters() -> float:
         mixer, _ = sample(family, label)
@@ -119,17 +119,24 @@ def general_checks(family: Family, label: Any) -> Iterable[Check]:
         changed[:, 5:] += 1
         return difference(mixer(changed)[:, :5], mixer(x)[:, :5])
 
-    def steps() -> float:
+    def steps(prompt: int = 0) -> float:
         import torch
 
         mixer, x = sample(family, label)
         cache, rows = None, []
-        for token in x.unbind(1):
+        if prompt:
+            y, cache = mixer.prefill(x[:, :prompt])
+            rows.extend(y.unbind(1))
+        for token in x[:, prompt:].unbind(1):
             row, cache = mixer.step(token, cache)
             rows.append(row)
         return difference(torch.stack(rows, dim=1), mixer(x))
 
     yield Check("parameters", "The module has exactly the parameters of its allocation.", "the budget", parameters)
     yield Check("causality", "Later tokens do not change earlier outputs.", "causal mixing", causality, ROUNDING)
-    if hasattr(sample(family, label)[0], "step"):
+    mixer, _ = sample(family, label)
+    if hasattr(mixer, "step"):
         yield Check("steps", "Decoding token by token gives the parallel outputs.", "decoding", steps, ROUNDING)
+    if hasattr(mixer, "prefill"):
+        what = "Decoding a prompt at once, then token by token, gives the parallel outputs."
+        yield Check("prefill", what, "decoding", lambda: steps(5), ROUNDING)

@@ -45,6 +45,20 @@ class Block(nn.Module):
         x = x + self.mixer(self.mixer_norm(x))
         return x + self.mlp(self.mlp_norm(x))
 
+    def prefill(self, x: Tensor, slide: bool) -> tuple[Tensor, Any]:
+        """A prompt: x (B, T, D) -> (B, T, D) and the mixer's cache; token by token where the mixer has no ``prefill``."""
+        given = self.mixer_norm(x)
+        if hasattr(self.mixer, "prefill"):
+            mixed, cache = self.mixer.prefill(given, slide=slide)
+        else:
+            rows, cache = [], None
+            for token in given.unbind(1):
+                row, cache = self.mixer.step(token, cache, slide=slide)
+                rows.append(row)
+            mixed = torch.stack(rows, dim=1)
+        x = x + mixed
+        return x + self.mlp(self.mlp_norm(x)), cache
+
     def step(self, x: Tensor, cache: Any, slide: bool) -> tuple[Tensor, Any]:
         """One token: x (B, D) and the mixer's cache, None before the first -> (B, D) and the cache for the next."""
         mixed, cache = self.mixer.step(self.mixer_norm(x), cache, slide=slide)
@@ -116,6 +130,32 @@ class GPT(nn.Module):
         """The output matrix (V, D), and no bias."""
         return (self.embedding if self.head is None else self.head).weight, None
 
+    def prefill(self, tokens: Tensor, slide: bool = False) -> tuple[Tensor, DecodingState]:
+        """Decodes a prompt: ids (B, T) -> logits of what follows it (B, vocab_size) and the state for :meth:`step`.
+
+        ::
+
+            with torch.inference_mode():
+                logits, state = model.prefill(prompt)
+                while ...:
+                    logits, state = model.step(logits.argmax(-1), state)
+
+        Equals T times :meth:`step`, and raises what that does.
+        """
+        self._check_decodable()
+        length = tokens.shape[1]
+        if length == 0:
+            raise TrainingError("an empty prompt; decoding begins with one token or more")
+        x = self.embedding(tokens)
+        if self.positions is not None:
+            self._check_position(length)
+            x = x + self.positions.weight[:length]
+        caches = []
+        for block in self.blocks:
+            x, cache = block.prefill(x, slide)
+            caches.append(cache)
+        return self._read_out(x[:, -1]), DecodingState(tuple(caches), length)
+
     def step(
         self, tokens: Tensor, state: DecodingState | None = None, slide: bool = False
     ) -> tuple[Tensor, DecodingState]:
@@ -125,9 +165,7 @@ class GPT(nn.Module):
         cannot decode token by token, and beyond ``seq_len`` for learned positions.
         """
         if state is None:
-            for block in self.blocks:
-                if not hasattr(block.mixer, "step"):
-                    raise TrainingError(f"{type(block.mixer).__name__} has no 'step': it cannot decode token by token")
+            self._check_decodable()
             state = DecodingState((None,) * len(self.blocks), 0)
         x = self.embedding(tokens)
         if self.positions is not None:
@@ -138,6 +176,11 @@ class GPT(nn.Module):
             x, cache = block.step(x, cache, slide)
             caches.append(cache)
         return F.linear(self.norm(x), *self.readout), DecodingState(tuple(caches), state.position + 1)
+
+    def _check_decodable(self) -> None:
+        for block in self.blocks:
+            if not hasattr(block.mixer, "step"):
+                raise TrainingError(f"{type(block.mixer).__name__} has no 'step': it cannot decode token by token")
 
     def _check_position(self, length: int) -> None:
         if length > self.seq_len:
@@ -201,15 +244,14 @@ def generate(
         )
 
     def tokens() -> Iterator[int]:
-        pending, state = list(prompt), None
+        given, state = list(prompt), None
         for _ in range(count):
             with torch.inference_mode():
-                for token in pending:
-                    token = torch.tensor([token], device=model.embedding.weight.device)
-                    logits, state = model.step(token, state, slide=True)
+                ids = torch.tensor([given], device=model.embedding.weight.device)
+                logits, state = model.step(ids[:, 0], state, True) if state else model.prefill(ids, True)
                 token = _draw(logits[0, :vocab_size].float(), generator, temperature, top_k)
             yield token
-            pending = [token]
+            given = [token]
 
     return tokens()
 

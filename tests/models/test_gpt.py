@@ -157,6 +157,44 @@ def test_steps_give_the_logits_of_the_whole_sequence(label, positions):
     torch.testing.assert_close(torch.stack(rows, dim=1), model(ids), rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("positions", ["none", "learned"])
+@pytest.mark.parametrize("label", [*DECODABLE, "cd:exp-sum", "hfa:2"])
+@torch.no_grad()
+def test_a_prompt_at_once_gives_the_logits_and_the_state_of_its_steps(label, positions):
+    model, ids = widen(make(label, positions=positions, d_model=32)), tokens()
+    expected = model(ids)
+    logits, state = model.prefill(ids[:, :5])
+    torch.testing.assert_close(logits, expected[:, 4], rtol=1e-10, atol=1e-10)
+    for t in (5, 6, 7):
+        assert state.position == t
+        logits, state = model.step(ids[:, t], state)
+        torch.testing.assert_close(logits, expected[:, t], rtol=1e-10, atol=1e-10)
+
+
+@torch.no_grad()
+def test_a_mixer_that_has_steps_alone_takes_a_prompt_by_them(install_example):
+    install_example("plugin")
+    model, ids = widen(make("lin:elu-g", d_model=32)), tokens()
+    assert not hasattr(model.blocks[0].mixer, "prefill")
+    logits, state = model.prefill(ids[:, :7])
+    torch.testing.assert_close(logits, model(ids)[:, 6])
+    torch.testing.assert_close(model.step(ids[:, 7], state)[0], model(ids)[:, 7])
+
+
+@torch.no_grad()
+def test_a_prompt_longer_than_the_window_is_its_sliding_steps():
+    for label in ("R-12o!", "G-cg-q-12o", "S-p", "hfa:2"):
+        model, ids, state = widen(make(label, seq_len=4)), tokens(11), None
+        for t in range(11):
+            logits, state = model.step(ids[:, t], state, slide=True)
+            if t == 8:
+                given, prompted = model.prefill(ids[:, :9], slide=True)
+                torch.testing.assert_close(given, logits)
+        for t in (9, 10):
+            given, prompted = model.step(ids[:, t], prompted, slide=True)
+        torch.testing.assert_close(given, logits)
+
+
 @torch.no_grad()
 def test_a_sliding_step_of_one_block_sees_the_newest_seq_len_tokens_alone():
     model, ids, state = widen(make("R-12o!", n_layer=1, seq_len=4)), tokens(9), None
@@ -169,6 +207,8 @@ def test_more_tokens_than_learned_positions_are_refused():
     model = make(positions="learned", seq_len=4)
     with pytest.raises(TrainingError, match="5 tokens, but the model learned positions for seq_len = 4"):
         model(tokens(5))
+    with pytest.raises(TrainingError, match="5 tokens, but"):
+        model.prefill(tokens(5), slide=True)
     state = None
     for column in tokens(4).unbind(1):
         _, state = model.step(column, state)
@@ -176,10 +216,17 @@ def test_more_tokens_than_learned_positions_are_refused():
         model.step(column, state, slide=True)
 
 
+def test_an_empty_prompt_is_refused():
+    with pytest.raises(TrainingError, match="an empty prompt"):
+        make().prefill(tokens(0))
+
+
 def test_a_mixer_without_steps_cannot_decode():
     model = GPT(11, 16, 1, nn.Identity, seq_len=8)
     with pytest.raises(TrainingError, match="Identity has no 'step'"):
         model.step(tokens()[:, 0])
+    with pytest.raises(TrainingError, match="Identity has no 'step'"):
+        model.prefill(tokens())
 
 
 def test_the_gradient_of_the_embedding_comes_from_both_ends():

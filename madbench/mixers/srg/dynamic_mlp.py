@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.probe import LagKernel, Probe, by_lag
 from madbench.mixers.recompute import again
-from madbench.mixers.srg.budget import CONV_TAPS, Allocation
+from madbench.mixers.srg import decoding
+from madbench.mixers.srg.budget import Allocation
+from madbench.mixers.srg.decoding import Cache
 from madbench.mixers.srg.parts import (
     Contrast,
     SequenceMixing,
@@ -40,16 +42,6 @@ class Projected:
     s1: Tensor | None  # (B, H_q, T, R) strengths of R(1)
     s2: Tensor | None  # (B, H, T, R) strengths of R(2)
     to_registers: Tensor | None  # (B, H_q, T, registers) scores, the first slots of a row
-
-
-@dataclass(frozen=True)
-class Cache:
-    """State of token-by-token decoding: keys, values and the last three inputs."""
-
-    k: Tensor  # (B, H_q, S, K), rotated, oldest first
-    v: Tensor  # (B, H, S, V)
-    inputs: Tensor  # (B, 3, D) for the convolution, zeros before the first token
-    position: int  # tokens decoded so far; with a sliding window more than S
 
 
 @dataclass(frozen=True)
@@ -152,14 +144,17 @@ class DynamicMLP(nn.Module):
     def _adapter(inputs: int, rank: int, outputs: int) -> tuple[nn.Linear, nn.Linear]:
         return nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, D) -> (B, T, D); row t depends on rows 0..t only. Raises ``TrainingError`` when T is 0 or too long."""
+    def forward(self, x: Tensor, projected: Projected | None = None) -> Tensor:
+        """x (B, T, D) -> (B, T, D); row t depends on rows 0..t only. Raises ``TrainingError`` when T is 0 or too long.
+
+        ``projected`` is what :meth:`_project` makes of x, where it is at hand.
+        """
         self._check_length(x.shape[1])
         path = self.resolve_path(x.shape[0], x.shape[1])
         if path == "reference":
             weights, settings = dict(self.named_parameters()), (self.rope, self.rope_order, self.lambda_init)
             return reference(weights, self.variant, self.n_head, x, *settings).to(x.dtype)
-        projected = self._project(x, 0)
+        projected = self._project(x, 0) if projected is None else projected
         if path == "sdpa":
             v = projected.v if self.contrast is None else torch.cat((projected.v, projected.v), dim=1)
             o = F.scaled_dot_product_attention(projected.q, projected.k, v, is_causal=True)
@@ -172,31 +167,23 @@ class DynamicMLP(nn.Module):
             o = self._attend_in_chunks(projected)
         return self._read_out(o, x)
 
+    def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
+        """Decodes a prompt at once: x (B, T, D) -> its rows (B, T, D) and the cache for the token after it.
+
+        Equals T times :meth:`step`, by one :meth:`forward`; with ``slide``, tokens beyond ``max_len`` by a step each.
+        """
+        return decoding.prefill(self, x, slide)
+
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decodes one token: x (B, D) -> output (B, D) and the cache for the next one.
 
         Equals row ``cache.position`` of :meth:`forward`. With mixing, more than ``max_len`` tokens are an error.
         ``slide`` keeps a window of the newest ``max_len``: its output is the last row of :meth:`forward` on them
         alone (paper, Theorem 2.3), unless a conv reads inputs before the window, or scores depend on absolute positions
-        because a gate follows RoPE or ``rope`` is ``mispaired``.
+        because a gate follows RoPE or ``rope`` is ``mispaired``. Without gradients (``torch.inference_mode()``) the new
+        key and value are written where they stay; with them every step copies the cache.
         """
-        if x.dim() != 2:
-            raise TrainingError(
-                f"{self.variant}: a step takes one token of each sequence, (B, D), not {tuple(x.shape)}"
-            )
-        if cache is None:
-            nothing = x.new_zeros(x.shape[0], 0, self.allocation.size.d_model)
-            empty = self._project(nothing, 0)
-            cache = Cache(empty.k, empty.v, x.new_zeros(x.shape[0], CONV_TAPS - 1, x.shape[1]), 0)
-        row = x[:, None]
-        new = self._project(row, cache.position, cache.inputs)
-        k, v = torch.cat((cache.k, new.k), dim=2), torch.cat((cache.v, new.v), dim=2)
-        if slide:
-            k, v = k[:, :, -self.max_len :], v[:, :, -self.max_len :]
-        self._check_length(k.shape[2])
-        o = self._attend(self._ordered(replace(new, k=k, v=v)), k.shape[2] - 1)
-        inputs = torch.cat((cache.inputs, row), dim=1)[:, 1:]
-        return self._read_out(o, row)[:, 0], Cache(k, v, inputs, cache.position + 1)
+        return decoding.step(self, x, cache, slide)
 
     def maps(self, x: Tensor, position: int = 0) -> Maps:
         """Scores, activations and weights of x (B, T, D), whose first row is at ``position``; of T x T each."""
@@ -294,10 +281,14 @@ class DynamicMLP(nn.Module):
         of_tokens = w[..., self.register_slots :]
         o = lag_readout(of_tokens, p.v) if self.by_lag else of_tokens @ p.v
         if self.registers is not None:
-            v = self.v(self.registers)
-            v = v + self.v_up(self.v_down(self.registers)) if self.v_down else v
-            o = o + w[..., : self.register_slots] @ _split_heads(v[None], self.n_head)
+            o = o + w[..., : self.register_slots] @ self._register_values()
         return o if norm is None else (o / norm).to(o.dtype)
+
+    def _register_values(self) -> Tensor:
+        """(1, H, registers, V)."""
+        v = self.v(self.registers)
+        v = v + self.v_up(self.v_down(self.registers)) if self.v_down else v
+        return _split_heads(v[None], self.n_head)
 
     def _attend_in_chunks(self, p: Projected) -> Tensor:
         whole, length, blocks = self._ordered(p), p.q.shape[2], []

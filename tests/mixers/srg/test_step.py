@@ -111,7 +111,8 @@ def test_the_cache_holds_one_key_and_value_a_token_and_three_inputs(make_mixer, 
             heads, allocation = 4 if parse(label).base == "G" else 2, mixer.allocation
             assert cache.k.shape == (2, heads, t + 1, allocation.ranks["qk"] // heads)
             assert cache.v.shape == (2, 2, t + 1, allocation.ranks["vo"] // 2)
-            assert cache.inputs.shape == (2, 3, 16) and cache.position == t + 1
+            assert cache.position == t + 1
+            assert cache.inputs.shape == (2, 3, 16) if "c" in label else cache.inputs is None
             state = (cache.k[0].numel() + cache.v[0].numel()) * 2
             assert state == (t + 1) * allocation.state_bytes_per_token(bytes_per_element=2)
 
