@@ -116,11 +116,7 @@ class GPT(nn.Module):
 
     def hidden(self, tokens: Tensor) -> Tensor:
         """Ids (B, T) -> what the logits are a linear map of, (B, T, D)."""
-        length = tokens.shape[1]
-        x = self.embedding(tokens)
-        if self.positions is not None:
-            self._check_position(length)
-            x = x + self.positions.weight[:length]
+        x = self._embed(tokens, 0)
         for block in self.blocks:
             x = block(x)
         return self.norm(x)
@@ -143,18 +139,13 @@ class GPT(nn.Module):
         Equals T times :meth:`step`, and raises what that does.
         """
         self._check_decodable()
-        length = tokens.shape[1]
-        if length == 0:
+        if tokens.shape[1] == 0:
             raise TrainingError("an empty prompt; decoding begins with one token or more")
-        x = self.embedding(tokens)
-        if self.positions is not None:
-            self._check_position(length)
-            x = x + self.positions.weight[:length]
-        caches = []
+        x, caches = self._embed(tokens, 0), []
         for block in self.blocks:
             x, cache = block.prefill(x, slide)
             caches.append(cache)
-        return self._read_out(x[:, -1]), DecodingState(tuple(caches), length)
+        return F.linear(self.norm(x[:, -1]), *self.readout), DecodingState(tuple(caches), tokens.shape[1])
 
     def step(
         self, tokens: Tensor, state: DecodingState | None = None, slide: bool = False
@@ -167,11 +158,7 @@ class GPT(nn.Module):
         if state is None:
             self._check_decodable()
             state = DecodingState((None,) * len(self.blocks), 0)
-        x = self.embedding(tokens)
-        if self.positions is not None:
-            self._check_position(state.position + 1)
-            x = x + self.positions.weight[state.position]
-        caches = []
+        x, caches = self._embed(tokens[:, None], state.position)[:, 0], []
         for block, cache in zip(self.blocks, state.caches):
             x, cache = block.step(x, cache, slide)
             caches.append(cache)
@@ -182,11 +169,16 @@ class GPT(nn.Module):
             if not hasattr(block.mixer, "step"):
                 raise TrainingError(f"{type(block.mixer).__name__} has no 'step': it cannot decode token by token")
 
-    def _check_position(self, length: int) -> None:
-        if length > self.seq_len:
+    def _embed(self, tokens: Tensor, first: int) -> Tensor:
+        """Ids (B, T), the first of them at position ``first`` -> (B, T, D)."""
+        x, end = self.embedding(tokens), first + tokens.shape[1]
+        if self.positions is None:
+            return x
+        if end > self.seq_len:
             raise TrainingError(
-                f"{length} tokens, but the model learned positions for seq_len = {self.seq_len}; use fewer tokens"
+                f"{end} tokens, but the model learned positions for seq_len = {self.seq_len}; use fewer tokens"
             )
+        return x + self.positions.weight[first:end]
 
 
 def embedding(rows: int, width: int) -> nn.Embedding:
