@@ -75,12 +75,17 @@ def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         lines, install = metadata.requires("madbench") or [], "pip install 'madbench[{}]'"
     else:
         extras, install = project.get("optional-dependencies", {}), "pip install -e '.[{}]'"
-        optional = [f"{line}; extra == '{extra}'" for extra, lines in extras.items() for line in lines]
+        optional = [
+            f"{line}{' and' if ';' in line else ';'} extra == '{extra}'"
+            for extra, lines in extras.items()
+            for line in lines
+        ]
         lines = [*project["dependencies"], *optional]
     by_extra: dict[str, list[dict[str, Any]]] = {"": []}
     for requirement in map(Requirement, lines):
         extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", str(requirement.marker))
-        if requirement.name != "madbench":  # an extra that includes another
+        is_for_here = requirement.marker is None or requirement.marker.evaluate({"extra": extra[1] if extra else ""})
+        if requirement.name != "madbench" and is_for_here:  # madbench: an extra that includes another
             by_extra.setdefault(extra[1] if extra else "", []).append(_installed(requirement))
     return by_extra.pop(""), [
         {"extra": extra, "packages": packages, "installed": all(package["fits"] for package in packages)}
