@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -146,7 +145,8 @@ class MadTrial(Trial):
         if self.is_published:
             perplexity, best = scores["test_batch_perplexity"], self.state["best_perplexity"]
             if self.state["best_weights"] is None or perplexity < best:
-                self.state = {"best_perplexity": perplexity, "best_weights": copy.deepcopy(self.model.state_dict())}
+                weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+                self.state = {"best_perplexity": perplexity, "best_weights": weights}
         row = {"epoch": interval.step // self.steps_per_epoch, "step": interval.step, "train_loss": interval.mean_loss}
         return row | scores
 

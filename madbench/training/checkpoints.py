@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from madbench.errors import MadbenchError, TrainingError
 from madbench.files import explain_os_errors, open_file, write_atomically
@@ -60,6 +61,7 @@ def save_checkpoint(
     state.seconds += seconds
     content = {"job": job.id, "config": json.dumps(job.to_dict()), "state": vars(state), "trial": trial.state}
     content |= {"model": trial.model.state_dict(), "optimizer": optimizer.state_dict()}
+    content = tree_map_only(Tensor, _alone, content)
 
     def write(file: BinaryIO) -> None:
         try:
@@ -141,6 +143,11 @@ def load_model(path: Path) -> tuple[nn.Module, Job]:
     except RuntimeError as error:
         raise TrainingError(f"{path}: the weights do not fit the job in the same file: {_short(error)}") from error
     return model.eval(), job
+
+
+def _alone(tensor: Tensor) -> Tensor:
+    """The tensor without what shares its storage, and would be saved with it: other jobs' weights, step counts."""
+    return tensor.clone() if tensor.ndim == 0 or tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
 
 
 class _DamagedError(Exception):

@@ -11,7 +11,7 @@ import torch
 from madbench.errors import TrainingError
 from madbench.jobs import StopTraining
 from madbench.suites import MAD
-from madbench.training import distributed, loop
+from madbench.training import distributed, loop, member
 from madbench.training.checkpoints import NAME, TrainingState, load_checkpoint, load_model
 from madbench.training.optimizer import make_adamw
 
@@ -49,7 +49,7 @@ def test_a_run_that_was_killed_resumes_from_its_last_checkpoint(make_job, train,
     """Not every step is saved: what came after the last checkpoint is done again."""
     job = make_job()
     expected = train(job)
-    saved, save = [], loop.save_checkpoint
+    saved, save = [], member.save_checkpoint
 
     def save_now_and_then(work, job, trial, optimizer, state, seconds):
         if state.step % 5 == 0:
@@ -57,7 +57,7 @@ def test_a_run_that_was_killed_resumes_from_its_last_checkpoint(make_job, train,
             save(work, job, trial, optimizer, state, seconds)
 
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)
-    monkeypatch.setattr(loop, "save_checkpoint", save_now_and_then)
+    monkeypatch.setattr(member, "save_checkpoint", save_now_and_then)
     killed, resumed = stop_at(9), stop_at()
     with pytest.raises(StopTraining):
         train(job, killed)

@@ -18,7 +18,7 @@ from madbench import files
 from madbench.errors import StoreError, TrainingError
 from madbench.jobs import StopTraining
 from madbench.suites.language_trial import Evaluation
-from madbench.training import loop
+from madbench.training import loop, member, step
 from madbench.training.checkpoints import NAME, load_model
 
 HERE = Path(__file__).parent
@@ -83,7 +83,7 @@ def test_ten_steps_and_a_kill_and_ten_steps_are_twenty_steps(job, train, tmp_pat
 def test_seconds_are_those_of_training_and_add_up_over_interruptions(
     job, train, monkeypatch, clock, every_step, stop_at
 ):
-    losses, save, accumulate = Evaluation.losses, loop.save_checkpoint, loop.backward
+    losses, save, accumulate = Evaluation.losses, member.save_checkpoint, step.backward
 
     def taking(seconds, function):
         def slowly(*arguments, **named):
@@ -93,8 +93,8 @@ def test_seconds_are_those_of_training_and_add_up_over_interruptions(
         return slowly
 
     monkeypatch.setattr(Evaluation, "losses", taking(1000, losses))
-    monkeypatch.setattr(loop, "save_checkpoint", taking(70, save))
-    monkeypatch.setattr(loop, "backward", taking(2, accumulate))
+    monkeypatch.setattr(member, "save_checkpoint", taking(70, save))
+    monkeypatch.setattr(step, "backward", taking(2, accumulate))
     with pytest.raises(StopTraining):
         train(job, stop_at(7))
     record = train(job)
@@ -104,7 +104,7 @@ def test_seconds_are_those_of_training_and_add_up_over_interruptions(
 
 
 def test_writing_checkpoints_takes_a_twentieth_of_the_time_at_most(tiny, corpus, train, monkeypatch, clock):
-    saves, accumulate = [], loop.backward
+    saves, accumulate = [], step.backward
 
     def slow_save(work, job, trial, optimizer, state, seconds):
         saves.append(state.step)
@@ -114,8 +114,8 @@ def test_writing_checkpoints_takes_a_twentieth_of_the_time_at_most(tiny, corpus,
         clock[0] += 4
         return accumulate(*arguments)
 
-    monkeypatch.setattr(loop, "save_checkpoint", slow_save)
-    monkeypatch.setattr(loop, "backward", slow_step)
+    monkeypatch.setattr(member, "save_checkpoint", slow_save)
+    monkeypatch.setattr(step, "backward", slow_step)
     train(tiny.make_job(corpus, steps=40))
     assert saves == [4, 20, 36]  # after more than 15 seconds, then after more than 60 each time
 

@@ -16,7 +16,7 @@ from madbench.store.runs import Store
 from madbench.suites import language_trial
 from madbench.suites.language import LanguageTraining
 from madbench.suites.language_trial import Evaluation, LanguageTrial, evaluation_starts, training_starts
-from madbench.training import distributed, loop
+from madbench.training import distributed, loop, member
 from madbench.training.checkpoints import load_model
 
 WEIGHTS = "keep/weights.safetensors"
@@ -220,7 +220,7 @@ def test_the_record_says_where_the_number_comes_from(job, corpus, train):
 def test_utilisation_is_recorded_only_where_the_peak_is_known(tiny, corpus, train, monkeypatch):
     job = tiny.make_job(corpus, steps=1, eval_every=1)
     assert "mfu" not in train(job).curve[0]
-    monkeypatch.setattr(loop, "peak_flops", lambda name, precision: 1e12)
+    monkeypatch.setattr(member, "peak_flops", lambda name, precision: 1e12)
     record = train(job)
     row = record.curve[0]
     assert row["mfu"] == pytest.approx(row["tokens_per_second"] * record.details["flops_per_token"] / 1e12)

@@ -12,7 +12,7 @@ import torch
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.suites import mad_trial
 from madbench.suites.mad import TrainingConfig
-from madbench.training import loop
+from madbench.training import loop, member
 from madbench.training.optimizer import make_adamw
 
 COUNTS = {"train": 56, "validation": 24, "test": 24}
@@ -160,14 +160,14 @@ def test_the_published_rate_is_constant():
 
 @pytest.mark.parametrize("fidelity", ["corrected", "published"])
 def test_the_optimizer_gets_the_scheduled_rate_of_every_step(fidelity, make_job, train, monkeypatch):
-    job, rates, make = make_job(fidelity=fidelity), [], loop.make_adamw
+    job, rates, make = make_job(fidelity=fidelity), [], member.make_adamw
 
     def spied_optimizer(*of):
         optimizer = make(*of)
         optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
         return optimizer
 
-    monkeypatch.setattr(loop, "make_adamw", spied_optimizer)
+    monkeypatch.setattr(member, "make_adamw", spied_optimizer)
     train(job)
     assert rates == [mad_trial.scheduled_rate(job.training, fidelity, step, 12) for step in range(12)]
 

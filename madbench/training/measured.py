@@ -1,0 +1,112 @@
+"""Whether jobs train faster as one step than one after another: measured on a few steps, and remembered.
+
+A measurement is a sealed file of its own; one that is damaged or cannot be written is made again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from madbench.errors import MadbenchError
+from madbench.files import read_file, seal, unseal, write_atomically
+from madbench.jobs import content_id
+from madbench.training.devices import device_name
+from madbench.training.group import shape_of
+from madbench.training.member import Member
+from madbench.training.step import Step
+
+STEPS = 4  # of a measurement, the first of which warm up
+WARM_UP = 1
+WORTHWHILE_SECONDS = 10.0  # of training all members, below which nothing is measured
+FASTER = 0.95  # share of the time that a common step may take
+MakeStep = Callable[[Sequence[Member]], Step]
+
+
+def is_faster(members: Sequence[Member], make_step: MakeStep, folder: Path | None = None) -> bool:
+    """Whether one step of all members takes less time than a step of each.
+
+    Where all of them train for less than ten seconds it does not matter and is not measured. ``folder`` has earlier
+    measurements, by device, versions, shapes and the number of members.
+    """
+    what = _what(members)
+    path = folder and folder / f"{content_id(what)}.json"
+    if (known := _read(path, what)) is not None:
+        return known
+    alone = len(members) * _seconds(members[:1], make_step)
+    if alone * (members[0].trial.steps - members[0].state.step) < WORTHWHILE_SECONDS:
+        return False
+    try:
+        together = _seconds(members, make_step)
+    except (RuntimeError, MadbenchError):  # no leading axis, or too little memory
+        together = math.inf
+    found = together < FASTER * alone
+    measured = {"seconds_alone": alone, "seconds_together": together if together < math.inf else None}
+    _write(path, what | measured | {"is_faster": found})
+    return found
+
+
+def why_not(members: Sequence[Member], make_step: MakeStep) -> str:
+    """Why members cannot share a step, in a sentence; empty where they can."""
+    try:
+        make_step([member.copied() for member in members])([member.rate for member in members])
+    except (RuntimeError, MadbenchError) as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
+def _seconds(members: Sequence[Member], make_step: MakeStep) -> float:
+    """Least time of a step of all members, on copies of them."""
+    copies, best = [member.copied() for member in members], math.inf
+    step, is_cpu = make_step(copies), torch.device(copies[0].device).type == "cpu"
+    clock = (
+        time.process_time if is_cpu and torch.get_num_threads() == 1 else time.perf_counter
+    )  # others may be busy too
+    for i in range(STEPS):
+        if not is_cpu:
+            torch.cuda.synchronize(copies[0].device)
+        began = clock()
+        losses, _ = step([member.rate for member in copies])
+        for member, loss in zip(copies, losses):
+            member.count_step(loss)
+        if not is_cpu:
+            torch.cuda.synchronize(copies[0].device)
+        if i >= WARM_UP:
+            best = min(best, clock() - began)
+    return best
+
+
+def _what(members: Sequence[Member]) -> dict[str, Any]:
+    """What a measurement depends on."""
+    first = members[0]
+    return {
+        "device": device_name(first.device),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "shape": shape_of(first.job),
+        "batch": list(first.trial.batch_shape),
+        "group": len(members),
+    }
+
+
+def _read(path: Path | None, what: dict[str, Any]) -> bool | None:
+    if path is not None:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            content = unseal(read_file(path))
+            if {name: content[name] for name in what} == what:
+                return bool(content["is_faster"])
+    return None
+
+
+def _write(path: Path | None, content: dict[str, Any]) -> None:
+    if path is not None:
+        with suppress(OSError, MadbenchError):  # the next job measures again
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps(seal(content)).encode())

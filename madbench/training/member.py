@@ -1,0 +1,178 @@
+"""One job in training: its trial, optimiser, state and files, and all that happens to it between two steps."""
+
+from __future__ import annotations
+
+import copy
+import resource
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from madbench.errors import TrainingError
+from madbench.files import explain_os_errors
+from madbench.jobs import KEEP, WEIGHTS, Job, Record
+from madbench.suites import suite_of
+from madbench.suites.trial import Interval, Trial
+from madbench.text.corpus import Corpus
+from madbench.training import distributed as world
+from madbench.training.checkpoints import TrainingState, load_checkpoint, save_checkpoint, save_weights
+from madbench.training.devices import device_name, git_state, peak_flops, versions
+from madbench.training.optimizer import make_adamw
+
+
+class Member:
+    """One job of a group in training, from the checkpoint in its work folder on, if there is a sound one.
+
+    Raises ``ConfigError`` for what the suite cannot train so, ``TrainingError`` for another job's or version's
+    checkpoint and for another corpus than the job's.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        work: Path,
+        report: Callable[[dict[str, Any]], None],
+        device: str = "cpu",
+        corpora: Mapping[str, Corpus] | None = None,
+        micro_batch: int | None = None,
+    ):
+        self.job, self.work, self.device, self._report = job, work, device, report
+        suite = suite_of(job)
+        self.trial: Trial = suite.Trial(job, device, world, corpora=corpora, micro_batch=micro_batch)
+        self.optimizer = make_adamw(self.trial.model, job.training, job.fidelity)
+        self.state = TrainingState(device)
+        self.warning = load_checkpoint(work, job, self.trial, self.optimizer, self.state, device)
+        if world.agree(self.state.step != world.from_first(self.state.step)):
+            raise TrainingError(f"{work}: not every process found the same checkpoint here; all must share this folder")
+        self.flops_per_token = 3 * suite.size(job).flops_per_token
+        self._peak = peak_flops(device_name(device), job.training.precision)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to train."""
+        state, trial = self.state, self.trial
+        return state.step >= trial.steps or state.diverged or bool(state.curve and trial.is_done(state.curve[-1]))
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next step."""
+        return self.trial.learning_rate(self.state.step)
+
+    @property
+    def has_row(self) -> bool:
+        """Whether the curve has a row after the steps taken so far."""
+        return self.trial.has_row(self.state.step)
+
+    def count_step(self, loss: Tensor) -> None:
+        """Takes note of a step that was taken, and of its loss."""
+        self.state.loss_sum += loss
+        self.state.step += 1
+
+    def add_row(self, seconds: float, rate: float, norm: Tensor | None) -> None:
+        """Evaluates and adds a row to the curve, after further ``seconds`` of training and a last step as given."""
+        row = self.trial.row(self._interval(seconds, rate, norm))
+        if self._peak is not None and "tokens_per_second" in row:
+            row["mfu"] = self.flops_per_token * row["tokens_per_second"] / (self._peak * world.size())
+        self.state.add(row)
+
+    def _interval(self, seconds: float, rate: float, norm: Tensor | None) -> Interval:
+        """The steps since the last row; begins a new interval."""
+        state = self.state
+        before, state.row_seconds = state.row_seconds, state.seconds + seconds
+        state.seconds = state.row_seconds
+        steps = state.step - (state.curve[-1]["step"] if state.curve else 0)
+        mean_loss = float(state.loss_sum) / steps
+        state.loss_sum.zero_()
+        grad_norm, memory = None if norm is None else float(norm), _memory_bytes(self.device)
+        return Interval(state.step, steps, state.seconds, state.seconds - before, mean_loss, rate, grad_norm, memory)
+
+    def save(self, seconds: float) -> None:
+        """Writes a checkpoint, after further ``seconds`` of training."""
+        save_checkpoint(self.work, self.job, self.trial, self.optimizer, self.state, seconds=seconds)
+
+    def report(self) -> None:
+        """Tells how far it is. Raises ``StopTraining`` when it is to stop."""
+        shown = self.trial.progress(self.state.curve[-1]) if self.state.curve else {}
+        warning = {"warning": self.warning} if self.warning else {}
+        self._report({"step": self.state.step, "total_steps": self.trial.steps} | shown | warning)
+
+    def copied(self) -> Member:
+        """The same job with weights of its own and a new optimiser, to try something out; it saves and reports nothing."""
+        other = copy.copy(self)
+        other.trial = copy.copy(self.trial)
+        other.trial.model = copy.deepcopy(self.trial.model)
+        other.trial.loss = other.trial.Loss(other.trial.model)
+        other.optimizer = make_adamw(other.trial.model, self.job.training, self.job.fidelity)
+        other.state = TrainingState(self.device)
+        other.state.step = self.state.step
+        return other
+
+    def record(self, how: Mapping[str, Any], keep_weights: bool = False) -> Record:
+        """The result of a job that is over; ``how`` it was trained goes into its details."""
+        trial, state = self.trial, self.state
+        details = self._provenance() | {
+            "flops_per_token": self.flops_per_token,
+            "steps": state.step,
+            "seconds": state.seconds,
+            "steps_per_second": state.step / max(state.seconds, 1e-9),
+            "world_size": world.size(),
+            "micro_batch": trial.batch_shape[0],
+            **how,
+        }
+        details |= trial.details(state.curve)
+        if state.diverged:
+            return Record("diverged", {}, state.curve, details, f"loss was not finite at step {state.step}")
+        metrics = trial.finish(state.curve)
+        if world.is_first() and (trial.is_kept or keep_weights):
+            with explain_os_errors(self.work / KEEP):
+                (self.work / KEEP).mkdir(exist_ok=True)
+            save_weights(self.work / KEEP / WEIGHTS, trial.model, self.job)
+        return Record("finished", metrics, state.curve, details)
+
+    def _provenance(self) -> dict[str, Any]:
+        """Everything about a run that is not its job and not its result: budget, path, versions, device, code."""
+        mixer = self.trial.mixer
+        details: dict[str, Any] = {
+            "model_parameters": count_parameters(self.trial.model),
+            "mixer_parameters": count_parameters(mixer),
+            "seeds": {stream: self.job.derived_seed(stream) for stream in self.trial.streams},
+            "device": device_name(self.device),
+            "threads": torch.get_num_threads(),
+            "versions": versions(),
+            "git": git_state(),
+        }
+        if allocation := getattr(mixer, "allocation", None):
+            details |= {"ranks": dict(allocation.ranks), "budget": allocation.target, "budget_ratio": allocation.ratio}
+        if resolve_path := getattr(mixer, "resolve_path", None):
+            details["path"] = resolve_path(*self.trial.batch_shape)
+        return details
+
+
+class Stopwatch:
+    """Seconds between one look and the next, the device's queued work included."""
+
+    def __init__(self, device: str):
+        self.device = torch.device(device)
+        self.last = time.monotonic()
+
+    def lap(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        now = time.monotonic()
+        seconds, self.last = now - self.last, now
+        return seconds
+
+
+def count_parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _memory_bytes(device: str) -> int:
+    """Most memory used so far: allocated on the GPU, or resident of this process."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,187 @@
+"""Several jobs of equal shapes as one step: weights, gradients and moments of all in matrices, a row a job."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from madbench.errors import TrainingError
+from madbench.suites.trial import Trial
+from madbench.training.member import Member
+from madbench.training.optimizer import decays
+from madbench.training.step import Taken
+
+CLIP_EPS = 1e-6  # as in torch.nn.utils.clip_grad_norm_
+STACKABLE_BYTES = 2**28  # of one (B, H, T, T) float32 tensor of one job, beyond which no dense path is taken
+Batches = list[tuple[list[Tensor], Tensor | float]]
+"""For each micro-batch its tensors (N, B, ...), and the share of each of N jobs in its own loss, (N,) or a number."""
+
+
+class Stack:
+    """The steps of N jobs that differ in seed, learning rate and weight decay, as one.
+
+    ``weights``, ``gradients`` and AdamW's two moments are matrices (N, P); a row has first the parameters that decay, then
+    the others. A member's module and optimiser see its row, so that its evaluations and checkpoints are those of a job
+    alone. The loss of a member depends on its own row alone, so that the gradient of the sum is each one's own.
+
+    Raises ``TrainingError`` where the models differ in more than the values of their parameters, and where their
+    sequences are too long for a path that can be stacked.
+    """
+
+    def __init__(self, members: Sequence[Member]):
+        self.members, self.trials = list(members), [member.trial for member in members]
+        named = dict(self.trials[0].model.named_parameters())
+        fidelity = members[0].job.fidelity
+        decaying = [name for name, parameter in named.items() if decays(name, parameter, fidelity)]
+        self.names = decaying + [name for name in named if name not in decaying]
+        self.shapes = [named[name].shape for name in self.names]
+        self.decaying = sum(named[name].numel() for name in decaying)  # columns
+        _check_equal([trial.model for trial in self.trials])
+        size = (len(members), sum(shape.numel() for shape in self.shapes))
+        like = next(iter(named.values())).detach()
+        self.weights, self.gradients, *self.moments = (like.new_zeros(size) for _ in range(4))
+        precise = torch.float64 if like.device.type == "cpu" else torch.float32  # what its kernel of AdamW reads
+        self.rates = torch.zeros(len(members), dtype=precise, device=like.device)
+        self.optimizer = self._take_over()
+        self.leaves, self.forward = self._alone() if len(members) == 1 else self._together()
+        self.details: dict[str, Any] = {"group": len(members), "path": "dense"} if len(members) > 1 else {}
+
+    def __call__(self, rates: list[float]) -> Taken:
+        """Takes the next step of each member at its learning rate."""
+        self.rates.copy_(torch.tensor(rates, dtype=self.rates.dtype))
+        return self.taken(*self.compute(self.batches()))
+
+    def taken(self, losses: Tensor, norms: Tensor | None) -> Taken:
+        """What :meth:`compute` gives, a number a member."""
+        return list(losses.unbind()), [None] * len(self.members) if norms is None else list(norms.unbind())
+
+    def micro_batches(self) -> list[list[tuple[tuple[Tensor, ...], float | Tensor]]]:
+        """Those of the next step, member by member."""
+        return [list(member.trial.micro_batches(member.state.step)) for member in self.members]
+
+    def batches(self) -> Batches:
+        """Those of the next step, with a leading axis for the members."""
+        found = []
+        for parts in zip(*self.micro_batches(), strict=True):
+            tensors = [torch.stack(same) for same in zip(*(batch for batch, _ in parts))]
+            shares = [share for _, share in parts]
+            if any(isinstance(share, Tensor) for share in shares):
+                shares = torch.stack([torch.as_tensor(share, device=self.weights.device) for share in shares])
+            found.append((tensors, shares if isinstance(shares, Tensor) else shares[0]))
+        return found
+
+    def compute(self, batches: Batches) -> tuple[Tensor, Tensor | None]:
+        """Forward, backward, clip and optimiser; the losses (N,), and the norms of the gradients as they were (N,)."""
+        total = 0
+        for i, (batch, shares) in enumerate(batches):
+            with self.trials[0].autocast:
+                losses = self.forward(self.leaves, *batch) * shares
+            parts = torch.autograd.grad(losses.sum(), self.leaves)
+            columns = [part.reshape(len(self.members), -1) for part in parts]
+            if i == 0:
+                torch.cat(columns, dim=1, out=self.gradients)
+            else:
+                self.gradients += torch.cat(columns, dim=1)
+            total = total + losses.detach()
+        norms, clip = None, self.trials[0].clip
+        if clip is not None:
+            norms = self.gradients.norm(dim=1)
+            if math.isfinite(clip):
+                self.gradients *= (clip / (norms + CLIP_EPS)).clamp(max=1)[:, None]
+        self.optimizer.step()
+        return total, norms
+
+    def _parts(self, matrix: Tensor) -> list[Tensor]:
+        """Views (N, ...) of the parameters in a matrix, in the order of ``names``."""
+        parts = matrix.split([shape.numel() for shape in self.shapes], dim=1)
+        return [part.unflatten(1, shape) if shape else part.squeeze(1) for part, shape in zip(parts, self.shapes)]
+
+    def _take_over(self) -> torch.optim.AdamW:
+        """Moves weights and moments of the members into the matrices; AdamW of all, two groups a member."""
+        views = dict(zip(self.names, zip(*map(self._parts, (self.weights, *self.moments)))))
+        groups, states = [], {}
+        for i, member in enumerate(self.members):
+            parameters, own = dict(member.trial.model.named_parameters()), member.optimizer
+            for group, columns in zip(own.param_groups, (slice(self.decaying), slice(self.decaying, None))):
+                row, first, second = (matrix[i, columns] for matrix in (self.weights, *self.moments))
+                row.grad, steps = self.gradients[i, columns], torch.zeros((), device=row.device)
+                for name in self.names:
+                    if any(parameters[name] is parameter for parameter in group["params"]):
+                        weight, *moments = (view[i] for view in views[name])
+                        _move(parameters[name], own.state[parameters[name]], weight, moments, steps)
+                if row.numel():
+                    shared = {name: group[name] for name in ("weight_decay", "betas", "eps")}
+                    groups.append({"params": [row], "lr": self.rates[i], **shared})
+                    states[row] = {"step": steps, "exp_avg": first, "exp_avg_sq": second}
+        optimizer = torch.optim.AdamW(groups, fused=True, capturable=self.weights.is_cuda)
+        optimizer.state.update(states)
+        return optimizer
+
+    def _together(self) -> tuple[list[Tensor], Callable[..., Tensor]]:
+        """Leaves (N, ...) that share memory with the weights, and the losses (N,) of their models."""
+        trial = self.trials[0]
+        network = copy.deepcopy(trial.loss)
+        for module in network.modules():
+            _take_stackable_path(module, trial, self.members[0].job.model.n_head)
+        of_model = {id(parameter): name for name, parameter in network.named_parameters()}
+        own = dict(network.model.named_parameters())
+        names = [of_model[id(own[name])] for name in self.names]
+
+        def loss(parameters: Sequence[Tensor], *batch: Tensor) -> Tensor:
+            return functional_call(network, dict(zip(names, parameters)), batch)
+
+        return [part.detach().requires_grad_() for part in self._parts(self.weights)], vmap(loss)
+
+    def _alone(self) -> tuple[list[Tensor], Callable[..., Tensor]]:
+        """The parameters of the only model, and its loss with a leading axis."""
+        trial, parameters = self.trials[0], dict(self.trials[0].model.named_parameters())
+
+        def loss(_: Sequence[Tensor], *batch: Tensor) -> Tensor:
+            return trial.loss(*(tensor.squeeze(0) for tensor in batch))[None]
+
+        return [parameters[name] for name in self.names], loss
+
+
+def _move(parameter: nn.Parameter, state: dict[str, Tensor], weight: Tensor, moments: list[Tensor], steps: Tensor):
+    """Moves a parameter and its moments into views, which it has from then on; ``steps`` is how many were taken."""
+    weight.copy_(parameter.detach())
+    parameter.data, parameter.grad = weight, None
+    for name, moment in zip(("exp_avg", "exp_avg_sq"), moments):
+        if name in state:
+            moment.copy_(state[name])
+        state[name] = moment
+    if "step" in state:
+        steps.copy_(state["step"])
+    state["step"] = steps
+
+
+def _check_equal(models: Sequence[nn.Module]) -> None:
+    """Raises ``TrainingError`` for models that differ in more than the values of their parameters."""
+    first, *rest = ({name: (p.shape, p.dtype) for name, p in model.named_parameters()} for model in models)
+    buffers, *others = (dict(model.named_buffers()) for model in models)
+    has_equal_buffers = all(
+        other.keys() == buffers.keys() and all(torch.equal(other[name], buffers[name]) for name in buffers)
+        for other in others
+    )
+    if (
+        any(shapes != first for shapes in rest)
+        or len({dtype for _, dtype in first.values()}) > 1
+        or not has_equal_buffers
+    ):
+        raise TrainingError("their models differ in more than the values of their parameters")
+
+
+def _take_stackable_path(module: nn.Module, trial: Trial, heads: int) -> None:
+    """Lets a mixer take its dense path, as kernels and recomputation have no leading axis."""
+    if not (hasattr(module, "resolve_path") and hasattr(module, "path")):
+        return
+    batch, length = trial.batch_shape
+    if 2 * heads * batch * length**2 * 4 > STACKABLE_BYTES:  # some labels have two scores a head
+        raise TrainingError(f"{length} tokens are too many for a dense path")
+    module.path = "dense"

@@ -1,0 +1,71 @@
+"""One optimiser step of one job: rate, micro-batches, loss, backward, clip, optimiser."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from madbench.suites.trial import Trial
+from madbench.training import distributed as world
+from madbench.training.member import Member
+
+Taken = tuple[list[Tensor], list[Tensor | None]]
+"""The loss of each member in a step, over all processes, and the norms of their gradients before they were clipped."""
+
+
+class Step(Protocol):
+    """The steps of some members, which have taken equally many."""
+
+    details: Mapping[str, Any]  # what a run's record says of it
+
+    def __call__(self, rates: list[float]) -> Taken:
+        """Takes the next step of each member at its learning rate."""
+
+
+class PlainStep:
+    """The steps of one job, on all processes together; ``compile`` goes through ``torch.compile``."""
+
+    details: Mapping[str, Any] = {}
+
+    def __init__(self, member: Member, compile: bool = False):
+        self.member, self.network = member, _network(member.trial.loss, member.device, compile)
+
+    def __call__(self, rates: list[float]) -> Taken:
+        """Takes the next step at the rates, of which there is one."""
+        trial, optimizer = self.member.trial, self.member.optimizer
+        for parameters in optimizer.param_groups:
+            parameters["lr"] = rates[0]
+        optimizer.zero_grad(set_to_none=True)
+        loss = backward(self.network, trial, self.member.state.step, self.member.device)
+        norm = None if trial.clip is None else nn.utils.clip_grad_norm_(trial.model.parameters(), trial.clip)
+        optimizer.step()
+        return [loss], [norm]
+
+
+def backward(network: nn.Module, trial: Trial, step: int, device: str) -> Tensor:
+    """Accumulates the gradient of the mean loss of one step and gives that loss, both over all processes."""
+    loss = torch.zeros((), device=device)
+    batches = itertools.chain(trial.micro_batches(step), [None])
+    for (batch, share), following in itertools.pairwise(batches):
+        waits = following is not None and isinstance(network, DistributedDataParallel)
+        with network.no_sync() if waits else nullcontext():
+            with trial.autocast:
+                part = network(*batch) * share
+            part.backward()
+        loss += part.detach()
+    return world.total(loss) / world.size()
+
+
+def _network(loss: nn.Module, device: str, compile: bool) -> nn.Module:
+    if compile:
+        loss.compile()
+    if world.size() == 1:
+        return loss
+    gpu = [torch.device(device)] if torch.device(device).type == "cuda" else None
+    return DistributedDataParallel(loss, device_ids=gpu, gradient_as_bucket_view=True)
