@@ -20,91 +20,24 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from madbench.mixers.srg.parts import EPS
+from madbench.mixers.srg.kernels.tile import (
+    FLOOR,
+    LOG2_E,
+    Mixing,
+    activation,
+    dot,
+    dot_both,
+    dot_rest,
+    hidden_gradients,
+    padded,
+    read,
+    read_gain,
+    read_rank,
+    softplus,
+    write,
+)  # fmt: skip
 
-try:
-    from triton.language.extra import libdevice
-except ImportError:
-    libdevice = None
-
-LOG2_E = tl.constexpr(1.4426950408889634)
-FLOOR = tl.constexpr(EPS)
 ROWS, BLOCK = 64, 32  # of a tile of scores: a program has the rows, and goes over blocks of keys
-HAS_LIBDEVICE = isinstance(tl.zeros, triton.JITFunction)  # the interpreter has none
-
-Mixing = tuple[Tensor, Tensor, Tensor, Tensor]
-"""s (B, heads, T, R), A (heads, T, R), B (heads, T, R), p (heads, T)."""
-
-
-@triton.jit
-def dot(x, y, total):
-    return tl.dot(x, y, total, input_precision="ieee")
-
-
-@triton.jit
-def dot_rest(x, y, total):
-    """x y + total, x float32 in full precision, y as it is."""
-    high = x.to(y.dtype)
-    total = dot(high, y, total)
-    if y.dtype != tl.float32:
-        total = dot((x - high.to(tl.float32)).to(y.dtype), y, total)
-    return total
-
-
-@triton.jit
-def dot_both(x, y, total, kind: tl.constexpr):
-    """x y + total, both float32 in full precision, multiplied in the type ``kind``."""
-    high = y.to(kind)
-    total = dot_rest(x, high, total)
-    if kind != tl.float32:
-        total = dot(x.to(kind), (y - high.to(tl.float32)).to(kind), total)
-    return total
-
-
-@triton.jit
-def softplus(x, LIBDEVICE: tl.constexpr):
-    e = 1.0 + tl.exp2(tl.abs(x) * -LOG2_E)
-    if LIBDEVICE:  # one instruction; tl.log is twenty
-        log = libdevice.fast_logf(e)
-    else:
-        log = tl.log(e)
-    return tl.maximum(x, 0.0) + log
-
-
-@triton.jit
-def sigmoid(x):
-    return 1.0 / (1.0 + tl.exp2(x * -LOG2_E))
-
-
-@triton.jit
-def read(pointer, row, column, rows, width):
-    """A tile of a (rows, width) matrix, zero outside of it; ``row`` and ``column`` are index vectors that broadcast."""
-    return tl.load(pointer + row * width + column, mask=(row < rows) & (column < width), other=0.0)
-
-
-@triton.jit
-def write(pointer, row, column, rows, width, value):
-    tl.store(pointer + row * width + column, value.to(pointer.dtype.element_ty), mask=(row < rows) & (column < width))
-
-
-@triton.jit
-def read_rank(pointer, row, column, rows, width, MIX: tl.constexpr):
-    """As ``read``; nothing without mixing."""
-    if MIX:
-        tile = read(pointer, row, column, rows, width)
-    else:
-        tile = 0.0
-    return tile
-
-
-@triton.jit
-def read_gain(P, i, rows, MIX: tl.constexpr):
-    """1 + p of the slots ``i``; 1 without mixing."""
-    if MIX:
-        gain = 1.0 + tl.load(P + i, mask=i < rows, other=0.0)
-    else:
-        gain = 1.0
-    return gain
 
 
 @triton.jit
@@ -194,7 +127,7 @@ def add_sums(
 def forward_kernel(
     Q, K, V, GAMMA, B1, P1, S2, A2, B2, P2, STATE, OUT, U, NORM, T, H,
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
-    VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr, LIBDEVICE: tl.constexpr,
+    VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
     """A program has P rows of one head and VB columns of its output, and goes over the keys S at a time."""
     tile, bh = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -230,7 +163,7 @@ def forward_kernel(
             n = read_rank(B1 + (head + H) * T * R, i[None, :], r[:, None], T, R, MIX1)
             k = read(K + (gate + H) * T * KW, i[None, :], d[:, None], T, KW)
             gain = read_gain(P1 + (head + H) * T, i[None, :], T, MIX1)
-            a *= softplus(hidden(q_scale, k, gain, m_scale, n, MIX1), LIBDEVICE)
+            a *= softplus(hidden(q_scale, k, gain, m_scale, n, MIX1))
         if MIX2:
             u = dot(a.to(kind), read(B2 + head * T * R, i[:, None], r[None, :], T, R).to(kind), u)
             a *= read_gain(P2 + head * T, i[None, :], T, MIX2)
@@ -263,34 +196,6 @@ def delta_kernel(OUT, DO, DELTA, T, VW: tl.constexpr, WB: tl.constexpr, P: tl.co
 
 
 @triton.jit
-def activation(h, h_scale, visible, norm, BASE: tl.constexpr, LIBDEVICE: tl.constexpr):
-    """a / n and h / n of a tile; norm broadcasts, and is of S the logarithm of the sum."""
-    if BASE == "S":
-        a = tl.where(visible, tl.exp2(h * LOG2_E - norm), 0.0)
-    else:
-        h = tl.where(visible, h, 0.0) / norm
-        a = tl.maximum(h, 0.0)
-    if BASE == "G":
-        a *= softplus(h_scale, LIBDEVICE)
-    return a, h
-
-
-@triton.jit
-def hidden_gradients(g, a, h, h_scale, delta, norm, BASE: tl.constexpr, LIBDEVICE: tl.constexpr):
-    """The gradients of h and, of G, of the scale's h, from a / n, h / n and n times the gradient of a."""
-    scale = 0.0
-    if BASE == "S":
-        dh = a * (g - delta)
-    else:
-        passed = tl.where(h > 0, g, 0.0)
-        if BASE == "G":
-            scale = passed * h * sigmoid(h_scale)
-            passed *= softplus(h_scale, LIBDEVICE)
-        dh = (passed - delta * h) / norm
-    return dh, scale
-
-
-@triton.jit
 def finish_queries(
     dq, dm, S1, A1, K, STATE, DQ, DGAMMA, start, d, T, MIX: tl.constexpr, KW: tl.constexpr, R: tl.constexpr,
     RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
@@ -307,7 +212,7 @@ def finish_queries(
 def queries_kernel(
     Q, K, V, GAMMA, S1, A1, B1, P1, DU, B2, P2, STATE, DO, DELTA, NORM, DQ, DGAMMA, T, H,
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
-    VP: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr, LIBDEVICE: tl.constexpr,
+    VP: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
     """Gradients of q and gamma: a program has P rows of one head and goes over the keys S at a time."""
     tiles = tl.num_programs(0)
@@ -340,12 +245,12 @@ def queries_kernel(
             gain_scale = read_gain(P1 + (head + H) * T, i[None, :], T, MIX1)
             h_scale = hidden(q_scale, k_scale, gain_scale, m_scale, n_scale, MIX1)
         h = hidden(q, k, gain, m, n, MIX1)
-        a, h = activation(h, h_scale, i[None, :] <= t[:, None], norm, BASE, LIBDEVICE)
+        a, h = activation(h, h_scale, i[None, :] <= t[:, None], norm, BASE)
         g = dot(do, read(V + bh * T * VW, i[None, :], w[:, None], T, VW), tl.zeros((P, S), tl.float32))
         if MIX2:
             b2 = read(B2 + head * T * R, i[None, :], r[:, None], T, R).to(kind)
             g = dot(du, b2, g * read_gain(P2 + head * T, i[None, :], T, MIX2))
-        dh, dh_scale = hidden_gradients(g, a, h, h_scale, delta, norm, BASE, LIBDEVICE)
+        dh, dh_scale = hidden_gradients(g, a, h, h_scale, delta, norm, BASE)
         dq = dot((dh * gain).to(kind), tl.trans(k), dq)
         if MIX1:
             dm = dot(dh.to(kind), tl.trans(n.to(kind)), dm)
@@ -388,7 +293,7 @@ def finish_slots(
 def keys_kernel(
     Q, K, V, GAMMA, A1, B1, P1, DC, DU, B2, P2, STATE, DO, DELTA, NORM, DK, DB, DP, T, H,
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
-    VP: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr, LIBDEVICE: tl.constexpr,
+    VP: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
     """Gradients of k, B1 and p1: a program has P keys of one head and goes over the rows S at a time."""
     tile, bh, tiles = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
@@ -421,12 +326,12 @@ def keys_kernel(
             m_scale = read_rank(GAMMA + (gate + H) * T * R, t[None, :], r[:, None], T, R, MIX1)
             h_scale = hidden(k_scale, q_scale, gain_scale, b1_scale, m_scale, MIX1)
         h = hidden(k, q, gain, b1, m, MIX1)
-        a, h = activation(h, h_scale, i[:, None] <= t[None, :], norm, BASE, LIBDEVICE)
+        a, h = activation(h, h_scale, i[:, None] <= t[None, :], norm, BASE)
         g = dot(v, read(DO + bh * T * VW, t[None, :], w[:, None], T, VW), tl.zeros((P, S), tl.float32))
         if MIX2:
             du = read(DU + bh * T * R, t[None, :], r[:, None], T, R).to(kind)
             g = dot(b2, du, g * gain_2)
-        dh, dh_scale = hidden_gradients(g, a, h, h_scale, delta, norm, BASE, LIBDEVICE)
+        dh, dh_scale = hidden_gradients(g, a, h, h_scale, delta, norm, BASE)
         dk = dot(dh.to(kind), tl.trans(q), dk)
         if MIX1:
             db = dot(dh.to(kind), tl.trans(m.to(kind)), db)
@@ -452,7 +357,7 @@ def keys_kernel(
 def values_kernel(
     Q, K, V, GAMMA, B1, P1, MU, DU, A2, P2, STATE, DO, NORM, DV, DB, DP, T, H,
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
-    VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr, LIBDEVICE: tl.constexpr,
+    VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
     """Gradients of v, B2 and p2: a program has P keys of one head and VB columns, and goes over the rows S at a time.
 
@@ -483,7 +388,7 @@ def values_kernel(
             m_scale = read_rank(GAMMA + (gate + H) * T * R, t[None, :], r[:, None], T, R, MIX1)
             h_scale = hidden(k_scale, q_scale, gain_scale, b1_scale, m_scale, MIX1)
         h = hidden(k, q, gain, b1, m, MIX1)
-        a, h = activation(h, h_scale, i[:, None] <= t[None, :], norm, BASE, LIBDEVICE)
+        a, h = activation(h, h_scale, i[:, None] <= t[None, :], norm, BASE)
         dv = dot(a.to(kind), read(DO + bh * T * VW, t[:, None], w[None, :], T, VW), dv)
         if MIX2:
             db = dot(a.to(kind), read(DU + bh * T * R, t[:, None], r[None, :], T, R).to(kind), db)
@@ -518,7 +423,7 @@ class Launch:
         kernel[grid](
             *tensors, self.length, self.heads, BASE=self.base, MIX1=self.has[0], MIX2=self.has[1], KW=self.k_width,
             KP=padded(self.k_width), VW=self.v_width, **wide, R=self.rank, RP=padded(self.rank), P=self.rows,
-            S=self.block, LIBDEVICE=HAS_LIBDEVICE, num_warps=self.warps, num_stages=2,
+            S=self.block, num_warps=self.warps, num_stages=2,
         )  # fmt: skip
 
     def sums(self, n: Tensor, y: Tensor, reverse: bool = False) -> Tensor:
@@ -553,11 +458,6 @@ class Launch:
             o, do, delta, self.length, VW=self.v_width, WB=block, P=self.rows, num_warps=self.warps
         )
         return delta
-
-
-def padded(width: int) -> int:
-    """The width of the tile that holds it: a power of two that tensor cores take."""
-    return max(16, triton.next_power_of_2(width))
 
 
 def forward(

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
+from packaging.version import Version
 
 from madbench.mixers.srg.parts import EPS
 
 NAMES = ("q", "k", "v", "s1", "A1", "B1", "p1", "s2", "A2", "B2", "p2")
+
+
+def pytest_collection_modifyitems(items):
+    """What Triton 3.6 and NumPy need of each other, where kernels are interpreted."""
+    here = [item for item in items if Path(__file__).parent in item.path.parents]
+    if not here or find_spec("triton") is None:
+        return
+    import triton
+
+    is_old = Version(triton.__version__) < Version("3.7") and triton.knobs.runtime.interpret
+    for item in here if is_old else []:
+        item.add_marker(pytest.mark.filterwarnings("ignore:Conversion of an array with ndim:DeprecationWarning"))
+        if Version(numpy.__version__) >= Version("2.4"):
+            item.add_marker(pytest.mark.skip(reason="the interpreter of Triton 3.6 fails with NumPy 2.4 and newer"))
 
 
 @pytest.fixture

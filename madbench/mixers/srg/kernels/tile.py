@@ -1,0 +1,126 @@
+"""What the kernels of both layouts share: tiles in and out, products of stated precision, activations and gradients."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from madbench.mixers.srg.parts import EPS
+
+try:
+    from triton.language.extra import libdevice
+except ImportError:
+    libdevice = None
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+FLOOR = tl.constexpr(EPS)
+HAS_LIBDEVICE = tl.constexpr(isinstance(tl.zeros, triton.JITFunction))  # the interpreter has none
+
+Mixing = tuple[Tensor, Tensor, Tensor, Tensor]
+"""s (B, heads, T, R), A (heads, T, R), B (heads, T, R), p (heads, T)."""
+
+
+def padded(width: int) -> int:
+    """The width of the tile that holds it: a power of two that tensor cores take."""
+    return max(16, triton.next_power_of_2(width))
+
+
+@triton.jit
+def dot(x, y, total):
+    """x y + total; of float32 by three products of TF32."""
+    return tl.dot(x, y, total, input_precision="tf32x3")
+
+
+@triton.jit
+def dot_rest(x, y, total):
+    """x y + total, x float32 in full precision, y as it is."""
+    high = x.to(y.dtype)
+    total = dot(high, y, total)
+    if y.dtype != tl.float32:
+        total = dot((x - high.to(tl.float32)).to(y.dtype), y, total)
+    return total
+
+
+@triton.jit
+def dot_both(x, y, total, kind: tl.constexpr):
+    """x y + total, both float32 in full precision, multiplied in the type ``kind``."""
+    high = y.to(kind)
+    total = dot_rest(x, high, total)
+    if kind != tl.float32:
+        total = dot(x.to(kind), (y - high.to(tl.float32)).to(kind), total)
+    return total
+
+
+@triton.jit
+def softplus(x):
+    e = 1.0 + tl.exp2(tl.abs(x) * -LOG2_E)
+    if HAS_LIBDEVICE:  # one instruction; tl.log is twenty
+        log = libdevice.fast_logf(e)
+    else:
+        log = tl.log(e)
+    return tl.maximum(x, 0.0) + log
+
+
+@triton.jit
+def sigmoid(x):
+    return 1.0 / (1.0 + tl.exp2(x * -LOG2_E))
+
+
+@triton.jit
+def read(pointer, row, column, rows, width):
+    """A tile of a (rows, width) matrix, zero outside of it; ``row`` and ``column`` are index vectors that broadcast."""
+    return tl.load(pointer + row * width + column, mask=(row < rows) & (column < width), other=0.0)
+
+
+@triton.jit
+def write(pointer, row, column, rows, width, value):
+    tl.store(pointer + row * width + column, value.to(pointer.dtype.element_ty), mask=(row < rows) & (column < width))
+
+
+@triton.jit
+def read_rank(pointer, row, column, rows, width, MIX: tl.constexpr):
+    """As ``read``; nothing without mixing."""
+    if MIX:
+        tile = read(pointer, row, column, rows, width)
+    else:
+        tile = 0.0
+    return tile
+
+
+@triton.jit
+def read_gain(P, i, rows, MIX: tl.constexpr):
+    """1 + p of the slots ``i``; 1 without mixing."""
+    if MIX:
+        gain = 1.0 + tl.load(P + i, mask=i < rows, other=0.0)
+    else:
+        gain = 1.0
+    return gain
+
+
+@triton.jit
+def activation(h, h_scale, visible, norm, BASE: tl.constexpr):
+    """a / n and h / n of a tile; norm broadcasts, and is of S the logarithm of the sum."""
+    if BASE == "S":
+        a = tl.where(visible, tl.exp2(h * LOG2_E - norm), 0.0)
+    else:
+        h = tl.where(visible, h, 0.0) / norm
+        a = tl.maximum(h, 0.0)
+    if BASE == "G":
+        a *= softplus(h_scale)
+    return a, h
+
+
+@triton.jit
+def hidden_gradients(g, a, h, h_scale, delta, norm, BASE: tl.constexpr):
+    """The gradients of h and, of G, of the scale's h, from a / n, h / n and n times the gradient of a."""
+    scale = 0.0
+    if BASE == "S":
+        dh = a * (g - delta)
+    else:
+        passed = tl.where(h > 0, g, 0.0)
+        if BASE == "G":
+            scale = passed * h * sigmoid(h_scale)
+            passed *= softplus(h_scale)
+        dh = (passed - delta * h) / norm
+    return dh, scale
