@@ -22,6 +22,7 @@ from madbench.mixers.srg.parts import (
     lag_readout,
     lag_scores,
     newest_first,
+    rotary_angles,
     rotate,
 )
 from madbench.mixers.srg.reference import reference
@@ -237,10 +238,11 @@ class DynamicMLP(nn.Module):
             raise TrainingError(f"{self.variant}: {length} tokens, but {limit}")
 
     def _project(self, x: Tensor, position: int, before: Tensor | None = None) -> Projected:
-        v_in = x
+        k_in = v_in = x
         if self.k_conv:
-            v_in = self.v_conv(x, before)
-            q, k, v = self.q(x), self.k(self.k_conv(x, before)), self.v(v_in)
+            k_in, v_in = self.k_conv(x, before), self.v_conv(x, before)
+        if self.k_conv or x.shape[1] == 1:  # of one row, the weights are most of what is read: no copy of them
+            q, k, v = self.q(x), self.k(k_in), self.v(v_in)
         else:
             weights = (self.q.weight, self.k.weight, self.v.weight)
             q, k, v = F.linear(x, torch.cat(weights)).split([len(weight) for weight in weights], dim=-1)
@@ -254,10 +256,11 @@ class DynamicMLP(nn.Module):
             to_registers = unturned @ _split_heads(self.k(self.registers)[None], self.query_heads).transpose(-1, -2)
         if not self.variant.rope:
             q = unturned
-        elif gate is None or self.rope_order == "after_gate":
-            q, k = rotate(unturned, position, self.rope), rotate(k, position, self.rope)
         else:
-            q, k = rotate(q, position, self.rope) * gate, rotate(k, position, self.rope)
+            how = (position, self.rope, rotary_angles(k, position))
+            is_before_gate = gate is not None and self.rope_order == "before_gate"
+            q = rotate(q, *how) * gate if is_before_gate else rotate(unturned, *how)
+            k = rotate(k, *how)
         s1 = self.mix1.strengths(x) if self.mix1 else None
         s2 = self.mix2.strengths(x) if self.mix2 else None
         return Projected(q, k, v, s1, s2, to_registers)

@@ -53,20 +53,17 @@ def _norm(h: Tensor) -> Tensor:
     return h.square().sum(-1, keepdim=True).add(EPS).sqrt()
 
 
-def rotate(x: Tensor, first_position: int, style: str = "rotation") -> Tensor:
+def rotate(
+    x: Tensor, first_position: int, style: str = "rotation", angles: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
     """Rotary position embedding (Su et al. 2021): x (..., T, K), K even; row t is at position ``first_position + t``.
 
     ``style="rotation"``: every pair turns by one angle, so scores depend on the offset of two positions only.
     ``style="mispaired"``: the angles are laid out for half-split pairs and applied to interleaved pairs
     (2i, 2i + 1), as the paper's public code does; the two coordinates of a pair turn by different angles.
+    ``angles`` are those of :func:`rotary_angles` where they are at hand.
     """
-    length, width = x.shape[-2:]
-    frequency = ROPE_BASE ** (-torch.arange(0, width, 2, device=x.device, dtype=torch.float64) / width)
-    position = torch.arange(first_position, first_position + length, device=x.device, dtype=torch.float64)
-    angle = torch.outer(position, frequency)
-    angle = torch.cat((angle, angle), dim=-1)
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
+    cos, sin = angles or rotary_angles(x, first_position)
     if style == "rotation":
         first, second = x.chunk(2, dim=-1)
         quarter_turn = torch.cat((-second, first), dim=-1)
@@ -74,6 +71,17 @@ def rotate(x: Tensor, first_position: int, style: str = "rotation") -> Tensor:
         first, second = x[..., 0::2], x[..., 1::2]
         quarter_turn = torch.stack((-second, first), dim=-1).flatten(-2)
     return (x * cos + quarter_turn * sin).to(x.dtype)
+
+
+def rotary_angles(x: Tensor, first_position: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (T, K) by which :func:`rotate` turns x (..., T, K)."""
+    length, width = x.shape[-2:]
+    frequency = ROPE_BASE ** (-torch.arange(0, width, 2, device=x.device, dtype=torch.float64) / width)
+    position = torch.arange(first_position, first_position + length, device=x.device, dtype=torch.float64)
+    angle = torch.outer(position, frequency)
+    angle = torch.cat((angle, angle), dim=-1)
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
 class ShortConv(nn.Module):
@@ -90,8 +98,10 @@ class ShortConv(nn.Module):
         """x (B, T, D), the three inputs before it (B, 3, D) or zeros -> (B, T, D)."""
         length = x.shape[1]
         padded = F.pad(x, (0, 0, CONV_TAPS - 1, 0)) if before is None else torch.cat((before, x), dim=1)
-        taps = self.weight.unbind(-1)
-        return sum(padded[:, j : j + length] * tap for j, tap in enumerate(taps))
+        if length == 1:
+            return (padded * self.weight.T).sum(1, keepdim=True)
+        first, *others = (padded[:, j : j + length] * tap for j, tap in enumerate(self.weight.unbind(-1)))
+        return sum(others, first)
 
 
 class Contrast(nn.Module):

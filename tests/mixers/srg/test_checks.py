@@ -59,7 +59,7 @@ def take_rows_from_the_end(monkeypatch):
 
 
 def pair_wrongly(monkeypatch):
-    monkeypatch.setattr(dynamic_mlp, "rotate", lambda x, position, style: rotate(x, position, "mispaired"))
+    monkeypatch.setattr(dynamic_mlp, "rotate", lambda x, position, style, _: rotate(x, position, "mispaired"))
 
 
 def mask_after_mixing(monkeypatch):
@@ -114,7 +114,7 @@ def read_out_past_the_rank(monkeypatch):
 
 
 def gate_before_rope(monkeypatch):
-    def turn_nothing(x, position, style):
+    def turn_nothing(x, position, style, _):
         return x * torch.arange(position + 1, position + 1 + x.shape[-2])[:, None]
 
     monkeypatch.setattr(dynamic_mlp, "rotate", turn_nothing)
