@@ -120,7 +120,7 @@ def measure_paths(variant: Variant, length: int, options: argparse.Namespace) ->
 def applicable(variant: Variant, length: int, options: argparse.Namespace) -> Iterator[tuple[str, nn.Module]]:
     """The paths that compute ``variant`` on this device, each with its mixer."""
     for path in PATHS:
-        if path in ("auto", "reference"):
+        if path in ("auto", "reference") or (path == "fused" and options.device == "cpu"):
             continue
         try:
             mixer = build(variant, options.d_model, length, budget="paper", path=path)

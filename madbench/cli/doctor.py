@@ -55,7 +55,9 @@ def doctor(results: ResultsOption = RESULTS, as_json: JsonOption = False) -> Non
         content["gpus"] = _gpus()
         devices = ("cpu", "cuda") if content["gpus"] else ("cpu",)
         paths = [path for path in PATHS if path not in ("auto", "reference")]
-        content["paths"] = [_compare(path, device) for device in devices for path in paths]
+        content["paths"] = [
+            _compare(path, device) for device in devices for path in paths if (path, device) != ("fused", "cpu")
+        ]
     except (ImportError, OSError) as error:
         content["problems"] = [f"torch cannot be imported: {error}"]
     content["problems"] += _problems(content)

@@ -148,7 +148,8 @@ class Member:
         if allocation := getattr(mixer, "allocation", None):
             details |= {"ranks": dict(allocation.ranks), "budget": allocation.target, "budget_ratio": allocation.ratio}
         if resolve_path := getattr(mixer, "resolve_path", None):
-            details["path"] = resolve_path(*self.trial.batch_shape)
+            with self.trial.autocast:
+                details["path"] = resolve_path(*self.trial.batch_shape)
         return details
 
 

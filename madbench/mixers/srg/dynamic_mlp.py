@@ -14,6 +14,7 @@ from madbench.mixers.recompute import again
 from madbench.mixers.srg import decoding
 from madbench.mixers.srg.budget import Allocation
 from madbench.mixers.srg.decoding import Cache
+from madbench.mixers.srg.kernels import fused
 from madbench.mixers.srg.parts import (
     Contrast,
     SequenceMixing,
@@ -27,7 +28,7 @@ from madbench.mixers.srg.parts import (
 )
 from madbench.mixers.srg.reference import reference
 
-PATHS = ("auto", "reference", "dense", "chunked", "sdpa")
+PATHS = ("auto", "reference", "dense", "chunked", "sdpa", "fused")
 DENSE_LIMIT_LENGTH = 512  # beyond it, blocks that skip the masked half are faster though they are computed twice
 HEAD_NORM_EPS = 1e-5
 DENSE_LIMIT_BYTES = 2**30  # of one (B, H, T, T) float32 tensor
@@ -82,8 +83,9 @@ class DynamicMLP(nn.Module):
         rope_order: ``before_gate`` as in the paper, or ``after_gate``: then scores depend on offsets alone beside g too.
         lambda_init: of D.
         path: ``auto``, or one of ``reference`` (float64 loops), ``dense`` (all rows at once), ``chunked`` (blocks of
-            ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of B H T T) and ``sdpa``
-            (torch's scaled dot product attention; S and D without mixing and registers only). All compute the same function.
+            ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of B H T T), ``sdpa``
+            (torch's scaled dot product attention; S and D without mixing and registers only) and ``fused`` (Triton
+            kernels, on a GPU; neither D nor registers, nor S without mixing). All compute the same function.
         chunk: rows of a block.
 
     Parameters: exactly ``allocation.total``.
@@ -110,6 +112,9 @@ class DynamicMLP(nn.Module):
         if path == "sdpa" and not self.uses_sdpa:
             what = "softmax attention without mixing and registers"
             raise TrainingError(f"path 'sdpa' computes {what}, not {variant}; use 'auto'")
+        self.has_kernel = not (why := fused.refusal(allocation))
+        if path == "fused" and why:
+            raise TrainingError(f"path 'fused' cannot compute {variant}: {why}; use 'auto'")
         self.path = path
 
         self.q = nn.Linear(d_model, r_qk, bias=False)
@@ -162,6 +167,8 @@ class DynamicMLP(nn.Module):
             if self.contrast:
                 first, second = o.chunk(2, dim=1)
                 o = first - self.contrast() * second
+        elif path == "fused":
+            o = self._attend_in_kernels(projected)
         elif path == "dense":
             o = self._attend(self._ordered(projected), 0)
         else:
@@ -221,11 +228,14 @@ class DynamicMLP(nn.Module):
         return Probe(w, h, None if self.variant.has_softmax else h > 0, values, kernels)
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input of this shape."""
+        """The path that :meth:`forward` takes for an input of this shape, on the device and in the arithmetic at hand."""
         if self.path != "auto":
             return self.path
         if self.uses_sdpa:
             return "sdpa"
+        weight = self.q.weight
+        if self.has_kernel and fused.is_fast(weight.device, fused.arithmetic(weight)):
+            return "fused"
         scores = batch * self.query_heads * length * length * 4
         is_small = length <= DENSE_LIMIT_LENGTH and scores <= DENSE_LIMIT_BYTES
         return "dense" if is_small or length <= self.chunk else "chunked"
@@ -292,6 +302,10 @@ class DynamicMLP(nn.Module):
         v = self.v(self.registers)
         v = v + self.v_up(self.v_down(self.registers)) if self.v_down else v
         return _split_heads(v[None], self.n_head)
+
+    def _attend_in_kernels(self, p: Projected) -> Tensor:
+        q = p.q * p.q.shape[-1] ** -0.5 if self.variant.has_softmax else p.q
+        return fused.attend(self.variant.base, self.by_lag, q, p.k, p.v, p.s1, p.s2, self.mix1, self.mix2)
 
     def _attend_in_chunks(self, p: Projected) -> Tensor:
         whole, length, blocks = self._ordered(p), p.q.shape[2], []

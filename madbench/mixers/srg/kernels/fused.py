@@ -1,0 +1,146 @@
+"""The kernels as operators of torch: with gradients and autocast, and opaque to torch.compile, which keeps one graph."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import os
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from madbench.errors import TrainingError
+from madbench.mixers.srg.budget import Allocation
+
+if TYPE_CHECKING:
+    from madbench.mixers.srg.parts import SequenceMixing
+
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+LEAST_CAPABILITY = (8, 0)  # of a CUDA device: the first with products of bfloat16
+MOST_QK_WIDTH, MOST_VO_WIDTH, MOST_RANK = 128, 512, 32
+
+
+def refusal(allocation: Allocation) -> str:
+    """Why there is no kernel for a mixer, or nothing where there is one."""
+    variant = allocation.label
+    if variant.base == "D" or variant.registers:
+        return "labels with D or registers have no kernel"
+    if variant.has_softmax and not variant.has_mixing:
+        return "softmax without mixing has torch's own, path 'sdpa'"
+    if importlib.util.find_spec(_module(variant.layout == "lag")) is None:
+        return f"the layout of {variant} has no kernel"
+    widths = (allocation.qk_width, allocation.vo_width, allocation.r if variant.has_mixing else 1)
+    if any(width > most for width, most in zip(widths, (MOST_QK_WIDTH, MOST_VO_WIDTH, MOST_RANK))):
+        most = f"QK up to {MOST_QK_WIDTH}, VO up to {MOST_VO_WIDTH}, mixing rank up to {MOST_RANK}"
+        return f"kernels have head widths of {most}, and {variant} has {', '.join(map(str, widths))}"
+    return "" if has_triton() else "it needs Triton, which comes with torch for CUDA"
+
+
+def is_fast(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the kernels are the path to take: on a GPU, in 16-bit arithmetic."""
+    if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16):
+        return False
+    return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
+
+
+@functools.cache
+def has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def arithmetic(x: Tensor) -> torch.dtype:
+    """The type of matrix products with ``x``: autocast's where it is on."""
+    kind = x.device.type
+    if kind != "meta" and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return x.dtype
+
+
+def attend(
+    base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, s2: Tensor | None,
+    mix1: SequenceMixing | None, mix2: SequenceMixing | None,
+) -> Tensor:  # fmt: skip
+    """q, k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R), s2 (B, H, T, R) -> o (B, H, T, V), divided by its norm.
+
+    q of S comes scaled. q, k and v are multiplied in autocast's type, or their own; s and the tables stay float32.
+    """
+    dtype, length = arithmetic(q), q.shape[2]
+    if dtype not in DTYPES:
+        raise TrainingError(f"path 'fused' computes in bfloat16, float16 or float32, not {dtype}; use 'auto'")
+    if q.device.type != "cuda" and not (q.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"):
+        raise TrainingError(f"path 'fused' runs on a CUDA device, not on {q.device.type!r}; use 'auto'")
+
+    def tensors(s: Tensor | None, mixing: SequenceMixing | None) -> list[Tensor | None]:
+        if mixing is None:
+            return [None] * 4
+        tables = (table[:, :length] for table in (mixing.A, mixing.B, mixing.p))
+        return [tensor.float().contiguous() for tensor in (s, *tables)]
+
+    q, k, v = (tensor.to(dtype).contiguous() for tensor in (q, k, v))
+    return attention(base, by_lag, q, k, v, *tensors(s1, mix1), *tensors(s2, mix2))[0]
+
+
+@torch.library.custom_op("madbench::attention", mutates_args=())
+def attention(
+    base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, a1: Tensor | None, b1: Tensor | None,
+    p1: Tensor | None, s2: Tensor | None, a2: Tensor | None, b2: Tensor | None, p2: Tensor | None,
+) -> list[Tensor]:  # fmt: skip
+    """o, then what the backward pass needs; see ``forward`` of the layouts' modules."""
+    o, saved = _layout(by_lag).forward(base, q, k, v, *_mixings(s1, a1, b1, p1, s2, a2, b2, p2))
+    return [o, *saved]
+
+
+@attention.register_fake
+def _(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *mixings: Tensor | None) -> list[Tensor]:
+    norm = v.new_empty(v.shape[:3], dtype=torch.float32)
+    return [torch.empty_like(v), norm, *(torch.empty_like(s) for s in mixings[::4] if s is not None)]
+
+
+@torch.library.custom_op("madbench::attention_backward", mutates_args=())
+def attention_backward(
+    base: str, by_lag: bool, do: Tensor, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, a1: Tensor | None,
+    b1: Tensor | None, p1: Tensor | None, s2: Tensor | None, a2: Tensor | None, b2: Tensor | None, p2: Tensor | None,
+    o: Tensor, saved: list[Tensor],
+) -> list[Tensor]:  # fmt: skip
+    """Gradients of q, k, v and of those tensors of the mixings that there are."""
+    mix1, mix2 = _mixings(s1, a1, b1, p1, s2, a2, b2, p2)
+    *gradients, of_mix1, of_mix2 = _layout(by_lag).backward(base, do, q, k, v, mix1, mix2, o, tuple(saved))
+    return [*gradients, *(of_mix1 or ()), *(of_mix2 or ())]
+
+
+@attention_backward.register_fake
+def _(
+    base: str, by_lag: bool, do: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: Tensor | list[Tensor] | None
+) -> list[Tensor]:
+    return [torch.empty_like(tensor) for tensor in (q, k, v, *others[:8]) if tensor is not None]
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    ctx.base, ctx.by_lag, *tensors = inputs
+    ctx.save_for_backward(*tensors, *output)
+
+
+def _gradients(ctx: Any, of_output: list[Tensor | None]) -> tuple[Tensor | None, ...]:
+    inputs, (o, *saved) = ctx.saved_tensors[:11], ctx.saved_tensors[11:]
+    gradients = attention_backward(ctx.base, ctx.by_lag, of_output[0].contiguous(), *inputs, o, saved)
+    remaining = iter(gradients)
+    return None, None, *(None if tensor is None else next(remaining) for tensor in inputs)
+
+
+attention.register_autograd(_gradients, setup_context=_keep)
+
+
+def _mixings(*tensors: Tensor | None) -> tuple[tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]:
+    first, second = tensors[:4], tensors[4:]
+    return None if first[0] is None else first, None if second[0] is None else second
+
+
+def _module(by_lag: bool) -> str:
+    return f"madbench.mixers.srg.kernels.{'lag' if by_lag else 'position'}"
+
+
+def _layout(by_lag: bool) -> ModuleType:
+    return importlib.import_module(_module(by_lag))
