@@ -18,7 +18,9 @@ NOTICEABLE = 1e-3
 def checks(family: Any, label: Variant) -> Iterable[Check]:
     """The general ones, every path against the reference, the budget, then the paper's theorems in their order."""
     yield from general_checks(family, label)
-    for path in ("dense", "chunked", *["sdpa"] * (label.has_softmax and not label.has_mixing and not label.registers)):
+    by_sdpa = label.has_softmax and not (label.has_mixing or label.registers)
+    in_tiles = label.base != "D" and not label.registers
+    for path in ("dense", "chunked", *["tiled"] * in_tiles, *["sdpa"] * by_sdpa):
         statement = f"The path {path} computes what the float64 loops of the reference do."
         run = functools.partial(measures.path, family, label, path)
         yield Check(f"path {path}", statement, "eq. 7-11", run, ROUNDING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,8 +28,9 @@ from madbench.mixers.srg.parts import (
     rotate,
 )
 from madbench.mixers.srg.reference import reference
+from madbench.mixers.srg.tiled import TILED_BASES, attend_in_tiles
 
-PATHS = ("auto", "reference", "dense", "chunked", "sdpa", "fused")
+PATHS = ("auto", "reference", "dense", "chunked", "tiled", "sdpa", "fused")
 DENSE_LIMIT_LENGTH = 512  # beyond it, blocks that skip the masked half are faster though they are computed twice
 HEAD_NORM_EPS = 1e-5
 DENSE_LIMIT_BYTES = 2**30  # of one (B, H, T, T) float32 tensor
@@ -83,7 +85,8 @@ class DynamicMLP(nn.Module):
         rope_order: ``before_gate`` as in the paper, or ``after_gate``: then scores depend on offsets alone beside g too.
         lambda_init: of D.
         path: ``auto``, or one of ``reference`` (float64 loops), ``dense`` (all rows at once), ``chunked`` (blocks of
-            ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of B H T T), ``sdpa``
+            ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of B H T T), ``tiled`` (blocks
+            that stay in a CPU's cache, with gradients by hand, of first order only; neither D nor registers), ``sdpa``
             (torch's scaled dot product attention; S and D without mixing and registers only) and ``fused`` (Triton
             kernels, on a GPU; neither D nor registers, nor S without mixing). All compute the same function.
         chunk: rows of a block.
@@ -109,12 +112,15 @@ class DynamicMLP(nn.Module):
         self.rope_order, self.lambda_init, self.register_slots = rope_order, lambda_init, allocation.registers
         variant, d_model, r_qk, r_vo = allocation.label, allocation.size.d_model, allocation.r_qk, allocation.r_vo
         self.uses_sdpa = variant.has_softmax and not (variant.has_mixing or variant.registers)
+        self.has_tiles = variant.base in TILED_BASES and not variant.registers
         if path == "sdpa" and not self.uses_sdpa:
             what = "softmax attention without mixing and registers"
             raise TrainingError(f"path 'sdpa' computes {what}, not {variant}; use 'auto'")
         self.has_kernel = not (why := fused.refusal(allocation))
         if path == "fused" and why:
             raise TrainingError(f"path 'fused' cannot compute {variant}: {why}; use 'auto'")
+        if path == "tiled" and not self.has_tiles:
+            raise TrainingError(f"path 'tiled' computes S, R and G without registers, not {variant}; use 'auto'")
         self.path = path
 
         self.q = nn.Linear(d_model, r_qk, bias=False)
@@ -167,8 +173,10 @@ class DynamicMLP(nn.Module):
             if self.contrast:
                 first, second = o.chunk(2, dim=1)
                 o = first - self.contrast() * second
+        elif path == "tiled":
+            o = self._attend_by(attend_in_tiles, self._ordered(projected))
         elif path == "fused":
-            o = self._attend_in_kernels(projected)
+            o = self._attend_by(fused.attend, projected)
         elif path == "dense":
             o = self._attend(self._ordered(projected), 0)
         else:
@@ -303,9 +311,9 @@ class DynamicMLP(nn.Module):
         v = v + self.v_up(self.v_down(self.registers)) if self.v_down else v
         return _split_heads(v[None], self.n_head)
 
-    def _attend_in_kernels(self, p: Projected) -> Tensor:
+    def _attend_by(self, operator: Callable[..., Tensor], p: Projected) -> Tensor:
         q = p.q * p.q.shape[-1] ** -0.5 if self.variant.has_softmax else p.q
-        return fused.attend(self.variant.base, self.by_lag, q, p.k, p.v, p.s1, p.s2, self.mix1, self.mix2)
+        return operator(self.variant.base, self.by_lag, q, p.k, p.v, p.s1, p.s2, self.mix1, self.mix2)
 
     def _attend_in_chunks(self, p: Projected) -> Tensor:
         whole, length, blocks = self._ordered(p), p.q.shape[2], []

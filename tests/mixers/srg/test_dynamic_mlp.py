@@ -32,7 +32,7 @@ def run(mixer, path, x, cotangent):
 
 
 def fast_paths(mixer):
-    return ("dense", "chunked", "sdpa") if mixer.uses_sdpa else ("dense", "chunked")
+    return ("dense", "chunked", *["tiled"] * mixer.has_tiles, *["sdpa"] * mixer.uses_sdpa)
 
 
 def assert_equal(result, expected, tolerance):
@@ -104,7 +104,7 @@ def test_mispaired_rope_equals_the_reference(label, make_mixer, randn):
         assert_equal(run(mixer, path, x, cotangent), expected, 1e-9)
 
 
-@pytest.mark.parametrize("path", ["dense", "chunked"])
+@pytest.mark.parametrize("path", ["dense", "chunked", "tiled"])
 @pytest.mark.parametrize("label", FULL)
 def test_rows_of_a_batch_do_not_meet(label, path, make_mixer, randn):
     mixer, x = make_mixer(label, path=path, chunk=2), randn(3, 6, 16)
@@ -113,7 +113,7 @@ def test_rows_of_a_batch_do_not_meet(label, path, make_mixer, randn):
         torch.testing.assert_close(mixer(x[row : row + 1])[0], together[row])
 
 
-@pytest.mark.parametrize("path", ["dense", "chunked"])
+@pytest.mark.parametrize("path", ["dense", "chunked", "tiled"])
 @pytest.mark.parametrize("label", FULL)
 def test_bfloat16_autocast_trains(label, path, randn):
     torch.manual_seed(0)
@@ -189,7 +189,7 @@ def test_sdpa_is_refused_where_it_cannot_compute_the_label(label):
         build(label, 16, 8, path="sdpa")
 
 
-@pytest.mark.parametrize("path", ["auto", "reference", "dense", "chunked"])
+@pytest.mark.parametrize("path", ["auto", "reference", "dense", "chunked", "tiled"])
 @pytest.mark.parametrize("label", ["S-q-1", "R-q-2", "G-12o!"])
 def test_more_tokens_than_the_mixing_tables_hold_are_refused(label, path, make_mixer, randn):
     mixer = make_mixer(label, max_len=6, path=path)
@@ -204,7 +204,7 @@ def test_labels_without_mixing_take_any_length(label, make_mixer, randn):
 
 
 @pytest.mark.parametrize("label", ["S-pcg-q-12", "R-pcg-q-12o", "G-pcg-q-12o", "R-2!", "G"])
-@pytest.mark.parametrize("path", ["dense", "chunked"])
+@pytest.mark.parametrize("path", ["dense", "chunked", "tiled"])
 def test_a_module_in_bfloat16_throughout_stays_close_to_the_reference(label, path, make_mixer, randn):
     mixer, x = make_mixer(label, max_len=32, path=path, chunk=8), randn(2, 21, 16)
     expected = reference(dict(mixer.named_parameters()), mixer.variant, mixer.n_head, x, mixer.rope)

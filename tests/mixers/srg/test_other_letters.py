@@ -138,7 +138,7 @@ def decode(mixer, x, slide=False):
 
 
 def fast_paths(mixer):
-    return ("dense", "chunked", *["sdpa"] * mixer.uses_sdpa)
+    return ("dense", "chunked", *["tiled"] * mixer.has_tiles, *["sdpa"] * mixer.uses_sdpa)
 
 
 @pytest.mark.parametrize("label", LABELS)

@@ -1,0 +1,130 @@
+"""The path tiled: gradients by hand at many tile sizes, what it keeps, its precision, and where it is not taken."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from madbench.errors import TrainingError
+from madbench.mixers import build
+from madbench.mixers.srg import tiled
+from madbench.mixers.srg.tiled import attend_in_tiles
+
+LABELS = ("S-12o!", "S-2!", "R", "R-q-1", "R-cg-q-12o", "G-2o!", "G-pcg-q-12o", "G-pg-q-12")
+
+
+def run(mixer, path, x, cotangent):
+    """Output, and the gradients of x and of each parameter, of <output, cotangent>."""
+    mixer.path = path
+    x = x.clone().requires_grad_()
+    y = mixer(x)
+    return [y, *torch.autograd.grad(y, (x, *mixer.parameters()), cotangent)]
+
+
+def errors(given, expected):
+    """Norm ratios; of gradients to the largest of them, as some are zero in exact arithmetic."""
+    largest = max(gradient.norm() for gradient in expected[1:])
+    norms = [expected[0].norm(), *[largest] * len(expected[1:])]
+    return torch.stack([(a.double() - b).norm() / norm for a, b, norm in zip(given, expected, norms)])
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    monkeypatch.setattr(tiled, "TILE_ROWS", 5)
+    monkeypatch.setattr(tiled, "TILE_NUMBERS", 60)
+
+
+@pytest.mark.parametrize("length", [1, 7, 33, 65])
+@pytest.mark.parametrize("label", LABELS)
+def test_every_gradient_equals_that_of_dense_over_many_tiles(label, length, small_tiles, make_mixer, randn):
+    mixer = make_mixer(label, max_len=70, std=0.2)
+    x, cotangent = randn(3, length, 16), randn(3, length, 16, seed=2)
+    expected = run(mixer, "dense", x, cotangent)
+    assert errors(run(mixer, "tiled", x, cotangent), expected).max() < 1e-11
+
+
+@pytest.mark.parametrize("by_lag", [False, True])
+@pytest.mark.parametrize("base, mixing", [("S", "12"), ("R", "2"), ("G", "12"), ("G", "")])
+def test_gradients_of_the_tiles_are_the_differences_of_their_outputs(base, mixing, by_lag, small_tiles, randn):
+    heads, query_heads, length = 1, 2 if base == "G" else 1, 6
+    mixer = build(f"{base}-12!", 16, 7, n_head=heads, mix_rank=2).double()
+    mix1, mix2 = (getattr(mixer, f"mix{i}") if i in mixing else None for i in "12")
+    tables = [table for mix in (mix1, mix2) if mix for table in (mix.A, mix.B, mix.p)]
+    for seed, table in enumerate(tables):
+        table.data = 0.5 * randn(*table.shape, seed=seed)
+    q = randn(2, query_heads, length, 3)
+    k, v = randn(2, query_heads, length + by_lag, 3, seed=2), randn(2, heads, length + by_lag, 2, seed=3)
+    k[:, :, length:], v[:, :, length:] = 0, 0
+    s1 = randn(2, query_heads, length, 2, seed=4) if mix1 else None
+    s2 = randn(2, heads, length, 2, seed=5) if mix2 else None
+    operands = [None if x is None else x.requires_grad_() for x in (q, k, v, s1, s2)]
+
+    def attend(*inputs):
+        return attend_in_tiles(base, by_lag, *operands, mix1, mix2)
+
+    differentiable = [x for x in operands if x is not None]
+    assert torch.autograd.gradcheck(attend, (*differentiable, *tables), eps=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("label", ["S-12!", "R-2o!", "G-cg-q-12o"])
+def test_nothing_of_the_square_of_the_length_is_kept(label, make_mixer, randn):
+    length = 64
+    mixer = make_mixer(label, max_len=length, path="tiled")
+    sizes = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: (sizes.append(x.numel()), x)[1], lambda x: x):
+        mixer(randn(1, length, 16))
+    assert sizes and max(sizes) < length**2
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_bfloat16_autocast_is_no_further_from_the_truth_than_on_the_dense_path(label, make_mixer, randn):
+    x, cotangent = randn(4, 48, 16), randn(4, 48, 16, seed=2)
+    expected = run(make_mixer(label, max_len=48), "dense", x, cotangent)
+    mixer, found = make_mixer(label, max_len=48, dtype=torch.float32), {}
+    for path in ("dense", "tiled"):
+        with torch.autocast("cpu", torch.bfloat16):
+            found[path] = errors(run(mixer, path, x.float(), cotangent.to(torch.bfloat16)), expected)
+    assert found["tiled"].norm() < 1.05 * found["dense"].norm()
+    assert found["tiled"][0] < 0.03
+
+
+def test_float32_is_as_near_to_the_truth_as_the_dense_path(make_mixer, randn):
+    x, cotangent = randn(4, 100, 16), randn(4, 100, 16, seed=2)
+    expected = run(make_mixer("G-cg-q-12o", max_len=100), "dense", x, cotangent)
+    mixer = make_mixer("G-cg-q-12o", max_len=100, dtype=torch.float32)
+    dense, given = (
+        errors(run(mixer, path, x.float(), cotangent.float()), expected).max() for path in ("dense", "tiled")
+    )
+    assert given < 2 * dense + 1e-6
+
+
+def test_what_memory_held_before_does_not_matter(make_mixer, randn, monkeypatch):
+    mixer, x, cotangent = make_mixer("G-cg-q-12o", max_len=20), randn(2, 20, 16), randn(2, 20, 16, seed=2)
+    expected = run(mixer, "tiled", x, cotangent)
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+    torch.use_deterministic_algorithms(True)
+    try:
+        given = run(mixer, "tiled", x, cotangent)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(a, b) for a, b in zip(given, expected))
+
+
+def test_a_second_derivative_is_refused(make_mixer, randn):
+    mixer, x = make_mixer("R-1!", path="tiled"), randn(1, 4, 16).requires_grad_()
+    (gradient,) = torch.autograd.grad(mixer(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
+def test_without_gradients_the_output_is_the_same_and_has_no_history(make_mixer, randn):
+    mixer, x = make_mixer("G-cg-q-12o", path="tiled"), randn(2, 6, 16)
+    with torch.no_grad():
+        given = mixer(x)
+    assert not given.requires_grad and torch.equal(given, mixer(x))
+
+
+@pytest.mark.parametrize("label", ["D-p", "R-k-q-12o"])
+def test_tiled_is_refused_for_the_other_letters(label):
+    with pytest.raises(TrainingError, match=f"without registers, not {label}; use 'auto'"):
+        build(label, 32, 8, path="tiled")
