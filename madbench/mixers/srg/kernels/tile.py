@@ -47,7 +47,7 @@ def dot_both(x, y, total, kind: tl.constexpr):
     """x y + total, both float32 in full precision, multiplied in the type ``kind``."""
     high = y.to(kind)
     total = dot_rest(x, high, total)
-    if kind != tl.float32:
+    if kind != tl.float32 and y.dtype != kind:
         total = dot(x.to(kind), (y - high.to(tl.float32)).to(kind), total)
     return total
 
@@ -70,7 +70,7 @@ def sigmoid(x):
 @triton.jit
 def read(pointer, row, column, rows, width):
     """A tile of a (rows, width) matrix, zero outside of it; ``row`` and ``column`` are index vectors that broadcast."""
-    return tl.load(pointer + row * width + column, mask=(row < rows) & (column < width), other=0.0)
+    return tl.load(pointer + row * width + column, mask=(row >= 0) & (row < rows) & (column < width), other=0.0)
 
 
 @triton.jit
@@ -92,7 +92,7 @@ def read_rank(pointer, row, column, rows, width, MIX: tl.constexpr):
 def read_gain(P, i, rows, MIX: tl.constexpr):
     """1 + p of the slots ``i``; 1 without mixing."""
     if MIX:
-        gain = 1.0 + tl.load(P + i, mask=i < rows, other=0.0)
+        gain = 1.0 + tl.load(P + i, mask=(i >= 0) & (i < rows), other=0.0).to(tl.float32)
     else:
         gain = 1.0
     return gain
@@ -104,7 +104,7 @@ def activation(h, h_scale, visible, norm, BASE: tl.constexpr):
     if BASE == "S":
         a = tl.where(visible, tl.exp2(h * LOG2_E - norm), 0.0)
     else:
-        h = tl.where(visible, h, 0.0) / norm
+        h = tl.where(visible, h, 0.0) * (1.0 / norm)
         a = tl.maximum(h, 0.0)
     if BASE == "G":
         a *= softplus(h_scale)
@@ -122,5 +122,5 @@ def hidden_gradients(g, a, h, h_scale, delta, norm, BASE: tl.constexpr):
         if BASE == "G":
             scale = passed * h * sigmoid(h_scale)
             passed *= softplus(h_scale)
-        dh = (passed - delta * h) / norm
+        dh = (passed - delta * h) * (1.0 / norm)
     return dh, scale

@@ -1,0 +1,60 @@
+"""The kernels with ``o`` against float64: o and every gradient, in Triton's interpreter where there is no device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="the kernels need Triton, which comes with torch for CUDA")
+
+from madbench.mixers.srg.kernels import lag
+
+TOLERANCE = {torch.float32: 2e-6, torch.float16: 3e-3}  # the interpreter multiplies bfloat16 wrongly
+ALL = [(base, mixings) for base in "SRG" for mixings in ("", "1", "2", "12")]
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Tiles of 16 rows, so that a few rows are several tiles."""
+    monkeypatch.setattr(lag, "P", 16)
+
+
+def assert_exact(found, dtype):
+    assert max(found.values()) < TOLERANCE[dtype], found
+
+
+@pytest.mark.parametrize(
+    "base, mixings, shape, dtype",
+    [
+        ("G", "12", (1, 1, 18, 3, 5, 2), torch.float16),
+        ("S", "12", (1, 1, 17, 4, 5, 3), torch.float32),
+        ("R", "1", (1, 2, 17, 4, 5, 3), torch.float32),
+        ("R", "2", (2, 1, 17, 5, 3, 1), torch.float16),
+        ("G", "12", (1, 1, 1, 4, 5, 2), torch.float32),
+    ],
+)
+def test_outputs_and_gradients_are_those_of_float64(base, mixings, shape, dtype, draw, errors, small_tiles, nan_memory):
+    assert_exact(errors(lag, base, draw(base, mixings, shape, dtype), by_lag=True), dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("base, mixings", ALL)
+def test_every_kind_equals_float64(base, mixings, dtype, draw, errors, small_tiles, nan_memory):
+    assert_exact(errors(lag, base, draw(base, mixings, (2, 1, 33, 5, 19, 3), dtype), by_lag=True), dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (1, 1, 7, 8, 16, 16),
+        (1, 1, 63, 8, 20, 32),
+        (1, 1, 70, 48, 384, 17),
+        (1, 1, 65, 128, 512, 2),
+    ],
+    ids=str,
+)
+def test_odd_lengths_and_widths_equal_float64(shape, draw, errors, nan_memory):
+    for base, mixings in (("S", "12"), ("G", "12")):
+        assert_exact(errors(lag, base, draw(base, mixings, shape, torch.float32), by_lag=True), torch.float32)
