@@ -21,9 +21,12 @@ from madbench.suites.base import MOST_JOBS, Profile, field_names, unique
 from madbench.suites.language import TASK
 from madbench.suites.mad import MadProfile
 from madbench.tasks import MAD_TASKS, check_task, task_names
+from madbench.training.group import groups_of, usual_size
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
+
+MEASURED = "measured"  # folder in the results for what was measured of this machine's speed
 
 
 @dataclass(frozen=True)
@@ -139,24 +142,31 @@ class Experiment:
         micro_batch: int | None = None,
         compile: bool = False,
         keep_weights: bool = False,
+        group: int | None = None,
     ) -> Summary:
         """Trains what the store lacks, suite by suite; ``policy.max_failures`` counts over all.
 
         On this machine, ``slots`` jobs at a time, on the GPUs ``devices`` in turn; or where ``executor`` does it; under
         torchrun, all processes as one. ``micro_batch`` sequences go through the model at once; it and ``compile``
         change the speed, not the result. ``keep_weights`` keeps those of MAD runs too.
+
+        ``group`` jobs of equal shapes share a step, which changes the result by rounding only. Without a number at most 8
+        do, on this machine and where a few steps of them are measured to be faster so; with a time limit, which is a
+        job's, or ``compile``, none.
         """
         from madbench.execute.torchrun import train_distributed
         from madbench.training.distributed import is_distributed, is_first
         from madbench.training.loop import train
 
         if is_distributed():
-            for name, value in {"slots": slots, "executor": executor, "devices": devices}.items():
+            for name, value in {"slots": slots, "executor": executor, "devices": devices, "group": group}.items():
                 if value is not None:
                     raise ConfigError(
                         f"--{name} has no effect under torchrun: all its processes train one run together"
                     )
             executor = functools.partial(train_distributed, device=self.device)
+        if group is not None and group > 1 and compile:
+            raise ConfigError(f"--group {group} has no effect with --compile: compiled models train one by one")
         store = Store.open(self.results) if is_first() else Store(self.results)
         corpora = {  # absolute: workers have another working directory
             corpus.digest: replace(
@@ -172,11 +182,15 @@ class Experiment:
             micro_batch=micro_batch,
             compile=compile,
             keep_weights=keep_weights,
+            stacking="measured" if group is None else "always",
+            measurements=self.results.absolute() / MEASURED,
         )
         total = Summary()
         for suite in self.suites:
             jobs = self.of(suite).jobs
-            groups = groups_of(jobs)
+            at_once = self._slots(suite, len(jobs), slots, devices)
+            is_usual = executor is None and not compile and policy.time_limit is None
+            groups = groups_of(jobs, group or (usual_size(len(jobs), at_once) if is_usual else 1))
             allowed = policy.max_failures and policy.max_failures - total.failed
             if allowed is not None and allowed < 1:
                 total.left += len(store.missing(jobs))
@@ -185,19 +199,20 @@ class Experiment:
             total += run(groups, store, training, on_event=on_event, policy=replace(policy, max_failures=allowed))
         return total
 
-    def _run_here(self, suite: Suite, groups: int, slots: int | None, devices: Sequence[str] | None) -> Executor:
-        from madbench.execute.local import run_jobs
-        from madbench.training.devices import available_cores, default_slots
+    def _slots(self, suite: Suite, most: int, slots: int | None, devices: Sequence[str] | None) -> int:
+        """Groups at a time on this machine, ``most`` at most."""
+        from madbench.training.devices import default_slots
 
         usual = len(devices) if devices else 1 if suite.uses_all_cores else default_slots(self.device)
-        slots = min(slots or usual, max(1, groups))
+        return min(slots or usual, max(1, most))
+
+    def _run_here(self, suite: Suite, groups: int, slots: int | None, devices: Sequence[str] | None) -> Executor:
+        from madbench.execute.local import run_jobs
+        from madbench.training.devices import available_cores
+
+        slots = self._slots(suite, groups, slots, devices)
         threads = max(1, available_cores() // slots) if suite.uses_all_cores else 1
         return functools.partial(run_jobs, slots=slots, threads_per_slot=threads, devices=devices)
-
-
-def groups_of(jobs: Iterable[Job]) -> list[list[Job]]:
-    """The jobs in groups that train together in one worker: one job each."""
-    return [[job] for job in jobs]
 
 
 def prepare(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from pathlib import Path
@@ -178,11 +179,41 @@ def test_all_rows_train_in_one_call_where_the_executor_is(tmp_path):
 def test_one_function_forms_the_groups_of_jobs_that_train_together(tmp_path, executor, monkeypatch):
     planned = made(tmp_path, seeds=[0, 1])
     planned.execute(slots=4)
-    monkeypatch.setattr(experiment, "groups_of", lambda jobs: [jobs[:2], jobs[2:]])
+    monkeypatch.setattr(experiment, "groups_of", lambda jobs, most: [jobs[:2], jobs[2:]])
     planned.execute(slots=4)
     alone, together = executor.calls
     assert alone["groups"] == [[job] for job in planned.jobs] and alone["slots"] == 4
     assert together["groups"] == [planned.jobs[:2], planned.jobs[2:]] and together["slots"] == 2
+
+
+@pytest.mark.parametrize(
+    "how, sizes",
+    [
+        ({"slots": 1}, [7, 7, 6, 6, 6]),  # 20 and 12 jobs of equal shapes
+        ({"slots": 2}, [2] * 16),
+        ({"slots": 4}, [1] * 32),  # fewer groups would leave slots idle
+        ({"slots": 4, "group": 3}, [3, 3, 3, 3, 3, 3, 2, 3, 3, 3, 3]),
+        ({"slots": 1, "group": 1}, [1] * 32),
+        ({"slots": 1, "compile": True}, [1] * 32),
+        ({"slots": 1, "policy": Policy(time_limit=60)}, [1] * 32),
+        ({"executor": StandIn()}, [1] * 32),
+        ({"executor": StandIn(), "group": 20}, [20, 12]),
+    ],
+)
+def test_jobs_of_equal_shapes_are_grouped_where_that_leaves_no_slot_idle(how, sizes, tmp_path, executor):
+    planned = made(tmp_path, ["S", "S-p"])
+    counts = ((planned.jobs[0], 20), (planned.jobs[-1], 12))
+    jobs = [dataclasses.replace(job, seed=seed) for job, count in counts for seed in range(count)]
+    row = dataclasses.replace(planned.rows[0], jobs=jobs)
+    dataclasses.replace(planned, rows=[row]).execute(**how)
+    [call] = how.get("executor", executor).calls
+    assert sorted(len(group) for group in call["groups"]) == sorted(sizes)
+    assert call["train"]["stacking"] == ("always" if "group" in how else "measured")
+
+
+def test_a_group_of_compiled_models_is_refused(tmp_path, executor):
+    with pytest.raises(ConfigError, match="--group 2 has no effect with --compile"):
+        made(tmp_path).execute(group=2, compile=True)
 
 
 def test_devices_and_slots_reach_the_local_executor(tmp_path, executor):

@@ -43,6 +43,15 @@ def parse_budget(text: str) -> str:
     return text
 
 
+def parse_group(text: str) -> int | None:
+    """The value of ``--group``: a number, or None for auto; a usage error for any other."""
+    if text == "auto":
+        return None
+    if not re.fullmatch("[1-9][0-9]{0,3}", text):
+        raise typer.BadParameter(f"{text!r} is neither auto nor a number of jobs above 0")
+    return int(text)
+
+
 LABELS_HELP = (
     "Labels, e.g. G-cg-q-12o or HyperGLU. Also sets: '{S,R,G}-cg-q-12o', @table1, '~G-cg-q-12o' (its one-factor "
     "neighbours)."
@@ -96,6 +105,15 @@ class TrainingOptions:
     ) = None
     micro_batch: option(
         int | None, "Sequences in memory at a time; gradients of a step's rest are accumulated.", min=1
+    ) = None
+    group: option(
+        int | None,
+        "auto or N: jobs that differ in seed and rate alone share a step, at most N at a time. auto: at most 8, and where "
+        "a few steps of them are measured to be faster so; nothing is measured that trains in seconds. On the CPU that "
+        "is where sequences and batches are tiny, and only sweeps of many jobs a slot have groups.",
+        parser=parse_group,
+        metavar="auto|N",
+        show_default="auto",
     ) = None
     compile: option(bool, "Compile the model first (needs a C++ compiler).", "--compile") = False
     track: option(list[str] | None, "Also log to tensorboard, wandb or trackio, comma-separated; each is an extra.") = (

@@ -22,7 +22,7 @@ import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,12 +36,13 @@ from madbench.store.runs import Store, StoreBusyError
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
 Groups = Sequence[Sequence[Job]]
-Report = Callable[[Job, dict[str, Any]], None]
-"""``report(job, progress)``; it raises ``StopTraining`` when the group is to stop."""
+Report = Callable[[Job, dict[str, Any] | Record], None]
+"""``report(job, progress)``; it raises ``StopTraining`` when the group is to stop. Of a group of several jobs it may be
+given the record of one that is done, which can be stored before the others are."""
 Train = Callable[[Sequence[Job], Sequence[Path], Report], list[Record]]
 """``train(jobs, works, report)``: a picklable function that gives a record for each job; ``works`` are their folders.
 
-An error that it raises fails all jobs of the group, a ``failed`` record only its own.
+After an error that it raises, the jobs of the group are trained one by one; a ``failed`` record is that of its own job.
 """
 Send = Callable[[str, dict[str, Any]], None]  # as ``report``, with the id of the job
 LONGEST_REASON = 200  # characters of the last line of a stored error
@@ -223,15 +224,32 @@ def source_checkout() -> Path | None:
     return folder if (folder / "pyproject.toml").exists() else None
 
 
-def work(assignment: Assignment, send: Send) -> Outcome:
-    """Trains a group. A training function that raises gives ``failed`` records; only ``StopTraining`` of ``send`` passes."""
+def work(assignment: Assignment, send: Send, hand_in: Callable[[str, Record], None] | None = None) -> Outcome:
+    """Trains a group. A training function that raises gives ``failed`` records; only ``StopTraining`` of ``send`` passes.
+
+    ``hand_in`` gets records, with the id of the job, while the rest of the group trains.
+    """
     jobs, works, limit = assignment.jobs, assignment.works, assignment.policy.time_limit
     deadline = math.inf if limit is None else time.monotonic() + limit
+    handed_in: dict[str, Record] = {}
 
-    def report(job: Job, progress: dict[str, Any]) -> None:
-        send(job.id, progress)
+    def report(job: Job, news: dict[str, Any] | Record) -> None:
+        if not isinstance(news, Record):
+            send(job.id, news)
+        elif hand_in is not None:
+            handed_in[job.id] = news
+            hand_in(job.id, news)
         if time.monotonic() >= deadline:
             raise StopTraining
+
+    def train_each() -> Iterator[Record]:
+        for job, folder in zip(jobs, works):
+            try:
+                yield handed_in.get(job.id) or assignment.train([job], [folder], report)[0]
+            except StoreError:
+                raise
+            except (Exception, SystemExit) as error:
+                yield Record("failed", error=failure_text(error))
 
     try:
         with ExitStack() as stack:
@@ -244,7 +262,12 @@ def work(assignment: Assignment, send: Send) -> Outcome:
             for folder in works:
                 if not folder.is_dir():
                     raise StoreError(f"{folder}: not found; the results folder must be on a disk that all workers see")
-            records = assignment.train(jobs, works, report)
+            try:
+                records = assignment.train(jobs, works, report)
+            except Exception as error:
+                if len(jobs) == 1 or isinstance(error, StoreError):
+                    raise
+                records = list(train_each())  # one job's error is not the others'
             assert len(records) == len(jobs), f"train gave {len(records)} records for {len(jobs)} jobs"
             return Outcome(records, [_files(folder / KEEP) for folder in works] if assignment.works is None else ())
     except StopTraining:

@@ -17,14 +17,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from madbench.errors import StoreError
 from madbench.execute.base import Assignment, Execution, Groups, OnEvent, Outcome, Policy, Summary, Train, ignore_event
 from madbench.files import explain_os_errors, write_atomically
-from madbench.jobs import KEEP, Job
+from madbench.jobs import KEEP, Job, Record
 from madbench.store.runs import Store
 
 GRACE = 15.0  # seconds beyond its time limit that a group has to stop by itself before its task is cancelled
@@ -44,17 +44,18 @@ class Task:
     slot: int | None = None  # a number for the screen, from when it is known to train
     due: float = math.inf  # when it is cancelled, on the monotonic clock
     outcome: Outcome | None = None  # what it gave, while that is being stored
-    stored: int = 0  # jobs of it that are stored
+    stored: set[str] = field(default_factory=set)  # ids of its jobs that are stored
+    ended: set[str] = field(default_factory=set)  # ids of those of which the end was told
 
     @property
     def jobs(self) -> Sequence[Job]:
         return self.assignment.jobs
 
 
-Kind = Literal["started", "waiting", "progress", "done", "failed", "killed", "lost"]
+Kind = Literal["started", "waiting", "progress", "record", "done", "failed", "killed", "lost"]
 Message = tuple[Task, Kind, Any]
-"""``started`` comes with a slot or None, ``progress`` with a job's id and the reported dict, and ``waiting`` when the task is
-back in the queue. ``done`` comes with an :class:`Outcome`, ``failed`` with why the worker ended without one, ``killed``
+"""``started`` comes with a slot or None, ``progress`` with a job's id and the reported dict, ``record`` with a job's id and
+its record before the rest of its group is done, and ``waiting`` when the task is back in the queue. ``done`` comes with an :class:`Outcome`, ``failed`` with why the worker ended without one, ``killed``
 with how it was ended from outside, as where memory is short, and ``lost`` with what became of its machine; these four end
 the task."""
 
@@ -128,8 +129,10 @@ class _Driver(Execution):
         except BaseException:
             ended = [(task, "done", task.outcome) for task in self.tasks if task.outcome]
             for task, kind, value in itertools.chain(ended, self.backend.last_messages()):
-                if task in self.tasks and kind == "done" and not value.broken:
-                    with suppress(StoreError):
+                with suppress(StoreError):
+                    if task in self.tasks and kind == "record":
+                        self.save_early(task, *value)
+                    elif task in self.tasks and kind == "done" and not value.broken:
                         self.save(task, value)
             raise
         finally:
@@ -164,6 +167,7 @@ class _Driver(Execution):
     def handle(self, task: Task, kind: Kind, value: Any) -> None:
         if task.attempt < _ATTEMPTS.get(kind, 0):
             task.attempt, task.due = task.attempt + 1, math.inf
+            self.leave_out_stored(task)
             self.backend.submit([task])
             return
         if task.slot is None:
@@ -180,6 +184,8 @@ class _Driver(Execution):
             job_id, progress = value
             job = next(job for job in task.jobs if job.id == job_id)
             self.tell("progress", job, slot=task.slot, progress=progress)
+        elif kind == "record":
+            self.tell_end(task, *self.save_early(task, *value))
         elif kind in ("failed", "killed", "lost"):
             how_often = {"killed": "killed twice, at last: ", "lost": f"lost {ATTEMPTS} times, at last: "}
             error = f"{how_often.get(kind, '')}{value}"
@@ -193,19 +199,43 @@ class _Driver(Execution):
         task.outcome = outcome
         self.save(task, outcome)
         for job, record in zip(task.jobs, outcome.records):
+            self.tell_end(task, job, record)
+
+    def tell_end(self, task: Task, job: Job, record: Record) -> None:
+        """Tells and counts the end of a job, once."""
+        if job.id not in task.ended:
+            task.ended.add(job.id)
             self.finish(job, record, task.slot)
 
+    def leave_out_stored(self, task: Task) -> None:
+        """Takes the jobs whose records came early out of a task that begins again."""
+        left = [i for i, job in enumerate(task.jobs) if job.id not in task.stored]
+        assignment, works = task.assignment, [task.works[i] for i in left]
+        folders = assignment.works and works
+        task.assignment = replace(assignment, jobs=[task.jobs[i] for i in left], works=folders)
+        task.works = works
+
+    def save_early(self, task: Task, job_id: str, record: Record) -> tuple[Job, Record]:
+        """Stores the record of one job while the others of its group train; gives the two."""
+        job = next(job for job in task.jobs if job.id == job_id)
+        self.store.finish(job, record, replace=self.policy.redo)
+        task.stored.add(job_id)
+        return job, record
+
     def save(self, task: Task, outcome: Outcome) -> None:
-        """Stores the records of a task, with the files of their runs, from the first that is not stored; frees its jobs."""
-        results = zip(task.jobs, task.works, outcome.records, outcome.files or itertools.repeat({}))
-        for job, work, record, files in itertools.islice(results, task.stored, None):
+        """Stores the records of a task that are not stored yet, with the files of their runs; frees its jobs."""
+        for job, work, record, files in zip(
+            task.jobs, task.works, outcome.records, outcome.files or itertools.repeat({})
+        ):
+            if job.id in task.stored:
+                continue
             for name, content in files.items():
                 path = work / KEEP / name
                 with explain_os_errors(path):
                     path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, content)
             self.store.finish(job, record, replace=self.policy.redo)
-            task.stored += 1
+            task.stored.add(job.id)
         self.release(task)
 
     def release(self, task: Task) -> None:

@@ -1,4 +1,4 @@
-"""Which jobs train together: those of equal shapes, where one step of all is found faster than a step of each."""
+"""Which jobs train together: consecutive ones of equal shapes, which may share a step."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 from madbench.jobs import Job, content_id
 
+MOST = 8  # jobs of a group where no number is given
+GROUPS_PER_SLOT = 8  # at least, then, so that no slot is idle for long at the end
 MAY_DIFFER = ("learning_rate", "min_learning_rate", "weight_decay")
 """Training settings that may differ within a group; beside them only the seed may."""
 
@@ -18,6 +20,11 @@ def shape_of(job: Job) -> str:
     content: dict[str, Any] = job.to_dict() | {"seed": 0}
     content["training"] = {name: value for name, value in content["training"].items() if name not in MAY_DIFFER}
     return content_id(content)
+
+
+def usual_size(jobs: int, slots: int) -> int:
+    """Jobs of a group where no number is given: fewer where several slots share few jobs."""
+    return MOST if slots == 1 else max(1, min(MOST, jobs // (GROUPS_PER_SLOT * slots)))
 
 
 def groups_of(jobs: Iterable[Job], most: int) -> list[list[Job]]:

@@ -30,7 +30,7 @@ REPORT_SECONDS = 0.25
 def train(
     jobs: Sequence[Job],
     works: Sequence[Path],
-    report: Callable[[Job, dict[str, Any]], None],
+    report: Callable[[Job, dict[str, Any] | Record], None],
     *,
     device: str = "cpu",
     corpora: Mapping[str, Corpus] | None = None,
@@ -49,8 +49,8 @@ def train(
         jobs: what to train.
         works: a folder for each job's checkpoint, and for ``keep/weights.safetensors`` once a run that keeps its weights
             is finished; this process's alone while it runs.
-        report: called a few times a second with the progress of each job; when it raises ``StopTraining`` the state of
-            all is saved first.
+        report: called a few times a second with the progress of each job, and in a group with the record of each that is
+            done; when it raises ``StopTraining`` the state of all is saved first.
         device: a torch device name.
         corpora: those that language jobs name, by digest.
         micro_batch: sequences of a job that go through the model at once; gradients of the rest are accumulated.
@@ -75,7 +75,9 @@ def train(
         return Stack(members) if len(members) > 1 else PlainStep(members[0], compile)
 
     def finish(member: Member, how: Mapping[str, Any]) -> None:
-        records[member.job.id] = member.record({"compiled": compile, **how}, keep_weights)
+        record = records[member.job.id] = member.record({"compiled": compile, **how}, keep_weights)
+        if len(jobs) > 1:
+            report(member.job, record)
 
     folders = {job.id: work for job, work in zip(jobs, works)}
     can_stack = stacking != "never" and not compile and world.size() == 1
