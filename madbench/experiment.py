@@ -143,6 +143,7 @@ class Experiment:
         compile: bool = False,
         keep_weights: bool = False,
         group: int | None = None,
+        cuda_graph: bool = True,
     ) -> Summary:
         """Trains what the store lacks, suite by suite; ``policy.max_failures`` counts over all.
 
@@ -152,7 +153,7 @@ class Experiment:
 
         ``group`` jobs of equal shapes share a step, which changes the result by rounding only. Without a number at most 8
         do, on this machine and where a few steps of them are measured to be faster so; with a time limit, which is a
-        job's, or ``compile``, none.
+        job's, or ``compile``, none. ``cuda_graph`` launches a step on a GPU as one graph.
         """
         from madbench.execute.torchrun import train_distributed
         from madbench.training.distributed import is_distributed, is_first
@@ -167,6 +168,8 @@ class Experiment:
             executor = functools.partial(train_distributed, device=self.device)
         if group is not None and group > 1 and compile:
             raise ConfigError(f"--group {group} has no effect with --compile: compiled models train one by one")
+        if not cuda_graph and self.device == "cpu":
+            raise ConfigError("--no-cuda-graph has no effect with --device cpu")
         store = Store.open(self.results) if is_first() else Store(self.results)
         corpora = {  # absolute: workers have another working directory
             corpus.digest: replace(
@@ -182,6 +185,7 @@ class Experiment:
             micro_batch=micro_batch,
             compile=compile,
             keep_weights=keep_weights,
+            cuda_graph=cuda_graph,
             stacking="measured" if group is None else "always",
             measurements=self.results.absolute() / MEASURED,
         )

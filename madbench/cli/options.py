@@ -115,6 +115,9 @@ class TrainingOptions:
         metavar="auto|N",
         show_default="auto",
     ) = None
+    no_cuda_graph: option(
+        bool, "On a GPU launch every operation by itself, not a step as one graph.", "--no-cuda-graph"
+    ) = False
     compile: option(bool, "Compile the model first (needs a C++ compiler).", "--compile") = False
     track: option(list[str] | None, "Also log to tensorboard, wandb or trackio, comma-separated; each is an extra.") = (
         None

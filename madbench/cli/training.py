@@ -148,7 +148,8 @@ def carry_out(
         console.print(note, **PLAIN)
     how = {"slots": options.slots, "devices": devices, "micro_batch": options.micro_batch}
     if not options.dry_run:
-        how |= {"executor": executor, "compile": options.compile, "keep_weights": keep_weights, "group": options.group}
+        how |= {"executor": executor, "compile": options.compile, "keep_weights": keep_weights}
+        how |= {"group": options.group, "cuda_graph": not options.no_cuda_graph}
         return _train_and_show(experiment, policy, console, printed, has_baseline, has_tables, trackers, **how)
     if is_first():
         plan = make_plan(experiment, policy, console, details=details, **how)

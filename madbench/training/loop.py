@@ -16,6 +16,7 @@ from typing import Any, Literal
 from madbench.jobs import Job, Record, StopTraining
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
+from madbench.training.graphs import GraphStep, has_graphs
 from madbench.training.group import groups_of
 from madbench.training.measured import is_faster, why_not
 from madbench.training.member import Member, Stopwatch
@@ -37,6 +38,7 @@ def train(
     micro_batch: int | None = None,
     compile: bool = False,
     keep_weights: bool = False,
+    cuda_graph: bool = True,
     stacking: Literal["never", "measured", "always"] = "never",
     measurements: Path | None = None,
 ) -> list[Record]:
@@ -56,6 +58,7 @@ def train(
         micro_batch: sequences of a job that go through the model at once; gradients of the rest are accumulated.
         compile: train through ``torch.compile``. Evaluations are not compiled: they are few.
         keep_weights: keep the weights of a suite that otherwise keeps none; they decide no number of the job.
+        cuda_graph: launch each step as one CUDA graph, on a GPU and where a run has one process.
         stacking: whether jobs of equal shapes share a step; ``measured``: where that is found faster.
         measurements: folder that remembers what was measured.
 
@@ -72,6 +75,10 @@ def train(
     records: dict[str, Record] = {}
 
     def make_step(members: Sequence[Member]) -> Step:
+        if cuda_graph and has_graphs(device):
+            if not (problem := why_not(members, graphed)):
+                return graphed(members, compile)
+            members[0].warning = f"no CUDA graph: {problem}"
         return Stack(members) if len(members) > 1 else PlainStep(members[0], compile)
 
     def finish(member: Member, how: Mapping[str, Any]) -> None:
@@ -102,6 +109,13 @@ def _at_equal_steps(members: Sequence[Member]) -> list[list[Member]]:
     for member in members:
         found.setdefault(member.state.step, []).append(member)
     return list(found.values())
+
+
+def graphed(members: Sequence[Member], compile: bool = False) -> GraphStep:
+    """A step that is launched as one CUDA graph."""
+    if compile:
+        members[0].trial.loss.compile()
+    return GraphStep(Stack(members))
 
 
 def train_job(job: Job, work: Path, report: Callable[[dict[str, Any]], None], **how: Any) -> Record:

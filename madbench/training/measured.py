@@ -23,8 +23,7 @@ from madbench.training.group import shape_of
 from madbench.training.member import Member
 from madbench.training.step import Step
 
-STEPS = 4  # of a measurement, the first of which warm up
-WARM_UP = 1
+STEPS = 3  # of a measurement, after those that warm up
 WORTHWHILE_SECONDS = 10.0  # of training all members, below which nothing is measured
 FASTER = 0.95  # share of the time that a common step may take
 MakeStep = Callable[[Sequence[Member]], Step]
@@ -45,7 +44,7 @@ def is_faster(members: Sequence[Member], make_step: MakeStep, folder: Path | Non
         return False
     try:
         together = _seconds(members, make_step)
-    except (RuntimeError, MadbenchError):  # no leading axis, or too little memory
+    except Exception:  # torch raises half a dozen kinds where an operation has no leading axis or memory is short
         together = math.inf
     found = together < FASTER * alone
     measured = {"seconds_alone": alone, "seconds_together": together if together < math.inf else None}
@@ -54,11 +53,11 @@ def is_faster(members: Sequence[Member], make_step: MakeStep, folder: Path | Non
 
 
 def why_not(members: Sequence[Member], make_step: MakeStep) -> str:
-    """Why members cannot share a step, in a sentence; empty where they can."""
+    """Why members cannot take such a step, in a sentence; empty where they can. It is tried on copies of them."""
     try:
         make_step([member.copied() for member in members])([member.rate for member in members])
-    except (RuntimeError, MadbenchError) as error:
-        return str(error).splitlines()[0]
+    except Exception as error:  # of half a dozen kinds
+        return (str(error).splitlines() or [type(error).__name__])[0]
     return ""
 
 
@@ -69,7 +68,7 @@ def _seconds(members: Sequence[Member], make_step: MakeStep) -> float:
     clock = (
         time.process_time if is_cpu and torch.get_num_threads() == 1 else time.perf_counter
     )  # others may be busy too
-    for i in range(STEPS):
+    for i in range(step.warm_up + STEPS):
         if not is_cpu:
             torch.cuda.synchronize(copies[0].device)
         began = clock()
@@ -78,7 +77,7 @@ def _seconds(members: Sequence[Member], make_step: MakeStep) -> float:
             member.count_step(loss)
         if not is_cpu:
             torch.cuda.synchronize(copies[0].device)
-        if i >= WARM_UP:
+        if i >= step.warm_up:
             best = min(best, clock() - began)
     return best
 

@@ -34,6 +34,8 @@ class Stack:
     sequences are too long for a path that can be stacked.
     """
 
+    warm_up = 1
+
     def __init__(self, members: Sequence[Member]):
         self.members, self.trials = list(members), [member.trial for member in members]
         named = dict(self.trials[0].model.named_parameters())
@@ -82,7 +84,7 @@ class Stack:
         for i, (batch, shares) in enumerate(batches):
             with self.trials[0].autocast:
                 losses = self.forward(self.leaves, *batch) * shares
-            parts = torch.autograd.grad(losses.sum(), self.leaves)
+            parts = torch.autograd.grad(losses.sum(), self.leaves, materialize_grads=True)
             columns = [part.reshape(len(self.members), -1) for part in parts]
             if i == 0:
                 torch.cat(columns, dim=1, out=self.gradients)

@@ -23,6 +23,7 @@ class Step(Protocol):
     """The steps of some members, which have taken equally many."""
 
     details: Mapping[str, Any]  # what a run's record says of it
+    warm_up: int  # steps until its time is its usual one
 
     def __call__(self, rates: list[float]) -> Taken:
         """Takes the next step of each member at its learning rate."""
@@ -32,6 +33,7 @@ class PlainStep:
     """The steps of one job, on all processes together; ``compile`` goes through ``torch.compile``."""
 
     details: Mapping[str, Any] = {}
+    warm_up = 1
 
     def __init__(self, member: Member, compile: bool = False):
         self.member, self.network = member, _network(member.trial.loss, member.device, compile)

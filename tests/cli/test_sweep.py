@@ -1,5 +1,6 @@
-from __future__ import itertools
+from __future__ import annotations
 
+import itertools
 import json
 import os
 import random

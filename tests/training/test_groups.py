@@ -287,6 +287,8 @@ def test_only_seed_rate_and_decay_differ_within_a_shape(make_job):
 class FakeStep:
     """A step of N members that takes as long as it says on a clock of its own."""
 
+    warm_up = 1
+
     def __init__(self, members, clock, seconds):
         self.members, self.clock, self.seconds = members, clock, seconds
 
