@@ -38,7 +38,7 @@ OnEvent = Callable[[Event], None]
 Groups = Sequence[Sequence[Job]]
 Report = Callable[[Job, dict[str, Any] | Record], None]
 """``report(job, progress)``; it raises ``StopTraining`` when the group is to stop. Of a group of several jobs it may be
-given the record of one that is done, which can be stored before the others are."""
+given the record of one that is done, which can be stored before the others are; then it never raises."""
 Train = Callable[[Sequence[Job], Sequence[Path], Report], list[Record]]
 """``train(jobs, works, report)``: a picklable function that gives a record for each job; ``works`` are their folders.
 
@@ -234,11 +234,12 @@ def work(assignment: Assignment, send: Send, hand_in: Callable[[str, Record], No
     handed_in: dict[str, Record] = {}
 
     def report(job: Job, news: dict[str, Any] | Record) -> None:
-        if not isinstance(news, Record):
-            send(job.id, news)
-        elif hand_in is not None:
-            handed_in[job.id] = news
-            hand_in(job.id, news)
+        if isinstance(news, Record):
+            if hand_in is not None:
+                handed_in[job.id] = news
+                hand_in(job.id, news)
+            return
+        send(job.id, news)
         if time.monotonic() >= deadline:
             raise StopTraining
 

@@ -56,10 +56,11 @@ def _train_group(
     group: Sequence[Job], execution: Execution, train: Train, claims: ExitStack, is_stop_requested: Callable[[], bool]
 ) -> None:
     def report(job: Job, news: dict[str, Any] | Record) -> None:
+        if isinstance(news, Record):
+            return
         if is_stop_requested():
             raise StopTraining
-        if not isinstance(news, Record):
-            execution.tell("progress", job, slot=0, progress=news)
+        execution.tell("progress", job, slot=0, progress=news)
 
     claimed = from_first(execution.claim(group, claims) if is_first() and not is_stop_requested() else None)
     if claimed is None:

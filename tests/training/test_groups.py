@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 
-from madbench.jobs import StopTraining
+from madbench.jobs import Record, StopTraining
 from madbench.suites import mad_trial
 from madbench.training import loop, measured
 from madbench.training.checkpoints import NAME
@@ -42,8 +42,12 @@ def folders(tmp_path):
 def together(folders):
     """``together(jobs, report)``: their records, trained as one step."""
 
-    def train(jobs, report=lambda job, progress: None, **how):
-        return loop.train(jobs, folders(jobs), report, stacking="always", **how)
+    def train(jobs, report=lambda job, progress: None, stacking="always", **how):
+        def tell(job, news):
+            if not isinstance(news, Record):
+                report(job, news)
+
+        return loop.train(jobs, folders(jobs), tell, stacking=stacking, **how)
 
     return train
 
@@ -99,6 +103,16 @@ def test_every_task_and_fidelity_trains_in_groups(task, fidelity, make_job, toge
     jobs = [make_job(task, "S-cg-q-12o", seed, fidelity, learning_rate=1e-3, epochs=2) for seed in range(2)]
     for job, record in zip(jobs, together(jobs)):
         assert_same_numbers(record, alone(job))
+
+
+def test_a_record_is_handed_in_as_soon_as_its_member_is_done(three, folders, monkeypatch):
+    monkeypatch.setattr(mad_trial.MadTrial, "is_done", lambda self, row: self.job.seed == 1)
+    monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
+    news = []
+    records = loop.train(three, folders(three), lambda job, what: news.append((job.seed, what)), stacking="always")
+    handed_in = [(seed, what) for seed, what in news if isinstance(what, Record)]
+    assert handed_in == [(1, records[1]), (0, records[0]), (2, records[2])]
+    assert [seed for seed, _ in news[: news.index(handed_in[0])]] == [0, 1, 2] * 4
 
 
 def test_accumulated_gradients_weigh_each_members_targets(three, together, alone):
@@ -192,13 +206,13 @@ def test_interrupted_members_resume_together_and_alone(resume, three, together, 
 
     with pytest.raises(StopTraining):
         together(three, stop)
-    first, works, count = {}, folders(three), 3 if resume == "together" else 1
+    first, count = {}, 3 if resume == "together" else 1
 
     def note(job, progress):
         first.setdefault(job.id, progress["step"])
 
     records = together(three[:count], note)
-    records += loop.train(three[count:], works[count:], note)
+    records += together(three[count:], note, stacking="never")
     assert set(first.values()) == {6}
     for job, record in zip(three, records):
         assert_same_numbers(record, expected[job.id])
