@@ -20,7 +20,9 @@ from torch import Tensor
 
 from madbench.errors import TrainingError
 from madbench.mixers.srg.budget import CONV_TAPS
-from madbench.mixers.srg.parts import activate
+from madbench.mixers.srg.parts import activate, rotary_angles
+
+ANGLES = 64  # positions whose angles are computed at a time
 
 if TYPE_CHECKING:
     from madbench.mixers.srg.dynamic_mlp import DynamicMLP, Projected
@@ -44,6 +46,7 @@ class Cache:
     length: int  # slots
     inputs: Tensor | None  # (B, 3, D), the newest ones, for a convolution; zeros before the first token
     position: int  # tokens decoded so far; with a sliding window more than ``length``
+    angles: tuple[Tensor, Tensor] | None = None  # (ANGLES, K) each, of the positions around the newest, for RoPE
 
     @property
     def k(self) -> Tensor:
@@ -63,7 +66,7 @@ def prefill(mixer: DynamicMLP, x: Tensor, slide: bool = False) -> tuple[Tensor, 
     whole = x[:, : mixer.max_len] if slide else x  # rows beyond see a window each
     projected = mixer._project(whole, 0)
     rows = [mixer(whole, projected)]
-    cache = _extended(_nothing(mixer, whole, projected), mixer, whole, projected, slide)
+    cache = _extended(_empty(mixer, whole), mixer, whole, projected, slide)
     for token in x[:, whole.shape[1] :].unbind(1):
         row, cache = step(mixer, token, cache, slide)
         rows.append(row[:, None])
@@ -76,9 +79,11 @@ def step(mixer: DynamicMLP, x: Tensor, cache: Cache | None = None, slide: bool =
         raise TrainingError(f"{mixer.variant}: a step takes one token of each sequence, (B, D), not {tuple(x.shape)}")
     if cache and len(x) != len(cache.storage.k):
         raise TrainingError(f"{mixer.variant}: {len(x)} tokens, but the cache is of {len(cache.storage.k)} sequences")
-    row = x[:, None]
-    projected = mixer._project(row, cache.position, cache.inputs) if cache else mixer._project(row, 0)
-    cache = _extended(cache or _nothing(mixer, row, projected), mixer, row, projected, slide)
+    row, cache = x[:, None], _with_angles(cache or _empty(mixer, x[:, None]), mixer)
+    at = cache.position % ANGLES
+    angles = cache.angles and tuple(each[at : at + 1] for each in cache.angles)
+    projected = mixer._project(row, cache.position, cache.inputs, angles)
+    cache = _extended(cache, mixer, row, projected, slide)
     return mixer._read_out(_attend(mixer, replace(projected, k=cache.k, v=cache.v)), row)[:, 0], cache
 
 
@@ -104,10 +109,20 @@ def _mixed(mix: Callable[[Tensor, Tensor], Tensor], y: Tensor, s: Tensor) -> Ten
     return mix(y.transpose(0, 2), s.transpose(0, 2)).transpose(0, 2)
 
 
-def _nothing(mixer: DynamicMLP, x: Tensor, p: Projected) -> Cache:
-    """The cache before the first token."""
+def _empty(mixer: DynamicMLP, x: Tensor) -> Cache:
+    """The cache before the first token of x (B, T, D)."""
+    nothing = mixer._project(x[:, :0], 0)
     inputs = x.new_zeros(x.shape[0], CONV_TAPS - 1, x.shape[2]) if mixer.k_conv else None
-    return Cache(Storage(p.k[:, :, :0], p.v[:, :, :0], 0), 0, 0, inputs, 0)
+    return Cache(Storage(nothing.k, nothing.v, 0), 0, 0, inputs, 0)
+
+
+def _with_angles(cache: Cache, mixer: DynamicMLP) -> Cache:
+    """The cache with the angles of its next position, where there is RoPE."""
+    if not mixer.variant.rope or (cache.angles and cache.position % ANGLES):
+        return cache
+    with torch.inference_mode(False):  # so that autograd may keep them
+        rows = mixer.q.weight.new_empty(ANGLES, mixer.allocation.qk_width)
+        return replace(cache, angles=rotary_angles(rows, cache.position // ANGLES * ANGLES))
 
 
 def _extended(cache: Cache, mixer: DynamicMLP, x: Tensor, new: Projected, slide: bool) -> Cache:
@@ -120,12 +135,14 @@ def _extended(cache: Cache, mixer: DynamicMLP, x: Tensor, new: Projected, slide:
         storage, first = _moved(storage, first, kept, count, mixer.max_len, new, by_lag)
     start = first - count if by_lag else first + kept
     rows = slice(start, start + count)
-    storage.k[:, :, rows], storage.v[:, :, rows] = (new.k.flip(2), new.v.flip(2)) if by_lag else (new.k, new.v)
+    k, v = (new.k.flip(2), new.v.flip(2)) if by_lag and count > 1 else (new.k, new.v)
+    storage.k[:, :, rows], storage.v[:, :, rows] = k, v
     storage.edge = rows.start if by_lag else rows.stop
     inputs = cache.inputs
     if inputs is not None:
         inputs = torch.cat((inputs, x), dim=1)[:, -inputs.shape[1] :]
-    return Cache(storage, start if by_lag else first, kept + count, inputs, cache.position + count)
+    first = start if by_lag else first
+    return Cache(storage, first, kept + count, inputs, cache.position + count, cache.angles)
 
 
 def _has_room(storage: Storage, edge: int, count: int, new: Projected, by_lag: bool) -> bool:

@@ -255,7 +255,13 @@ class DynamicMLP(nn.Module):
             limit = f"its mixing tables hold max_len = {self.max_len}; build it with a larger max_len"
             raise TrainingError(f"{self.variant}: {length} tokens, but {limit}")
 
-    def _project(self, x: Tensor, position: int, before: Tensor | None = None) -> Projected:
+    def _project(
+        self,
+        x: Tensor,
+        position: int,
+        before: Tensor | None = None,
+        angles: tuple[Tensor, Tensor] | None = None,
+    ) -> Projected:
         k_in = v_in = x
         if self.k_conv:
             k_in, v_in = self.k_conv(x, before), self.v_conv(x, before)
@@ -275,7 +281,7 @@ class DynamicMLP(nn.Module):
         if not self.variant.rope:
             q = unturned
         else:
-            how = (position, self.rope, rotary_angles(k, position))
+            how = (position, self.rope, angles or rotary_angles(k, position))
             is_before_gate = gate is not None and self.rope_order == "before_gate"
             q = rotate(q, *how) * gate if is_before_gate else rotate(unturned, *how)
             k = rotate(k, *how)

@@ -127,14 +127,16 @@ def freeze_strengths(monkeypatch):
 
 def decode_without_position(monkeypatch):
     sound = DynamicMLP._project
-    monkeypatch.setattr(DynamicMLP, "_project", lambda self, x, position, before=None: sound(self, x, 0, before))
+    monkeypatch.setattr(
+        DynamicMLP, "_project", lambda self, x, position, before=None, _=None: sound(self, x, 0, before)
+    )
 
 
 def rotate_registers(monkeypatch):
     sound = DynamicMLP._project
 
-    def project(self, x, position, before=None):
-        p = sound(self, x, position, before)
+    def project(self, x, *given):
+        p = sound(self, x, *given)
         keys = self.k(self.registers)[None].unflatten(-1, (self.query_heads, -1)).transpose(1, 2)
         return replace(p, to_registers=p.q @ keys.transpose(-1, -2))
 
