@@ -22,7 +22,7 @@ ROOMS = [
     {"grid"},
     {"experiment"},
     {"analysis"},
-    {"principles"},
+    {"principles", "bench"},
     {"report"},
     {"cli"},
 ]

@@ -110,8 +110,8 @@ class Family(Protocol):
 
         A family whose ``is_bidirectional`` is true takes ``causal=False`` too, where every row sees all tokens.
         Optional: ``step(x, cache, slide)`` decodes one token (B, D) to its row (B, D) and the next cache, None being the
-        first; ``prefill(x, slide)`` a prompt (B, T, D) to its rows and the cache after it. ``resolve_path(batch, length)``
-        names the path that computes an input of this shape, ``allocation`` is what it was built from, ``probe(x)`` gives a
+        first; ``prefill(x, slide)`` a prompt (B, T, D) to its rows and the cache after it. ``paths`` are
+        those it may be built with, ``resolve_path(batch, length)`` names the one that computes an input of this shape, ``allocation`` is what it was built from, ``probe(x)`` gives a
         :class:`madbench.mixers.probe.Probe` of x (B, T, D) for ``madbench inspect``.
         """
 

@@ -56,6 +56,8 @@ class CoefficientMixer(Projections):
     Parameters: exactly ``allocation.total``.
     """
 
+    paths = PATHS
+
     def __init__(self, allocation: Allocation, settings: Any, path: str = "auto"):
         if path not in PATHS:
             raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")

@@ -48,6 +48,8 @@ class Coupling(nn.Module):
     and ``w.<h>`` without the first axis; of degree n > 2 (H, d, .., d) with n axes of d and (H, d, .., d, d2) with n - 1.
     """
 
+    paths = PATHS
+
     def __init__(
         self,
         heads: int,

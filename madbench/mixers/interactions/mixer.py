@@ -37,6 +37,8 @@ class InteractionMixer(nn.Module):
     Weights ``q.weight``, ``k.weight``, ``v.weight``, ``o.weight`` start from N(0, 0.02^2).
     """
 
+    paths = PATHS
+
     def __init__(
         self,
         d_model: int,

@@ -94,6 +94,8 @@ class DynamicMLP(nn.Module):
     Parameters: exactly ``allocation.total``.
     """
 
+    paths = PATHS
+
     def __init__(
         self,
         allocation: Allocation,

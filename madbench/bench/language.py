@@ -1,0 +1,252 @@
+"""GPT-2-shaped models: the paper's Table 5 for our labels, and decoding token by token."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from madbench.bench.mixer import TOLERANCE, checked
+from madbench.bench.parts import Column, Curve, Part, Row, Setup
+from madbench.bench.timing import MIB, Timing, in_turns, peak_bytes, reason
+from madbench.errors import MadbenchError
+from madbench.mixers import build, solve
+from madbench.mixers.checks import difference
+from madbench.models.blocks import autocast
+from madbench.models.gpt import GPT
+from madbench.models.token_loss import TokenLoss
+
+FLA_LABELS = tuple(f"fla:{layer}" for layer in ("gla", "hgrn2", "gsa", "path", "rwkv7", "mamba2", "gated-deltanet"))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a model and its input."""
+
+    d_model: int
+    n_layer: int
+    vocab_size: int
+    length: int
+    batch: int
+
+
+GPT2_SMALL = Shape(768, 12, 50304, 1024, 8)  # the paper's, and its batch of random tokens
+SMALL = Shape(256, 2, 4096, 512, 2)  # for a CPU
+DECODED = Shape(256, 4, 4096, 512, 1)
+SOFTMAX_HEADS = 12
+NEW_TOKENS = 32
+
+
+def model_of(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int = 2, tokens: int = 0) -> GPT:
+    """A model with weights that are always the same; its tables hold ``tokens`` rows more than the shape's."""
+
+    def mixer() -> nn.Module:
+        return build(label, shape.d_model, shape.length + tokens, n_head=n_head, budget="paper", path=path)
+
+    torch.manual_seed(0)
+    return GPT(shape.vocab_size, shape.d_model, shape.n_layer, mixer, shape.length + tokens).to(setup.device)
+
+
+def flops_per_token(label: str, shape: Shape, n_head: int) -> float:
+    """Forward FLOPs a token: mixers by formula, MLPs and the output, two for each multiply-add."""
+    mixer = solve(label, shape.d_model, n_head, shape.length, "paper").flops_per_token(shape.length)
+    return shape.n_layer * (mixer + 16 * shape.d_model**2) + 2 * shape.d_model * shape.vocab_size
+
+
+def _shape(setup: Setup) -> Shape:
+    base = SMALL if setup.is_cpu else GPT2_SMALL
+    length = setup.lengths[0] if setup.lengths else base.length
+    return Shape(setup.d_model or base.d_model, base.n_layer, base.vocab_size, length, setup.batch or base.batch)
+
+
+def _models(setup: Setup) -> list[tuple[str, str, str, int]]:
+    """Name, label, path and heads of each row."""
+    heads = SOFTMAX_HEADS if (setup.d_model or _shape(setup).d_model) % SOFTMAX_HEADS == 0 else 8
+    found = [(f"S {heads} heads, flash", "S", "sdpa", heads), (f"S {heads} heads, naive", "S", "dense", heads)]
+    found += [(label, label, "auto", 2) for label in setup.labels]
+    if not setup.is_cpu and importlib.util.find_spec("fla"):
+        found += [(label, label, "auto", 2) for label in FLA_LABELS]
+    return found
+
+
+def measure_table5(setup: Setup) -> Iterator[Row]:
+    """A row a model: cost, forward and training latency, throughput and memory."""
+    shape = _shape(setup)
+    tokens = torch.randint(shape.vocab_size, (shape.batch, shape.length), device=setup.device)
+    count = tokens.numel()
+    for name, label, path, heads in _models(setup):
+        row: Row = {"label": name, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
+        try:
+            if problem := "" if ":" in label else checked(label, shape.length, setup, path, shape.d_model):
+                yield row | {"error": problem}
+                continue
+            model = model_of(label, shape, setup, path, heads)
+            passes = _passes(model, tokens, setup)
+            times = in_turns(passes, setup.limits, setup.device)
+            bad = next((time for time in times.values() if isinstance(time, str)), "")
+            if bad:
+                yield row | {"error": bad}
+                continue
+            peaks = {way: peak_bytes(run, setup.device) for way, run in passes.items()}
+            flops = flops_per_token(label, shape, heads)
+        except (RuntimeError, MadbenchError) as error:
+            yield row | {"error": reason(error) if isinstance(error, RuntimeError) else str(error)}
+            continue
+        forward, train = times["forward"], times["train"]
+        yield row | {
+            "forward_tflop": flops * count / 1e12,
+            "train_tflop": 3 * flops * count / 1e12,
+            "forward_mflop_per_token": flops / 1e6,
+            "train_mflop_per_token": 3 * flops / 1e6,
+            "forward_seconds": forward.median,
+            "train_seconds": train.median,
+            "train_low_seconds": train.low,
+            "train_high_seconds": train.high,
+            "forward_ktokens_per_second": count / forward.median / 1e3,
+            "train_ktokens_per_second": count / train.median / 1e3,
+            "forward_gib": peaks["forward"] / MIB / 1024,
+            "train_gib": peaks["train"] / MIB / 1024,
+        }
+        del model, passes
+
+
+def _passes(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[], None]]:
+    """A forward pass without gradients, and a training step: forward, loss, backward, AdamW."""
+    loss = TokenLoss(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+
+    def forward() -> None:
+        with torch.no_grad(), autocast(setup.device, setup.precision):
+            model(tokens)
+
+    def train() -> None:
+        with autocast(setup.device, setup.precision):
+            value = loss(tokens, tokens)
+        value.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return {"forward": forward, "train": train}
+
+
+def measure_decoding(setup: Setup) -> Iterator[Row]:
+    """A row a label: a prompt at once, then tokens one by one; S is always among them."""
+    shape = _shape(setup)
+    base = DECODED if setup.is_cpu else GPT2_SMALL
+    shape = Shape(setup.d_model or base.d_model, base.n_layer, base.vocab_size, shape.length, setup.batch or 1)
+    tokens = torch.randint(shape.vocab_size, (shape.batch, shape.length), device=setup.device)
+    times, rows = {}, []
+    for label in dict.fromkeys(["S", *setup.labels]):
+        row: Row = {"label": label, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
+        try:
+            model = model_of(label, shape, setup, tokens=NEW_TOKENS).eval()
+            if problem := _decoding_problem(model, tokens[:1, :64], setup):
+                rows.append(row | {"error": problem})
+                continue
+            cases = _decoding(model, tokens, setup)
+            found = in_turns(cases, setup.limits, setup.device)
+        except (RuntimeError, MadbenchError) as error:
+            rows.append(row | {"error": reason(error) if isinstance(error, RuntimeError) else str(error)})
+            continue
+        if bad := next((time for time in found.values() if isinstance(time, str)), ""):
+            rows.append(row | {"error": bad})
+            continue
+        prompt, step = found["prompt"], found["tokens"]
+        times[label] = step
+        rows.append(
+            row
+            | {
+                "prompt_ms": 1e3 * prompt.median,
+                "prompt_tokens_per_second": tokens.numel() / prompt.median,
+                "token_ms": 1e3 * step.median / NEW_TOKENS,
+                "token_low_ms": 1e3 * step.low / NEW_TOKENS,
+                "token_high_ms": 1e3 * step.high / NEW_TOKENS,
+                "tokens_per_second": shape.batch * NEW_TOKENS / step.median,
+            }
+        )
+    for row in rows:
+        if isinstance(times.get("S"), Timing) and row["label"] in times:
+            row = {**row, "speed_over_S": times["S"].median / times[row["label"]].median}
+        yield row
+
+
+def _decoding(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[], None]]:
+    """Reading the prompt, and the tokens after it from the state that this left."""
+
+    def prompt() -> tuple[Tensor, object]:
+        with torch.inference_mode(), autocast(setup.device, setup.precision):
+            return model.prefill(tokens)
+
+    def following() -> None:
+        logits, state = read[0], read[1]
+        with torch.inference_mode(), autocast(setup.device, setup.precision):
+            for _ in range(NEW_TOKENS):
+                logits, state = model.step(logits.argmax(-1), state)
+
+    read = prompt()
+    return {"prompt": prompt, "tokens": following}
+
+
+def _decoding_problem(model: GPT, tokens: Tensor, setup: Setup) -> str:
+    """What is wrong with decoding, which gives what the forward pass gives; empty where nothing is."""
+    half = tokens.shape[1] // 2
+    with torch.inference_mode(), autocast(setup.device, setup.precision):
+        expected = model(tokens)[:, -1]
+        _, state = model.prefill(tokens[:, :half])
+        for token in tokens[:, half:].unbind(1):
+            logits, state = model.step(token, state)
+    error, bound = (
+        difference(F.normalize(logits.float(), dim=-1), F.normalize(expected.float(), dim=-1)),
+        TOLERANCE[setup.precision],
+    )
+    return "" if error <= bound else f"wrong: relative error {error:.1e}, at most {bound:.0e} is allowed"
+
+
+TABLE5 = Part(
+    "table5",
+    "the columns of the paper's Table 5",
+    "A GPT-2-shaped model on random tokens: FLOPs by formula, forward and training latency (forward, loss, backward, AdamW), "
+    "throughput and peak memory.",
+    [
+        Column("label", "Model"),
+        Column("forward_tflop", "Fwd TFLOP", "{:.3f}"),
+        Column("train_tflop", "Train TFLOP", "{:.3f}"),
+        Column("forward_mflop_per_token", "Fwd MFLOP/token", "{:.1f}"),
+        Column("train_mflop_per_token", "Train MFLOP/token", "{:.1f}"),
+        Column("forward_seconds", "Fwd s", "{:.4f}"),
+        Column("train_seconds", "Train s", "{:.4f}"),
+        Column("forward_ktokens_per_second", "Fwd k/s", "{:.1f}"),
+        Column("train_ktokens_per_second", "Train k/s", "{:.1f}"),
+        Column("forward_gib", "Fwd GiB", "{:.2f}"),
+        Column("train_gib", "Train GiB", "{:.2f}"),
+        Column("error", ""),
+    ],
+    Curve("label", "train_seconds", "", "", "s, training step"),
+    measure_table5,
+    ("label",),
+    lambda setup: len(_models(setup)),
+)
+DECODE = Part(
+    "decode",
+    "reading a prompt, and token by token after it",
+    f"A GPT-2-shaped model without training: milliseconds of a prompt, and of each of {NEW_TOKENS} tokens after it, with the "
+    "least and the longest in the CSV; tokens a second over those of S.",
+    [
+        Column("label", "Label"),
+        Column("length", "Prompt"),
+        Column("prompt_ms", "Prompt ms", "{:.1f}"),
+        Column("prompt_tokens_per_second", "Prompt/s", "{:.0f}"),
+        Column("token_ms", "Token ms", "{:.2f}"),
+        Column("tokens_per_second", "Tokens/s", "{:.1f}"),
+        Column("speed_over_S", "Over S", "{:.2f}x"),
+        Column("error", ""),
+    ],
+    Curve("label", "tokens_per_second", "", "", "tokens/s"),
+    measure_decoding,
+    ("label",),
+    lambda setup: 1 + len(setup.labels),
+)

@@ -1,0 +1,95 @@
+"""What every part of a benchmark shares: its settings, its rows, and the table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from madbench.analysis.rendering import TextTable
+from madbench.bench.timing import Limits
+from madbench.jobs import Precision
+
+Row = Mapping[str, Any]
+"""A line of a table; ``error`` says why it has no numbers."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is measured, where and for how long."""
+
+    labels: Sequence[str]
+    device: str
+    precision: Precision
+    limits: Limits
+    profile: str  # of MAD training
+    lengths: Sequence[int] = ()  # those of the part where there are none
+    batch: int | None = None  # that of the part where there is none
+    d_model: int | None = None
+    peer: Path | None = None  # a checkout of the reference code
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.device == "cpu"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a part's table."""
+
+    name: str  # key of a row
+    heading: str
+    format: str = "{}"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How a part is drawn: a line a series, or a bar where ``x`` names what is no number."""
+
+    x: str
+    y: str
+    series: str
+    x_label: str
+    y_label: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """One table of the benchmark."""
+
+    name: str
+    what: str  # in a few words
+    caption: str
+    columns: Sequence[Column]
+    curve: Curve
+    measure: Callable[[Setup], Iterator[Row]]
+    group: Sequence[str]  # keys of a row that are equal in rows timed in turns
+    count: Callable[[Setup], int]  # such groups
+
+
+@dataclass(frozen=True)
+class BenchTable(TextTable):
+    """The rows of a part."""
+
+    part: Part
+    rows: Sequence[Row]
+    caption: str
+    notes: str = ""
+    shows_notes: bool = False
+    latex_label: ClassVar[str] = "tab:bench"
+    used: list[Column] = field(init=False)
+
+    def __post_init__(self):
+        used = [column for column in self.part.columns if any(row.get(column.name) is not None for row in self.rows)]
+        object.__setattr__(self, "used", used)
+
+    def text_rows(self) -> tuple[list[str], list[list[str]]]:
+        lines = []
+        for row in self.rows:
+            values = [(column, row.get(column.name)) for column in self.used]
+            lines.append(["-" if value is None else column.format.format(value) for column, value in values])
+        return [column.heading for column in self.used], lines
+
+    def records(self) -> list[dict[str, Any]]:
+        return [dict(row) for row in self.rows]

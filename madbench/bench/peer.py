@@ -1,0 +1,136 @@
+"""The reference code of MAD, from a checkout, as a bare training step: what ours is timed beside."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import torch
+import torch.nn.functional as F
+import yaml
+from torch import Tensor, nn
+
+from madbench.config import read_yaml
+from madbench.errors import ConfigError
+from madbench.models.blocks import autocast
+
+HOME = "github.com/athms/mad-lab"
+_PACKAGES = ("mad", "mad.model", "mad.model.layers", "mad.model.layers.ops", "mad.model.layers.featurization")
+_PACKAGES += ("mad.model.layers.ops.norm",)
+_LAYERS = ("mh-attention", "swiglu") * 2
+
+
+class SoftmaxAttention(nn.Module):
+    """Causal softmax attention by products and a mask, RoPE on the first coordinates of a head.
+
+    It stands in for flash-attn's ``MHA`` where that package is missing, and does what it does without its GPU kernels.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, rotary_emb_dim: int = 0, **_: object):
+        super().__init__()
+        self.heads, self.turned = num_heads, int(rotary_emb_dim)
+        self.Wqkv = nn.Linear(embed_dim, 3 * embed_dim)
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        q, k, v = self.Wqkv(x).unflatten(-1, (3, self.heads, -1)).unbind(2)
+        q, k = self._turn(q), self._turn(k)
+        scores = torch.einsum("bthd,bshd->bhts", q, k * q.shape[-1] ** -0.5)
+        mask = torch.full(scores.shape[-2:], -10000.0, device=x.device).triu(1)
+        attention = (scores + mask.to(scores.dtype)).softmax(-1, dtype=v.dtype)
+        return self.out_proj(torch.einsum("bhts,bshd->bthd", attention, v).flatten(2))
+
+    def _turn(self, x: Tensor) -> Tensor:
+        if not self.turned:
+            return x
+        length, half = x.shape[1], self.turned // 2
+        frequency = 10000.0 ** -(torch.arange(half, device=x.device) / half)
+        angle = torch.outer(torch.arange(length, device=x.device).float(), frequency)[:, None]
+        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+        first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+        return torch.cat((first * cos - second * sin, first * sin + second * cos, rest), dim=-1)
+
+
+def peer_step(
+    checkout: Path, is_autoencoder: bool, vocab_size: int, batch: tuple[Tensor, Tensor], precision: str
+) -> Callable[[], None]:
+    """A step of the reference's model with softmax attention on a batch of inputs and targets (B, T): forward, loss,
+    backward, AdamW. Raises ``ConfigError`` for a folder that is no checkout.
+    """
+    inputs, targets = batch
+    model = _model(checkout, is_autoencoder, vocab_size, inputs.shape[1]).to(inputs.device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with autocast(str(inputs.device), precision):
+            logits = model(inputs)
+            loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1), ignore_index=-100)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def check_checkout(checkout: Path) -> None:
+    """Raises ``ConfigError`` for a folder that is no checkout, and where a package that it needs is missing."""
+    for name in ("mad/model/language_model.py", "mad/model/auto_encoder.py", "configs/layers/mh-attention.yml"):
+        if not (checkout / name).is_file():
+            raise ConfigError(f"--peer {checkout}: no {name} in it; give a checkout of {HOME}")
+    if importlib.util.find_spec("einops") is None:
+        raise ConfigError("--peer needs einops, which the reference imports: pip install einops")
+
+
+def _model(checkout: Path, is_autoencoder: bool, vocab_size: int, length: int) -> nn.Module:
+    check_checkout(checkout)
+    with _imported(checkout):
+        attention = importlib.import_module("mad.model.layers.attention").Attention
+        swiglu = importlib.import_module("mad.model.layers.mlp").SwiGLU
+        name, kind = ("auto_encoder", "AutoEncoder") if is_autoencoder else ("language_model", "LanguageModel")
+        Model = getattr(importlib.import_module(f"mad.model.{name}"), kind)
+    try:
+        configs = [read_yaml(checkout / f"configs/layers/{layer}.yml") for layer in _LAYERS]
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--peer {checkout}: {error}") from None
+    own = {"dim": 128, "max_length": length, "use_flash_attn": False}
+    layers = [attention if layer == "mh-attention" else swiglu for layer in _LAYERS]
+    torch.manual_seed(0)
+    return Model(
+        vocab_size=vocab_size,
+        layers=layers,
+        layer_cfgs=[config | own for config in configs],
+        dim=128,
+        max_length=length,
+        norm=nn.LayerNorm,
+    )
+
+
+@contextmanager
+def _imported(checkout: Path) -> Iterator[None]:
+    """The reference's modules can be imported one by one, without what their packages load beside them.
+
+    Its RMSNorm, which needs Triton, and flash-attn have stand-ins: the benchmark of MAD takes LayerNorm.
+    """
+    stand_ins = {name: ModuleType(name) for name in _PACKAGES}
+    for name, module in stand_ins.items():
+        module.__path__ = [str(checkout.joinpath(*name.split(".")))]
+    norm = stand_ins["mad.model.layers.ops.norm.rmsnorm"] = ModuleType("mad.model.layers.ops.norm.rmsnorm")
+    norm.RMSNorm = nn.LayerNorm
+    if importlib.util.find_spec("flash_attn") is None:
+        for name in ("flash_attn", "flash_attn.modules", "flash_attn.modules.mha"):
+            stand_ins[name] = ModuleType(name)
+        stand_ins["flash_attn.modules.mha"].MHA = SoftmaxAttention
+    before = dict(sys.modules)
+    sys.modules.update(stand_ins)
+    try:
+        yield
+    finally:
+        for name in [*sys.modules]:
+            if name.split(".")[0] in ("mad", "flash_attn") and name not in before:
+                del sys.modules[name]

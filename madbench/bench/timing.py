@@ -1,0 +1,126 @@
+"""Times of several things in turn, memory kept for a backward pass, and what the device can do at most."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from madbench.errors import TrainingError
+from madbench.training.cost import PeakMemory
+
+MIB = 2**20
+LEAST_ROUNDS = 2  # that count, however little time there is
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one pass: the median of some rounds, the shortest and the longest."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long one table may take: rounds that count after one that does not, and seconds for all of them."""
+
+    rounds: int
+    seconds: float = math.inf
+
+
+def in_turns(cases: Mapping[Any, Callable[[], Any]], limits: Limits, device: str) -> dict[Any, Timing | str]:
+    """Times of all cases, one pass of each in every round, so that a noisy machine slows all of them alike.
+
+    A case that runs out of memory, or that cannot be computed here, has the reason instead.
+    """
+    seconds: dict[Any, list[float]] = {name: [] for name in cases}
+    found: dict[Any, Timing | str] = {}
+    began = time.perf_counter()
+    for round_ in range(1 + limits.rounds):
+        if round_ > LEAST_ROUNDS and time.perf_counter() - began > limits.seconds:
+            break
+        for name, run in cases.items():
+            if name in found:
+                continue
+            try:
+                spent = _seconds(run, device)
+            except (RuntimeError, TrainingError) as error:
+                found[name] = reason(error)
+                continue
+            if round_:
+                seconds[name].append(spent)
+    for name, spent in seconds.items():
+        if name not in found:
+            found[name] = Timing(statistics.median(spent), min(spent), max(spent))
+    return found
+
+
+def reason(error: Exception) -> str:
+    """Why something was not measured; an error that is neither ours nor one of memory passes."""
+    if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
+        return "out of memory"
+    if isinstance(error, TrainingError):
+        return str(error)
+    raise error
+
+
+def wait(device: str) -> None:
+    """Waits for the device's queued work."""
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+
+
+def _seconds(run: Callable[[], Any], device: str) -> float:
+    wait(device)
+    began = time.perf_counter()
+    run()
+    wait(device)
+    return time.perf_counter() - began
+
+
+def peak_bytes(run: Callable[[], Any], device: str) -> int:
+    """Bytes that ``run`` adds at its peak: of live tensors on the CPU, of the allocator on a GPU."""
+    if device == "cpu":
+        with PeakMemory() as memory:
+            run()
+        return memory.peak
+    wait(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    run()
+    wait(device)
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def kept_bytes(module: nn.Module, forward: Callable[[], Tensor]) -> int:
+    """Bytes of the tensors that a forward pass keeps for the backward pass, parameters left out."""
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    kept: dict[int, int] = {}
+    held = []  # a storage that is freed could give its address to another
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in parameters:
+            kept[storage.data_ptr()] = storage.nbytes()
+            held.append(storage)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        forward()
+    return sum(kept.values())
+
+
+def ceiling_flops(device: str, dtype: torch.dtype) -> float:
+    """FLOPs a second of one large matrix product, the best of five."""
+    size = 1536 if device == "cpu" else 8192
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    torch.mm(a, b)
+    return 2 * size**3 / min(_seconds(lambda: torch.mm(a, b), device) for _ in range(5))

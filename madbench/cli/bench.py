@@ -1,0 +1,201 @@
+"""``madbench bench``: how fast mixers, training and decoding are here."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from madbench.cli import options
+from madbench.cli.options import PrintOptions, argument, option, with_groups
+from madbench.cli.printing import PLAIN, print_json, print_text_table
+from madbench.config import parse_seeds
+from madbench.errors import ConfigError, did_you_mean
+from madbench.execute.journal import command_line
+from madbench.files import explain_os_errors, write_atomically
+from madbench.labels import expand
+
+if TYPE_CHECKING:
+    from madbench.bench.parts import BenchTable, Part, Setup
+
+PARTS = ("mixers", "length", "training", "table5", "decode")
+LABELS = ("S", "R-cg-q", "R-cg-q-12o", "G-cg-q-12o")
+NOTES = (
+    "Medians of rounds in which each takes one pass in turn, after one round that does not count; the least and the longest "
+    "are of the same rounds. Outputs and gradients are compared with the dense path in float64 first."
+)
+DESCRIPTION = f"Parts ({', '.join(PARTS)}) and labels. {options.LABELS_HELP}"
+
+
+@with_groups
+def bench(
+    words: argument(list[str] | None, "PART|LABEL", DESCRIPTION, show_default=False) = None,
+    everything: option(bool, "All parts, in about as many minutes as --minutes says.", "--all") = False,
+    lengths: option(str | None, "Lengths such as 128,512,1024.", show_default="each part's own") = None,
+    batch: option(int | None, "Sequences.", min=1, show_default="each part's own") = None,
+    d_model: option(int | None, "Width of mixers and language models.", min=8, show_default="each part's own") = None,
+    profile: option(str, "Profile of MAD training: full, quick or a YAML file.", "--profile", "-p") = "full",
+    peer: option(Path | None, "Checkout of github.com/athms/mad-lab, whose model is timed in turn with ours.") = None,
+    *,
+    device: options.DeviceOption = "auto",
+    threads: option(int | None, "Threads of the CPU.", min=1, show_default="all cores") = None,
+    precision: option(
+        Literal["auto", "float32", "bfloat16"], "Arithmetic of matrix products; auto: bfloat16 on a GPU, else float32."
+    ) = "auto",
+    repeats: option(int, "Rounds that count, after one that does not.", min=2) = 5,
+    minutes: option(float, "Shortens the rounds, so that all parts take about as long.", min=0.1) = 8.0,
+    output: option(Path | None, "Folder for CSV, PNG, PDF and one page of it all.", "--out", "-o") = None,
+    printed: PrintOptions,
+) -> None:
+    """Measure the speed and memory of mixers, of training and of decoding on this machine.
+
+    mixers    forward and backward by path and length, memory kept, FLOPs
+    length    the same on the automatic path, against length
+    training  steps of MAD training by task, and hours of the whole profile
+    table5    the columns of the paper's Table 5 on a GPT-2-shaped model
+    decode    a prompt, and tokens one by one, beside softmax
+
+    What is compared is timed in turns, so that a busy machine slows all of it
+    alike, and medians are shown. A path is first compared with float64: the time of
+    one that computes something else is not shown.
+
+    [bold]Examples[/bold]
+
+      madbench bench                               mixers, of four labels
+      madbench bench training S G-cg-q-12o --threads 2
+      madbench bench training @quick --peer mad-lab --profile quick
+      madbench bench length R-cg-q R-cg-q-12o --lengths 512,1024,2048
+      madbench bench --all --out bench-results     eight minutes
+    """
+    import torch
+
+    from madbench.bench import language, mixer, training
+    from madbench.bench import peer as reference
+    from madbench.bench.parts import Setup
+    from madbench.bench.timing import Limits
+    from madbench.training.devices import resolve_device
+
+    known = {
+        part.name: part for part in (mixer.MIXERS, mixer.LENGTH, training.TRAINING, language.TABLE5, language.DECODE)
+    }
+    names, labels = _parts_and_labels(words or [], everything)
+    if peer and "training" not in names:
+        raise ConfigError(f"--peer {peer}: has no effect without the part training")
+    if peer:
+        reference.check_checkout(peer)
+    device = resolve_device(device)
+    if threads and device != "cpu":
+        raise ConfigError(f"--threads {threads}: has no effect on {device}")
+    if threads:
+        torch.set_num_threads(threads)
+    chosen = precision if precision != "auto" else "float32" if device == "cpu" else "bfloat16"
+    given = parse_seeds(lengths, "--lengths") if lengths else ()
+    if 0 in given:
+        raise ConfigError(f"--lengths {lengths}: a sequence has at least one token")
+    setup = Setup(labels, device, chosen, Limits(repeats), profile, given, batch, d_model, peer)
+    where = _machine(setup)
+    done: list[BenchTable] = []
+    with _interruptible() as was_interrupted:
+        for table in _measured([known[name] for name in names], setup, minutes, where):
+            done.append(table)
+            if printed.asked != "json":
+                print_text_table(table, printed)
+            if output is not None:
+                _write(output, table, where)
+    if printed.asked == "json":
+        print_json({table.part.name: {"caption": table.caption, "rows": table.records()} for table in done})
+    if output is not None:
+        _write_page(output, done, where)
+        Console(stderr=True).print(f"written to {output}", **PLAIN)
+    if was_interrupted:
+        raise typer.Exit(130)
+
+
+def _parts_and_labels(words: Sequence[str], everything: bool) -> tuple[list[str], list[str]]:
+    """The parts and labels that were asked for."""
+    names = [word for word in words if word in PARTS]
+    if everything and names:
+        raise ConfigError(f"{names[0]}: has no effect with --all; give one of the two")
+    others = [word for word in words if word not in PARTS]
+    for word in others:
+        if word.isalpha() and word.islower() and len(word) > 3:
+            raise ConfigError(f"{word!r} is no part{did_you_mean(word, PARTS)}")
+    labels = expand(others) or list(LABELS)
+    return list(PARTS) if everything else names or ["mixers"], labels
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[bool]]:
+    """Ends its block on Ctrl-C, and then yields a list that is not empty."""
+    found: list[bool] = []
+    try:
+        yield found
+    except KeyboardInterrupt:
+        found.append(True)
+        Console(stderr=True).print("interrupted: what was measured is shown", **PLAIN)
+
+
+def _measured(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -> Iterator[BenchTable]:
+    """A table a part, as it is done; of one that is interrupted the rows that it has."""
+    from madbench.bench.parts import BenchTable
+    from madbench.bench.timing import Limits
+
+    console = Console(stderr=True)
+    for part in parts:
+        count = part.count(setup)
+        seconds = 60 * minutes / len(parts) / max(count, 1)
+        own = dataclasses.replace(setup, limits=Limits(setup.limits.rounds, seconds))
+        rows, stopped = [], False
+        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+            task = progress.add_task(part.name, total=count)
+            try:
+                for row in part.measure(own):
+                    rows.append(row)
+                    groups = {tuple(one[key] for key in part.group) for one in rows}
+                    progress.update(task, completed=len(groups), description=f"{part.name} {row['label']}")
+            except KeyboardInterrupt:
+                stopped = True
+        yield BenchTable(part, rows, f"{part.caption} {where}", NOTES)
+        if stopped:
+            raise KeyboardInterrupt
+
+
+def _machine(setup: Setup) -> str:
+    """Where it was measured, in a sentence."""
+    import torch
+
+    from madbench.training.devices import device_name
+
+    count = torch.get_num_threads()
+    threads = f", {count} thread{'s' * (count != 1)}" if setup.is_cpu else ""
+    return f"{device_name(setup.device)}{threads}, {setup.precision}, torch {torch.__version__}."
+
+
+def _write(folder: Path, table: BenchTable, where: str) -> None:
+    """The rows as CSV, and the figure."""
+    import pandas as pd
+
+    from madbench.analysis.figures.files import save_figure
+    from madbench.bench.figures import draw
+
+    with explain_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    rows = pd.DataFrame(table.records()).assign(machine=where)
+    write_atomically(folder / f"{table.part.name}.csv", rows.to_csv(index=False, lineterminator="\n").encode())
+    if (figure := draw(table.part, table.rows, where)) is not None:
+        save_figure(figure, folder / table.part.name)
+
+
+def _write_page(folder: Path, tables: Sequence[BenchTable], where: str) -> None:
+    date = datetime.datetime.now().isoformat(timespec="minutes")
+    parts = [f"# madbench bench\n\n`{command_line()}`, {date}. {where}\n"]
+    for table in tables:
+        parts.append(f"## {table.part.name}: {table.part.what}\n\n{table.to_markdown()}\n![]({table.part.name}.png)\n")
+    write_atomically(folder / "README.md", "\n".join(parts).encode())
