@@ -14,7 +14,7 @@ from madbench.bench.peer import peer_step
 from madbench.bench.timing import Timing, in_turns
 from madbench.jobs import Job
 from madbench.suites.mad import MAD, MadProfile, setting_of
-from madbench.tasks import MAD_TASKS
+from madbench.tasks import MAD_TASKS, heading
 from madbench.training.cost import job_size
 from madbench.training.member import Member
 from madbench.training.step import PlainStep
@@ -50,7 +50,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
             )
         for name in steps:
             length = setting_of(next(iter(jobs.values()))[0]).seq_len
-            row = {"label": name, "task": task, "length": length}
+            row = {"label": name, "task": task, "heading": heading(task), "length": length}
             time = problems.get(name) or times[name]
             if not isinstance(time, Timing):
                 yield row | {"error": time}
@@ -94,14 +94,12 @@ TRAINING = Part(
     "over the reference's model with softmax attention; hours of all jobs of the task, one seed, one after another.",
     [
         Column("label", "Label"),
-        Column("task", "Task"),
+        Column("heading", "Task"),
         Column("length", "T"),
-        Column("step_ms", "Step ms", "{:.1f}"),
+        Column("step_ms", "ms", "{:.1f}"),
         Column("spread", "Spread"),
-        Column("steps_per_second", "Steps/s", "{:.1f}"),
         Column("times_of_S", "S", "{:.2f}x"),
         Column("speed_over_peer", "Peer", "{:.2f}x"),
-        Column("jobs", "Jobs"),
         Column("hours", "Hours", "{:.2g}"),
         Column("error", ""),
     ],

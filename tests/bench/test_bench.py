@@ -1,0 +1,178 @@
+"""``madbench bench``: tables of every part, no time of a wrong path, files, and errors that say what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pandas as pd
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from madbench.bench import language, mixer, training
+from madbench.bench.figures import draw
+from madbench.bench.parts import BenchTable, Setup
+from madbench.bench.peer import SoftmaxAttention, check_checkout
+from madbench.bench.timing import Limits, Timing, in_turns, kept_bytes
+from madbench.cli import app
+from madbench.errors import ConfigError, TrainingError
+from madbench.mixers import build
+
+SETUP = Setup(["S", "R-cg-q-12o"], "cpu", "float32", Limits(2, 0), "quick", (16,), 2, 16)
+
+
+def test_paths_of_a_label_are_timed_and_compared_with_dense():
+    rows = list(mixer.measure_paths(SETUP))
+    paths = {(row["label"], row["path"]) for row in rows}
+    assert {
+        ("S", "dense"),
+        ("S", "chunked"),
+        ("S", "sdpa"),
+        ("R-cg-q-12o", "dense"),
+        ("R-cg-q-12o", "chunked"),
+    } <= paths
+    for row in rows:
+        if "error" not in row:
+            assert 0 < row["step_low_ms"] <= row["step_ms"] <= row["step_high_ms"]
+            assert row["kept_mib"] > 0 and row["gflop"] > 0 and row["percent_of_ceiling"] > 0
+    assert {row["speed_over_dense"] for row in rows if row["path"] == "dense"} == {1.0}
+
+
+def test_a_path_that_computes_something_else_has_no_time(monkeypatch):
+    make = mixer.make
+
+    def broken(label, length, setup, path="auto", d_model=128):
+        module = make(label, length, setup, path, d_model)
+        if path == "chunked":
+            module.register_forward_hook(lambda module, given, y: 1.01 * y)
+        return module
+
+    monkeypatch.setattr(mixer, "make", broken)
+    rows = {row["path"]: row for row in mixer.measure_paths(dataclasses.replace(SETUP, labels=["R-cg-q-12o"]))}
+    assert "step_ms" not in rows["chunked"] and "wrong: relative error" in rows["chunked"]["error"]
+    assert rows["dense"]["step_ms"] > 0
+    headings, lines = BenchTable(mixer.MIXERS, list(rows.values()), "").text_rows()
+    chunked = next(line for line in lines if "chunked" in line)
+    assert chunked[headings.index("Both")] == "-"
+
+
+def test_wrong_gradients_alone_are_noticed(monkeypatch):
+    make = mixer.make
+
+    def broken(label, length, setup, path="auto", d_model=128):
+        module = make(label, length, setup, path, d_model)
+        if path == "chunked":
+            module.q.weight.register_hook(lambda gradient: 2 * gradient)
+        return module
+
+    monkeypatch.setattr(mixer, "make", broken)
+    assert "wrong" in mixer.checked("R", 16, SETUP, "chunked", 16)
+    assert mixer.checked("R", 16, SETUP, "dense", 16) == ""
+
+
+def test_length_counts_microseconds_a_token():
+    rows = list(mixer.measure_lengths(dataclasses.replace(SETUP, labels=["R"], lengths=(8, 16))))
+    assert [row["length"] for row in rows] == [8, 16]
+    assert rows[1]["us_per_token"] == pytest.approx(1e3 * rows[1]["step_ms"] / 2 / 16)
+
+
+def test_a_label_too_long_for_its_budget_is_a_row_with_the_reason():
+    row = next(mixer.measure_paths(dataclasses.replace(SETUP, labels=["S-p"], d_model=2)))
+    assert "step_ms" not in row and row["error"]
+
+
+def test_table5_has_softmax_both_ways_and_the_labels():
+    rows = list(language.measure_table5(dataclasses.replace(SETUP, d_model=24)))
+    assert [row["label"] for row in rows] == ["S flash", "S naive", "S", "R-cg-q-12o"]
+    for row in rows:
+        assert row["train_mflop_per_token"] == pytest.approx(3 * row["forward_mflop_per_token"])
+        assert row["train_seconds"] > 0 and row["train_gib"] > 0
+
+
+def test_flops_of_gpt2_small_without_output_are_the_paper_s():
+    shape = dataclasses.replace(language.GPT2_SMALL, vocab_size=0)
+    linear_maps = language.flops_per_token("S", shape, 12) - 12 * 2 * 768 * (shape.length + 1)
+    assert linear_maps / 1e6 == pytest.approx(169.87, abs=0.1)
+
+
+def test_decoding_has_softmax_beside_it():
+    rows = list(language.measure_decoding(dataclasses.replace(SETUP, labels=["R-cg-q-12o"])))
+    assert [row["label"] for row in rows] == ["S", "R-cg-q-12o"]
+    assert rows[0]["speed_over_S"] == 1 and rows[1]["tokens_per_second"] > 0
+
+
+def test_training_is_timed_on_every_task_beside_softmax():
+    profile = SETUP.profile
+    rows = list(training.measure_training(dataclasses.replace(SETUP, labels=["S", "R"], batch=2, profile=profile)))
+    assert len(rows) == 12 and {row["label"] for row in rows} == {"S", "R"}
+    assert all(row["times_of_S"] == 1 for row in rows if row["label"] == "S")
+    assert all(row["hours"] > 0 for row in rows)
+
+
+def test_kept_bytes_are_those_of_saved_tensors_without_parameters():
+    layer = torch.nn.Linear(4, 4)
+    x = torch.randn(8, 4, requires_grad=True)
+    assert kept_bytes(layer, lambda: layer(x).exp()) == 2 * 8 * 4 * 4  # the input and the exponential
+
+
+def test_cases_take_turns_and_errors_stay_with_their_case():
+    order = []
+
+    def fail():
+        raise TrainingError("not here")
+
+    found = in_turns({"a": lambda: order.append("a"), "b": lambda: order.append("b"), "c": fail}, Limits(3), "cpu")
+    assert order == ["a", "b"] * 4
+    assert isinstance(found["a"], Timing) and found["c"] == "not here"
+
+
+def test_the_stand_in_for_flash_attn_is_causal_softmax_attention():
+    torch.manual_seed(0)
+    layer, x = SoftmaxAttention(8, 2), torch.randn(2, 5, 8)
+    q, k, v = layer.Wqkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    torch.testing.assert_close(layer(x), layer.out_proj(expected.transpose(1, 2).flatten(2)))
+
+
+def test_a_folder_that_is_no_checkout_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no mad/model/language_model.py in it"):
+        check_checkout(tmp_path)
+
+
+def test_every_part_is_drawn():
+    rows = [
+        {"label": "S", "length": n, "path": "dense", "step_ms": float(n), "task": "compression", "heading": "Compr."}
+        | {"train_seconds": 1.0, "train_low_seconds": 0.9, "train_high_seconds": 1.2, "tokens_per_second": 3.0}
+        for n in (8, 16)
+    ]
+    for part in (mixer.MIXERS, mixer.LENGTH, training.TRAINING, language.TABLE5, language.DECODE):
+        assert draw(part, rows, "here").axes
+        assert draw(part, [{"label": "S", "length": 8, "error": "out of memory"}], "here") is None
+
+
+def test_the_verb_writes_tables_figures_and_a_page(tmp_path):
+    words = ["bench", "length", "R", "--lengths", "8,16", "--repeats", "2", "--d-model", "16", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    frame = pd.read_csv(tmp_path / "length.csv")
+    assert list(frame.length) == [8, 16] and (frame.step_ms > 0).all() and frame.machine.str.contains("torch").all()
+    assert (tmp_path / "length.png").stat().st_size > 0
+    assert "| R | 8 |" in (tmp_path / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["lenght"], "did you mean 'length'"),
+        (["mixers", "--all"], "has no effect with --all"),
+        (["mixers", "--peer", "."], "no effect without the part training"),
+        (["length", "--lengths", "0,8"], "at least one token"),
+    ],
+)
+def test_what_cannot_be_measured_is_an_error(words, message):
+    result = CliRunner().invoke(app, ["bench", *words])
+    assert message in str(result.exception)
+
+
+def test_no_path_is_left_out():
+    assert {"dense", "chunked"} <= set(mixer.paths_of(build("R", 16, 8)))
