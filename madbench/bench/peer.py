@@ -18,11 +18,13 @@ from torch import Tensor, nn
 from madbench.config import read_yaml
 from madbench.errors import ConfigError
 from madbench.models.blocks import autocast
+from madbench.suites.mad import ModelConfig
 
 HOME = "github.com/athms/mad-lab"
 _PACKAGES = ("mad", "mad.model", "mad.model.layers", "mad.model.layers.ops", "mad.model.layers.featurization")
 _PACKAGES += ("mad.model.layers.ops.norm",)
-_LAYERS = ("mh-attention", "swiglu") * 2
+_LAYERS = ("mh-attention", "swiglu")
+HEAD_WIDTH = 8
 
 
 class SoftmaxAttention(nn.Module):
@@ -58,13 +60,18 @@ class SoftmaxAttention(nn.Module):
 
 
 def peer_step(
-    checkout: Path, is_autoencoder: bool, vocab_size: int, batch: tuple[Tensor, Tensor], precision: str
+    checkout: Path,
+    is_autoencoder: bool,
+    config: ModelConfig,
+    vocab_size: int,
+    batch: tuple[Tensor, Tensor],
+    precision: str,
 ) -> Callable[[], None]:
     """A step of the reference's model with softmax attention on a batch of inputs and targets (B, T): forward, loss,
-    backward, AdamW. Raises ``ConfigError`` for a folder that is no checkout.
+    backward, AdamW. Width and depth are those of ``config``, heads 8 wide as in its own files. Raises ``ConfigError`` for a folder that is no checkout.
     """
     inputs, targets = batch
-    model = _model(checkout, is_autoencoder, vocab_size, inputs.shape[1]).to(inputs.device)
+    model = _model(checkout, is_autoencoder, config, vocab_size, inputs.shape[1]).to(inputs.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
 
     def step() -> None:
@@ -87,7 +94,7 @@ def check_checkout(checkout: Path) -> None:
         raise ConfigError("--peer needs einops, which the reference imports: pip install einops")
 
 
-def _model(checkout: Path, is_autoencoder: bool, vocab_size: int, length: int) -> nn.Module:
+def _model(checkout: Path, is_autoencoder: bool, config: ModelConfig, vocab_size: int, length: int) -> nn.Module:
     check_checkout(checkout)
     with _imported(checkout):
         attention = importlib.import_module("mad.model.layers.attention").Attention
@@ -98,14 +105,19 @@ def _model(checkout: Path, is_autoencoder: bool, vocab_size: int, length: int) -
         configs = [read_yaml(checkout / f"configs/layers/{layer}.yml") for layer in _LAYERS]
     except yaml.YAMLError as error:
         raise ConfigError(f"--peer {checkout}: {error}") from None
-    own = {"dim": 128, "max_length": length, "use_flash_attn": False}
+    own = {
+        "dim": config.d_model,
+        "max_length": length,
+        "n_heads": config.d_model // HEAD_WIDTH,
+        "use_flash_attn": False,
+    }
     layers = [attention if layer == "mh-attention" else swiglu for layer in _LAYERS]
     torch.manual_seed(0)
     return Model(
         vocab_size=vocab_size,
-        layers=layers,
-        layer_cfgs=[config | own for config in configs],
-        dim=128,
+        layers=layers * config.n_layer,
+        layer_cfgs=[one | own for one in configs * config.n_layer],
+        dim=config.d_model,
         max_length=length,
         norm=nn.LayerNorm,
     )

@@ -38,9 +38,8 @@ def measure_training(setup: Setup) -> Iterator[Row]:
             if setup.peer:
                 trial = next(iter(members.values())).trial
                 (inputs, targets), _ = next(iter(trial.micro_batches(0)))
-                kind = trial.setting.model == "autoencoder"
-                given = (inputs, targets), setup.precision
-                steps["peer"] = peer_step(setup.peer, kind, trial.setting.vocab_size, *given)
+                shape = trial.setting.model == "autoencoder", trial.job.model, trial.setting.vocab_size
+                steps["peer"] = peer_step(setup.peer, *shape, (inputs, targets), setup.precision)
             problems = {
                 label: checked(label, setting_of(of_label[0]).seq_len, setup, "auto", of_label[0].model.d_model)
                 for label, of_label in jobs.items()
