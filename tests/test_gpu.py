@@ -39,6 +39,29 @@ def test_the_paths_agree_with_the_reference_on_the_device(label, path):
     assert (mixer(x).double() - expected).norm() < 1e-3 * expected.norm()
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("label", LABELS)
+@torch.inference_mode()
+def test_a_prompt_and_steps_agree_with_the_reference_and_never_wait_for_the_device(label, precision):
+    torch.manual_seed(0)
+    mixer = build(label, 32, 130, budget="paper").cuda()
+    x = torch.randn(2, 129, 32, device="cuda")
+    expected = reference(dict(mixer.named_parameters()), mixer.variant, mixer.n_head, x, mixer.rope)
+    with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16"):
+        y, cache = mixer.prefill(x[:, :100])
+        rows = [y]
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for token in x[:, 100:].unbind(1):
+                row, cache = mixer.step(token, cache)
+                rows.append(row[:, None])
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    given, tolerance = torch.cat(rows, dim=1).double(), 1e-3 if precision == "float32" else 0.05
+    for part in (slice(0, 100), slice(100, None)):
+        assert (given - expected)[:, part].norm() < tolerance * expected[:, part].norm()
+
+
 def test_a_training_step_never_waits_for_the_device(job):
     model = MAD.Trial.build(job).cuda()
     optimizer = make_adamw(model, job.training)

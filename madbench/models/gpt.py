@@ -133,10 +133,11 @@ class GPT(nn.Module):
 
             with torch.inference_mode():
                 logits, state = model.prefill(prompt)
-                while ...:
+                for _ in range(count):
                     logits, state = model.step(logits.argmax(-1), state)
 
-        Equals T times :meth:`step`, and raises what that does.
+        Equals T times :meth:`step`, and raises what that does. Mixers with a ``prefill`` take the prompt by one forward
+        pass, others token by token.
         """
         self._check_decodable()
         if tokens.shape[1] == 0:
