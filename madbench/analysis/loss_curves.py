@@ -20,7 +20,7 @@ from madbench.suites.language import loss_l5
 
 PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
 
-TIMING = ("device", "threads", "world_size", "micro_batch", "compiled")
+TIMING = ("device", "threads", "world_size", "micro_batch", "compiled", "group", "cuda_graph")
 """Details in which runs must agree for their times to be compared."""
 
 COLUMNS = dict.fromkeys(("protocol", "id", "label"), str) | {"seed": int, "status": str, "step": int, "tokens": int}

@@ -197,7 +197,8 @@ def _serve(pipe: connection.Connection) -> None:
             raise StopTraining from error
 
     def hand_in(job_id: str, record: Record) -> None:
-        pipe.send(("record", (job_id, record)))
+        with suppress(OSError):  # the driver is gone, and with it soon this process
+            pipe.send(("record", (job_id, record)))
 
     with suppress(EOFError, OSError, StopTraining):
         while (assignment := pipe.recv()) is not None:

@@ -25,6 +25,7 @@ from madbench.training.step import Step
 
 STEPS = 3  # of a measurement, after those that warm up
 WORTHWHILE_SECONDS = 10.0  # of training all members, below which nothing is measured
+OVERHEAD_SECONDS = 0.05  # of a step of one job on the CPU, above which launching operations is too small a part of it
 FASTER = 0.95  # share of the time that a common step may take
 MakeStep = Callable[[Sequence[Member]], Step]
 
@@ -32,20 +33,20 @@ MakeStep = Callable[[Sequence[Member]], Step]
 def is_faster(members: Sequence[Member], make_step: MakeStep, folder: Path | None = None) -> bool:
     """Whether one step of all members takes less time than a step of each.
 
-    Where all of them train for less than ten seconds it does not matter and is not measured. ``folder`` has earlier
-    measurements, by device, versions, shapes and the number of members.
+    Where all of them train for less than ten seconds it does not matter and is not measured; nor are long steps on the CPU,
+    which are never faster. ``folder`` has earlier measurements, by device, versions, shapes and the number of members.
     """
     what = _what(members)
     path = folder and folder / f"{content_id(what)}.json"
     if (known := _read(path, what)) is not None:
         return known
-    alone = len(members) * _seconds(members[:1], make_step)
+    alone = len(members) * (step := _seconds(members[:1], make_step))
     if alone * (members[0].trial.steps - members[0].state.step) < WORTHWHILE_SECONDS:
         return False
-    try:
-        together = _seconds(members, make_step)
-    except Exception:  # torch raises half a dozen kinds where an operation has no leading axis or memory is short
-        together = math.inf
+    together = math.inf
+    if step < OVERHEAD_SECONDS or _is_gpu(members[0]):
+        with suppress(Exception):  # of half a dozen kinds, where an operation has no leading axis or memory is short
+            together = _seconds(members, make_step)
     found = together < FASTER * alone
     measured = {"seconds_alone": alone, "seconds_together": together if together < math.inf else None}
     _write(path, what | measured | {"is_faster": found})
@@ -64,22 +65,25 @@ def why_not(members: Sequence[Member], make_step: MakeStep) -> str:
 def _seconds(members: Sequence[Member], make_step: MakeStep) -> float:
     """Least time of a step of all members, on copies of them."""
     copies, best = [member.copied() for member in members], math.inf
-    step, is_cpu = make_step(copies), torch.device(copies[0].device).type == "cpu"
-    clock = (
-        time.process_time if is_cpu and torch.get_num_threads() == 1 else time.perf_counter
-    )  # others may be busy too
+    step, is_gpu = make_step(copies), _is_gpu(copies[0])
+    # with one thread, what other processes do does not count
+    clock = time.perf_counter if is_gpu or torch.get_num_threads() > 1 else time.process_time
     for i in range(step.warm_up + STEPS):
-        if not is_cpu:
+        if is_gpu:
             torch.cuda.synchronize(copies[0].device)
         began = clock()
         losses, _ = step([member.rate for member in copies])
         for member, loss in zip(copies, losses):
             member.count_step(loss)
-        if not is_cpu:
+        if is_gpu:
             torch.cuda.synchronize(copies[0].device)
         if i >= step.warm_up:
             best = min(best, clock() - began)
     return best
+
+
+def _is_gpu(member: Member) -> bool:
+    return torch.device(member.device).type == "cuda"
 
 
 def _what(members: Sequence[Member]) -> dict[str, Any]:

@@ -167,6 +167,8 @@ def _check_equal(models: Sequence[nn.Module]) -> None:
     """Raises ``TrainingError`` for models that differ in more than the values of their parameters."""
     first, *rest = ({name: (p.shape, p.dtype) for name, p in model.named_parameters()} for model in models)
     buffers, *others = (dict(model.named_buffers()) for model in models)
+    if not all(parameter.requires_grad for parameter in models[0].parameters()):
+        raise TrainingError("some parameters of the model are not trained")
     has_equal_buffers = all(
         other.keys() == buffers.keys() and all(torch.equal(other[name], buffers[name]) for name in buffers)
         for other in others

@@ -123,7 +123,7 @@ def test_other_presets_and_changed_ones_have_no_perplexities(language_run, langu
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("device", "an abacus"), ("world_size", 2), ("micro_batch", 8), ("threads", 4), ("compiled", True)],
+    [("device", "an abacus"), ("world_size", 2), ("micro_batch", 8), ("threads", 4), ("compiled", True), ("group", 4)],
 )
 def test_times_are_left_out_where_they_cannot_be_compared(language_run, language_table, name, value):
     table = language_table([language_run("S"), language_run("R", details={name: value})])

@@ -41,7 +41,7 @@ def losses(tmp_path):
     return train
 
 
-@pytest.mark.parametrize("micro_batch", [None, 6])
+@pytest.mark.parametrize("micro_batch", [6, pytest.param(None, marks=pytest.mark.slow)])
 def test_fixed_buffers_give_the_numbers_of_the_plain_step(micro_batch, make_job, losses, uncaptured):
     job = make_job(label="S-cg-q-12o", weight_decay=0.1, epochs=2)
     [fixed], [details] = losses(job, micro_batch=micro_batch)
@@ -51,6 +51,7 @@ def test_fixed_buffers_give_the_numbers_of_the_plain_step(micro_batch, make_job,
     assert fixed == pytest.approx(plain, **ROUNDING)
 
 
+@pytest.mark.slow
 def test_a_language_model_with_clipping_and_accumulation_through_fixed_buffers(tiny, corpus, losses, uncaptured):
     how = {"corpora": {corpus.digest: corpus}, "micro_batch": 3}
     job = tiny.make_job(corpus, grad_clip=0.5)

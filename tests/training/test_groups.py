@@ -87,7 +87,7 @@ def assert_same_numbers(record, expected, tolerance=LOSS):
 
 
 @pytest.mark.parametrize(
-    "label", ["S-cg-q-12o", "G-12!", *(pytest.param(label, marks=SLOW) for label in ("R-cg-q-12o", "D-ka!"))]
+    "label", ["S-cg-q-12o", *(pytest.param(label, marks=SLOW) for label in ("R-cg-q-12o", "G-12!", "D-ka!"))]
 )
 def test_each_member_has_the_numbers_it_has_alone(label, three, together, alone):
     jobs = [dataclasses.replace(job, label=label) for job in three]
@@ -120,6 +120,7 @@ def test_accumulated_gradients_weigh_each_members_targets(three, together, alone
         assert_same_numbers(record, alone(job, micro_batch=6))
 
 
+@SLOW
 def test_language_models_train_in_groups(tiny, corpus, folders, untimed):
     jobs = [tiny.make_job(corpus, seed=seed, learning_rate=rate) for seed, rate in ((0, 1e-2), (1, 3e-3))]
     how = {"corpora": {corpus.digest: corpus}, "micro_batch": 3}  # parts of unequal size; gradients are clipped
@@ -259,6 +260,7 @@ def test_a_group_of_one_is_the_plain_step_bit_for_bit(make_job, together, alone)
     assert (record.metrics, record.curve) == (expected.metrics, expected.curve)
 
 
+@SLOW
 def test_kept_weights_are_those_of_each_member(three, together, folders):
     from madbench.training.checkpoints import load_model
 
@@ -316,6 +318,8 @@ def measure(three, folders, monkeypatch, tmp_path):
     """``measure(seconds by number of members)`` gives whether three are faster together, and what was measured."""
     clock, made = [0.0], []
     monkeypatch.setattr(measured.time, "process_time", lambda: clock[0])
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(measured, "OVERHEAD_SECONDS", 2.0)
     members = [Member(job, work, print) for job, work in zip(three, folders(three))]
 
     def call(seconds, folder=tmp_path / "measured"):
@@ -341,6 +345,11 @@ def test_what_trains_for_less_than_a_measurement_repays_is_not_measured(measure)
     assert measure({1: 0.01, 3: 0.001}) == (False, [1])  # 3 x 8 steps are 0.24 s
 
 
+def test_on_the_cpu_a_long_step_is_not_measured_with_others_and_that_is_remembered(measure):
+    assert measure({1: 2.5, 3: 0.1}) == (False, [1])
+    assert measure({1: 2.5, 3: 0.1}) == (False, [])
+
+
 def test_a_measurement_is_remembered_and_a_damaged_one_is_made_again(measure, tmp_path):
     assert measure({1: 1.0, 3: 1.0}) == (True, [1, 3])
     assert measure({1: 1.0, 3: 9.0}) == (True, [])
@@ -361,6 +370,7 @@ def test_a_measurement_that_cannot_be_kept_still_decides(measure, tmp_path):
 
 def test_measuring_changes_nothing_of_the_jobs(three, folders, alone, monkeypatch):
     monkeypatch.setattr(measured, "WORTHWHILE_SECONDS", 0)
+    monkeypatch.setattr(measured, "OVERHEAD_SECONDS", math.inf)
     for share in (0, math.inf):  # never faster, always faster
         monkeypatch.setattr(measured, "FASTER", share)
         records = loop.train(three, folders(three), lambda *_: None, stacking="measured")
