@@ -192,8 +192,12 @@ def compare(labels: Sequence[str], **stored: Any) -> pd.DataFrame:
 
 
 def attribute(labels: str | Sequence[str] = (), **stored: Any) -> pd.DataFrame:
-    """What each factor of the labels is worth, its pairs of labels, and the interactions of two factors."""
-    return pd.DataFrame(attribution_table(_selection(labels, stored).select().scores).records())
+    """What each factor of the labels is worth, its pairs of labels, and the interactions of two factors.
+
+    Raises ``StoreError`` where no two labels differ in one factor alone.
+    """
+    selection = _selection(labels, stored)
+    return pd.DataFrame(attribution_table(selection.select().scores).checked(selection.results).records())
 
 
 def findings(labels: str | Sequence[str] = (), **stored: Any) -> pd.DataFrame:

@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import pandas as pd
 
@@ -24,6 +25,7 @@ from madbench.analysis.inference import LEVEL, Difference, Sample, combination, 
 from madbench.analysis.quantities import LOSS, column, difference_text, heading, in_order, unit
 from madbench.analysis.rendering import TextTable, known
 from madbench.analysis.samples import count_left_out, samples_of
+from madbench.errors import StoreError
 from madbench.suites import MAD
 
 EFFECTS_SHARE = 0.8
@@ -117,6 +119,15 @@ class AttributionTable(TextTable):
     def quantities(self) -> list[str]:
         """The columns: those of which there is a pair, losses last."""
         return in_order(effect.quantity for effect in self.effects)
+
+    def checked(self, results: Path) -> Self:
+        """The table; raises ``StoreError`` for one of a store ``results`` without any pair of labels."""
+        if not self.effects:
+            raise StoreError(
+                f"{results}: no two labels with a finished task and seed in common differ in exactly one factor; "
+                "madbench run '~G-cg-q-12o' trains such"
+            )
+        return self
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         shown: dict[tuple[Contrast, ...], dict[str, Effect]] = {}

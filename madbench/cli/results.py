@@ -124,12 +124,7 @@ def attribute(
 
     selection = stored.selection(words)
     found = selection.select("no two labels share a language-model protocol", lambda labels: len(labels) > 1)
-    table = attribution_table(found.scores, found.sentences(), pairs)
-    if not table.effects:
-        raise StoreError(
-            f"{stored.results}: no two labels with a finished task and seed in common differ in exactly one factor; "
-            "madbench run '~G-cg-q-12o' trains such"
-        )
+    table = attribution_table(found.scores, found.sentences(), pairs).checked(stored.results)
     print_text_table(table, printed)
 
 

@@ -214,3 +214,5 @@ def test_functions_that_show_refuse_what_no_verb_takes(stored):
         madbench.table("S", **stored)
     with pytest.raises(LabelError):
         madbench.attribute("S-x", **stored)
+    with pytest.raises(StoreError, match="no two labels .* differ in exactly one factor"):
+        madbench.attribute("R-g-q", **stored)

@@ -271,3 +271,8 @@ def test_sigint_to_the_parent_alone_and_a_kill_lose_nothing_either(interrupted, 
     assert outcomes(interrupted.results) == {}
     assert interrupted.step() >= reached > 0
     interrupted.assert_finishes_as(start(tmp_path, *interrupted.words), tmp_path / "results")
+
+
+def test_notes_have_no_effect_on_a_plan(main):
+    result = main("run", "S", "--dry-run", "--notes")
+    assert result.code == 2 and "--notes has no effect with --dry-run" in result.stderr
