@@ -10,7 +10,7 @@ from madbench.labels import family_of, parse
 from madbench.mixers.interactions import theorems as module
 from madbench.mixers.interactions.coupling import Coupling
 from madbench.mixers.interactions.descent import descend
-from madbench.mixers.interactions.worlds import Colliding
+from madbench.mixers.interactions.worlds import Colliding, Hunters
 
 
 @pytest.fixture
@@ -94,13 +94,13 @@ def test_a_value_without_the_agent_itself_is_not_learned_at_every_length(monkeyp
 
 
 def test_a_swapped_factor_is_not_the_value_product(monkeypatch):
-    solution = module.Hunters.solution.fget
+    solution = Hunters.solution.fget
 
     def swapped(world):
         c, w = solution(world)
         return c[:, [0, 2, 1]].swapaxes(0, 1).copy(), w
 
-    monkeypatch.setattr(module.Hunters, "solution", property(swapped))
+    monkeypatch.setattr(Hunters, "solution", property(swapped))
     assert not any(outcomes("hfa:C3", "coupled features", "value product").values())
 
 
