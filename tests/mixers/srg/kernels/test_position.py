@@ -16,8 +16,7 @@ ALL = [(base, mixings) for base in "SRG" for mixings in ("", "1", "2", "12") if 
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Tiles of 16 rows, so that a few rows are several tiles."""
-    monkeypatch.setattr(position, "ROWS", 16)
-    monkeypatch.setattr(position, "BLOCK", 16)
+    monkeypatch.setattr(position, "TILES", ((16, 16),))
 
 
 def assert_exact(found, dtype):

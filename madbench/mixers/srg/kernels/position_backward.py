@@ -1,0 +1,254 @@
+"""The backward kernels of the layout without ``o``: queries, keys and values, each in programs of their own."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from madbench.mixers.srg.kernels.position_forward import hidden
+from madbench.mixers.srg.kernels.position_sums import add_sums, read_piece
+from madbench.mixers.srg.kernels.tile import activation, dot, hidden_gradients, read, read_gain, write
+
+
+@triton.jit
+def delta_kernel(OUT, DO, DELTA, T, VW: tl.constexpr, WB: tl.constexpr, P: tl.constexpr):
+    """DELTA_t = o_t . do_t."""
+    bh = tl.program_id(1).to(tl.int64)
+    t = tl.program_id(0) * P + tl.arange(0, P)
+    total = tl.zeros((P,), tl.float32)
+    for start in range(0, VW, WB):
+        w = start + tl.arange(0, WB)
+        o = read(OUT + bh * T * VW, t[:, None], w[None, :], T, VW).to(tl.float32)
+        total += tl.sum(o * read(DO + bh * T * VW, t[:, None], w[None, :], T, VW).to(tl.float32), 1)
+    tl.store(DELTA + bh * T + t, total, mask=t < T)
+
+
+@triton.jit
+def finish_queries(
+    dq, dm, S1, A1, K, STATE, DQ, DGAMMA, start, d, T, MIX: tl.constexpr, KW: tl.constexpr, R: tl.constexpr,
+    RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    t, r = start + tl.arange(0, P), tl.arange(0, RP)
+    if MIX:
+        write(DGAMMA, t[:, None], r[None, :], T, R, dm)
+        dc = dm * read(S1, t[:, None], r[None, :], T, R)
+        dq = add_sums(dq, dc, A1, K, STATE, start, d, T, False, KW, R, RP, P, S)
+    write(DQ, t[:, None], d[None, :], T, KW, dq)
+
+
+@triton.jit
+def queries_kernel(
+    Q, K, V, GAMMA, S1, A1, B1, P1, DU, B2, P2, STATE, DO, DELTA, NORM, DQ, DGAMMA, T, H,
+    BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
+    VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """Gradients of q and gamma: a program has P rows of one head and goes over the keys S at a time."""
+    tiles = tl.num_programs(0)
+    tile, bh = tiles - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
+    start, head = tile * P, bh % H
+    gate = bh // H * 2 * H + head if BASE == "G" else bh
+    t, d, r, w = start + tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP), tl.arange(0, VA)
+    piece = tl.arange(0, WIDTH)
+    kind: tl.constexpr = Q.dtype.element_ty
+    q = read(Q + gate * T * KW, t[:, None], d[None, :], T, KW)
+    do = read(DO + bh * T * VW, t[:, None], w[None, :], T, VW)
+    if VR:
+        w_rest = VA + tl.arange(0, VR)
+        do_rest = read(DO + bh * T * VW, t[:, None], w_rest[None, :], T, VW)
+    norm = tl.load(NORM + bh * T + t, mask=t < T, other=1.0)[:, None]
+    delta = tl.load(DELTA + bh * T + t, mask=t < T, other=0.0)[:, None]
+    dq, dm = tl.zeros((P, KP), tl.float32), tl.zeros((P, RP), tl.float32)
+    m = read_piece(GAMMA + gate * T * WIDTH, t[:, None], piece[None, :], T, WIDTH, MIX1)
+    if MIX2:
+        du = read(DU + bh * T * R, t[:, None], r[None, :], T, R)
+    if BASE == "G":
+        q_scale = read(Q + (gate + H) * T * KW, t[:, None], d[None, :], T, KW)
+        m_scale = read_piece(GAMMA + (gate + H) * T * WIDTH, t[:, None], piece[None, :], T, WIDTH, MIX1)
+        dq_scale, dm_scale = tl.zeros((P, KP), tl.float32), tl.zeros((P, RP), tl.float32)
+    for first in range(0, tl.minimum(start + P, T), S):
+        i = first + tl.arange(0, S)
+        k = read(K + gate * T * KW, i[None, :], d[:, None], T, KW)
+        n = read_piece(B1 + head * T * WIDTH, i[None, :], piece[:, None], T, WIDTH, MIX1)
+        gain = read_gain(P1 + head * T, i[None, :], T, MIX1)
+        h_scale = 0.0
+        if BASE == "G":
+            k_scale = read(K + (gate + H) * T * KW, i[None, :], d[:, None], T, KW)
+            n_scale = read_piece(B1 + (head + H) * T * WIDTH, i[None, :], piece[:, None], T, WIDTH, MIX1)
+            gain_scale = read_gain(P1 + (head + H) * T, i[None, :], T, MIX1)
+            h_scale = hidden(q_scale, k_scale, gain_scale, m_scale, n_scale, MIX1)
+        h = hidden(q, k, gain, m, n, MIX1)
+        a, h = activation(h, h_scale, i[None, :] <= t[:, None], norm, BASE)
+        g = dot(do, read(V + bh * T * VW, i[None, :], w[:, None], T, VW), tl.zeros((P, S), tl.float32))
+        if VR:
+            g = dot(do_rest, read(V + bh * T * VW, i[None, :], w_rest[:, None], T, VW), g)
+        if MIX2:
+            b2 = read(B2 + head * T * R, i[None, :], r[:, None], T, R)
+            g = dot(du, b2, g * read_gain(P2 + head * T, i[None, :], T, MIX2))
+        dh, dh_scale = hidden_gradients(g, a, h, h_scale, delta, norm, BASE)
+        dq = dot((dh * gain).to(kind), tl.trans(k), dq)
+        if MIX1:
+            dm = dot(dh.to(kind), read_piece(B1 + head * T * WIDTH, i[:, None], r[None, :], T, WIDTH, MIX1), dm)
+        if BASE == "G":
+            dq_scale = dot((dh_scale * gain_scale).to(kind), tl.trans(k_scale), dq_scale)
+            if MIX1:
+                b1_scale = read_piece(B1 + (head + H) * T * WIDTH, i[:, None], r[None, :], T, WIDTH, MIX1)
+                dm_scale = dot(dh_scale.to(kind), b1_scale, dm_scale)
+    finish_queries(
+        dq, dm, S1 + gate * T * R, A1 + head * T * R, K + gate * T * KW, STATE + (gate * tiles + tile) * R * KW,
+        DQ + gate * T * KW, DGAMMA + gate * T * R, start, d, T, MIX1, KW, R, RP, P, S,
+    )  # fmt: skip
+    if BASE == "G":
+        gate, head = gate + H, head + H
+        finish_queries(
+            dq_scale, dm_scale, S1 + gate * T * R, A1 + head * T * R, K + gate * T * KW,
+            STATE + (gate * tiles + tile) * R * KW, DQ + gate * T * KW, DGAMMA + gate * T * R, start, d, T, MIX1, KW, R,
+            RP, P, S,
+        )  # fmt: skip
+
+
+@triton.jit
+def finish_slots(
+    dx, dn, X, A, P_, M, Y, STATE, DX, DB, DP, start, w, T, MIX: tl.constexpr, IS_FIRST, W: tl.constexpr,
+    R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """From the gradients of (1 + p) x and b those of x, p and b, x being keys or values."""
+    i, r = start + tl.arange(0, P), tl.arange(0, RP)
+    if MIX:
+        x = read(X, i[:, None], w[None, :], T, W).to(tl.float32)
+        tl.store(DP + i, tl.sum(x * dx, 1), mask=i < T)
+        if IS_FIRST:
+            write(DB, i[:, None], r[None, :], T, R, dn)
+        dx *= read_gain(P_, i[:, None], T, MIX)
+        a = read(A, i[:, None], r[None, :], T, R)
+        dx = add_sums(dx, a, M, Y, STATE, start, w, T, True, W, R, RP, P, S)
+    write(DX, i[:, None], w[None, :], T, W, dx)
+
+
+@triton.jit
+def keys_kernel(
+    Q, K, V, GAMMA, A1, B1, P1, DC, DU, B2, P2, STATE, DO, DELTA, NORM, DK, DB, DP, T, H,
+    BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
+    VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """Gradients of k, B1 and p1: a program has P keys of one head and goes over the rows S at a time."""
+    tile, bh, tiles = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
+    start, head = tile * P, bh % H
+    gate = bh // H * 2 * H + head if BASE == "G" else bh
+    i, d, r, w = start + tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP), tl.arange(0, VA)
+    piece = tl.arange(0, WIDTH)
+    kind: tl.constexpr = Q.dtype.element_ty
+    k = read(K + gate * T * KW, i[:, None], d[None, :], T, KW)
+    v = read(V + bh * T * VW, i[:, None], w[None, :], T, VW)
+    if VR:
+        w_rest = VA + tl.arange(0, VR)
+        v_rest = read(V + bh * T * VW, i[:, None], w_rest[None, :], T, VW)
+    b1 = read_piece(B1 + head * T * WIDTH, i[:, None], piece[None, :], T, WIDTH, MIX1)
+    gain = read_gain(P1 + head * T, i[:, None], T, MIX1)
+    dk, db = tl.zeros((P, KP), tl.float32), tl.zeros((P, RP), tl.float32)
+    if MIX2:
+        b2 = read(B2 + head * T * R, i[:, None], r[None, :], T, R)
+        gain_2 = read_gain(P2 + head * T, i[:, None], T, MIX2)
+    if BASE == "G":
+        k_scale = read(K + (gate + H) * T * KW, i[:, None], d[None, :], T, KW)
+        b1_scale = read_piece(B1 + (head + H) * T * WIDTH, i[:, None], piece[None, :], T, WIDTH, MIX1)
+        gain_scale = read_gain(P1 + (head + H) * T, i[:, None], T, MIX1)
+        dk_scale, db_scale = tl.zeros((P, KP), tl.float32), tl.zeros((P, RP), tl.float32)
+    for first in range(start, T, S):
+        t = first + tl.arange(0, S)
+        norm = tl.load(NORM + bh * T + t, mask=t < T, other=1.0)[None, :]
+        delta = tl.load(DELTA + bh * T + t, mask=t < T, other=0.0)[None, :]
+        q = read(Q + gate * T * KW, t[None, :], d[:, None], T, KW)
+        m = read_piece(GAMMA + gate * T * WIDTH, t[None, :], piece[:, None], T, WIDTH, MIX1)
+        h_scale = 0.0
+        if BASE == "G":
+            q_scale = read(Q + (gate + H) * T * KW, t[None, :], d[:, None], T, KW)
+            m_scale = read_piece(GAMMA + (gate + H) * T * WIDTH, t[None, :], piece[:, None], T, WIDTH, MIX1)
+            h_scale = hidden(k_scale, q_scale, gain_scale, b1_scale, m_scale, MIX1)
+        h = hidden(k, q, gain, b1, m, MIX1)
+        a, h = activation(h, h_scale, i[:, None] <= t[None, :], norm, BASE)
+        g = dot(v, read(DO + bh * T * VW, t[None, :], w[:, None], T, VW), tl.zeros((P, S), tl.float32))
+        if VR:
+            g = dot(v_rest, read(DO + bh * T * VW, t[None, :], w_rest[:, None], T, VW), g)
+        if MIX2:
+            du = read(DU + bh * T * R, t[None, :], r[:, None], T, R)
+            g = dot(b2, du, g * gain_2)
+        dh, dh_scale = hidden_gradients(g, a, h, h_scale, delta, norm, BASE)
+        dk = dot(dh.to(kind), tl.trans(q), dk)
+        if MIX1:
+            db = dot(dh.to(kind), read_piece(GAMMA + gate * T * WIDTH, t[:, None], r[None, :], T, WIDTH, MIX1), db)
+        if BASE == "G":
+            dk_scale = dot(dh_scale.to(kind), tl.trans(q_scale), dk_scale)
+            if MIX1:
+                gamma_scale = read_piece(GAMMA + (gate + H) * T * WIDTH, t[:, None], r[None, :], T, WIDTH, MIX1)
+                db_scale = dot(dh_scale.to(kind), gamma_scale, db_scale)
+    finish_slots(
+        dk, db, K + gate * T * KW, A1 + head * T * R, P1 + head * T, DC + gate * T * R, Q + gate * T * KW,
+        STATE + (gate * tiles + tile) * R * KW, DK + gate * T * KW, DB + gate * T * R, DP + gate * T, start, d, T, MIX1,
+        True, KW, R, RP, P, S,
+    )  # fmt: skip
+    if BASE == "G":
+        gate, head = gate + H, head + H
+        finish_slots(
+            dk_scale, db_scale, K + gate * T * KW, A1 + head * T * R, P1 + head * T, DC + gate * T * R,
+            Q + gate * T * KW, STATE + (gate * tiles + tile) * R * KW, DK + gate * T * KW, DB + gate * T * R,
+            DP + gate * T, start, d, T, MIX1, True, KW, R, RP, P, S,
+        )  # fmt: skip
+
+
+@triton.jit
+def values_kernel(
+    Q, K, V, GAMMA, B1, P1, MU, DU, A2, P2, STATE, DO, NORM, DV, DB, DP, T, H,
+    BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
+    VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """Gradients of v, B2 and p2: a program has P keys of one head and VA + VR columns, and goes over the rows S at a time.
+
+    That of p2 is a sum over columns; DP has parts of VA and VR of them.
+    """
+    tile, bh, tiles = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
+    start, head = tile * P, bh % H
+    gate = bh // H * 2 * H + head if BASE == "G" else bh
+    i, d, r = start + tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP)
+    w = tl.program_id(2) * (VA + VR) + tl.arange(0, VA)
+    piece = tl.arange(0, WIDTH)
+    kind: tl.constexpr = Q.dtype.element_ty
+    k = read(K + gate * T * KW, i[:, None], d[None, :], T, KW)
+    b1 = read_piece(B1 + head * T * WIDTH, i[:, None], piece[None, :], T, WIDTH, MIX1)
+    gain = read_gain(P1 + head * T, i[:, None], T, MIX1)
+    dv, db = tl.zeros((P, VA), tl.float32), tl.zeros((P, RP), tl.float32)
+    if VR:
+        w_rest = tl.program_id(2) * (VA + VR) + VA + tl.arange(0, VR)
+        dv_rest = tl.zeros((P, VR), tl.float32)
+    if BASE == "G":
+        k_scale = read(K + (gate + H) * T * KW, i[:, None], d[None, :], T, KW)
+        b1_scale = read_piece(B1 + (head + H) * T * WIDTH, i[:, None], piece[None, :], T, WIDTH, MIX1)
+        gain_scale = read_gain(P1 + (head + H) * T, i[:, None], T, MIX1)
+    for first in range(start, T, S):
+        t = first + tl.arange(0, S)
+        norm = tl.load(NORM + bh * T + t, mask=t < T, other=1.0)[None, :]
+        q = read(Q + gate * T * KW, t[None, :], d[:, None], T, KW)
+        m = read_piece(GAMMA + gate * T * WIDTH, t[None, :], piece[:, None], T, WIDTH, MIX1)
+        h_scale = 0.0
+        if BASE == "G":
+            q_scale = read(Q + (gate + H) * T * KW, t[None, :], d[:, None], T, KW)
+            m_scale = read_piece(GAMMA + (gate + H) * T * WIDTH, t[None, :], piece[:, None], T, WIDTH, MIX1)
+            h_scale = hidden(k_scale, q_scale, gain_scale, b1_scale, m_scale, MIX1)
+        h = hidden(k, q, gain, b1, m, MIX1)
+        a, h = activation(h, h_scale, i[:, None] <= t[None, :], norm, BASE)
+        dv = dot(a.to(kind), read(DO + bh * T * VW, t[:, None], w[None, :], T, VW), dv)
+        if VR:
+            dv_rest = dot(a.to(kind), read(DO + bh * T * VW, t[:, None], w_rest[None, :], T, VW), dv_rest)
+        if MIX2:
+            db = dot(a.to(kind), read(DU + bh * T * R, t[:, None], r[None, :], T, R), db)
+    part = (tl.program_id(2) * tl.num_programs(1) + bh) * (2 if VR else 1)
+    finish_slots(
+        dv, db, V + bh * T * VW, A2 + head * T * R, P2 + head * T, MU + bh * T * R, DO + bh * T * VW,
+        STATE + (bh * tiles + tile) * R * VW, DV + bh * T * VW, DB + bh * T * R, DP + part * T, start, w, T, MIX2,
+        tl.program_id(2) == 0, VW, R, RP, P, S,
+    )  # fmt: skip
+    if VR:
+        finish_slots(
+            dv_rest, db, V + bh * T * VW, A2 + head * T * R, P2 + head * T, MU + bh * T * R, DO + bh * T * VW,
+            STATE + (bh * tiles + tile) * R * VW, DV + bh * T * VW, DB + bh * T * R, DP + (part + 1) * T, start, w_rest,
+            T, MIX2, False, VW, R, RP, P, S,
+        )  # fmt: skip

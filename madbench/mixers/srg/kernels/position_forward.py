@@ -1,0 +1,100 @@
+"""The forward kernel of the layout without ``o``; see :mod:`madbench.mixers.srg.kernels.position`."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from madbench.mixers.srg.kernels.position_sums import add_sums, read_piece
+from madbench.mixers.srg.kernels.tile import FLOOR, LOG2_E, dot, read, read_gain, softplus, write
+
+
+@triton.jit
+def hidden(x, y, gain, m, n, MIX: tl.constexpr):
+    """h of a tile: x y, and with R(1) gain * x y + m n, where m and n come from ``pieces_kernel``."""
+    z = dot(x, y, tl.zeros((x.shape[0], y.shape[1]), tl.float32))
+    if MIX:
+        z = dot(m, n, z * gain)
+    return z
+
+
+@triton.jit
+def finish_output(
+    o, mu, A2, V, STATE, OUT, start, w, bh, T, MIX: tl.constexpr, VW: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
+    P: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    if MIX:
+        o = add_sums(o, mu, A2, V + bh * T * VW, STATE, start, w, T, False, VW, R, RP, P, S)
+    write(OUT + bh * T * VW, (start + tl.arange(0, P))[:, None], w[None, :], T, VW, o)
+
+
+@triton.jit
+def forward_kernel(
+    Q, K, V, GAMMA, B1, P1, S2, A2, B2, P2, STATE, OUT, U, NORM, T, H,
+    BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
+    VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """A program has P rows of one head and VA + VR columns of its output, and goes over the keys S at a time."""
+    tile, bh = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
+    start, head = tile * P, bh % H
+    gate = bh // H * 2 * H + head if BASE == "G" else bh
+    t, d, r = start + tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP)
+    w = tl.program_id(2) * (VA + VR) + tl.arange(0, VA)
+    piece = tl.arange(0, WIDTH)
+    kind: tl.constexpr = Q.dtype.element_ty
+    q = read(Q + gate * T * KW, t[:, None], d[None, :], T, KW)
+    m = read_piece(GAMMA + gate * T * WIDTH, t[:, None], piece[None, :], T, WIDTH, MIX1)
+    if BASE == "G":
+        q_scale = read(Q + (gate + H) * T * KW, t[:, None], d[None, :], T, KW)
+        m_scale = read_piece(GAMMA + (gate + H) * T * WIDTH, t[:, None], piece[None, :], T, WIDTH, MIX1)
+    o, u, total = tl.zeros((P, VA), tl.float32), tl.zeros((P, RP), tl.float32), tl.zeros((P,), tl.float32)
+    if VR:
+        w_rest = tl.program_id(2) * (VA + VR) + VA + tl.arange(0, VR)
+        o_rest = tl.zeros((P, VR), tl.float32)
+    largest = tl.full((P,), float("-inf"), tl.float32)
+    for first in range(0, tl.minimum(start + P, T), S):
+        i = first + tl.arange(0, S)
+        n = read_piece(B1 + head * T * WIDTH, i[None, :], piece[:, None], T, WIDTH, MIX1)
+        k = read(K + gate * T * KW, i[None, :], d[:, None], T, KW)
+        h = hidden(q, k, read_gain(P1 + head * T, i[None, :], T, MIX1), m, n, MIX1)
+        if BASE == "S":
+            h = tl.where(i[None, :] <= t[:, None], h * LOG2_E, float("-inf"))
+            above = tl.maximum(largest, tl.max(h, 1))
+            a, shrink = tl.exp2(h - above[:, None]), tl.exp2(largest - above)
+            largest, total = above, total * shrink + tl.sum(a, 1)
+            o *= shrink[:, None]
+            u *= shrink[:, None]
+            if VR:
+                o_rest *= shrink[:, None]
+        else:
+            h = tl.where(i[None, :] <= t[:, None], h, 0.0)
+            total += tl.sum(h * h, 1)
+            a = tl.maximum(h, 0.0)
+        if BASE == "G":
+            n = read_piece(B1 + (head + H) * T * WIDTH, i[None, :], piece[:, None], T, WIDTH, MIX1)
+            k = read(K + (gate + H) * T * KW, i[None, :], d[:, None], T, KW)
+            gain = read_gain(P1 + (head + H) * T, i[None, :], T, MIX1)
+            a *= softplus(hidden(q_scale, k, gain, m_scale, n, MIX1))
+        if MIX2:
+            u = dot(a.to(kind), read(B2 + head * T * R, i[:, None], r[None, :], T, R), u)
+            a *= read_gain(P2 + head * T, i[None, :], T, MIX2)
+        o = dot(a.to(kind), read(V + bh * T * VW, i[:, None], w[None, :], T, VW), o)
+        if VR:
+            o_rest = dot(a.to(kind), read(V + bh * T * VW, i[:, None], w_rest[None, :], T, VW), o_rest)
+    norm = total if BASE == "S" else tl.sqrt(total + FLOOR)
+    inverse = (1.0 / norm)[:, None]
+    u *= inverse
+    mu = u
+    if MIX2:
+        mu = u * read(S2 + bh * T * R, t[:, None], r[None, :], T, R)
+    state = STATE + (bh * tl.num_programs(0) + tile) * R * VW
+    finish_output(o * inverse, mu, A2 + head * T * R, V, state, OUT, start, w, bh, T, MIX2, VW, R, RP, P, S)
+    if VR:
+        finish_output(
+            o_rest * inverse, mu, A2 + head * T * R, V, state, OUT, start, w_rest, bh, T, MIX2, VW, R, RP, P, S
+        )
+    if tl.program_id(2) == 0:
+        if MIX2:
+            write(U + bh * T * R, t[:, None], r[None, :], T, R, u)
+        saved = largest + tl.log2(total) if BASE == "S" else norm
+        tl.store(NORM + bh * T + t, saved, mask=t < T)
