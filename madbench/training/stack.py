@@ -50,9 +50,9 @@ class Stack:
         self.weights, self.gradients, *self.moments = (like.new_zeros(size) for _ in range(4))
         precise = torch.float64 if like.device.type == "cpu" else torch.float32  # what its kernel of AdamW reads
         self.rates = torch.zeros(len(members), dtype=precise, device=like.device)
+        self.details: dict[str, Any] = {"group": len(members)} if len(members) > 1 else {}
         self.optimizer = self._take_over()
         self.leaves, self.forward = self._alone() if len(members) == 1 else self._together()
-        self.details: dict[str, Any] = {"group": len(members), "path": "dense"} if len(members) > 1 else {}
 
     def __call__(self, rates: list[float]) -> Taken:
         """Takes the next step of each member at its learning rate."""
@@ -129,8 +129,9 @@ class Stack:
         """Leaves (N, ...) that share memory with the weights, and the losses (N,) of their models."""
         trial = self.trials[0]
         network = copy.deepcopy(trial.loss)
-        for module in network.modules():
-            _take_stackable_path(module, trial, self.members[0].job.model.n_head)
+        heads = self.members[0].job.model.n_head
+        if any([_take_stackable_path(module, trial, heads) for module in network.modules()]):
+            self.details["path"] = "dense"
         of_model = {id(parameter): name for name, parameter in network.named_parameters()}
         own = dict(network.model.named_parameters())
         names = [of_model[id(own[name])] for name in self.names]
@@ -181,11 +182,15 @@ def _check_equal(models: Sequence[nn.Module]) -> None:
         raise TrainingError("their models differ in more than the values of their parameters")
 
 
-def _take_stackable_path(module: nn.Module, trial: Trial, heads: int) -> None:
-    """Lets a mixer take its dense path, as kernels and recomputation have no leading axis."""
+def _take_stackable_path(module: nn.Module, trial: Trial, heads: int) -> bool:
+    """Prepares a mixer for a leading axis of models. Gives whether it takes its dense path, as most do."""
     if not (hasattr(module, "resolve_path") and hasattr(module, "path")):
-        return
+        return False
     batch, length = trial.batch_shape
+    if hasattr(module, "is_stacked") and module.resolve_path(batch, length) not in ("dense", "chunked"):
+        module.is_stacked = True
+        return False
     if 2 * heads * batch * length**2 * 4 > STACKABLE_BYTES:  # some labels have two scores a head
         raise TrainingError(f"{length} tokens are too many for a dense path")
     module.path = "dense"
+    return True

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from madbench.jobs import Record, StopTraining
+from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.suites import mad_trial
 from madbench.training import loop, measured
 from madbench.training.checkpoints import NAME
@@ -87,13 +88,13 @@ def assert_same_numbers(record, expected, tolerance=LOSS):
 
 
 @pytest.mark.parametrize(
-    "label", ["S-cg-q-12o", *(pytest.param(label, marks=SLOW) for label in ("R-cg-q-12o", "G-12!", "D-ka!"))]
+    "label", ["S-cg-q-12o", "S", *(pytest.param(label, marks=SLOW) for label in ("R-cg-q-12o", "G-12!", "D-ka!"))]
 )
 def test_each_member_has_the_numbers_it_has_alone(label, three, together, alone):
     jobs = [dataclasses.replace(job, label=label) for job in three]
     for job, record in zip(jobs, together(jobs)):
         assert_same_numbers(record, alone(job), LOSS if label[0] in "SD" else AT_KINKS)
-        assert (record.details["group"], record.details["path"]) == (3, "dense")
+        assert (record.details["group"], record.details["path"]) == (3, alone(job).details["path"])
 
 
 @pytest.mark.parametrize(
@@ -275,6 +276,7 @@ def test_kept_weights_are_those_of_each_member(three, together, folders):
 
 
 def test_jobs_that_cannot_share_a_step_train_one_after_another_and_say_why(three, together, alone, monkeypatch):
+    monkeypatch.setattr(DynamicMLP, "resolve_path", lambda self, batch, length: "dense")
     monkeypatch.setattr("madbench.training.stack.STACKABLE_BYTES", 0)
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     warnings = set()

@@ -28,6 +28,7 @@ from madbench.mixers.srg.parts import (
     rotate,
 )
 from madbench.mixers.srg.reference import reference
+from madbench.mixers.srg.stacked import attend_stacked
 from madbench.mixers.srg.tiled import TILED_BASES, attend_in_tiles
 
 PATHS = ("auto", "reference", "dense", "chunked", "tiled", "sdpa", "fused")
@@ -124,6 +125,8 @@ class DynamicMLP(nn.Module):
         if path == "tiled" and not self.has_tiles:
             raise TrainingError(f"path 'tiled' computes S, R and G without registers, not {variant}; use 'auto'")
         self.path = path
+        self.is_stacked = False
+        """Whether it is called under ``vmap``, where operators that work head by head take models for heads."""
 
         self.q = nn.Linear(d_model, r_qk, bias=False)
         self.k = nn.Linear(d_model, r_qk, bias=False)
@@ -171,7 +174,7 @@ class DynamicMLP(nn.Module):
         projected = self._project(x, 0) if projected is None else projected
         if path == "sdpa":
             v = projected.v if self.contrast is None else torch.cat((projected.v, projected.v), dim=1)
-            o = F.scaled_dot_product_attention(projected.q, projected.k, v, is_causal=True)
+            o = self._by_head(_softmax_attention, projected.q, projected.k, v, None, None)
             if self.contrast:
                 first, second = o.chunk(2, dim=1)
                 o = first - self.contrast() * second
@@ -321,7 +324,12 @@ class DynamicMLP(nn.Module):
 
     def _attend_by(self, operator: Callable[..., Tensor], p: Projected) -> Tensor:
         q = p.q * p.q.shape[-1] ** -0.5 if self.variant.has_softmax else p.q
-        return operator(self.variant.base, self.by_lag, q, p.k, p.v, p.s1, p.s2, self.mix1, self.mix2)
+        return self._by_head(operator, q, p.k, p.v, p.s1, p.s2)
+
+    def _by_head(self, operator: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
+        """``operator`` on what the rows of the heads became; with a leading axis of models under ``vmap``."""
+        inputs = (self.variant.base, self.by_lag, *rows, self.mix1, self.mix2)
+        return attend_stacked(operator, *inputs) if self.is_stacked else operator(*inputs)
 
     def _attend_in_chunks(self, p: Projected) -> Tensor:
         whole, length, blocks = self._ordered(p), p.q.shape[2], []
@@ -344,6 +352,10 @@ class DynamicMLP(nn.Module):
         if self.vo_gate:
             o = o * torch.sigmoid(self.vo_gate(x))
         return self.o(o) + self.o_up(self.o_down(o)) if self.o_down else self.o(o)
+
+
+def _softmax_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 def _split_heads(x: Tensor, heads: int) -> Tensor:

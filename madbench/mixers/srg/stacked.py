@@ -1,0 +1,88 @@
+"""Operators that work head by head, for the heads of several models at once: under ``vmap`` models become more heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from madbench.mixers.srg.parts import SequenceMixing
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What an operator reads of a :class:`SequenceMixing`: A, B (heads, L, R) and p (heads, L)."""
+
+    A: Tensor
+    B: Tensor
+    p: Tensor
+
+
+def attend_stacked(
+    operator: Callable[..., Tensor],
+    base: str,
+    by_lag: bool,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    s1: Tensor | None,
+    s2: Tensor | None,
+    mix1: SequenceMixing | None,
+    mix2: SequenceMixing | None,
+) -> Tensor:
+    """What ``operator`` gives of the other arguments, under ``torch.func.vmap`` over models.
+
+    It is called once, with the heads of all models, so that it needs no rule of its own for a leading axis: shapes are
+    those of :func:`madbench.mixers.srg.tiled.attend_in_tiles`.
+    """
+    tables = [table for mix in (mix1, mix2) for table in ((mix.A, mix.B, mix.p) if mix else (None, None, None))]
+    return _AsHeads.apply(operator, base, by_lag, q, k, v, s1, s2, *tables)
+
+
+class _AsHeads(torch.autograd.Function):
+    """Nothing but the rule for ``vmap``; gradients are those of the operator."""
+
+    @staticmethod
+    def forward(*inputs: Any) -> Tensor:
+        raise AssertionError("only models in a stack are computed so")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[Any, ...],
+        operator: Callable[..., Tensor],
+        base: str,
+        by_lag: bool,
+        *tensors: Tensor | None,
+    ) -> tuple[Tensor, int]:
+        models = [_leading(tensor, dim, info.batch_size) for tensor, dim in zip(tensors, in_dims[3:])]
+        n_head = models[2].shape[2]
+        rows = [None if tensor is None else _heads_of_rows(tensor, n_head) for tensor in models[:5]]
+        tables = [None if tensor is None else _heads_of_tables(tensor, n_head) for tensor in models[5:]]
+        mixings = [None if A is None else Tables(A, B, p) for A, B, p in (tables[:3], tables[3:])]
+        o = operator(base, by_lag, *rows, *mixings)
+        return o.unflatten(1, (info.batch_size, n_head)).movedim(1, 0), 0
+
+
+def _leading(tensor: Tensor | None, dim: int | None, models: int) -> Tensor | None:
+    """The tensor with its axis of models, ``dim`` or none, in front."""
+    if tensor is None:
+        return None
+    return tensor.expand(models, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+
+def _heads_of_rows(x: Tensor, n_head: int) -> Tensor:
+    """(N, B, i H, T, C) -> (B, i N H, T, C): where a head has several scores, all first ones stay before all second ones."""
+    return x.unflatten(2, (-1, n_head)).permute(1, 2, 0, 3, 4, 5).flatten(1, 3)
+
+
+def _heads_of_tables(table: Tensor, n_head: int) -> Tensor:
+    """(N, i H, ...) -> (i N H, ...), in the same order."""
+    return table.unflatten(1, (-1, n_head)).movedim(0, 1).flatten(0, 2)
