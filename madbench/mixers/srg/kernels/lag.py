@@ -23,10 +23,10 @@ from torch import Tensor
 
 from madbench.mixers.srg.kernels.lag_backward import columns_kernel, lags_kernel, mixed_gradients_kernel, rows_kernel
 from madbench.mixers.srg.kernels.lag_forward import readout_kernel, sums_kernel
-from madbench.mixers.srg.kernels.tile import Mixing, padded
+from madbench.mixers.srg.kernels.tile import Mixing, column_block, padded
 
 P = 32  # rows of a tile: a skewed row is one shuffle
-VALUE_BLOCKS = 4  # accumulators of a row of V, at most
+WIDE = 64  # columns of V beyond which a tile has four warps, so that its sums fit into registers
 
 
 class Launch:
@@ -41,15 +41,18 @@ class Launch:
         self.grid = (triton.cdiv(self.length, self.rows), batch * heads)
         self.sizes = {"BASE": base, "MIX1": mix1 is not None, "MIX2": mix2 is not None, "KW": k_width}
         self.sizes |= {"KP": padded(k_width), "R": rank, "RP": padded(rank), "P": self.rows}
-        columns = min(128, padded(v_width)) if v_width > 16 * VALUE_BLOCKS else padded(v_width)
-        self.sizes |= {"VW": v_width, "VB": columns, "BLOCKS": triton.cdiv(v_width, columns)}
-        self.is_wide = v_width > 128
+        block = column_block(v_width)
+        self.sizes |= {"VW": v_width, "VB": block, "BLOCKS": triton.cdiv(v_width, block)}
+
+    def options(self, kernel) -> dict[str, str | int | bool]:
+        """Compile-time values of one of the kernels."""
+        sizes = {name: size for name, size in self.sizes.items() if name in kernel.arg_names}
+        warps = self.rows // 16 * (2 if sizes.get("VW", 0) > WIDE else 1)
+        return sizes | {"num_warps": warps, "num_stages": 1}
 
     def __call__(self, kernel, *tensors: Tensor | None) -> None:
         tensors = [tensors[0] if tensor is None else tensor for tensor in tensors]
-        sizes = {name: size for name, size in self.sizes.items() if name in kernel.arg_names}
-        warps = 4 if self.is_wide and "VW" in sizes else 2
-        kernel[self.grid](*tensors, self.length, self.heads, **sizes, num_warps=warps, num_stages=1)
+        kernel[self.grid](*tensors, self.length, self.heads, **self.options(kernel))
 
 
 def forward(

@@ -26,6 +26,13 @@ def padded(width: int) -> int:
     return max(16, triton.next_power_of_2(width))
 
 
+def column_block(width: int) -> int:
+    """How many columns of V a tile of the lag layout has: all up to 64, beyond them 128 or 64, whichever pads less."""
+    if width <= 64:
+        return padded(width)
+    return min((128, 64), key=lambda block: triton.cdiv(width, block) * block)
+
+
 @triton.jit
 def dot(x, y, total):
     """x y + total; of float32 by three products of TF32."""

@@ -58,3 +58,20 @@ def test_every_kind_equals_float64(base, mixings, dtype, draw, errors, small_til
 def test_odd_lengths_and_widths_equal_float64(shape, draw, errors, nan_memory):
     for base, mixings in (("S", "12"), ("G", "12")):
         assert_exact(errors(lag, base, draw(base, mixings, shape, torch.float32), by_lag=True), torch.float32)
+
+
+@pytest.mark.slow
+def test_a_thousand_rows_equal_float64(draw, errors, nan_memory, monkeypatch):
+    monkeypatch.setattr(lag, "P", 256)  # few tiles, for the interpreter's sake
+    assert_exact(errors(lag, "R", draw("R", "12", (1, 1, 1000, 4, 16, 2), torch.float32), by_lag=True), torch.float32)
+
+
+def test_gradients_are_the_same_each_time(draw, small_tiles):
+    inputs = draw("R", "1", (1, 1, 17, 4, 5, 2), torch.float32)
+
+    def gradients():
+        o, saved = lag.forward("R", *inputs)
+        dq, dk, dv, of_mix1, _ = lag.backward("R", torch.ones_like(o), *inputs, o, saved)
+        return dq, dk, dv, *of_mix1
+
+    assert all(map(torch.equal, gradients(), gradients()))
