@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.bench.parts import Column, Curve, Part, Row, Setup
@@ -12,33 +15,66 @@ from madbench.bench.timing import MIB, Timing, ceiling_flops, in_turns, kept_byt
 from madbench.errors import MadbenchError, TrainingError
 from madbench.mixers import build
 from madbench.mixers.checks import difference
+from madbench.mixers.srg.kernels import fused
 from madbench.models.blocks import autocast
 
 HEADS = 2
-CHECKED_LENGTH = 512  # at most, of the comparison with float64
+FLASH_HEAD_WIDTH = 64
+CHECKED_ROWS = 1024  # at most, of the comparison with float64
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 """Largest relative error of outputs and gradients, as norms, against the dense path in float64."""
+COMPILED = "compiled"  # the chunked path through torch.compile
 
 
-def paths_of(mixer: nn.Module) -> Sequence[str]:
+@dataclass(frozen=True)
+class Shape:
+    """Of a mixer's input, (B, T, D)."""
+
+    batch: int
+    length: int
+    d_model: int
+
+    def __str__(self) -> str:
+        return f"{self.batch}x{self.length}x{self.d_model}"
+
+
+@dataclass
+class Case:
+    """A label on one path at one shape."""
+
+    label: str
+    path: str
+    mixer: nn.Module | None = None
+    problem: str = ""  # why it is not timed
+
+
+def paths_of(mixer: nn.Module) -> list[str]:
     """The paths that a mixer of this class may be built with, the automatic choice and the slow reference left out."""
     return [path for path in getattr(mixer, "paths", ()) if path not in ("auto", "reference")]
 
 
-def make(label: str, length: int, setup: Setup, path: str = "auto", d_model: int = 128) -> nn.Module:
+def make(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int = HEADS) -> nn.Module:
     """The mixer of a label on the device, always with the same weights; ranks as in the paper, the same at any length."""
     torch.manual_seed(0)
-    return build(label, d_model, length, n_head=HEADS, budget="paper", path=path).to(setup.device)
+    return build(label, shape.d_model, shape.length, n_head=n_head, budget="paper", path=path).to(setup.device)
 
 
-def pass_of(mixer: nn.Module, x: Tensor, setup: Setup, backward: bool = True) -> Callable[[], Tensor]:
-    """A forward pass, and a backward pass for all gradients."""
+def resolved(mixer: nn.Module, shape: Shape, setup: Setup, path: str) -> str:
+    """The path that the mixer takes in this arithmetic."""
+    if path != "auto" or not hasattr(mixer, "resolve_path"):
+        return path
+    with autocast(setup.device, setup.precision):
+        return mixer.resolve_path(shape.batch, shape.length)
+
+
+def pass_of(module: nn.Module, x: Tensor, setup: Setup, backward: bool = True) -> Callable[[], Tensor]:
+    """A forward pass without gradients, or a forward and a backward pass for all gradients."""
 
     def run() -> Tensor:
         with torch.set_grad_enabled(backward), autocast(setup.device, setup.precision):
-            y = mixer(x)
+            y = module(x)
         if backward:
-            mixer.zero_grad(set_to_none=True)
+            module.zero_grad(set_to_none=True)
             x.grad = None
             y.backward(y.detach())
         return y
@@ -46,75 +82,157 @@ def pass_of(mixer: nn.Module, x: Tensor, setup: Setup, backward: bool = True) ->
     return run
 
 
-def error_of(label: str, length: int, setup: Setup, path: str, d_model: int) -> float:
-    """The largest relative error of output and gradients of a path, on one short sequence, against dense float64."""
-    length = min(length, CHECKED_LENGTH)
-    x = torch.randn(1, length, d_model, generator=torch.Generator().manual_seed(1)).to(setup.device)
-    mixer = make(label, length, setup, path, d_model)
-    exact = make(label, length, setup, "dense" if "dense" in paths_of(mixer) else "auto", d_model).double()
-    found = []
-    for module, given, how in ((mixer, x, setup.precision), (exact, x.double(), "float64")):
-        given = given.requires_grad_()
-        with autocast(setup.device, how):
-            y = module(given)
-        gradients = torch.autograd.grad(y, [given, *module.parameters()], y.detach(), materialize_grads=True)
-        flat = torch.cat([gradient.flatten().double() for gradient in gradients])
-        found.append((y.detach().double(), flat))
-    return max(difference(ours, truth) for ours, truth in zip(*found))
+def error_of(label: str, shape: Shape, setup: Setup, path: str, n_head: int = HEADS) -> float:
+    """The largest relative error of output and gradients of a path, on one sequence, against dense float64."""
+    rows = min(shape.length, CHECKED_ROWS)
+    x = torch.randn(1, rows, shape.d_model, generator=torch.Generator().manual_seed(1)).to(setup.device)
+    mixer = make(label, shape, setup, path, n_head)
+    exact = make(label, shape, setup, "dense" if "dense" in paths_of(mixer) else "auto", n_head).double()
+    (y, gradients), (truth, exact_gradients) = (
+        _outcome(mixer, x, setup.device, setup.precision),
+        _outcome(exact, x.double(), setup.device, "float64"),
+    )
+    return max(difference(y, truth), difference(gradients, exact_gradients))
 
 
-def checked(label: str, length: int, setup: Setup, path: str, d_model: int) -> str:
-    """What is wrong with a path, in a sentence; empty where it computes what it should."""
-    try:
-        error = error_of(label, length, setup, path, d_model)
-    except (RuntimeError, MadbenchError) as problem:
-        return reason(problem)
+def _outcome(module: nn.Module, x: Tensor, device: str, precision: str) -> tuple[Tensor, Tensor]:
+    """The output, and all gradients in one vector."""
+    x = x.detach().requires_grad_()
+    with autocast(device, precision):
+        y = module(x)
+    gradients = torch.autograd.grad(y, [x, *module.parameters()], y.detach(), materialize_grads=True)
+    return y.detach().double(), torch.cat([gradient.flatten().double() for gradient in gradients])
+
+
+def verdict(error: float, setup: Setup) -> str:
+    """What is wrong with a path of this error, in a sentence; empty where it computes what it should."""
     bound = TOLERANCE[setup.precision]
     return "" if error <= bound else f"wrong: relative error {error:.1e}, at most {bound:.0e} is allowed"
 
 
-def _measured(label: str, length: int, batch: int, paths: Sequence[str], setup: Setup) -> Iterator[Row]:
-    """A row a path at one length."""
-    d_model = setup.d_model or 128
+def checked(label: str, shape: Shape, setup: Setup, path: str, n_head: int = HEADS) -> str:
+    """What is wrong with a path, or why it does not run here; empty where it computes what it should."""
     try:
-        known = paths_of(make(label, length, setup, d_model=d_model))
+        return verdict(error_of(label, shape, setup, path, n_head), setup)
+    except Exception as error:  # of a kernel or a compiler, of many kinds
+        return reason(error)
+
+
+def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list[Case]:
+    """One a path, checked; without ``paths`` every path that computes this label on this device."""
+    try:
+        known = paths_of(make(label, shape, setup)) or ["auto"]
     except MadbenchError as error:
-        yield {"label": label, "length": length, "error": str(error)}
-        return
-    dtype = torch.bfloat16 if setup.precision == "bfloat16" else torch.float32
-    ceiling, mixers, errors = ceiling_flops(setup.device, dtype), {}, {}
+        return [Case(label, "-", problem=reason(error))]
+    cases = []
     for path in paths or known:
         try:
-            mixers[path] = make(label, length, setup, path, d_model)
-        except TrainingError:
-            continue  # not for this label or this device
-        errors[path] = checked(label, length, setup, path, d_model)
-    x = torch.randn(batch, length, d_model, device=setup.device, requires_grad=True)
-    right = [path for path in mixers if not errors[path]]
-    both = {(path, way): pass_of(mixers[path], x, setup, way) for path in right for way in (False, True)}
-    times = in_turns(both, setup.limits, setup.device)
-    for path, mixer in mixers.items():
-        row = {"label": label, "length": length, "batch": batch, "d_model": d_model, "path": path}
-        if hasattr(mixer, "resolve_path"):
-            row["path"] = mixer.resolve_path(batch, length)
-        forward, step = times.get((path, False)), times.get((path, True))
-        problem = errors[path] or next((time for time in (forward, step) if isinstance(time, str)), "")
-        if problem:
-            yield row | {"error": problem}
-            continue
-        flops = 3 * mixer.allocation.flops_per_token(length) * batch * length if hasattr(mixer, "allocation") else None
-        dense = times.get(("dense", True))
-        yield row | {
-            "forward_ms": 1e3 * forward.median,
-            "step_ms": 1e3 * step.median,
-            "step_low_ms": 1e3 * step.low,
-            "step_high_ms": 1e3 * step.high,
-            "spread": f"{1e3 * step.low:.1f}-{1e3 * step.high:.1f}",
-            "speed_over_dense": dense.median / step.median if isinstance(dense, Timing) else None,
-            "kept_mib": kept_bytes(mixer, pass_of_forward(mixer, x, setup)) / MIB,
-            "gflop": flops and flops / 1e9,
-            "percent_of_ceiling": flops and 100 * flops / step.median / ceiling,
-        }
+            mixer = make(label, shape, setup, path)
+            path = resolved(mixer, shape, setup, path)
+            cases.append(Case(label, path, mixer, verdict(error_of(label, shape, setup, path), setup)))
+        except TrainingError as error:
+            if paths:
+                cases.append(Case(label, path, problem=reason(error)))
+        except Exception as error:  # of a kernel, of many kinds
+            cases.append(Case(label, path, problem=reason(error)))
+    return cases
+
+
+def _compiled(case: Case, x: Tensor, setup: Setup) -> Case:
+    """The path of ``case`` through torch.compile, compared with it."""
+    found = Case(case.label, COMPILED, make(case.label, Shape(*x.shape), setup, case.path))
+    try:
+        torch.compiler.reset()
+        found.mixer.compile(dynamic=False)
+        (y, gradients), (truth, exact) = (
+            _outcome(one.mixer, x, setup.device, setup.precision) for one in (found, case)
+        )
+        found.problem = verdict(max(difference(y, truth), difference(gradients, exact)), setup)
+    except Exception as error:  # of a compiler, of many kinds
+        found.problem = reason(error)
+    return found
+
+
+def core_passes(
+    mixer: nn.Module, shape: Shape, setup: Setup, attend: Callable[..., Tensor] = fused.attend
+) -> dict[tuple[str, bool], Callable[[], Any]]:
+    """The operator alone, without linear maps, and torch's softmax attention in heads of 64, forward and with backward."""
+    dtype = torch.bfloat16 if setup.precision == "bfloat16" else torch.float32
+    sizes, heads = mixer.allocation, (mixer.query_heads, mixer.n_head)
+
+    def leaf(n_head: int, width: int, dtype: torch.dtype = dtype) -> Tensor:
+        size = (shape.batch, n_head, shape.length, width)
+        return torch.randn(size, device=setup.device, dtype=dtype).requires_grad_()
+
+    q, k, v = leaf(heads[0], sizes.qk_width), leaf(heads[0], sizes.qk_width), leaf(heads[1], sizes.vo_width)
+    mixings = [mixer.mix1, mixer.mix2]
+    strengths = [leaf(n, sizes.r, torch.float32) if mixing else None for n, mixing in zip(heads, mixings)]
+    tables = [table for mixing in mixings if mixing for table in (mixing.A, mixing.B, mixing.p)]
+    ours = [q, k, v, *(one for one in strengths if one is not None), *tables]
+    theirs = [leaf(shape.d_model // FLASH_HEAD_WIDTH, FLASH_HEAD_WIDTH) for _ in range(3)]
+    operators = {
+        "core": (ours, lambda: attend(mixer.variant.base, mixer.by_lag, q, k, v, *strengths, *mixings)),
+        "flash": (theirs, lambda: F.scaled_dot_product_attention(*theirs, is_causal=True)),
+    }
+
+    def run(inputs: Sequence[Tensor], operator: Callable[[], Tensor], backward: bool) -> None:
+        with torch.set_grad_enabled(backward):
+            o = operator()
+        if backward:
+            torch.autograd.grad(o, inputs, o.detach())
+
+    return {
+        (name, backward): lambda inputs=inputs, operator=operator, backward=backward: run(inputs, operator, backward)
+        for name, (inputs, operator) in operators.items()
+        for backward in (False, True)
+    }
+
+
+def _measured(wanted: Sequence[tuple[str, Sequence[str]]], shape: Shape, setup: Setup) -> Iterator[Row]:
+    """A row a label and path, all timed in turns; of one label its paths beside the chunked one."""
+    x = torch.randn(shape.batch, shape.length, shape.d_model, device=setup.device, requires_grad=True)
+    cases = [case for label, paths in wanted for case in _cases(label, paths, shape, setup)]
+    by_path = {case.path: case for case in cases if not case.problem} if len(wanted) == 1 else {}
+    if setup.compiles and "chunked" in by_path and "sdpa" not in by_path:
+        cases.append(_compiled(by_path["chunked"], x, setup))
+    right = [case for case in cases if not case.problem]
+    passes = {
+        (case.label, case.path, way): pass_of(case.mixer, x, setup, way) for case in right for way in (False, True)
+    }
+    if "fused" in by_path and shape.d_model % FLASH_HEAD_WIDTH == 0:
+        core = core_passes(by_path["fused"].mixer, shape, setup)
+        passes |= {(wanted[0][0], path, way): run for (path, way), run in core.items()}
+        cases += [Case(wanted[0][0], path) for path in ("core", "flash")]
+    times = in_turns(passes, setup.limits, setup.device)
+    rows = [_row(case, times, x, shape, setup) for case in cases]
+    of_path = {row["path"]: row for row in rows if "step_ms" in row} if len(wanted) == 1 else {}
+    usual = of_path.get(COMPILED, of_path.get("chunked"))
+    for row in rows:
+        beside = of_path.get("flash") if row["path"] in ("core", "flash") else usual
+        if beside and "step_ms" in row:
+            row |= {"beside": beside["path"], "speed": beside["step_ms"] / row["step_ms"]}
+            if row.get("kept_mib") and beside.get("kept_mib"):
+                row["kept_share"] = row["kept_mib"] / beside["kept_mib"]
+        yield row
+
+
+def _row(case: Case, times: Mapping[Any, Timing | str], x: Tensor, shape: Shape, setup: Setup) -> dict[str, Any]:
+    row = {"label": case.label, "path": case.path, "shape": str(shape)}
+    row |= {"batch": shape.batch, "length": shape.length, "d_model": shape.d_model}
+    forward, step = (times.get((case.label, case.path, way)) for way in (False, True))
+    if problem := case.problem or next((time for time in (forward, step) if isinstance(time, str)), ""):
+        return row | {"error": problem}
+    row |= {"forward_ms": 1e3 * forward.median, **step.milliseconds("step")}
+    row["us_per_token"] = 1e6 * step.median / shape.batch / shape.length
+    if case.mixer is None:
+        return row
+    row["kept_mib"] = kept_bytes(case.mixer, pass_of_forward(case.mixer, x, setup), setup.device) / MIB
+    if hasattr(case.mixer, "allocation"):
+        flops = 3 * case.mixer.allocation.flops_per_token(shape.length) * shape.batch * shape.length
+        dtype = torch.bfloat16 if setup.precision == "bfloat16" else torch.float32
+        share = flops / step.median / ceiling_flops(setup.device, dtype)
+        row |= {"gflop": flops / 1e9, "percent_of_ceiling": 100 * share}
+    return row
 
 
 def pass_of_forward(mixer: nn.Module, x: Tensor, setup: Setup) -> Callable[[], Tensor]:
@@ -127,69 +245,75 @@ def pass_of_forward(mixer: nn.Module, x: Tensor, setup: Setup) -> Callable[[], T
     return run
 
 
-def _lengths(setup: Setup) -> Sequence[int]:
-    return setup.lengths or ((32, 128, 256) if setup.is_cpu else (128, 1024))
+def _shapes(setup: Setup) -> list[Shape]:
+    """Those of MAD, and on a GPU that of the language model too."""
+    if setup.lengths or setup.batch or setup.d_model:
+        batch, lengths = (32, (32, 128, 256)) if setup.is_cpu else (128, (128, 1024))
+        return [Shape(setup.batch or batch, length, setup.d_model or 128) for length in setup.lengths or lengths]
+    if setup.is_cpu:
+        return [Shape(32, length, 128) for length in (32, 128, 256)]
+    return [Shape(8, 1024, 768), Shape(128, 128, 128), Shape(128, 1024, 128)]
 
 
-def _long(setup: Setup) -> Sequence[int]:
-    return setup.lengths or tuple(2**i for i in range(7, 12 if setup.is_cpu else 15))
+def _long(setup: Setup) -> list[Shape]:
+    lengths = setup.lengths or [2**i for i in range(7, 13 if setup.is_cpu else 15)]
+    return [Shape(setup.batch or 1, length, setup.d_model or 128) for length in lengths]
 
 
 def measure_paths(setup: Setup) -> Iterator[Row]:
-    """Every path of every label at every length."""
-    for length in _lengths(setup):
-        for label in setup.labels:
-            yield from _measured(label, length, setup.batch or (32 if setup.is_cpu else 128), (), setup)
+    """Every path of every label at every shape, or those that were asked for."""
+    for label in setup.labels:
+        for shape in _shapes(setup):
+            yield from _measured([(label, setup.paths)], shape, setup)
 
 
 def measure_lengths(setup: Setup) -> Iterator[Row]:
     """The automatic path of every label against length, one sequence."""
-    for length in _long(setup):
-        for label in setup.labels:
-            for row in _measured(label, length, setup.batch or 1, ("auto",), setup):
-                per_token = {"us_per_token": 1e3 * row["step_ms"] / row["batch"] / length} if "step_ms" in row else {}
-                yield {**row, **per_token}
+    for shape in _long(setup):
+        yield from _measured([(label, setup.paths or ("auto",)) for label in setup.labels], shape, setup)
 
 
-_START = [Column("label", "Label"), Column("length", "T"), Column("path", "Path")]
-_END = [Column("error", "")]
+_TIMES = [
+    Column("forward_ms", "Forward", "{:.1f}"),
+    Column("step_ms", "Both", "{:.1f}"),
+    Column("step_low_ms", "Spread", "{:.1f}-{step_high_ms:.1f}"),
+]
 MIXERS = Part(
     "mixers",
     "time and memory of a mixer, by path",
-    "Milliseconds of a mixer's forward pass, and of forward and backward with the least and the longest; speed over the dense "
-    "path; MiB kept for the backward pass; GFLOP by formula and their share of what a matrix product reaches here.",
+    "Milliseconds of a mixer's forward pass, and of forward and backward with the least and the longest; speed over the "
+    "chunked path, where it was compiled over that; MiB kept for the backward pass; GFLOP by formula and their share of "
+    "what a matrix product reaches here.",
     [
-        *_START,
-        Column("forward_ms", "Forward", "{:.1f}"),
-        Column("step_ms", "Both", "{:.1f}"),
-        Column("spread", "Spread"),
-        Column("speed_over_dense", "Speed", "{:.2f}"),
+        Column("label", "Label"),
+        Column("shape", "BxTxD"),
+        Column("path", "Path"),
+        *_TIMES,
+        Column("speed", "Speed", "{:.2f}"),
         Column("kept_mib", "Kept", "{:.1f}"),
         Column("gflop", "GFLOP", "{:.1f}"),
         Column("percent_of_ceiling", "%", "{:.0f}"),
-        *_END,
     ],
     Curve("length", "step_ms", "label", "length T", "ms, forward and backward"),
     measure_paths,
-    ("label", "length"),
-    lambda setup: len(setup.labels) * len(_lengths(setup)),
+    ("label", "shape"),
+    lambda setup: len(setup.labels) * len(_shapes(setup)),
 )
 LENGTH = Part(
     "length",
     "time and memory of a mixer against length",
-    "Milliseconds of a mixer's forward and backward pass on the path that it takes by itself, microseconds a token, MiB kept for "
-    "the backward pass.",
+    "Milliseconds of a mixer's forward pass, and of forward and backward with the least and the longest, on the path that it "
+    "takes by itself; microseconds a token; MiB kept for the backward pass.",
     [
-        *_START,
-        Column("forward_ms", "Forward", "{:.1f}"),
-        Column("step_ms", "Both", "{:.1f}"),
-        Column("spread", "Spread"),
+        Column("label", "Label"),
+        Column("length", "T"),
+        Column("path", "Path"),
+        *_TIMES,
         Column("us_per_token", "us/token", "{:.1f}"),
         Column("kept_mib", "Kept", "{:.1f}"),
-        *_END,
     ],
     Curve("length", "step_ms", "label", "length T", "ms, forward and backward"),
     measure_lengths,
-    ("label", "length"),
-    lambda setup: len(setup.labels) * len(_long(setup)),
+    ("shape",),
+    lambda setup: len(_long(setup)),
 )

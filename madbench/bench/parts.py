@@ -28,6 +28,8 @@ class Setup:
     batch: int | None = None  # that of the part where there is none
     d_model: int | None = None
     peer: Path | None = None  # a checkout of the reference code
+    paths: Sequence[str] = ()  # of mixers; all that run here where there are none
+    compiles: bool = False  # whether models, and the chunked path as one more, go through torch.compile
 
     @property
     def is_cpu(self) -> bool:
@@ -40,7 +42,7 @@ class Column:
 
     name: str  # key of a row
     heading: str
-    format: str = "{}"
+    format: str = "{}"  # of the value, and by name of others in its row
 
 
 @dataclass(frozen=True)
@@ -81,15 +83,26 @@ class BenchTable(TextTable):
     used: list[Column] = field(init=False)
 
     def __post_init__(self):
-        used = [column for column in self.part.columns if any(row.get(column.name) is not None for row in self.rows)]
-        object.__setattr__(self, "used", used)
+        timed = [row for row in self.rows if not row.get("error")]
+        used = [column for column in self.part.columns if any(row.get(column.name) is not None for row in timed)]
+        object.__setattr__(self, "used", used or list(self.part.columns[:1]))
+        failed = "; ".join(map(_failure, (row for row in self.rows if row.get("error"))))
+        object.__setattr__(self, "caption", f"{self.caption} Not timed: {failed}." if failed else self.caption)
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         lines = []
         for row in self.rows:
+            if row.get("error"):
+                continue
             values = [(column, row.get(column.name)) for column in self.used]
-            lines.append(["-" if value is None else column.format.format(value) for column, value in values])
+            lines.append(["-" if value is None else column.format.format(value, **row) for column, value in values])
         return [column.heading for column in self.used], lines
 
     def records(self) -> list[dict[str, Any]]:
         return [dict(row) for row in self.rows]
+
+
+def _failure(row: Row) -> str:
+    """What has no time, and why."""
+    what = [str(row[key]) for key in ("label", "heading", "shape", "path") if row.get(key) is not None]
+    return f"{' '.join(what)} ({row['error']})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 import statistics
@@ -13,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from madbench.errors import TrainingError
+from madbench.errors import MadbenchError
 from madbench.training.cost import PeakMemory
 
 MIB = 2**20
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # options of mallopt
 LEAST_ROUNDS = 2  # that count, however little time there is
 
 
@@ -28,13 +30,22 @@ class Timing:
     low: float
     high: float
 
+    def milliseconds(self, name: str) -> dict[str, float]:
+        """The three as columns of a row."""
+        times = {f"{name}_ms": self.median, f"{name}_low_ms": self.low, f"{name}_high_ms": self.high}
+        return {column: 1e3 * seconds for column, seconds in times.items()}
+
 
 @dataclass(frozen=True)
 class Limits:
-    """How long one table may take: rounds that count after one that does not, and seconds for all of them."""
+    """How long one table may take: rounds that count after one that does not, and when it ends, by ``perf_counter``."""
 
     rounds: int
-    seconds: float = math.inf
+    end: float = math.inf
+
+    @property
+    def is_over(self) -> bool:
+        return time.perf_counter() > self.end
 
 
 def in_turns(cases: Mapping[Any, Callable[[], Any]], limits: Limits, device: str) -> dict[Any, Timing | str]:
@@ -44,16 +55,15 @@ def in_turns(cases: Mapping[Any, Callable[[], Any]], limits: Limits, device: str
     """
     seconds: dict[Any, list[float]] = {name: [] for name in cases}
     found: dict[Any, Timing | str] = {}
-    began = time.perf_counter()
     for round_ in range(1 + limits.rounds):
-        if round_ > LEAST_ROUNDS and time.perf_counter() - began > limits.seconds:
+        if round_ > LEAST_ROUNDS and limits.is_over:
             break
         for name, run in cases.items():
             if name in found:
                 continue
             try:
                 spent = _seconds(run, device)
-            except (RuntimeError, TrainingError) as error:
+            except Exception as error:  # of a kernel or a compiler, of many kinds
                 found[name] = reason(error)
                 continue
             if round_:
@@ -65,12 +75,11 @@ def in_turns(cases: Mapping[Any, Callable[[], Any]], limits: Limits, device: str
 
 
 def reason(error: Exception) -> str:
-    """Why something was not measured; an error that is neither ours nor one of memory passes."""
+    """Why something was not measured, in a line."""
     if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
         return "out of memory"
-    if isinstance(error, TrainingError):
-        return str(error)
-    raise error
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return line if isinstance(error, MadbenchError) else f"{type(error).__name__}: {line}"
 
 
 def wait(device: str) -> None:
@@ -101,8 +110,17 @@ def peak_bytes(run: Callable[[], Any], device: str) -> int:
     return torch.cuda.max_memory_allocated(device) - before
 
 
-def kept_bytes(module: nn.Module, forward: Callable[[], Tensor]) -> int:
-    """Bytes of the tensors that a forward pass keeps for the backward pass, parameters left out."""
+def kept_bytes(module: nn.Module, forward: Callable[[], Tensor], device: str = "cpu") -> int:
+    """Bytes that a forward pass keeps for the backward pass, parameters and output left out.
+
+    On the CPU those of saved tensors, on a GPU what the allocator has handed out.
+    """
+    if device != "cpu":
+        wait(device)
+        before = torch.cuda.memory_allocated(device)
+        y = forward()
+        wait(device)
+        return torch.cuda.memory_allocated(device) - before - y.untyped_storage().nbytes()
     parameters = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
     kept: dict[int, int] = {}
     held = []  # a storage that is freed could give its address to another
@@ -117,6 +135,14 @@ def kept_bytes(module: nn.Module, forward: Callable[[], Tensor]) -> int:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         forward()
     return sum(kept.values())
+
+
+def keep_freed_memory() -> None:
+    """Keeps freed memory in this process, as processes that train do (:func:`madbench.execute.base.worker_environment`)."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's
+    if mallopt is not None:
+        for option, value in (_MMAP_MAX, 0), (_TRIM_THRESHOLD, 10**9):
+            mallopt(option, value)
 
 
 @functools.cache

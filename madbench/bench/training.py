@@ -4,75 +4,76 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from madbench.bench.mixer import checked
+from madbench.bench.mixer import Shape, checked, resolved
 from madbench.bench.parts import Column, Curve, Part, Row, Setup
 from madbench.bench.peer import peer_step
 from madbench.bench.timing import Timing, in_turns
 from madbench.jobs import Job
-from madbench.suites.mad import MAD, MadProfile, setting_of
+from madbench.suites.mad import MAD, MadProfile
 from madbench.tasks import MAD_TASKS, heading
 from madbench.training.cost import job_size
+from madbench.training.loop import step_of
 from madbench.training.member import Member
-from madbench.training.step import PlainStep
 
 
 def measure_training(setup: Setup) -> Iterator[Row]:
-    """A row a task and label: the first setting of the profile, through the step of the training loop."""
-    profile = MadProfile.load(setup.profile)
+    """A row a task and label: the first setting of the profile, through the step of the training loop; then all tasks."""
+    profile, done = MadProfile.load(setup.profile), []
     for task in MAD_TASKS:
         jobs = {label: _jobs(label, task, profile, setup) for label in setup.labels}
-        if setup.batch:
-            jobs = {
-                label: [replace(job, training=replace(job.training, batch_size=setup.batch)) for job in of_label]
-                for label, of_label in jobs.items()
-            }
+        steps, found, problems = {}, {}, {}
         with tempfile.TemporaryDirectory() as folder:
-            members = {
-                label: Member(of_label[0], Path(folder), _ignore, setup.device) for label, of_label in jobs.items()
-            }
-            steps = {label: functools.partial(PlainStep(member), [member.rate]) for label, member in members.items()}
+            members = {label: Member(mine[0], Path(folder), _ignore, setup.device) for label, mine in jobs.items()}
+            for label, member in members.items():
+                shape = Shape(*member.trial.batch_shape, member.job.model.d_model)
+                found[label] = resolved(member.trial.mixer, shape, setup, "auto")
+                problems[label] = checked(label, shape, setup, found[label], member.job.model.n_head)
+                if not problems[label]:
+                    steps[label] = functools.partial(step_of([member]), [member.rate])
             if setup.peer:
                 trial = next(iter(members.values())).trial
                 (inputs, targets), _ = next(iter(trial.micro_batches(0)))
-                shape = trial.setting.model == "autoencoder", trial.job.model, trial.setting.vocab_size
-                steps["peer"] = peer_step(setup.peer, *shape, (inputs, targets), setup.precision)
-            problems = {
-                label: checked(label, setting_of(of_label[0]).seq_len, setup, "auto", of_label[0].model.d_model)
-                for label, of_label in jobs.items()
-            }
-            times = in_turns(
-                {name: step for name, step in steps.items() if not problems.get(name)}, setup.limits, setup.device
-            )
-        for name in steps:
-            length = setting_of(next(iter(jobs.values()))[0]).seq_len
-            row = {"label": name, "task": task, "heading": heading(task), "length": length}
-            time = problems.get(name) or times[name]
+                of_model = trial.setting.model == "autoencoder", trial.job.model, trial.setting.vocab_size
+                steps["peer"] = peer_step(setup.peer, *of_model, (inputs, targets), setup.precision)
+            times = problems | in_turns(steps, setup.limits, setup.device)
+        for name in [*jobs, *["peer"] * bool(setup.peer)]:
+            row = {"label": name, "task": task, "heading": heading(task), "path": found.get(name)}
+            row |= {"batch": trial_shape(members)[0], "length": trial_shape(members)[1]}
+            time = times[name]
             if not isinstance(time, Timing):
                 yield row | {"error": time}
                 continue
-            row |= {
-                "step_ms": 1e3 * time.median,
-                "step_low_ms": 1e3 * time.low,
-                "step_high_ms": 1e3 * time.high,
-                "spread": f"{1e3 * time.low:.1f}-{1e3 * time.high:.1f}",
-                "steps_per_second": 1 / time.median,
-            }
-            for other, ratio in (("S", "times_of_S"), ("peer", "speed_over_peer")):
-                if other in times and isinstance(times[other], Timing):
-                    share = time.median / times[other].median
-                    row[ratio] = share if ratio == "times_of_S" else 1 / share
+            row |= {**time.milliseconds("step"), "steps_per_second": 1 / time.median}
+            if isinstance(times.get("S"), Timing):
+                row["times_of_S"] = time.median / times["S"].median
+            if isinstance(times.get("peer"), Timing):
+                row["speed_over_peer"] = times["peer"].median / time.median
             if name in jobs:
                 row |= {"jobs": len(jobs[name]), "hours": _seconds_of_all(jobs[name], time.median) / 3600}
+            done.append(row)
             yield row
+    for label in setup.labels:
+        mine = [row for row in done if row["label"] == label]
+        if len(mine) == len(MAD_TASKS):
+            total = {name: sum(row[name] for row in mine) for name in ("jobs", "hours")}
+            yield {"label": label, "task": "all", "heading": "all tasks", **total}
+
+
+def trial_shape(members: Mapping[str, Member]) -> tuple[int, int]:
+    """(B, T) of a task's batches."""
+    return next(iter(members.values())).trial.batch_shape
 
 
 def _jobs(label: str, task: str, profile: MadProfile, setup: Setup) -> list[Job]:
     """Those of one seed; the first is the task's baseline."""
-    return MAD.jobs([label], profile, seeds=[0], tasks=[task], budget="strict", precision=setup.precision)
+    jobs = MAD.jobs([label], profile, seeds=[0], tasks=[task], budget="strict", precision=setup.precision)
+    if setup.batch is None:
+        return jobs
+    return [replace(job, training=replace(job.training, batch_size=setup.batch)) for job in jobs]
 
 
 def _seconds_of_all(jobs: list[Job], step_seconds: float) -> float:
@@ -90,19 +91,19 @@ TRAINING = Part(
     "training",
     "MAD training by task, beside the reference",
     "Milliseconds of a training step of the task's first setting, with the least and the longest; as a multiple of S; speed "
-    "over the reference's model with softmax attention; hours of all jobs of the task, one seed, one after another.",
+    "over the reference's model with softmax attention; hours of all jobs of one seed, one after another.",
     [
         Column("label", "Label"),
         Column("heading", "Task"),
         Column("length", "T"),
+        Column("path", "Path"),
         Column("step_ms", "ms", "{:.1f}"),
-        Column("spread", "Spread"),
-        Column("times_of_S", "S", "{:.2f}x"),
-        Column("speed_over_peer", "Peer", "{:.2f}x"),
+        Column("step_low_ms", "Spread", "{:.1f}-{step_high_ms:.1f}"),
+        Column("times_of_S", "x S", "{:.2f}"),
+        Column("speed_over_peer", "Peer", "{:.2f}"),
         Column("hours", "Hours", "{:.2g}"),
-        Column("error", ""),
     ],
-    Curve("task", "step_ms", "label", "", "ms a step"),
+    Curve("heading", "step_ms", "label", "", "ms a step"),
     measure_training,
     ("task",),
     lambda setup: len(MAD_TASKS),

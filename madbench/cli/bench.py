@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,11 +26,13 @@ from madbench.labels import expand
 if TYPE_CHECKING:
     from madbench.bench.parts import BenchTable, Part, Setup
 
-PARTS = ("mixers", "length", "training", "table5", "decode")
-LABELS = ("S", "R-cg-q", "R-cg-q-12o", "G-cg-q-12o")
+LABELS = ("G-cg-q-12o", "S", "R-cg-q-12o", "R-cg-q")
+SHARES = {"mixers": 2, "length": 1, "training": 1, "table5": 3, "decode": 1}  # of the minutes
+PARTS = tuple(SHARES)
 NOTES = (
     "Medians of rounds in which each takes one pass in turn, after one round that does not count; the least and the longest "
-    "are of the same rounds. Outputs and gradients are compared with the dense path in float64 first."
+    "are of the same rounds. Outputs and gradients are compared with the dense path in float64 first, and a compiled path "
+    "with itself as it is."
 )
 DESCRIPTION = f"Parts ({', '.join(PARTS)}) and labels. {options.LABELS_HELP}"
 
@@ -37,11 +40,12 @@ DESCRIPTION = f"Parts ({', '.join(PARTS)}) and labels. {options.LABELS_HELP}"
 @with_groups
 def bench(
     words: argument(list[str] | None, "PART|LABEL", DESCRIPTION, show_default=False) = None,
-    everything: option(bool, "All parts, in about as many minutes as --minutes says.", "--all") = False,
+    everything: option(bool, "All parts.", "--all") = False,
     lengths: option(str | None, "Lengths such as 128,512,1024.", show_default="each part's own") = None,
     batch: option(int | None, "Sequences.", min=1, show_default="each part's own") = None,
     d_model: option(int | None, "Width of mixers and language models.", min=8, show_default="each part's own") = None,
     profile: option(str, "Profile of MAD training: full, quick or a YAML file.", "--profile", "-p") = "full",
+    paths: option(str | None, "Paths of mixers such as dense,fused.", show_default="all that run here") = None,
     peer: option(Path | None, "Checkout of github.com/athms/mad-lab, whose model is timed in turn with ours.") = None,
     *,
     device: options.DeviceOption = "auto",
@@ -49,8 +53,12 @@ def bench(
     precision: option(
         Literal["auto", "float32", "bfloat16"], "Arithmetic of matrix products; auto: bfloat16 on a GPU, else float32."
     ) = "auto",
+    compile: option(
+        Literal["auto", "never", "always"],
+        "torch.compile: all models of table5, and the chunked path of mixers once more; auto: on a GPU.",
+    ) = "auto",
     repeats: option(int, "Rounds that count, after one that does not.", min=2) = 5,
-    minutes: option(float, "Shortens the rounds, so that all parts take about as long.", min=0.1) = 8.0,
+    minutes: option(float, "Time for all parts; what is not begun by then is left out.", min=0.1) = 8.0,
     output: option(Path | None, "Folder for CSV, PNG, PDF and one page of it all.", "--out", "-o") = None,
     printed: PrintOptions,
 ) -> None:
@@ -63,20 +71,21 @@ def bench(
     decode    a prompt, and tokens one by one, beside softmax
 
     What is compared is timed in turns, so that a busy machine slows all of it
-    alike, and medians are shown. A path is first compared with float64: the time of
-    one that computes something else is not shown.
+    alike; medians are shown. A path is first compared with float64, and the time
+    of one that computes something else is not shown.
 
     [bold]Examples[/bold]
 
       madbench bench                               mixers, of four labels
       madbench bench training S G-cg-q-12o --threads 2
       madbench bench training @quick --peer mad-lab --profile quick
+      madbench bench G-cg-q-12o --paths dense,tiled --lengths 256 --threads 1
       madbench bench length R-cg-q R-cg-q-12o --lengths 512,1024,2048
       madbench bench --all --out bench-results     eight minutes
     """
     import torch
 
-    from madbench.bench import language, mixer, training
+    from madbench.bench import language, mixer, timing, training
     from madbench.bench import peer as reference
     from madbench.bench.parts import Setup
     from madbench.bench.timing import Limits
@@ -99,7 +108,15 @@ def bench(
     given = parse_seeds(lengths, "--lengths") if lengths else ()
     if 0 in given:
         raise ConfigError(f"--lengths {lengths}: a sequence has at least one token")
-    setup = Setup(labels, device, chosen, Limits(repeats), profile, given, batch, d_model, peer)
+    named = tuple(path.strip() for path in paths.split(",")) if paths else ()
+    if named and not {"mixers", "length"} & {*names}:
+        raise ConfigError(f"--paths {paths}: has no effect without the part mixers or length")
+    compiles = compile == "always" or (compile == "auto" and device != "cpu")
+    setup = Setup(labels, device, chosen, Limits(repeats), profile, given, batch, d_model, peer, named, compiles)
+    if device == "cpu":
+        timing.keep_freed_memory()
+    if compiles:
+        torch._dynamo.config.recompile_limit = 64  # every model of table5 compiles the code of the same block
     where = _machine(setup)
     done: list[BenchTable] = []
     with _interruptible() as was_interrupted:
@@ -147,22 +164,26 @@ def _measured(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -
     from madbench.bench.parts import BenchTable
     from madbench.bench.timing import Limits
 
-    console = Console(stderr=True)
-    for part in parts:
-        count = part.count(setup)
-        seconds = 60 * minutes / len(parts) / max(count, 1)
-        own = dataclasses.replace(setup, limits=Limits(setup.limits.rounds, seconds))
-        rows, stopped = [], False
+    console, shares = Console(stderr=True), [SHARES[part.name] for part in parts]
+    end = time.perf_counter() + 60 * minutes
+    for i, part in enumerate(parts):
+        now, count = time.perf_counter(), part.count(setup)
+        limits = Limits(setup.limits.rounds, now + (end - now) * shares[i] / sum(shares[i:]))
+        rows, stopped, groups = [], False, set()
         with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task(part.name, total=count)
             try:
-                for row in part.measure(own):
+                for row in part.measure(dataclasses.replace(setup, limits=limits)):
+                    group = tuple(row[key] for key in part.group)
+                    if group not in groups and rows and limits.is_over:
+                        break
                     rows.append(row)
-                    groups = {tuple(one[key] for key in part.group) for one in rows}
+                    groups.add(group)
                     progress.update(task, completed=len(groups), description=f"{part.name} {row['label']}")
             except KeyboardInterrupt:
                 stopped = True
-        yield BenchTable(part, rows, f"{part.caption} {where}", NOTES)
+        missing = f" {len(groups)} of {count} groups measured." if len(groups) < count else ""
+        yield BenchTable(part, rows, f"{part.caption} {where}{missing}", NOTES)
         if stopped:
             raise KeyboardInterrupt
 
@@ -175,7 +196,8 @@ def _machine(setup: Setup) -> str:
 
     count = torch.get_num_threads()
     threads = f", {count} thread{'s' * (count != 1)}" if setup.is_cpu else ""
-    return f"{device_name(setup.device)}{threads}, {setup.precision}, torch {torch.__version__}."
+    compiled = ", compiled" if setup.compiles else ""
+    return f"{device_name(setup.device)}{threads}, {setup.precision}{compiled}, torch {torch.__version__}."
 
 
 def _write(folder: Path, table: BenchTable, where: str) -> None:

@@ -74,12 +74,7 @@ def train(
     """
     records: dict[str, Record] = {}
 
-    def make_step(members: Sequence[Member]) -> Step:
-        if cuda_graph and has_graphs(device):
-            if not (problem := why_not(members, graphed)):
-                return graphed(members, compile)
-            members[0].warning = f"no CUDA graph: {problem}"
-        return Stack(members) if len(members) > 1 else PlainStep(members[0], compile)
+    make_step = functools.partial(step_of, compile=compile, cuda_graph=cuda_graph)
 
     def finish(member: Member, how: Mapping[str, Any]) -> None:
         record = records[member.job.id] = member.record({"compiled": compile, **how}, keep_weights)
@@ -109,6 +104,15 @@ def _at_equal_steps(members: Sequence[Member]) -> list[list[Member]]:
     for member in members:
         found.setdefault(member.state.step, []).append(member)
     return list(found.values())
+
+
+def step_of(members: Sequence[Member], compile: bool = False, cuda_graph: bool = True) -> Step:
+    """The step of some members that have taken equally many: one CUDA graph on a GPU, where that works."""
+    if cuda_graph and has_graphs(members[0].device):
+        if not (problem := why_not(members, graphed)):
+            return graphed(members, compile)
+        members[0].warning = f"no CUDA graph: {problem}"
+    return Stack(members) if len(members) > 1 else PlainStep(members[0], compile)
 
 
 def graphed(members: Sequence[Member], compile: bool = False) -> GraphStep:

@@ -17,8 +17,15 @@ from madbench.bench.timing import Limits, Timing, in_turns, kept_bytes
 from madbench.cli import app
 from madbench.errors import ConfigError, TrainingError
 from madbench.mixers import build
+from madbench.mixers.srg.tiled import attend_in_tiles
 
 SETUP = Setup(["S", "R-cg-q-12o"], "cpu", "float32", Limits(2, 0), "quick", (16,), 2, 16)
+
+
+@pytest.fixture(autouse=True)
+def _without_interpreter(monkeypatch):
+    """Kernels do not run on a CPU then, as for a user."""
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
 
 
 def test_paths_of_a_label_are_timed_and_compared_with_dense():
@@ -35,14 +42,14 @@ def test_paths_of_a_label_are_timed_and_compared_with_dense():
         if "error" not in row:
             assert 0 < row["step_low_ms"] <= row["step_ms"] <= row["step_high_ms"]
             assert row["kept_mib"] > 0 and row["gflop"] > 0 and row["percent_of_ceiling"] > 0
-    assert {row["speed_over_dense"] for row in rows if row["path"] == "dense"} == {1.0}
+    assert {row["speed"] for row in rows if row["path"] == "chunked"} == {1.0}
 
 
 def test_a_path_that_computes_something_else_has_no_time(monkeypatch):
     make = mixer.make
 
-    def broken(label, length, setup, path="auto", d_model=128):
-        module = make(label, length, setup, path, d_model)
+    def broken(label, shape, setup, path="auto", n_head=2):
+        module = make(label, shape, setup, path, n_head)
         if path == "chunked":
             module.register_forward_hook(lambda module, given, y: 1.01 * y)
         return module
@@ -51,23 +58,52 @@ def test_a_path_that_computes_something_else_has_no_time(monkeypatch):
     rows = {row["path"]: row for row in mixer.measure_paths(dataclasses.replace(SETUP, labels=["R-cg-q-12o"]))}
     assert "step_ms" not in rows["chunked"] and "wrong: relative error" in rows["chunked"]["error"]
     assert rows["dense"]["step_ms"] > 0
-    headings, lines = BenchTable(mixer.MIXERS, list(rows.values()), "").text_rows()
-    chunked = next(line for line in lines if "chunked" in line)
-    assert chunked[headings.index("Both")] == "-"
+    table = BenchTable(mixer.MIXERS, list(rows.values()), "")
+    assert not any("chunked" in line for line in table.text_rows()[1])
+    assert "R-cg-q-12o 2x16x16 chunked (wrong: relative error" in table.caption
 
 
 def test_wrong_gradients_alone_are_noticed(monkeypatch):
     make = mixer.make
 
-    def broken(label, length, setup, path="auto", d_model=128):
-        module = make(label, length, setup, path, d_model)
+    def broken(label, shape, setup, path="auto", n_head=2):
+        module = make(label, shape, setup, path, n_head)
         if path == "chunked":
             module.q.weight.register_hook(lambda gradient: 2 * gradient)
         return module
 
     monkeypatch.setattr(mixer, "make", broken)
-    assert "wrong" in mixer.checked("R", 16, SETUP, "chunked", 16)
-    assert mixer.checked("R", 16, SETUP, "dense", 16) == ""
+    assert "wrong" in mixer.checked("R", mixer.Shape(1, 16, 16), SETUP, "chunked")
+    assert mixer.checked("R", mixer.Shape(1, 16, 16), SETUP, "dense") == ""
+
+
+def test_the_path_that_is_timed_is_the_one_that_is_checked(monkeypatch):
+    seen = []
+    monkeypatch.setattr(mixer, "error_of", lambda label, shape, setup, path, n_head=2: seen.append(path) or 0.0)
+    row = next(mixer.measure_lengths(dataclasses.replace(SETUP, labels=["R"], lengths=(600,), d_model=8, batch=1)))
+    assert row["path"] == "chunked" and seen == ["chunked"]
+
+
+def test_a_path_that_does_not_run_here_is_left_out_unless_asked_for():
+    one = dataclasses.replace(SETUP, labels=["R-cg-q-12o"])
+    assert not {"sdpa", "fused"} & {row["path"] for row in mixer.measure_paths(one)}
+    asked = {row["path"]: row for row in mixer.measure_paths(dataclasses.replace(one, paths=("sdpa", "tield")))}
+    assert "use 'auto'" in asked["sdpa"]["error"] and "did you mean 'tiled'" in asked["tield"]["error"]
+
+
+def test_the_core_is_timed_beside_flash_attention():
+    shape = mixer.Shape(1, 16, 64)
+    module = mixer.make("R-12!", shape, SETUP)  # without o, keys have the order that tiles take
+    passes = mixer.core_passes(module, shape, SETUP, attend_in_tiles)
+    times = in_turns(passes, Limits(2), "cpu")
+    assert {name for name, _ in times} == {"core", "flash"} and all(isinstance(time, Timing) for time in times.values())
+
+
+def test_an_error_of_a_compiler_is_a_reason():
+    def fail():
+        raise AssertionError("no kernel\nat all")
+
+    assert in_turns({"a": fail}, Limits(2), "cpu") == {"a": "AssertionError: no kernel"}
 
 
 def test_length_counts_microseconds_a_token():
@@ -83,7 +119,7 @@ def test_a_label_too_long_for_its_budget_is_a_row_with_the_reason():
 
 def test_table5_has_softmax_both_ways_and_the_labels():
     rows = list(language.measure_table5(dataclasses.replace(SETUP, d_model=24)))
-    assert [row["label"] for row in rows] == ["S flash", "S naive", "S", "R-cg-q-12o"]
+    assert [row["label"] for row in rows] == ["S flash", "S", "R-cg-q-12o", "S naive"]
     for row in rows:
         assert row["train_mflop_per_token"] == pytest.approx(3 * row["forward_mflop_per_token"])
         assert row["train_seconds"] > 0 and row["train_gib"] > 0
@@ -104,9 +140,11 @@ def test_decoding_has_softmax_beside_it():
 def test_training_is_timed_on_every_task_beside_softmax():
     profile = SETUP.profile
     rows = list(training.measure_training(dataclasses.replace(SETUP, labels=["S", "R"], batch=2, profile=profile)))
-    assert len(rows) == 12 and {row["label"] for row in rows} == {"S", "R"}
-    assert all(row["times_of_S"] == 1 for row in rows if row["label"] == "S")
-    assert all(row["hours"] > 0 for row in rows)
+    assert len(rows) == 14 and {row["label"] for row in rows} == {"S", "R"}
+    of_tasks, of_all = rows[:12], {row["label"]: row for row in rows[12:]}
+    assert all(row["times_of_S"] == 1 for row in of_tasks if row["label"] == "S")
+    hours = sum(row["hours"] for row in of_tasks if row["label"] == "R")
+    assert of_all["R"]["hours"] == pytest.approx(hours) and of_all["R"]["jobs"] == 6
 
 
 def test_kept_bytes_are_those_of_saved_tensors_without_parameters():
@@ -141,7 +179,7 @@ def test_a_folder_that_is_no_checkout_is_refused(tmp_path):
 
 def test_every_part_is_drawn():
     rows = [
-        {"label": "S", "length": n, "path": "dense", "step_ms": float(n), "task": "compression", "heading": "Compr."}
+        {"label": "S", "length": n, "shape": f"1x{n}x8", "path": "dense", "step_ms": float(n), "heading": "Compr."}
         | {"train_seconds": 1.0, "train_low_seconds": 0.9, "train_high_seconds": 1.2, "tokens_per_second": 3.0}
         for n in (8, 16)
     ]
@@ -167,6 +205,7 @@ def test_the_verb_writes_tables_figures_and_a_page(tmp_path):
         (["mixers", "--all"], "has no effect with --all"),
         (["mixers", "--peer", "."], "no effect without the part training"),
         (["length", "--lengths", "0,8"], "at least one token"),
+        (["decode", "--paths", "dense"], "no effect without the part mixers"),
     ],
 )
 def test_what_cannot_be_measured_is_an_error(words, message):
