@@ -175,9 +175,11 @@ def _report(
     if printed.asked == "json":
         about = {"principle": one.number, "claim": one.claim, "expected": one.expected, "limits": one.limits}
         accuracies = [cell for table in tables for cell in table.records()]
-        print_json(about | {"verdicts": dict(decision.verdicts), "rows": decision.table.records(), "cells": accuracies})
+        measured = {"measured": decision.measured.records()} if decision.measured else {}
+        rows = {"rows": decision.table.records(), "cells": accuracies}
+        print_json(about | {"verdicts": dict(decision.verdicts)} | rows | measured)
         return
-    for table in (*tables, decision.table):
+    for table in filter(None, (*tables, decision.measured, decision.table)):
         print()
         print_text_table(table, printed)
     if printed.asked == "terminal":

@@ -78,3 +78,4 @@ class Decision:
     verdicts: Mapping[str, str]  # by what they are about
     frame: pd.DataFrame  # what the figure draws
     draw: Callable[[pd.DataFrame], Figure]
+    measured: TextTable | None = None  # beside the contrasts

@@ -20,6 +20,7 @@ from madbench.analysis.scores import Results
 from madbench.principles import Contrast, Decision, Principle, Study
 from madbench.principles.figures import bar_figure, bar_frame
 from madbench.suites import MAD
+from madbench.suites.mad import LARGEST
 
 SUPPORTED, OPEN, CONTRADICTED = "supported", "not significant", "contradicted"
 """Verdicts of a contrast, and of a group of them."""
@@ -97,7 +98,49 @@ def decide_contrasts(principle: Principle, study: Study, results: Results) -> De
     table = contrast_table(study.contrasts, scores)
     frame = bar_frame(scores, " ".join(results.sentences(MAD)))
     draw = functools.partial(bar_figure, name=f"principle {principle.number}", heading=_heading(principle))
-    return Decision(table, verdicts(table), frame, draw)
+    return Decision(table, verdicts(table), frame, draw, _growth(results))
+
+
+@dataclass(frozen=True)
+class GrowthTable(TextTable):
+    """The largest coefficient of a label's runs, by seed."""
+
+    largest: dict[str, list[float]]
+    seeds: list[int]
+    caption: str = (
+        "Largest |a_ij| of any layer on 16 validation examples, over all evaluations of a run; inf where float32 ends."
+    )
+    notes: str = ""
+    shows_notes: bool = False
+    latex_label: ClassVar[str] = "tab:principle"
+
+    def text_rows(self) -> tuple[list[str], list[list[str]]]:
+        lines = [[label, *(f"{value:.3g}" for value in values)] for label, values in self.largest.items()]
+        return ["Label", *(f"seed {seed}" for seed in self.seeds)], lines
+
+    def records(self) -> list[dict[str, Any]]:
+        return [
+            known({"label": label, "seed": seed, LARGEST: value if math.isfinite(value) else math.nan})
+            for label, values in self.largest.items()
+            for seed, value in zip(self.seeds, values)
+        ]
+
+
+def _growth(results: Results) -> GrowthTable | None:
+    """Of the runs whose curves have it; None where none has."""
+    seeds = sorted({job.seed for row in results.rows(MAD) for job in row.jobs})
+    found: dict[str, list[float]] = {}
+    for row in results.rows(MAD):
+        records = {job.seed: results.store.read(job.id).record for job in row.jobs if results.store.has(job)}
+        of_seed = {seed: [at.get(LARGEST, math.nan) for at in record.curve] for seed, record in records.items()}
+        if any(not math.isnan(value) for values in of_seed.values() for value in values):
+            found[row.name] = [_largest(of_seed.get(seed, [])) for seed in seeds]
+    return GrowthTable(found, seeds) if found else None
+
+
+def _largest(values: Sequence[float]) -> float:
+    """The largest number; NaN for none."""
+    return max((value for value in values if not math.isnan(value)), default=math.nan)
 
 
 def _heading(principle: Principle) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from madbench.tasks import TaskSetting
 
 NAME = "mad"
+LARGEST = "largest_coefficient"
+"""Column of curves of mixers whose coefficients may grow: the largest |a_ij|."""
 
 
 @dataclass(frozen=True)

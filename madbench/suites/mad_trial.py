@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from madbench.jobs import Job
 from madbench.models.mad import Autoencoder, MadModel, imitate_reference
-from madbench.suites.mad import TrainingConfig, setting_of
+from madbench.suites.mad import LARGEST, TrainingConfig, setting_of
 from madbench.suites.trial import Interval, Trial, mixer_maker
 from madbench.tasks import IGNORE, SPLITS, ceiling, generate
 from madbench.text.corpus import Corpus
 
 EVALUATION_BATCH = 128
+WATCHED_EXAMPLES = 16
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class MadTrial(Trial):
                 weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
                 self.state = {"best_perplexity": perplexity, "best_weights": weights}
         row = {"epoch": interval.step // self.steps_per_epoch, "step": interval.step, "train_loss": interval.mean_loss}
-        return row | scores
+        return row | scores | self._growth()
 
     def accuracy(self, row: Mapping[str, float]) -> float:
         """The accuracy of an evaluation by which the fidelity judges."""
@@ -178,6 +179,22 @@ class MadTrial(Trial):
         batch_size = self.job.training.batch_size if self.is_published else None
         scores = evaluate(self.model, *self.data[split], self.autocast, batch_size)
         return {f"{split}_{name}": value for name, value in asdict(scores).items() if value is not None}
+
+    @torch.inference_mode()
+    def _growth(self) -> dict[str, float]:
+        """The largest |a_ij| of all mixers whose coefficients may grow, on a few examples; nothing where there are none."""
+        mixers = [module for module in self.model.modules() if getattr(module, "may_grow", False)]
+        largest: list[Tensor] = []
+        hooks = [
+            mixer.register_forward_pre_hook(lambda one, given: largest.append(one.coefficients(*given).a.abs().amax()))
+            for mixer in mixers
+        ]
+        if mixers:
+            with self.autocast:
+                self.model(self.data["validation"][0][:WATCHED_EXAMPLES])
+        for hook in hooks:
+            hook.remove()
+        return {LARGEST: float(torch.stack(largest).amax())} if mixers else {}
 
     def _examples(self, places: np.ndarray) -> tuple[Tensor, Tensor]:
         """Inputs and targets of consecutive places in the order of the epoch."""

@@ -1,6 +1,7 @@
 """``madbench principles``: what it trains, decides and draws, on stored accuracies."""
 
 import json
+import math
 import random
 
 import numpy as np
@@ -17,6 +18,7 @@ from madbench.principles.deciding import decide
 from madbench.principles.studies import PRINCIPLES, principle
 from madbench.store.runs import Store
 from madbench.suites import suite_of
+from madbench.suites.mad import LARGEST
 
 
 def results_of(number, tmp_path, accuracy):
@@ -24,8 +26,8 @@ def results_of(number, tmp_path, accuracy):
     return store_results(principle(number).study(QUICK), tmp_path, accuracy)
 
 
-def store_results(study, tmp_path, accuracy):
-    """Results of a study whose runs have ``accuracy(label)``; None is a diverged run."""
+def store_results(study, tmp_path, accuracy, curve_of=None):
+    """Results of a study whose runs have ``accuracy(label)``, None a diverged run, and the curve ``curve_of(job)``."""
     grid = Grid(
         _rows(study), profile=QUICK, tasks=study.tasks, overrides=study.overrides, seeds=(0, 1, 2), budget="paper"
     )
@@ -33,12 +35,13 @@ def store_results(study, tmp_path, accuracy):
     rng = random.Random(0)
     for job in experiment.jobs:
         value = accuracy(job.label)
+        curve = [] if curve_of is None else curve_of(job)
         if value is None:
-            store.finish(job, Record("diverged"))
+            store.finish(job, Record("diverged", curve=curve))
             continue
         found = value + rng.gauss(0, 0.005)
         metrics = {"accuracy": found, "selection_accuracy": found, "ceiling": 1.0}
-        store.finish(job, Record("finished", metrics, details={"budget_ratio": 1.0}))
+        store.finish(job, Record("finished", metrics, curve, {"budget_ratio": 1.0}))
     return Results(experiment, store)
 
 
@@ -93,6 +96,21 @@ def test_diverged_runs_count_against_a_label_and_are_hatched(tmp_path):
     means = found.frame[found.frame["mark"] == "mean"]
     assert sorted(means[means.state == "diverged"].variant) == ["1.15-b1", "1.15-b1-pow"]
     assert any(patch.get_hatch() for patch in found.draw(found.frame).axes[0].patches)
+
+
+def test_the_largest_coefficients_of_growing_labels_are_shown_by_seed(tmp_path):
+    def curve(job):
+        return [
+            {"step": n, LARGEST: value}
+            for n, value in enumerate([job.seed + 1.5, 0.5, math.inf, math.nan][: 2 + job.seed])
+        ]
+
+    results = store_results(principle("6").study(QUICK), tmp_path, lambda label: 0.5, curve)
+    measured = decide(principle("6"), principle("6").study(QUICK), results).measured
+    assert measured.largest.keys() == set(principle("6").study(QUICK).labels)
+    assert all(values == [1.5, math.inf, math.inf] for values in measured.largest.values())
+    assert measured.text_rows()[0] == ["Label", "seed 0", "seed 1", "seed 2"]
+    assert {row[LARGEST] for row in measured.records()} == {1.5, None}
 
 
 def test_the_verb_lists_claims_and_names_what_is_unknown(main):

@@ -27,7 +27,8 @@ def make_job():
 
     def make(task="in_context_recall", label="R-q-12o", seed=0, fidelity="corrected", **training):
         config = TrainingConfig(**dict(learning_rate=3e-3, epochs=3, batch_size=16) | training)
-        shape = {"setting": SETTINGS[task] | SIZES, "model": ModelConfig(d_model=16), "mixer": {"mix_rank": 2}}
+        mixer = {} if ":" in label else {"mix_rank": 2}
+        shape = {"setting": SETTINGS[task] | SIZES, "model": ModelConfig(d_model=16), "mixer": mixer}
         return mad_job(label, task, seed, **shape, training=config, fidelity=fidelity)
 
     return make

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.suites import mad_trial
-from madbench.suites.mad import TrainingConfig
+from madbench.suites.mad import LARGEST, TrainingConfig
 from madbench.training import loop, member
 from madbench.training.optimizer import make_adamw
 
@@ -50,6 +51,23 @@ def scripted(monkeypatch, losses, accuracies, perplexities=None):
 
     monkeypatch.setattr(mad_trial, "evaluate", fake)
     return weights
+
+
+def test_curves_have_the_largest_coefficient_of_mixers_that_may_grow(make_job, train):
+    def largest(label):
+        return [row.get(LARGEST) for row in train(make_job(label=label, epochs=2)).curve]
+
+    assert largest("S") == largest("cd:exp-0.95-sum") == [None, None]
+    assert all(0 < value <= 1 for value in largest("cd:exp-1.05-sum"))  # of a sum no coefficient is above 1
+    job = make_job(label="cd:softplus-1.3-b1", epochs=2, learning_rate=0.0)
+    model, data = mad_trial.MadTrial.build(job), mad_trial.load_data(job, "cpu")
+    x, expected = model.backbone.embedding(data["validation"][0][: mad_trial.WATCHED_EXAMPLES]), 0.0
+    with torch.no_grad():
+        for norm, layer in zip(model.backbone.norms, model.backbone.layers):
+            if isinstance(layer, CoefficientMixer):
+                expected = max(expected, float(layer.coefficients(norm(x)).a.abs().max()))
+            x = x + layer(norm(x))
+    assert train(job).curve[0][LARGEST] == pytest.approx(expected, rel=1e-4)  # the least rate is 1e-6
 
 
 def test_a_run_learns_and_its_curve_has_one_row_an_epoch(make_job, train):

@@ -155,6 +155,11 @@ class CoefficientMixer(Projections):
                 eta = torch.ones_like(s[..., 0]) if log_eta is None else log_eta.exp().expand_as(s[..., 0])
         return Coefficients(s, alpha, eta, a)
 
+    @property
+    def may_grow(self) -> bool:
+        """Whether a constant gate above 1 makes scores grow with distance (Principle 6)."""
+        return self.variant.is_constant and float(self.variant.gate) > 1
+
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
         """Scores, normalised coefficients, and the gates that the input decides: decay lambda, strength beta, output.
