@@ -33,8 +33,10 @@ def activate(base: str, h: Tensor, first_row: int, contrast: Tensor | None = Non
     the (much shorter) output row instead (paper, Lemma B.2).
     """
     if base in ("S", "D"):
-        visible = torch.ones(h.shape[-2:], dtype=torch.bool, device=h.device).tril(first_row)
-        a = h.masked_fill(~visible, float("-inf")).softmax(-1)
+        if first_row < h.shape[-1] - 1:
+            visible = torch.ones(h.shape[-2:], dtype=torch.bool, device=h.device).tril(first_row)
+            h = h.masked_fill(~visible, float("-inf"))
+        a = h.softmax(-1)
         if base == "D":
             first, second = a.chunk(2, dim=-3)
             a = first - contrast * second
