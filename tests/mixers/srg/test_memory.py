@@ -1,27 +1,16 @@
-"""Peak memory of a forward and backward pass, by the benchmark's own count, itself checked against a hand count."""
+"""Peak memory of a forward and backward pass, by our own count of live tensors, itself checked by hand."""
 
 from __future__ import annotations
-
-import importlib.util
-from pathlib import Path
 
 import pytest
 import torch
 
-BENCH = Path(__file__).resolve().parents[3] / "bench" / "mixer.py"
+from madbench.training.cost import PeakMemory
 
 
-@pytest.fixture(scope="module")
-def bench():
-    spec = importlib.util.spec_from_file_location("bench_mixer", BENCH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_peak_memory_counts_what_is_alive_at_once(bench):
+def test_peak_memory_counts_what_is_alive_at_once():
     outside = torch.ones(1000)
-    with bench.PeakMemory() as memory:
+    with PeakMemory() as memory:
         a = outside.view(10, 100) + 1
         assert (memory.live, memory.peak) == (4000, 4000)
         a.t().add_(1)
@@ -34,9 +23,9 @@ def test_peak_memory_counts_what_is_alive_at_once(bench):
         assert (memory.live, memory.peak) == (2000, 6000)
 
 
-def test_peak_memory_sees_what_autograd_keeps_and_frees(bench):
+def test_peak_memory_sees_what_autograd_keeps_and_frees():
     weight = torch.ones(1000, requires_grad=True)
-    with bench.PeakMemory() as memory:
+    with PeakMemory() as memory:
         y = (weight * 2).exp().sum()
         assert memory.live == 4000 + 4  # the result of exp, kept for its backward
         y.backward()
@@ -44,10 +33,13 @@ def test_peak_memory_sees_what_autograd_keeps_and_frees(bench):
 
 
 @pytest.mark.parametrize("label", ["S", "G-cg-q-12o"])
-def test_peak_memory_of_chunked_grows_with_the_length_and_of_dense_with_its_square(label, make_mixer, bench, randn):
+def test_peak_memory_of_chunked_grows_with_the_length_and_of_dense_with_its_square(label, make_mixer, randn):
     def peak(path, length, batch=1):
         mixer = make_mixer(label, max_len=512, dtype=torch.float32, path=path, chunk=32)
-        return bench.peak_bytes(mixer, randn(batch, length, 16).float().requires_grad_())
+        x = randn(batch, length, 16).float().requires_grad_()
+        with PeakMemory() as memory:
+            mixer(x).sum().backward()
+        return memory.peak
 
     dense, chunked = peak("dense", 512), peak("chunked", 512)
     assert dense > 3.5 * peak("dense", 256)
