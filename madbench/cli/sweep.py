@@ -141,7 +141,9 @@ def sweep(
     fail_fast: option(bool, "Start no further job after one has failed.", "--fail-fast") = False,
     max_failures: option(int | None, "Start no further job after so many have failed.", min=1) = None,
     time_limit: option(
-        str | None, "Stop a job after this time, such as 90s, 30m or 2h; it has failed.", metavar="TIME"
+        str | None,
+        "Stop a job, or a group of --group, after this time, such as 90s, 30m or 2h; it has failed.",
+        metavar="TIME",
     ) = None,
     printed: options.PrintOptions,
 ) -> None:

@@ -46,9 +46,10 @@ def stand_in(monkeypatch):
             on_event({"event": "started", "job": job, "slot": 0})
             on_event({"event": kind, "job": job, "slot": 0, "record": record})
         run_jobs.policies.append(policy)
+        run_jobs.groups.append([[job.seed for job in group] for group in groups])
         return summary
 
-    run_jobs.policies = []
+    run_jobs.policies, run_jobs.groups = [], []
     monkeypatch.setattr(local, "run_jobs", run_jobs)
     return run_jobs
 
@@ -100,6 +101,23 @@ def test_failures_are_listed_with_the_command_that_tries_them_again(main, stand_
     } | {"id": failure["id"]}
     assert [cell["row"] for cell in retried["cells"]] == ["S", "R"] and retried["left"] == 0
     assert [policy.retry for policy in stand_in.policies] == [False, False, True]
+
+
+def test_jobs_of_a_group_differ_in_their_seeds_alone(main, stand_in):
+    words = ("sweep", "S", "S-p", "--seeds", "0-3", *CHOICES)
+    for group in ("2", "auto", "1"):
+        assert main(*words, "--group", group).code == 0
+    assert stand_in.groups == [[[0, 1], [2, 3]] * 2, [[0, 1, 2, 3]] * 2, [[0], [1], [2], [3]] * 2]
+    for wrong in ("0", "-1", "2.5", "all"):
+        ended = main(*words, "--group", wrong)
+        assert ended.code == 2 and f"'{wrong}' is neither auto nor a number of jobs above 0" in " ".join(
+            ended.stderr.replace("│", " ").split()
+        )
+
+
+def test_no_cuda_graph_is_refused_where_there_is_none_anyway(main, stand_in):
+    ended = main("sweep", "S", *CHOICES, "--no-cuda-graph")
+    assert ended.code == 2 and "--no-cuda-graph has no effect with --device cpu" in ended.stderr
 
 
 def test_failing_fast_leaves_the_rest(main, stand_in):
