@@ -211,6 +211,20 @@ def test_jobs_of_equal_shapes_are_grouped_where_that_leaves_no_slot_idle(how, si
     assert call["train"]["stacking"] == ("always" if "group" in how else "measured")
 
 
+@pytest.mark.slow
+def test_a_group_trains_in_a_process_and_gives_what_its_jobs_give_alone(tmp_path):
+    how = {"labels": ["S"], "seeds": [0, 1, 2]}
+    grouped, alone = (made(tmp_path / name, **how) for name in ("grouped", "alone"))
+    events = []
+    assert grouped.execute(events.append, slots=1, group=3) == Summary(finished=3)
+    assert alone.execute(slots=1, group=1) == Summary(finished=3)
+    assert [event["event"] for event in events if event["event"] != "progress"] == ["started"] * 3 + ["finished"] * 3
+    for job in grouped.jobs:
+        one, other = (Store(planned.results).read(job.id).record for planned in (grouped, alone))
+        assert one.details["group"] == 3 and "group" not in other.details
+        assert one.metrics == pytest.approx(other.metrics, rel=1e-3, abs=0.05)
+
+
 def test_a_group_of_compiled_models_is_refused(tmp_path, executor):
     with pytest.raises(ConfigError, match="--group 2 has no effect with --compile"):
         made(tmp_path).execute(group=2, compile=True)

@@ -57,6 +57,7 @@ def run(
     device: str = "auto",
     results: Path | str = "results",
     slots: int | None = None,
+    group: int | None = None,
     force: bool = False,
     keep_weights: bool = False,
 ) -> pd.DataFrame:
@@ -73,6 +74,7 @@ def run(
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         results: folder of the run store.
         slots: jobs at a time; one a core on the CPU, one on a GPU.
+        group: jobs of equal shapes that share a step; by default where that is measured to be faster.
         force: train again what is already there.
         keep_weights: keep the weights of new runs with them.
 
@@ -82,7 +84,8 @@ def run(
     tasks = MAD_TASKS if tasks is None else _words(tasks)
     grid = Grid(_rows(labels), tasks, check_seeds(seeds), str(profile), fidelity, budget, _changes(overrides))
     experiment = prepare(grid, device=device, results=results)
-    return _trained(experiment, Policy(redo=force), slots=slots, keep_weights=keep_weights).scores
+    how = {"slots": slots, "group": group, "keep_weights": keep_weights}
+    return _trained(experiment, Policy(redo=force), **how).scores
 
 
 def run_language_model(
@@ -139,6 +142,7 @@ def sweep(
     corpus: Path | str | None = None,
     overrides: Changes = (),
     slots: int | None = None,
+    group: int | None = None,
     retry: bool = True,
     force: bool = False,
     keep_weights: bool = False,
@@ -152,6 +156,7 @@ def sweep(
         results: folder of the run store.
         corpus: of the language model; its preset's own by default.
         slots: jobs at a time.
+        group: jobs of equal shapes that share a step; by default where that is measured to be faster.
         retry: try failed jobs again.
         force: train again what is already there.
         keep_weights: keep the weights of new MAD runs with them.
@@ -169,7 +174,8 @@ def sweep(
         keys["vary"] = parse_axes(_words(keys["vary"]))
     source = [grid] if isinstance(grid, str) and not is_grid_file(grid) else grid
     experiment = prepare(load_grid(source, keys), device=device, results=results, corpus=corpus)
-    scores = _trained(experiment, Policy(redo=force, retry=retry), slots=slots, keep_weights=keep_weights).scores
+    how = {"slots": slots, "group": group, "keep_weights": keep_weights}
+    scores = _trained(experiment, Policy(redo=force, retry=retry), **how).scores
     by_name = {row.name: row.row for row in experiment.rows}
     changes = {name: settings_of(row.changes) for name, row in by_name.items()}
     first = {"row": scores.label, "label": [by_name[name].label for name in scores.label]}

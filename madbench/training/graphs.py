@@ -6,6 +6,7 @@ without capture runs anywhere and gives the numbers of one that is captured.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -100,7 +101,7 @@ class GraphStep:
                 fixed.losses, fixed.norms = self.stack.compute(fixed.batches)
         except RuntimeError as error:
             self.captures = False
-            self.stack.members[0].warning = f"no CUDA graph: {str(error).splitlines()[0]}"
+            self.stack.members[0].warning = f"no CUDA graph: {textwrap.shorten(str(error), 150, placeholder=' ...')}"
         else:
             fixed.graph = graph
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ STEPS = 3  # of a measurement, after those that warm up
 WORTHWHILE_SECONDS = 10.0  # of training all members, below which nothing is measured
 OVERHEAD_SECONDS = 0.05  # of a step of one job on the CPU, above which launching operations is too small a part of it
 FASTER = 0.95  # share of the time that a common step may take
+LONGEST_REASON = 150  # characters of why there is no common step
 MakeStep = Callable[[Sequence[Member]], Step]
 
 
@@ -58,7 +60,7 @@ def why_not(members: Sequence[Member], make_step: MakeStep) -> str:
     try:
         make_step([member.copied() for member in members])([member.rate for member in members])
     except Exception as error:  # of half a dozen kinds
-        return (str(error).splitlines() or [type(error).__name__])[0]
+        return textwrap.shorten(f"{type(error).__name__}: {error}", LONGEST_REASON, placeholder=" ...")
     return ""
 
 

@@ -12,17 +12,20 @@ import torch
 from madbench.jobs import Record, StopTraining
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.suites import mad_trial
+from madbench.suites.mad import ModelConfig
 from madbench.training import loop, measured
 from madbench.training.checkpoints import NAME
 from madbench.training.group import groups_of, shape_of
 from madbench.training.member import Member
 from madbench.training.stack import Stack
 from madbench.training.step import PlainStep
+from sample_jobs import mad_job
 
 LOSS = dict(rel=1e-4, abs=1e-5)
 AT_KINKS = dict(rel=3e-3, abs=1e-4)
 """Tolerance of the losses of a curve, and of one of a label with ReLU, at whose kink a rounding error grows."""
 
+SETTING = dict(vocab_size=8, seq_len=16, num_train_examples=16, num_validation_examples=8, num_test_examples=8)
 SLOW = pytest.mark.slow
 
 
@@ -153,6 +156,21 @@ def test_one_step_is_adamw_of_each_member_to_rounding(three, folders):
             assert state["step"] == wanted["step"] == 2
 
 
+@pytest.mark.parametrize("label", ["hfa:2w-p-q", "ha:3us-q", "cd:mamba2-cg"])
+def test_other_families_train_in_groups(label, make_job, folders):
+    jobs = [
+        mad_job(label, "in_context_recall", seed, setting=SETTING, model=ModelConfig(16, 2, 1)) for seed in range(2)
+    ]
+    stacked, separate = ([Member(job, work, print) for job, work in zip(jobs, folders(jobs))] for _ in range(2))
+    losses, _ = Stack(stacked)([1e-3, 1e-3])
+    expected = [PlainStep(member)([1e-3])[0][0] for member in separate]
+    torch.testing.assert_close(torch.stack(losses), torch.stack(expected))
+    for member, other in zip(stacked, separate):
+        for one, wanted in zip(member.trial.model.parameters(), other.trial.model.parameters()):
+            moment, wanted_moment = member.optimizer.state[one]["exp_avg"], other.optimizer.state[wanted]["exp_avg"]
+            torch.testing.assert_close(moment, wanted_moment, rtol=1e-4, atol=1e-7)
+
+
 def test_members_see_the_data_they_see_alone(three, together, folders, monkeypatch):
     seen, examples = {}, mad_trial.MadTrial._examples
 
@@ -281,7 +299,7 @@ def test_jobs_that_cannot_share_a_step_train_one_after_another_and_say_why(three
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     warnings = set()
     records = together(three, lambda job, progress: warnings.add(progress.get("warning")))
-    assert warnings == {None, "3 jobs cannot train as one: 15 tokens are too many for a dense path"}
+    assert warnings == {None, "3 jobs cannot train as one: TrainingError: 15 tokens are too many for a dense path"}
     assert [record.curve for record in records] == [alone(job).curve for job in three]
 
 
