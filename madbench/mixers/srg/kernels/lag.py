@@ -26,6 +26,7 @@ from madbench.mixers.srg.kernels.lag_forward import readout_kernel, sums_kernel
 from madbench.mixers.srg.kernels.tile import Mixing, column_block, padded
 
 P = 32  # rows of a tile: a skewed row is one shuffle
+LARGE = 128  # columns of K and V beyond which a float32 tile has half the rows, so that it fits into registers
 WIDE = 64  # columns of V beyond which a tile has four warps, so that its sums fit into registers
 
 
@@ -37,7 +38,8 @@ class Launch:
         heads, v_width = v.shape[1], v.shape[3]
         rank = (mix1 or mix2)[1].shape[2] if mix1 or mix2 else 1
         self.heads = heads
-        self.rows = min(P, padded(self.length))
+        is_large = q.dtype == torch.float32 and k_width + v_width > LARGE
+        self.rows = min(P // 2 if is_large else P, padded(self.length))
         self.grid = (triton.cdiv(self.length, self.rows), batch * heads)
         self.sizes = {"BASE": base, "MIX1": mix1 is not None, "MIX2": mix2 is not None, "KW": k_width}
         self.sizes |= {"KP": padded(k_width), "R": rank, "RP": padded(rank), "P": self.rows}

@@ -46,7 +46,9 @@ def equals_the_reference(make, randn):
     return check
 
 
-@pytest.mark.parametrize("label", ["R", pytest.param("G-cg-q-12", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "label", ["R", *(pytest.param(label, marks=pytest.mark.slow) for label in ("G-cg-q-12", "G-cg-q-12o", "S-q-1o"))]
+)
 def test_a_mixer_equals_the_reference(label, equals_the_reference):
     equals_the_reference(label)
 

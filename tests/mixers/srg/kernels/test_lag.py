@@ -38,10 +38,10 @@ def test_outputs_and_gradients_are_those_of_float64(base, mixings, shape, dtype,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("base, mixings", ALL)
-def test_every_kind_equals_float64(base, mixings, dtype, draw, errors, small_tiles, nan_memory):
-    assert_exact(errors(lag, base, draw(base, mixings, (2, 1, 33, 5, 19, 3), dtype), by_lag=True), dtype)
+def test_every_kind_equals_float64(base, mixings, draw, errors, small_tiles, nan_memory):
+    for dtype in TOLERANCE if mixings == "12" else [torch.float32]:
+        assert_exact(errors(lag, base, draw(base, mixings, (1, 1, 33, 5, 19, 3), dtype), by_lag=True), dtype)
 
 
 @pytest.mark.slow
@@ -50,14 +50,14 @@ def test_every_kind_equals_float64(base, mixings, dtype, draw, errors, small_til
     [
         (1, 1, 7, 8, 16, 16),
         (1, 1, 63, 8, 20, 32),
-        (1, 1, 70, 48, 384, 17),
-        (1, 1, 65, 128, 512, 2),
+        (1, 1, 65, 4, 80, 3),
+        (1, 1, 35, 48, 384, 17),
+        (1, 1, 18, 128, 512, 2),
     ],
     ids=str,
 )
 def test_odd_lengths_and_widths_equal_float64(shape, draw, errors, nan_memory):
-    for base, mixings in (("S", "12"), ("G", "12")):
-        assert_exact(errors(lag, base, draw(base, mixings, shape, torch.float32), by_lag=True), torch.float32)
+    assert_exact(errors(lag, "G", draw("G", "12", shape, torch.float32), by_lag=True), torch.float32)
 
 
 @pytest.mark.slow
