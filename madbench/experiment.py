@@ -145,16 +145,19 @@ class Experiment:
         group: int | None = None,
         cuda_graph: bool = True,
     ) -> Summary:
-        """Trains what the store lacks, suite by suite; ``policy.max_failures`` counts over all.
+        """Trains what the store lacks; ``policy.max_failures`` counts over all.
 
-        On this machine, ``slots`` jobs at a time, on the GPUs ``devices`` in turn; or where ``executor`` does it; under
-        torchrun, all processes as one. ``micro_batch`` sequences go through the model at once; it and ``compile``
+        On this machine, ``slots`` jobs at a time, on the GPUs ``devices`` in turn, on the CPU all suites in one pool
+        (:func:`madbench.execute.slots.plan_shifts`); or suite by suite where ``executor`` does it; under torchrun, all
+        processes as one. ``micro_batch`` sequences go through the model at once; it and ``compile``
         change the speed, not the result. ``keep_weights`` keeps those of MAD runs too.
 
         ``group`` jobs of equal shapes share a step, which changes the result by rounding only. Without a number at most 8
         do, on this machine and where a few steps of them are measured to be faster so; with a time limit, which is a
         job's, or ``compile``, none. ``cuda_graph`` launches a step on a GPU as one graph.
         """
+        from madbench.execute.local import run_jobs
+        from madbench.execute.slots import Shift, plan_shifts
         from madbench.execute.torchrun import train_distributed
         from madbench.training.distributed import is_distributed, is_first
         from madbench.training.loop import train
@@ -189,34 +192,25 @@ class Experiment:
             stacking="measured" if group is None else "always",
             measurements=self.results.absolute() / MEASURED,
         )
+        if executor is not None:
+            shifts = [Shift(self.of(suite).jobs, 1, 1) for suite in self.suites]
+        else:
+            statuses = {job_id: record.status for job_id, record in store.records(job.id for job in self.jobs).items()}
+            left = [job for job in self.jobs if not policy.skips(statuses.get(job.id))]
+            shifts = plan_shifts(self.jobs, self.device, slots, devices, micro_batch, left)
         total = Summary()
-        for suite in self.suites:
-            jobs = self.of(suite).jobs
-            at_once = self._slots(suite, len(jobs), slots, devices)
+        for shift in shifts:
             is_usual = executor is None and not compile and policy.time_limit is None
-            groups = groups_of(jobs, group or (usual_size(len(jobs), at_once) if is_usual else 1))
+            most = group or (usual_size(len(shift.jobs), shift.slots) if is_usual else 1)
+            groups = groups_of(shift.jobs, most)
             allowed = policy.max_failures and policy.max_failures - total.failed
             if allowed is not None and allowed < 1:
-                total.left += len(store.missing(jobs))
+                total.left += len(store.missing(shift.jobs))
                 continue
-            run = executor or self._run_here(suite, len(groups), slots, devices)
+            how = {"slots": min(shift.slots, len(groups)), "threads_per_slot": shift.threads, "devices": devices}
+            run = executor or functools.partial(run_jobs, **how)
             total += run(groups, store, training, on_event=on_event, policy=replace(policy, max_failures=allowed))
         return total
-
-    def _slots(self, suite: Suite, most: int, slots: int | None, devices: Sequence[str] | None) -> int:
-        """Groups at a time on this machine, ``most`` at most."""
-        from madbench.training.devices import default_slots
-
-        usual = len(devices) if devices else 1 if suite.uses_all_cores else default_slots(self.device)
-        return min(slots or usual, max(1, most))
-
-    def _run_here(self, suite: Suite, groups: int, slots: int | None, devices: Sequence[str] | None) -> Executor:
-        from madbench.execute.local import run_jobs
-        from madbench.training.devices import available_cores
-
-        slots = self._slots(suite, groups, slots, devices)
-        threads = max(1, available_cores() // slots) if suite.uses_all_cores else 1
-        return functools.partial(run_jobs, slots=slots, threads_per_slot=threads, devices=devices)
 
 
 def prepare(

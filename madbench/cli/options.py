@@ -101,7 +101,10 @@ class TrainingOptions:
     device: DeviceOption = "auto"
     results: ResultsOption = RESULTS
     slots: option(
-        int | None, "Jobs at a time; one a CPU core, one on a GPU and one language model by default.", min=1
+        int | None,
+        "Jobs at a time; by default one on a GPU, and one a CPU core as memory allows, but a language model that takes longer "
+        "than all else has all cores.",
+        min=1,
     ) = None
     micro_batch: option(
         int | None, "Sequences in memory at a time; gradients of a step's rest are accumulated.", min=1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from madbench.experiment import Experiment, PlannedRow
 from madbench.jobs import Job
 from madbench.store.runs import Store
 from madbench.suites import LANGUAGE, suite_of
-from madbench.training.devices import default_slots
 
 MOST_SHOWN = 100  # lines of a table that a person reads; the JSON has all
 STATES = ("done", "todo", "failed")
@@ -47,16 +47,19 @@ def make_plan(
     A few steps are timed of each task, with ``details`` of each row and task, which then also have memory, FLOPs as torch
     counts them, and parameters by group.
     """
+    from madbench.execute.slots import plan_shifts
     from madbench.training.cost import job_size, seconds_per_flop
 
     sizes = {job.id: job_size(job) for job in experiment.jobs}
     states = _job_states(experiment.jobs, experiment.results, policy)
     cells, suites = [], {}
 
-    def cell(row: PlannedRow, task: str, rates: Mapping[str, float]) -> dict[str, Any]:
+    def cell(
+        row: PlannedRow, task: str, rates: Mapping[str, float], rate_of: Callable[..., Mapping[str, float]]
+    ) -> dict[str, Any]:
         jobs = [job for job in row.jobs if job.task == task]
         todo = [job for job in jobs if states[job.id] == "todo"]
-        rate = (seconds_per_flop(todo, experiment.device) if details else rates).get(task, 0.0)
+        rate = (rate_of(todo) if details else rates).get(task, 0.0)
         about = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
         about |= {"changes": " ".join(row.row.changes), "task": task, "jobs": len(jobs)}
         about |= {state: sum(states[job.id] == state for job in jobs) for state in STATES}
@@ -69,18 +72,24 @@ def make_plan(
         }
 
     with console.status("counting, and timing a few steps"):
-        for suite in experiment.suites:
-            part = experiment.of(suite)
-            todo = [job for job in part.jobs if states[job.id] == "todo"]
-            rates = {} if details else seconds_per_flop(todo, experiment.device)
-            made = [cell(row, task, rates) for row in part.rows for task in dict.fromkeys(job.task for job in row.jobs)]
-            usual = len(devices) if devices else 1 if suite.uses_all_cores else default_slots(experiment.device)
-            at_once = min(slots or usual, max(1, len(todo)))
-            apart = min(at_once, len(devices or [""])) if suite.uses_all_cores else at_once  # slots that share no core
-            repeats = sum(one["todo"] for one in made) / max(1, len(todo))  # a job may be in several rows
-            seconds = sum(one["estimated_seconds"] for one in made) / apart / max(1, repeats)
-            suites[suite.name] = {"slots": at_once, "estimated_seconds": seconds}
-            cells += made
+        todo = [job for job in experiment.jobs if states[job.id] == "todo"]
+        for shift in plan_shifts(experiment.jobs, experiment.device, slots, devices, micro_batch, todo):
+            together = {job.suite for job in shift.jobs}
+            for suite in (suite for suite in experiment.suites if suite.name in together):
+                part = experiment.of(suite)
+                todo = [job for job in part.jobs if states[job.id] == "todo"]
+                rate = functools.partial(seconds_per_flop, device=experiment.device, threads=shift.threads)
+                rates = {} if details else rate(todo)
+                tasks = [(row, task) for row in part.rows for task in dict.fromkeys(job.task for job in row.jobs)]
+                made = [cell(row, task, rates, rate) for row, task in tasks]
+                at_once = min(shift.slots, max(1, len(todo)))
+                apart = at_once  # slots that share no core and no GPU
+                if experiment.device != "cpu" and suite.uses_all_cores:
+                    apart = min(at_once, len(devices or [""]))
+                repeats = sum(one["todo"] for one in made) / max(1, len(todo))  # a job may be in several rows
+                seconds = sum(one["estimated_seconds"] for one in made) / apart / max(1, repeats)
+                suites[suite.name] = {"slots": at_once, "estimated_seconds": seconds}
+                cells += made
     counts = {state: list(states.values()).count(state) for state in STATES}
     seconds = sum(one["estimated_seconds"] for one in suites.values())
     totals = {"jobs": len(states), **counts, "estimated_seconds": seconds, "notes": experiment.notes}

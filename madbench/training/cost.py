@@ -91,18 +91,15 @@ def usual_micro_batch(size: Size) -> int:
     return min(max(1, MICRO_BATCH_TOKENS // size.seq_len), size.sequences_per_step)
 
 
-def seconds_per_flop(jobs: Sequence[Job], device: str) -> dict[str, float]:
-    """By task, from a few passes forward and backward of the smallest job of each on ``device``.
-
-    Runs that have one core of the CPU each are timed in one thread.
-    """
+def seconds_per_flop(jobs: Sequence[Job], device: str, threads: int) -> dict[str, float]:
+    """By task, from a few passes forward and backward of the smallest job of each on ``device``, in so many threads."""
     samples: dict[str, Job] = {}
     for job in sorted(jobs, key=lambda job: (job.task, job_size(job).flops / job_size(job).steps)):
         samples.setdefault(job.task, job)
-    return {task: _seconds_per_flop(job, device) for task, job in samples.items()}
+    return {task: _seconds_per_flop(job, device, threads) for task, job in samples.items()}
 
 
-def _seconds_per_flop(job: Job, device: str) -> float:
+def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
     """Best of a few passes forward and backward on random tokens, after one to warm up.
 
     The optimiser is left out: it takes a few hundredths of a step, and to import it as long as all the rest.
@@ -118,8 +115,8 @@ def _seconds_per_flop(job: Job, device: str) -> float:
     batch = usual_micro_batch(size)
     if is_cpu:  # there a step takes as long as its batch is large
         batch = min(batch, math.ceil(CALIBRATION_FLOPS / flops))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1 if is_cpu and not suite_of(job).uses_all_cores else threads)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
     try:
         network = _network(job).to(device)
         tokens = torch.randint(job.setting["vocab_size"], (batch, size.seq_len), device=device)
@@ -138,7 +135,7 @@ def _seconds_per_flop(job: Job, device: str) -> float:
             raise
         raise TrainingError(f"{job.label} {job.task}: {device} has too little memory for one pass") from error
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
     return best / (batch * flops)
 
 

@@ -13,7 +13,7 @@ import pytest
 import madbench
 from madbench.store.runs import Store
 from madbench.text.prepare import prepare
-from madbench.training import cost
+from madbench.training import cost, devices
 
 PRESET = """\
 description: A few steps of a small model.
@@ -118,7 +118,8 @@ def test_torchrun_trains_both_suites_and_prints_once(here):
 
 
 def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkeypatch):
-    monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, _: {"language_model": 1e-6})
+    monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {"language_model": 1e-6})
+    monkeypatch.setattr(devices, "available_cores", lambda: 1)
     words = ("lm", "S", "R-12o!", "--preset", "preset.yaml", "--corpus", "hens", "--device", "cpu", "--dry-run")
     content = json.loads(main(*words, "--json").stdout)
     assert [cell["label"] for cell in content["cells"]] == ["S", "R-12o!"] and content["todo"] == 2

@@ -145,7 +145,7 @@ def test_the_command_line_replaces_what_the_file_says_and_says_so(main, stand_in
 def test_a_plan_is_a_line_a_row(main, monkeypatch, columns):
     from madbench.training import cost
 
-    monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, _: {job.task: 1e-10 for job in jobs})
+    monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {job.task: 1e-10 for job in jobs})
     monkeypatch.setenv("COLUMNS", str(columns))
     words = ("-t", "compression", "--vary", "training.epochs=2,3,4,5", "--device", "cpu", "--dry-run")
     shown = main("sweep", "{S,R}", "S-c", *words)

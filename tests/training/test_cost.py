@@ -126,12 +126,12 @@ def test_peak_memory_grows_with_the_micro_batch_and_not_with_the_steps():
 
 def test_one_job_of_each_task_is_timed(monkeypatch):
     timed = []
-    monkeypatch.setattr(cost, "_seconds_per_flop", lambda job, device: (timed.append(job.task), 1e-6)[1])
+    monkeypatch.setattr(cost, "_seconds_per_flop", lambda job, device, threads: (timed.append(job.task), 1e-6)[1])
     profile = MadProfile.load("quick", EXAMPLES)
     jobs = MAD.jobs(["S"], profile, tasks=["compression", "memorization"], seeds=[0, 1])
-    assert seconds_per_flop(jobs, "cpu") == {"compression": 1e-6, "memorization": 1e-6}
+    assert seconds_per_flop(jobs, "cpu", 1) == {"compression": 1e-6, "memorization": 1e-6}
     assert timed == ["compression", "memorization"]
-    assert seconds_per_flop([], "cpu") == {}
+    assert seconds_per_flop([], "cpu", 1) == {}
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -139,7 +139,7 @@ def test_the_time_of_real_passes_is_positive_and_finite_and_leaves_the_threads_a
     threads = torch.get_num_threads()
     small = [f"tasks.{task}.setting.num_train_examples=8" for task in MAD_TASKS]
     jobs = MAD.jobs(["R-q"], MadProfile.load("quick", ["model.d_model=16", *small]), precision=precision)
-    found = seconds_per_flop([*jobs, text_job()], "cpu")
+    found = seconds_per_flop([*jobs, text_job()], "cpu", 1)
     assert set(found) == {*MAD_TASKS, "language_model"} and all(0 < seconds < math.inf for seconds in found.values())
     assert torch.get_num_threads() == threads
 
@@ -149,4 +149,4 @@ def test_a_model_beyond_the_most_parameters_or_the_memory_of_this_machine_is_a_u
         job_size(quick_job("S", "compression", "model.d_model=65536", "model.n_layer=9"))
     monkeypatch.setattr("os.sysconf", lambda name: 100)
     with pytest.raises(TrainingError, match="parameters and their gradients take .* GB; this machine has"):
-        seconds_per_flop([text_job()], "cpu")
+        seconds_per_flop([text_job()], "cpu", 1)

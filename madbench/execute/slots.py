@@ -1,0 +1,125 @@
+"""How many jobs train at a time on this machine, and in how many threads: on a CPU one a core where that is no slower."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import os
+from collections.abc import Container, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from madbench.jobs import Job
+from madbench.suites import size_of, suite_of
+from madbench.training import devices as machine
+
+THREADS_GAIN = 0.7
+"""In c threads a job is c^0.7 times as fast as in one: 1.6 times in two."""
+MEMORY_SHARE = 0.8  # of the machine's memory for all slots
+PROCESS_BYTES = 500_000_000  # a process with torch and a suite's data, before it trains
+HEADROOM = 1.3  # of an allocator over the tensors alive
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Jobs that train in one call of this machine's executor."""
+
+    jobs: Sequence[Job]
+    slots: int  # jobs at a time
+    threads: int  # of each
+
+
+def plan_shifts(
+    jobs: Iterable[Job],
+    device: str,
+    slots: int | None = None,
+    devices: Sequence[str] | None = None,
+    micro_batch: int | None = None,
+    left: Iterable[Job] | None = None,
+) -> list[Shift]:
+    """What trains together, in order; the jobs that are ``left`` to do decide, all by default.
+
+    On a CPU all suites share one pool of single-threaded jobs, longest first, unless that takes longer than suite after
+    suite with all cores for each job of a suite that can use them, as where one job is longer than all others together.
+    There are as many slots as cores, or fewer where memory is short, unless the user gives their number; with fewer than
+    there are cores, and on GPUs, the suites take turns.
+    """
+    jobs = list(jobs)
+    todo = {job.id for job in (jobs if left is None else left)}
+    by_suite: dict[str, list[Job]] = {}
+    for job in jobs:
+        by_suite.setdefault(job.suite, []).append(job)
+    shifts = [_alone(of_suite, device, slots, devices) for of_suite in by_suite.values()]
+    cores = machine.available_cores()
+    if device != "cpu" or devices or not shifts or (slots is not None and slots < cores):
+        return shifts
+    fit = slots or slots_in_memory([job for job in jobs if job.id in todo], cores, micro_batch)
+    pool = Shift(sorted(jobs, key=_flops, reverse=True), min(fit, len(jobs)), 1)
+    return [pool] if _duration(pool, todo) <= sum(_duration(shift, todo) for shift in shifts) else shifts
+
+
+def _alone(jobs: Sequence[Job], device: str, slots: int | None, devices: Sequence[str] | None) -> Shift:
+    """The jobs of one suite."""
+    takes_all = suite_of(jobs[0]).uses_all_cores
+    usual = len(devices) if devices else 1 if takes_all else machine.default_slots(device)
+    slots = min(slots or usual, len(jobs))
+    return Shift(jobs, slots, max(1, machine.available_cores() // slots) if takes_all else 1)
+
+
+def _flops(job: Job) -> float:
+    return size_of(job).flops
+
+
+def _duration(shift: Shift, todo: Container[str]) -> float:
+    """FLOPs of one thread from the first start to the last end, each job on the core that is free first."""
+    free = [0.0] * min(shift.slots, machine.available_cores())
+    for job in (job for job in shift.jobs if job.id in todo):
+        heapq.heapreplace(free, free[0] + _flops(job) / shift.threads**THREADS_GAIN)
+    return max(free)
+
+
+def slots_in_memory(jobs: Sequence[Job], most: int, micro_batch: int | None = None) -> int:
+    """As many jobs at a time as fit into memory, from 1 to ``most``.
+
+    Jobs that fit by a bound are not looked at any closer. Of the others the largest by that bound is measured, for each
+    suite (:func:`madbench.training.cost.peak_memory_bytes`).
+    """
+    room = MEMORY_SHARE * memory_bytes() / most - PROCESS_BYTES
+    bounds = {job.id: HEADROOM * most_bytes(job, micro_batch) for job in jobs}
+    large = [job for job in jobs if bounds[job.id] > room]
+    if not large:
+        return most
+    largest = {job.suite: job for job in sorted(large, key=lambda job: bounds[job.id])}
+    needed = max(_measured_bytes(job, micro_batch) or bounds[job.id] for job in largest.values())
+    return min(most, max(1, int(MEMORY_SHARE * memory_bytes() / (HEADROOM * needed + PROCESS_BYTES))))
+
+
+def most_bytes(job: Job, micro_batch: int | None = None) -> float:
+    """Bytes that a training step of the job stays below: weights, gradients, moments, and one for each forward FLOP.
+
+    A number that is kept for the backward pass came of a sum of products, or of a few numbers that did.
+    """
+    size = size_of(job)
+    at_once = min(micro_batch or size.sequences_per_step, size.sequences_per_step)
+    return 16 * size.parameters + at_once * size.seq_len * size.flops_per_token
+
+
+def _measured_bytes(job: Job, micro_batch: int | None) -> int | None:
+    """None for a mixer that cannot run without data."""
+    from madbench.training.cost import peak_memory_bytes, usual_micro_batch
+
+    size = size_of(job)
+    usual = usual_micro_batch(size) if suite_of(job).uses_all_cores else size.sequences_per_step
+    try:
+        return peak_memory_bytes(job, min(micro_batch or usual, size.sequences_per_step))
+    except Exception:  # whatever it is, the run itself will say it
+        return None
+
+
+def memory_bytes() -> float:
+    """Memory of this machine, or of the control group that the process is confined to."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, ValueError):  # "max" where there is no limit
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return float(total) if total > 0 else math.inf
