@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from madbench.errors import TrainingError
 from madbench.files import explain_os_errors
 from madbench.jobs import KEEP, WEIGHTS, Job, Record
+from madbench.mixers.tracing import as_compiled
 from madbench.suites import suite_of
 from madbench.suites.trial import Interval, Trial
 from madbench.text.corpus import Corpus
@@ -114,7 +115,7 @@ class Member:
     def record(self, how: Mapping[str, Any], keep_weights: bool = False) -> Record:
         """The result of a job that is over; ``how`` it was trained goes into its details."""
         trial, state = self.trial, self.state
-        details = self._provenance() | {
+        details = self._provenance(how.get("compiled", False)) | {
             "flops_per_token": self.flops_per_token,
             "steps": state.step,
             "seconds": state.seconds,
@@ -133,7 +134,7 @@ class Member:
             save_weights(self.work / KEEP / WEIGHTS, trial.model, self.job)
         return Record("finished", metrics, state.curve, details)
 
-    def _provenance(self) -> dict[str, Any]:
+    def _provenance(self, is_compiled: bool) -> dict[str, Any]:
         """Everything about a run that is not its job and not its result: budget, path, versions, device, code."""
         mixer = self.trial.mixer
         details: dict[str, Any] = {
@@ -148,7 +149,7 @@ class Member:
         if allocation := getattr(mixer, "allocation", None):
             details |= {"ranks": dict(allocation.ranks), "budget": allocation.target, "budget_ratio": allocation.ratio}
         if resolve_path := getattr(mixer, "resolve_path", None):
-            with self.trial.autocast:
+            with self.trial.autocast, as_compiled(is_compiled):
                 details["path"] = resolve_path(*self.trial.batch_shape)
         return details
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.probe import LagKernel, Probe, by_lag
 from madbench.mixers.recompute import again
-from madbench.mixers.srg import decoding
+from madbench.mixers.srg import decoding, tiled
 from madbench.mixers.srg.budget import Allocation
 from madbench.mixers.srg.decoding import Cache
 from madbench.mixers.srg.kernels import fused
@@ -29,12 +29,13 @@ from madbench.mixers.srg.parts import (
 )
 from madbench.mixers.srg.reference import reference
 from madbench.mixers.srg.stacked import attend_stacked
-from madbench.mixers.srg.tiled import TILED_BASES, attend_in_tiles
+from madbench.mixers.tracing import is_traced
 
 PATHS = ("auto", "reference", "dense", "chunked", "tiled", "sdpa", "fused")
 DENSE_LIMIT_LENGTH = 512  # beyond it, blocks that skip the masked half are faster though they are computed twice
 HEAD_NORM_EPS = 1e-5
 DENSE_LIMIT_BYTES = 2**30  # of one (B, H, T, T) float32 tensor
+TILED_FROM_BYTES = 2**22  # of the same: below it the dense path works in cache as well, and has fewer calls
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class DynamicMLP(nn.Module):
         self.rope_order, self.lambda_init, self.register_slots = rope_order, lambda_init, allocation.registers
         variant, d_model, r_qk, r_vo = allocation.label, allocation.size.d_model, allocation.r_qk, allocation.r_vo
         self.uses_sdpa = variant.has_softmax and not (variant.has_mixing or variant.registers)
-        self.has_tiles = variant.base in TILED_BASES and not variant.registers
+        self.has_tiles = variant.base in tiled.TILED_BASES and not variant.registers
         if path == "sdpa" and not self.uses_sdpa:
             what = "softmax attention without mixing and registers"
             raise TrainingError(f"path 'sdpa' computes {what}, not {variant}; use 'auto'")
@@ -179,7 +180,7 @@ class DynamicMLP(nn.Module):
                 first, second = o.chunk(2, dim=1)
                 o = first - self.contrast() * second
         elif path == "tiled":
-            o = self._attend_by(attend_in_tiles, self._ordered(projected))
+            o = self._attend_by(tiled.attend, projected)
         elif path == "fused":
             o = self._attend_by(fused.attend, projected)
         elif path == "dense":
@@ -250,6 +251,8 @@ class DynamicMLP(nn.Module):
         if self.has_kernel and fused.is_fast(weight.device, fused.arithmetic(weight)):
             return "fused"
         scores = batch * self.query_heads * length * length * 4
+        if self.has_tiles and scores >= TILED_FROM_BYTES and weight.device.type == "cpu" and not is_traced():
+            return "tiled"
         is_small = length <= DENSE_LIMIT_LENGTH and scores <= DENSE_LIMIT_BYTES
         return "dense" if is_small or length <= self.chunk else "chunked"
 

@@ -36,7 +36,7 @@ def attend_stacked(
     """What ``operator`` gives of the other arguments, under ``torch.func.vmap`` over models.
 
     It is called once, with the heads of all models, so that it needs no rule of its own for a leading axis: shapes are
-    those of :func:`madbench.mixers.srg.tiled.attend_in_tiles`.
+    those of :func:`madbench.mixers.srg.tiled.attend`.
     """
     tables = [table for mix in (mix1, mix2) for table in ((mix.A, mix.B, mix.p) if mix else (None, None, None))]
     return _AsHeads.apply(operator, base, by_lag, q, k, v, s1, s2, *tables)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from madbench.mixers.srg.parts import SequenceMixing
+from madbench.mixers.srg.parts import SequenceMixing, newest_first
 from madbench.mixers.srg.tiles import Operands, Sheet, Tables, Tile
 
 TILED_BASES = ("S", "R", "G")
@@ -16,25 +17,20 @@ TILE_ROWS = 64
 """Rows of a tile at most: fewer make more tiles and slower products, more compute more masked slots."""
 TILE_NUMBERS = 2**18
 """Numbers in one of a tile's sheets, 1 MiB in float32; at a quarter of it calls take a third of the time."""
+LEAST_ROWS = 16
 
 
-def attend_in_tiles(
-    base: str,
-    by_lag: bool,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    s1: Tensor | None,
-    s2: Tensor | None,
-    mix1: SequenceMixing | None,
-    mix2: SequenceMixing | None,
-) -> Tensor:
-    """What the dense path computes of S, R and G without registers: q (B, H_q, T, K), scaled under S, keys and values
-    (B, heads, T, .) or by lag (B, heads, T + 1, .) newest first -> (B, H, T, V) in the dtype of q.
+def attend(
+    base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, s2: Tensor | None,
+    mix1: SequenceMixing | None, mix2: SequenceMixing | None,
+) -> Tensor:  # fmt: skip
+    """q, k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R), s2 (B, H, T, R) -> o (B, H, T, V), divided by its norm.
 
-    Sums and all else inside are in float32 at least, also under autocast. Gradients are those of first order.
+    q of S comes scaled. All inside is in float32 at least, under autocast too. Gradients are those of first order.
     """
-    tables = [part for mix in (mix1, mix2) for part in ((mix.A.mT, mix.B.mT, 1 + mix.p) if mix else (None, None, None))]
+    tables = [
+        part for mix in (mix1, mix2) for part in ((mix.A.mT, mix.B.mT, 1 + mix.p[:, None]) if mix else [None] * 3)
+    ]
     return _Tiled.apply(base, by_lag, q, k, v, s1, s2, *tables)
 
 
@@ -57,75 +53,112 @@ class _Tiled(torch.autograd.Function):
 
 
 class _Pass:
-    """The walk over tiles: heads, then sequences, then rows."""
+    """The walk over tiles: groups of sequences, then blocks of rows."""
 
     def __init__(self, base: str, by_lag: bool, inputs: Sequence[Tensor | None]):
-        self.base, self.by_lag, self.given = base, by_lag, inputs
-        self.dtype = torch.promote_types(inputs[0].dtype, torch.float32)
-        q, k, v, s1, s2, *tables = (None if x is None else x.to(self.dtype) for x in inputs)
-        self.inputs = q, k, v, s1, s2, *(None if table is None else table.contiguous() for table in tables)
-        self.batch, query_heads, self.length, _ = inputs[0].shape
-        self.n_head = inputs[2].shape[1]
-        self.per_head = query_heads // self.n_head
+        self.base, self.by_lag, self.inputs = base, by_lag, inputs
+        q, _, v, *_ = inputs
+        self.batch, self.query_heads, self.length, _ = q.shape
+        self.n_head = v.shape[1]
+        self.dtype = torch.promote_types(q.dtype, torch.float32)
+        self.tables = _tables([None if table is None else table.to(self.dtype).contiguous() for table in inputs[5:]])
+        fitting = TILE_NUMBERS // (self.query_heads * self.length)
+        self.rows = min(self.length, TILE_ROWS, max(LEAST_ROWS, fitting))
+        self.entries = max(1, min(self.batch, fitting // self.rows))
 
     def forward(self) -> tuple[Tensor, Tensor | None]:
-        o = self._of_rows(self.n_head, self.inputs[2].shape[-1], self.given[0].dtype)
-        norm = None if self.base == "S" else self._of_rows(self.n_head, 1, self.dtype)
-        for tile, at in self._tiles(Tile.FORWARD[self.base]):
-            o[at], norm_of_tile = tile.forward(self._operands(self.inputs, *at))
-            if norm is not None:
-                norm[at] = norm_of_tile
+        """o in the dtype of q, and under R and G the norm (H, B, T)."""
+        q, _, v, *_ = self.inputs
+        o = self._of_rows(v, q.dtype)
+        norm = None if self.base == "S" else v.new_empty(self.n_head, self.batch, self.length, dtype=self.dtype)
+        tiles = self._tiles(backward=False)
+        for entries in self._groups():
+            group = self._group(entries)
+            for rows in self._blocks():
+                of_tile, norm_of_tile = tiles(entries, rows).forward(self._block(group, rows))
+                of_tile = of_tile.unflatten(0, (self.n_head, -1))
+                if norm is not None:
+                    norm[:, entries, rows] = norm_of_tile
+                    of_tile.div_(norm_of_tile[..., None])
+                o[entries, :, rows] = of_tile.transpose(0, 1)
         return o, norm
 
     def backward(self, o: Tensor, norm: Tensor | None, grad_o: Tensor) -> list[Tensor | None]:
         """Gradients of the inputs in their order and dtypes."""
-        grads = self._gradients()
-        o, grad_o = o.to(self.dtype), grad_o.to(self.dtype)
-        for tile, at in self._tiles(Tile.BACKWARD[self.base]):
-            x, of_x = (self._operands(tensors, *at) for tensors in (self.inputs, grads))
-            tile.backward(x, o[at], None if norm is None else norm[at], grad_o[at], of_x)
-        return [None if grad is None else grad.to(x.dtype) for grad, x in zip(grads, self.given)]
+        grads = [None if x is None else self._of_rows(x, x.dtype) for x in self.inputs[:5]]
+        of_tables = [None if tables is None else Tables(*map(torch.zeros_like, tables)) for tables in self.tables]
+        tiles, along, of_rows = self._tiles(backward=True), None, None
+        for entries in self._groups():
+            group, of_o = self._group(entries), self._heads_first(grad_o[entries])
+            if norm is not None:
+                norms = norm[:, entries].reshape(-1, self.length, 1)
+                along = (of_o * self._heads_first(o[entries])).sum(-1, keepdim=True).div_(norms.square()).neg_()
+                along = along.view(self.n_head, -1, self.length)
+                of_o.div_(norms)
+            into = Operands(*(None if x is None else torch.zeros_like(x) for x in group[:5]), *of_tables)
+            for rows in self._blocks():
+                of_rows = None if along is None else along[..., rows]
+                tile = tiles(entries, rows)
+                tile.backward(self._block(group, rows), of_o[:, rows], of_rows, self._block(into, rows))
+            self._keep(into, entries, grads)
+        of_tables = [[None] * 3 if tables is None else tables for tables in of_tables]
+        tables = (grad for of_mixing in of_tables for grad in of_mixing)
+        return [*grads, *(None if x is None else grad.to(x.dtype) for x, grad in zip(self.inputs[5:], tables))]
 
-    def _gradients(self) -> list[Tensor | None]:
-        """Memory for the gradients of the inputs, zeros where tiles add to them."""
-        q, k, v, s1, s2, *tables = self.inputs
-        rows = [None if x is None else self._of_rows(x.shape[1], x.shape[-1], self.dtype) for x in (q, s1, s2)]
-        columns = [x.new_zeros(x.shape[1], self.batch, *x.shape[2:]).transpose(0, 1) for x in (k, v)]
-        return [rows[0], *columns, *rows[1:], *(None if x is None else torch.zeros_like(x) for x in tables)]
+    def _groups(self) -> Iterator[slice]:
+        return (slice(i, min(i + self.entries, self.batch)) for i in range(0, self.batch, self.entries))
 
-    def _of_rows(self, heads: int, width: int, dtype: torch.dtype) -> Tensor:
-        """Unwritten memory (B, heads, T, width), heads side by side as projections have them."""
-        like = self.given[0]
-        return like.new_empty(self.batch, self.length, heads, width, dtype=dtype).transpose(1, 2)
+    def _blocks(self) -> Iterator[slice]:
+        return (slice(i, min(i + self.rows, self.length)) for i in range(0, self.length, self.rows))
 
-    def _tiles(self, sheets: int) -> Iterator[tuple[Tile, tuple[slice, int, slice]]]:
-        """Each tile with its sequences, head and rows."""
-        most_rows = min(TILE_ROWS, self.length)
-        most_entries = max(1, min(self.batch, TILE_NUMBERS // (most_rows * self.length)))
-        size = Sheet.size(most_entries, most_rows, self.length)
-        memory, tiles = self.inputs[0].new_zeros(sheets, size).unbind(), {}
-        for head in range(self.n_head):
-            for first in range(0, self.batch, most_entries):
-                entries = slice(first, min(first + most_entries, self.batch))
-                for start in range(0, self.length, most_rows):
-                    rows = slice(start, min(start + most_rows, self.length))
-                    shape = (entries.stop - first, rows.stop - start, rows.stop)
-                    if shape not in tiles:
-                        tiles[shape] = Tile(memory, shape, self.by_lag, self.base)
-                    yield tiles[shape], (entries, head, rows)
+    def _tiles(self, backward: bool) -> Callable[[slice, slice], Tile]:
+        """The tile of a group and a block; all of them in the same memory."""
+        heads = Tile.heads(self.base, self.n_head, backward)
+        sizes = [Sheet.numbers(count, self.entries, self.rows, self.length) for count in heads]
+        memory = [self.inputs[0].new_zeros(size, dtype=self.dtype) for size in sizes]
 
-    def _operands(self, tensors: Sequence[Tensor | None], entries: slice, head: int, rows: slice) -> Operands:
-        """The parts of the inputs, or of their gradients, that a tile meets."""
-        q, k, v, s1, s2, a1, b1, gain1, a2, b2, gain2 = tensors
-        heads = [head + i * self.n_head for i in range(self.per_head)]
+        @functools.cache
+        def tile(entries: int, rows: int, slots: int) -> Tile:
+            return Tile(self.base, self.n_head, (entries, rows, slots), self.by_lag, memory)
+
+        return lambda entries, rows: tile(entries.stop - entries.start, rows.stop - rows.start, rows.stop)
+
+    def _of_rows(self, like: Tensor, dtype: torch.dtype) -> Tensor:
+        """Unwritten memory (B, heads, T, C) with the heads of a token side by side, as projections have them."""
+        batch, heads, length, width = like.shape
+        return like.new_empty(batch, length, heads, width, dtype=dtype).transpose(1, 2)
+
+    def _heads_first(self, x: Tensor) -> Tensor:
+        """x (N, heads, T, C) -> (heads N, T, C), a copy."""
+        return x.transpose(0, 1).to(self.dtype, memory_format=torch.contiguous_format, copy=True).flatten(0, 1)
+
+    def _group(self, entries: slice) -> Operands:
+        """The operands of some sequences, all their rows."""
+        q, k, v, s1, s2, *_ = (None if x is None else x[entries] for x in self.inputs[:5])
+        k, v = (newest_first(x) if self.by_lag else x for x in (k, v))
+        s1, s2 = (None if s is None else s.permute(1, 3, 0, 2).to(self.dtype).contiguous() for s in (s1, s2))
+        return Operands(self._heads_first(q), self._heads_first(k), self._heads_first(v), s1, s2, *self.tables)
+
+    def _block(self, group: Operands, rows: slice) -> Operands:
+        """The operands of some rows."""
+        q, k, v, s1, s2, mix1, mix2 = group
         seen = slice(self.length - rows.stop, None) if self.by_lag else slice(0, rows.stop)
-        slots = slice(0, rows.stop)
-        return Operands(
-            [q[entries, h, rows] for h in heads],
-            [k[entries, h, seen] for h in heads],
-            v[entries, head, seen],
-            [None if s1 is None else s1[entries, h, rows] for h in heads],
-            None if s2 is None else s2[entries, head, rows],
-            [None if a1 is None else Tables(a1[h, :, slots], b1[h, :, slots], gain1[h, slots]) for h in heads],
-            None if a2 is None else Tables(a2[head, :, slots], b2[head, :, slots], gain2[head, slots]),
-        )
+        s1, s2 = (None if s is None else s[..., rows] for s in (s1, s2))
+        mix1, mix2 = (tables and tables.up_to(rows.stop) for tables in (mix1, mix2))
+        return Operands(q[:, rows], k[:, seen], v[:, seen], s1, s2, mix1, mix2)
+
+    def _keep(self, group: Operands, entries: slice, grads: list[Tensor | None]) -> None:
+        """Writes the gradients of a group where they belong."""
+        q, k, v, s1, s2 = grads
+        for grad, of_group in ((q, group.q), (k, group.k), (v, group.v)):
+            of_group = of_group.unflatten(0, (grad.shape[1], -1)).transpose(0, 1)
+            is_ordered = self.by_lag and grad is not q
+            grad[entries] = of_group[:, :, : self.length].flip(2) if is_ordered else of_group
+        for grad, of_group in ((s1, group.s1), (s2, group.s2)):
+            if grad is not None:
+                grad[entries] = of_group.permute(2, 0, 3, 1)
+
+
+def _tables(parts: Sequence[Tensor | None]) -> list[Tables | None]:
+    """Those of R(1) and of R(2)."""
+    return [None if parts[i] is None else Tables(*parts[i : i + 3]) for i in (0, 3)]

@@ -8,7 +8,6 @@ import torch
 from madbench.errors import TrainingError
 from madbench.mixers import build
 from madbench.mixers.srg import tiled
-from madbench.mixers.srg.tiled import attend_in_tiles
 
 LABELS = ("S-12o!", "S-2!", "R", "R-q-1", "R-cg-q-12o", "G-2o!", "G-pcg-q-12o", "G-pg-q-12")
 
@@ -31,7 +30,8 @@ def errors(given, expected):
 @pytest.fixture
 def small_tiles(monkeypatch):
     monkeypatch.setattr(tiled, "TILE_ROWS", 5)
-    monkeypatch.setattr(tiled, "TILE_NUMBERS", 60)
+    monkeypatch.setattr(tiled, "LEAST_ROWS", 2)
+    monkeypatch.setattr(tiled, "TILE_NUMBERS", 600)
 
 
 @pytest.mark.parametrize("length", [1, 7, 33, 65])
@@ -53,14 +53,13 @@ def test_gradients_of_the_tiles_are_the_differences_of_their_outputs(base, mixin
     for seed, table in enumerate(tables):
         table.data = 0.5 * randn(*table.shape, seed=seed)
     q = randn(2, query_heads, length, 3)
-    k, v = randn(2, query_heads, length + by_lag, 3, seed=2), randn(2, heads, length + by_lag, 2, seed=3)
-    k[:, :, length:], v[:, :, length:] = 0, 0
+    k, v = randn(2, query_heads, length, 3, seed=2), randn(2, heads, length, 2, seed=3)
     s1 = randn(2, query_heads, length, 2, seed=4) if mix1 else None
     s2 = randn(2, heads, length, 2, seed=5) if mix2 else None
     operands = [None if x is None else x.requires_grad_() for x in (q, k, v, s1, s2)]
 
     def attend(*inputs):
-        return attend_in_tiles(base, by_lag, *operands, mix1, mix2)
+        return tiled.attend(base, by_lag, *operands, mix1, mix2)
 
     differentiable = [x for x in operands if x is not None]
     assert torch.autograd.gradcheck(attend, (*differentiable, *tables), eps=1e-6, atol=1e-6)
@@ -128,3 +127,32 @@ def test_without_gradients_the_output_is_the_same_and_has_no_history(make_mixer,
 def test_tiled_is_refused_for_the_other_letters(label):
     with pytest.raises(TrainingError, match=f"without registers, not {label}; use 'auto'"):
         build(label, 32, 8, path="tiled")
+
+
+def test_where_torch_transforms_or_compiles_auto_takes_a_path_that_it_sees_through(randn):
+    mixer, x = build("R-12o!", 16, 128), randn(32, 128, 16).float()
+    taken = []
+
+    def read(x):
+        taken.append(mixer.resolve_path(32, 128))
+        return x
+
+    read(x)
+    torch.func.vmap(read)(x)
+    torch.compile(read, backend="eager")(x)
+    assert taken == ["tiled", "dense", "dense"]
+
+
+def test_training_moves_as_on_the_dense_path(make_mixer, randn):
+    x, target = randn(4, 30, 16).float(), randn(4, 30, 16, seed=2).float()
+    losses = {}
+    for path in ("dense", "tiled"):
+        mixer = make_mixer("G-cg-q-12o", max_len=30, dtype=torch.float32, path=path, std=0.1)
+        optimizer = torch.optim.AdamW(mixer.parameters(), lr=1e-3)
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss = (mixer(x) - target).square().mean()
+            loss.backward()
+            optimizer.step()
+        losses[path] = loss.item()
+    assert losses["tiled"] == pytest.approx(losses["dense"], rel=1e-4)

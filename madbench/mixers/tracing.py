@@ -1,0 +1,28 @@
+"""Whether torch looks through what runs, so that gradients by hand and loops over blocks are out of place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+
+_AS_COMPILED = ContextVar("as_compiled", default=False)
+
+
+def is_traced() -> bool:
+    """Whether torch.compile, torch.export, torch.jit or a transform such as vmap is at work."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return True
+    return torch._C._are_functorch_transforms_active() or _AS_COMPILED.get()
+
+
+@contextmanager
+def as_compiled(is_compiled: bool) -> Iterator[None]:
+    """Inside, :func:`is_traced` is what it is in a model that is compiled or not: which path did it take?"""
+    token = _AS_COMPILED.set(is_compiled)
+    try:
+        yield
+    finally:
+        _AS_COMPILED.reset(token)
