@@ -251,7 +251,8 @@ class DynamicMLP(nn.Module):
         if self.has_kernel and fused.is_fast(weight.device, fused.arithmetic(weight)):
             return "fused"
         scores = batch * self.query_heads * length * length * 4
-        if self.has_tiles and scores >= TILED_FROM_BYTES and weight.device.type == "cpu" and not is_traced():
+        traced = is_traced() and not self.is_stacked  # models in a stack are more heads of one call
+        if self.has_tiles and scores >= TILED_FROM_BYTES and weight.device.type == "cpu" and not traced:
             return "tiled"
         is_small = length <= DENSE_LIMIT_LENGTH and scores <= DENSE_LIMIT_BYTES
         return "dense" if is_small or length <= self.chunk else "chunked"

@@ -170,12 +170,12 @@ def test_auto_takes_tiles_on_a_cpu_where_the_scores_of_a_batch_reach_four_mebiby
 
 
 def test_auto_takes_chunked_for_long_inputs_and_where_the_scores_of_a_batch_pass_one_gibibyte():
-    mixer = build("R-k", 16, 8)
+    mixer = build("R-k!", 16, 8)
     assert mixer.resolve_path(1, 512) == "dense"
     assert mixer.resolve_path(1, 513) == "chunked"
     assert mixer.resolve_path(512, 512) == "dense"  # 512 * 2 heads * 512^2 * 4 bytes = 2^30
     assert mixer.resolve_path(513, 512) == "chunked"
-    assert build("G-k", 16, 8).resolve_path(512, 512) == "chunked"  # four query heads
+    assert build("G-k!", 16, 8).resolve_path(512, 512) == "chunked"  # four query heads
     assert mixer.resolve_path(2**20, mixer.chunk) == "dense"  # one block is all there is
 
 
