@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,6 +19,7 @@ from madbench.analysis.rendering import TextTable, known
 from madbench.analysis.scores import Results, chosen_runs
 from madbench.errors import StoreError
 from madbench.jobs import WEIGHTS, Job
+from madbench.labels import parse
 from madbench.principles import Decision, Principle, Study
 from madbench.principles.figures import POINT_COLUMNS, point_figure
 from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, contrast_table
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 EXAMPLES = 64  # first test sequences
 CORRELATED = {"near_zero": "share near zero", "ratio": "near one / near zero"}
 """What is correlated with accuracy, and its name."""
+READOUT_PANEL = "φ near zero"
 
 
 def measure(results: Results) -> pd.DataFrame:
@@ -155,8 +157,10 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
             f"{title(task)}, {name}": {"xlabel": name, "ylabel": "accuracy, %", "xscale": scale}
             for task in study.tasks
             for (quantity, name), scale in zip(CORRELATED.items(), ("linear", "log"))
-        },
-        notes=["A point a seed."],
+        }
+        | {READOUT_PANEL: {"xlabel": "score s", "ylabel": "φ(s)", "xticks": (-12, -8, -4, 0)}},
+        notes=["A point a seed.", f"Shaded: |φ(s)| up to {NEAR_ZERO}, its near-zero set."],
+        bands={READOUT_PANEL: NEAR_ZERO},
     )
     return Decision(table, verdicts | group_verdicts(contrasts), _points(rows, " ".join(results.sentences(MAD))), draw)
 
@@ -187,4 +191,17 @@ def _points(rows: pd.DataFrame, protocol: str) -> pd.DataFrame:
         for row in rows.itertuples()
         for quantity, name in CORRELATED.items()
     ]
-    return frame_of(points, POINT_COLUMNS, protocol)
+    return frame_of([*points, *_readouts(rows.label.unique())], POINT_COLUMNS, protocol)
+
+
+def _readouts(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """phi(s) around zero of every pointwise readout; a kernel is no function of the score alone."""
+    import torch
+
+    from madbench.mixers.cd.parts import READOUTS, read_out
+
+    s = torch.linspace(-12, 3, 301, dtype=torch.float64)
+    for label in labels:
+        if (readout := parse(label).readout) in (*READOUTS, "id"):
+            for x, y in zip(s.tolist(), read_out(readout, s).tolist()):
+                yield {"panel": READOUT_PANEL, "series": label, "label": label, "x": x, "y": y}

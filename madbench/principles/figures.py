@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -11,7 +12,7 @@ from matplotlib.ticker import NullFormatter
 
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import Layout, Panels, draw_intervals, seeds_note
-from madbench.analysis.figures.style import COLORS, GREY, MARKERS, PERCENTS, in_order, style, title
+from madbench.analysis.figures.style import COLORS, GREY, MARKERS, PERCENTS, SHADE, in_order, style, title
 from madbench.analysis.samples import samples_of
 from madbench.labels import parse
 
@@ -90,9 +91,13 @@ def point_figure(
     axes_of: Mapping[str, Mapping[str, Any]],
     notes: Sequence[str] = (),
     is_line: bool = False,
+    bands: Mapping[str, float] = MappingProxyType({}),
     layout: Layout = Layout(),
 ) -> Figure:
-    """Points or lines of each series, a panel each of ``axes_of``, which has Matplotlib's settings of the axes."""
+    """Points or lines of each series, a panel each of ``axes_of``, which has Matplotlib's settings of the axes.
+
+    A panel of ``bands`` has lines, and shades where y is that close to zero; its y axis is linear there, logarithmic beyond.
+    """
     names = [panel for panel in axes_of if panel in set(frame.panel)]
     series = list(dict.fromkeys(frame.series))
     colors, markers = dict(zip(series, PALETTE * len(series))), dict(zip(series, MARKERS * len(series)))
@@ -101,8 +106,15 @@ def point_figure(
         of_panel = frame[frame.panel == panel]
         for one in dict.fromkeys(of_panel.series):
             rows = of_panel[of_panel.series == one]
-            look = {"linewidth": 1.4} if is_line else {"linestyle": "", "marker": markers[one], "markersize": 4}
+            look = (
+                {"linewidth": 1.4}
+                if is_line or panel in bands
+                else {"linestyle": "", "marker": markers[one], "markersize": 4}
+            )
             axes.plot(rows.x, rows.y, color=colors[one], **look)
+        if panel in bands:
+            axes.set_yscale("symlog", linthresh=bands[panel])
+            axes.axhspan(-bands[panel], bands[panel], facecolor=SHADE, zorder=0)
         axes.set(title=panel, **axes_of[panel])
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_minor_formatter(NullFormatter())

@@ -13,7 +13,7 @@ from madbench.cli.principles import _rows
 from madbench.experiment import prepare
 from madbench.grid import Grid
 from madbench.jobs import Record
-from madbench.principles import FULL, QUICK, Study
+from madbench.principles import FULL, QUICK, Study, coefficients
 from madbench.principles.deciding import decide
 from madbench.principles.studies import PRINCIPLES, principle
 from madbench.store.runs import Store
@@ -246,3 +246,10 @@ def test_an_override_replaces_one_of_the_study(main):
     planned = main("principles", "6", "learning_rates=[3.0e-3]", "--dry-run", "--json", "--seeds", "0")
     assert planned.code == 0, planned.stderr
     assert "given twice" not in planned.stderr
+
+
+def test_readouts_are_drawn_around_their_near_zero_set():
+    frame = pd.DataFrame(coefficients._readouts(["cd:exp-sum-p", "cd:id-sum-p", "cd:kelu-sum-p"]))
+    assert set(frame.series) == {"cd:exp-sum-p", "cd:id-sum-p"}  # a kernel is no function of the score
+    exp = frame[frame.series == "cd:exp-sum-p"]
+    np.testing.assert_allclose(exp.y, np.exp(exp.x))
