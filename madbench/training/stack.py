@@ -130,8 +130,9 @@ class Stack:
         trial = self.trials[0]
         network = copy.deepcopy(trial.loss)
         heads = self.members[0].job.model.n_head
-        if any([_take_stackable_path(module, trial, heads) for module in network.modules()]):
-            self.details["path"] = "dense"
+        with trial.autocast:  # the path depends on it
+            if any([_take_stackable_path(module, trial, heads) for module in network.modules()]):
+                self.details["path"] = "dense"
         of_model = {id(parameter): name for name, parameter in network.named_parameters()}
         own = dict(network.model.named_parameters())
         names = [of_model[id(own[name])] for name in self.names]

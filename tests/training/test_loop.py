@@ -281,3 +281,12 @@ def test_micro_batches_change_the_result_by_rounding_only(label, task, make_job,
         record = train(job, micro_batch=micro_batch)
         assert record.details["micro_batch"] == micro_batch
         assert record.curve[0] == pytest.approx(whole.curve[0], rel=1e-4)
+
+
+def test_the_recorded_path_is_that_under_the_arithmetic_of_the_run(make_job, train, monkeypatch):
+    def resolve(self, batch, length):
+        return "dense" if torch.is_autocast_enabled("cpu") else "chunked"
+
+    monkeypatch.setattr(DynamicMLP, "resolve_path", resolve)
+    for precision, path in (("bfloat16", "dense"), ("float32", "chunked")):
+        assert train(make_job(precision=precision, epochs=1)).details["path"] == path
