@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import madbench
+from madbench.mixers.interactions.coupling import Coupling
 from madbench.mixers.interactions.tuples import visible_tuples
 from madbench.mixers.probe import by_lag
 
@@ -86,3 +87,14 @@ def test_tokens_weigh_what_their_tuples_do(label):
         for lag in range(t + 1):
             expected = sum(effect * tokens.count(t - lag) for tokens, effect in effects.items()) / slots
             assert float(weights[0, 1, t, lag]) == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_coupling_of_tuples_shows_how_each_slot_acts_on_average():
+    torch.manual_seed(0)
+    mixer, x = Coupling(2, 4, degree=4).double(), torch.randn(3, 5, 4, dtype=torch.float64)
+    mean, c = x.mean((0, 1)), mixer.c
+    expected = {"slot 1": "hijkl,k,l->hij", "slot 2": "hikjl,k,l->hij", "slot 3": "hiklj,k,l->hij"}
+    found = mixer.probe(x).matrices
+    assert found.keys() == expected.keys()
+    for name, product in expected.items():
+        torch.testing.assert_close(found[name], torch.einsum(product, c, mean, mean))

@@ -115,15 +115,25 @@ class Coupling(nn.Module):
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """Of degree 2: effects where rows see their past, and the coupling matrices of each factor. Nothing of others."""
+        """Effects where rows see their past, and coupling matrices: of each factor, or of each slot of a higher degree.
+
+        A slot's matrix is how a token there acts on the row's on average: the other slots have the mean token of ``x``.
+        """
         if self.degree > 2:
-            return Probe()
+            return Probe(matrices={f"slot {m + 1}": self._marginal(m, x.mean((0, 1))) for m in range(self.degree - 1)})
         orders = range(max(map(len, self.c)))
         matrices = {f"factor {a + 1}": torch.stack([c[a] for c in self.c if a < len(c)]) for a in orders}
         if not self.causal:
             return Probe(matrices=matrices)
         effects = by_lag(torch.cat([self._effects(c, x, x) for c, _ in self._groups()], dim=1).tril())
         return Probe(effects, effects, matrices=matrices)
+
+    def _marginal(self, slot: int, mean: Tensor) -> Tensor:
+        """The coupling tensor as a matrix (H, d, d) between the row's token and that of a slot, ``mean`` (d,) in the others."""
+        found = self.c.movedim(slot + 2, 2)
+        while found.dim() > 3:
+            found = found @ mean
+        return found
 
     def step(self, x: Tensor, cache: Tensor | None = None, slide: bool = False) -> tuple[Tensor, Tensor]:
         """Decodes one token: x (B, d) -> output (B, d2) and the cache, the inputs so far (B, t, d).
