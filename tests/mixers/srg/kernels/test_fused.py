@@ -15,6 +15,7 @@ from madbench.mixers.srg.kernels import fused
 from madbench.mixers.srg.reference import reference
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+LABELS = ("R-p-q-2", "S-q-1", "G-cg-q-12", "R-q-1o", "G-cg-q-12o")
 
 
 @pytest.fixture
@@ -46,15 +47,13 @@ def equals_the_reference(make, randn):
     return check
 
 
-@pytest.mark.parametrize(
-    "label", ["R", *(pytest.param(label, marks=pytest.mark.slow) for label in ("G-cg-q-12", "G-cg-q-12o", "S-q-1o"))]
-)
+@pytest.mark.parametrize("label", ["R", *(pytest.param(label, marks=pytest.mark.slow) for label in LABELS[1:])])
 def test_a_mixer_equals_the_reference(label, equals_the_reference):
     equals_the_reference(label)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", ["R-p-q-2", "S-q-1", "G-cg-q-12"])
+@pytest.mark.parametrize("label", LABELS)
 def test_a_compiled_mixer_is_one_graph(label, equals_the_reference):
     equals_the_reference(label, functools.partial(torch.compile, fullgraph=True, backend="aot_eager"))
 
@@ -70,13 +69,13 @@ def test_autocast_multiplies_in_its_type_and_keeps_float32_parameters(make, rand
 
 @pytest.fixture
 def opcheck(draw):
-    def check(base, mixings, test_utils):
+    def check(base, mixings, test_utils, by_lag=False):
         inputs = draw(base, mixings, (1, 1, 5, 3, 4, 2), torch.float32, device=DEVICE)
         tensors = [x for part in (inputs[:3], *(mix or [None] * 4 for mix in inputs[3:])) for x in part]
         leaves = [None if x is None else x.requires_grad_() for x in tensors]
-        torch.library.opcheck(fused.attention, (base, False, *leaves), test_utils=test_utils)
-        o, *saved = fused.attention(base, False, *tensors)
-        arguments = (base, False, torch.ones_like(o), *tensors, o, saved)
+        torch.library.opcheck(fused.attention, (base, by_lag, *leaves), test_utils=test_utils)
+        o, *saved = fused.attention(base, by_lag, *tensors)
+        arguments = (base, by_lag, torch.ones_like(o), *tensors, o, saved)
         torch.library.opcheck(fused.attention_backward, arguments, test_utils="test_faketensor")
 
     return check
@@ -88,10 +87,8 @@ def test_operators_follow_the_rules_of_torch(opcheck):
 
 @pytest.mark.slow
 def test_operators_follow_the_rules_of_compilation(opcheck):
-    for base, mixings in (("S", "2"), ("G", "12")):
-        opcheck(
-            base, mixings, ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
-        )
+    for base, mixings, by_lag in (("S", "2", False), ("G", "12", False), ("R", "12", True)):
+        opcheck(base, mixings, ("test_faketensor", "test_aot_dispatch_dynamic"), by_lag)
 
 
 def test_auto_takes_kernels_where_they_are_fast(monkeypatch):

@@ -38,7 +38,7 @@ def test_outputs_and_gradients_are_those_of_float64(base, mixings, shape, dtype,
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "base, mixings, dtype",
-    [(*kind, torch.float32) for kind in ALL] + [(base, "12", torch.float16) for base in "SRG"],
+    [(*kind, torch.float32) for kind in ALL] + [(base, "12", torch.float16) for base in "RG"],
 )
 def test_every_kind_equals_float64(base, mixings, dtype, draw, errors, small_tiles, nan_memory):
     assert_exact(errors(position, base, draw(base, mixings, (2, 2, 19, 5, 19, 3), dtype)), dtype)
@@ -51,11 +51,11 @@ def test_every_kind_equals_float64(base, mixings, dtype, draw, errors, small_til
         (1, 1, 1, 4, 16, 1),
         (1, 1, 7, 8, 16, 16),
         (1, 1, 63, 8, 20, 32),
-        (1, 1, 130, 48, 300, 17),
-        (1, 1, 65, 128, 512, 2),
+        (1, 1, 67, 48, 300, 17),
+        (1, 1, 33, 128, 512, 2),
     ],
     ids=str,
 )
 def test_odd_lengths_and_widths_equal_float64(shape, draw, errors, nan_memory):
-    for base, mixings in (("S", "12"), ("G", "12")):
+    for base, mixings in (("S", "1"), ("G", "12")):
         assert_exact(errors(position, base, draw(base, mixings, shape, torch.float32)), torch.float32)

@@ -1,0 +1,41 @@
+"""The kernels compiled for sm_90, which needs no GPU: registers suffice, shared memory does, and loops stay short."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import madbench
+
+HOPPER_SHARED_BYTES = 227 * 1024
+
+
+@pytest.fixture
+def compile_kernels(tmp_path):
+    """``compile_kernels(layout, shape)``: what became of each kernel; in a process without Triton's interpreter."""
+    triton = pytest.importorskip("triton", reason="the kernels need Triton, which comes with torch for CUDA")
+    if not (Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm").exists():
+        pytest.skip("this Triton comes without nvdisasm")
+
+    def compile(layout, shape):
+        environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        environment |= {"PYTHONPATH": str(Path(madbench.__file__).parents[1]), "TRITON_CACHE_DIR": str(tmp_path)}
+        command = [sys.executable, Path(__file__).with_name("compiled.py"), layout, shape]
+        return json.loads(subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout)
+
+    return compile
+
+
+@pytest.mark.slow
+def test_kernels_of_a_language_model_have_short_loops_that_hardly_spill(compile_kernels):
+    kernels = compile_kernels("position", "G,12,8,2,1024,48,384,16")
+    most = {"forward_kernel": 44, "values_kernel": 42, "queries_kernel": 80, "keys_kernel": 76}
+    assert {name: row for name, row in kernels.items() if row["shared_bytes"] > HOPPER_SHARED_BYTES} == {}
+    for name, instructions in most.items():
+        assert kernels[name]["loop_instructions_a_score"] <= instructions, (name, kernels[name])
+        assert kernels[name]["loop_spills"] <= 16 and kernels[name]["all_spills"] <= 100, (name, kernels[name])
