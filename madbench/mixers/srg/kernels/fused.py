@@ -89,7 +89,8 @@ def attention(
     p1: Tensor | None, s2: Tensor | None, a2: Tensor | None, b2: Tensor | None, p2: Tensor | None,
 ) -> list[Tensor]:  # fmt: skip
     """o, then what the backward pass needs; see ``forward`` of the layouts' modules."""
-    o, saved = _layout(by_lag).forward(base, q, k, v, *_mixings(s1, a1, b1, p1, s2, a2, b2, p2))
+    with torch.cuda.device_of(q):  # Triton launches on the current one
+        o, saved = _layout(by_lag).forward(base, q, k, v, *_mixings(s1, a1, b1, p1, s2, a2, b2, p2))
     return [o, *saved]
 
 
@@ -107,7 +108,8 @@ def attention_backward(
 ) -> list[Tensor]:  # fmt: skip
     """Gradients of q, k, v and of those tensors of the mixings that there are."""
     mix1, mix2 = _mixings(s1, a1, b1, p1, s2, a2, b2, p2)
-    *gradients, of_mix1, of_mix2 = _layout(by_lag).backward(base, do, q, k, v, mix1, mix2, o, tuple(saved))
+    with torch.cuda.device_of(q):
+        *gradients, of_mix1, of_mix2 = _layout(by_lag).backward(base, do, q, k, v, mix1, mix2, o, tuple(saved))
     return [*gradients, *(of_mix1 or ()), *(of_mix2 or ())]
 
 
