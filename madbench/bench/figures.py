@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from madbench.analysis.figures.panels import Layout, Panels
-from madbench.analysis.figures.style import COLORS, MARKERS, style
-from madbench.bench.parts import Part, Row
+from madbench.analysis.figures.style import COLORS, MARKERS, Look, style
+from madbench.bench.parts import Curve, Part, Row
 
 PALETTE = [
     COLORS[base][i] for i, base in ((0, "S"), (2, "R"), (0, "G"), (4, "R"), (2, "S"), (4, "G"), (6, "R"), (4, "S"))
@@ -22,47 +23,44 @@ def draw(part: Part, rows: Sequence[Row], where: str, layout: Layout = Layout())
     shown = [row for row in rows if row.get(curve.y) is not None]
     if not shown:
         return None
-    series = list(dict.fromkeys(_series(part, row) for row in shown))
-    colors = {one: PALETTE[i % len(PALETTE)] for i, one in enumerate(series)}
+    series = list(dict.fromkeys(_series(curve, row) for row in shown))
+    looks = {
+        one: {"color": PALETTE[i % len(PALETTE)], "marker": MARKERS[i % len(MARKERS)], "markersize": 4}
+        for i, one in enumerate(series)
+    }
+    panels_of = list(dict.fromkeys(row.get(curve.panel) for row in shown))
     is_line = not isinstance(shown[0][curve.x], str)
-    size = (4.4, 2.8) if is_line else (max(3.6, 0.45 * len(shown) + 1), 2.8)
-    panels = Panels(layout, part.name, f"{part.name}: {part.what}", [1], size)
-    axes = panels.axes[0]
     places = list(dict.fromkeys(row[curve.x] for row in shown))
-    if is_line:
-        for i, one in enumerate(series):
-            of_one = [row for row in shown if _series(part, row) == one]
-            look = {"marker": MARKERS[i % len(MARKERS)], "markersize": 4, "linewidth": 1.2}
-            axes.plot([row[curve.x] for row in of_one], [row[curve.y] for row in of_one], color=colors[one], **look)
-        axes.set(xscale="log", yscale="log", xlabel=curve.x_label, ylabel=curve.y_label)
-        axes.set_xticks(places, [f"{place:,}" for place in places])
-        axes.minorticks_off()
-        entries = {
-            one: {"color": colors[one], "marker": MARKERS[i % len(MARKERS)], "markersize": 4}
-            for i, one in enumerate(series)
-        }
-    else:
-        width = 0.8 / len(series) if curve.series else 0.8
-        for row in shown:
-            one = _series(part, row)
-            shift = (series.index(one) - (len(series) - 1) / 2) * width if curve.series else 0
-            x, y = places.index(row[curve.x]) + shift, row[curve.y]
-            axes.bar(x, y, width, color=colors[one])
-            unit = curve.y.split("_", 1)[1] if "_" in curve.y else ""
-            low, high = (row.get(f"{curve.y.split('_')[0]}_{end}_{unit}") for end in ("low", "high"))
-            if low is not None:
-                axes.plot([x, x], [low, high], color="black", linewidth=1)
-        axes.set(xlim=(-0.6, len(places) - 0.4), ylabel=curve.y_label, yscale="log" if curve.series else "linear")
-        axes.set_xticks(range(len(places)), [str(place).replace("_", " ") for place in places], rotation=30, ha="right")
-        entries = (
-            {one: {"color": colors[one], "marker": "s", "markersize": 6} for one in series} if curve.series else {}
-        )
-    return panels.finish([where], entries)
+    width = 4.4 if is_line else max(3.2, 0.12 * len(places) * (len(series) + 1) + 1)
+    panels = Panels(layout, part.name, f"{part.name}: {part.what}", [len(panels_of)], (width, 2.8))
+    for axes, panel in zip(panels.axes, panels_of):
+        here = [row for row in shown if row.get(curve.panel) == panel]
+        axes.set_title(panel or "")
+        if is_line:
+            for one, look in looks.items():
+                mine = [row for row in here if _series(curve, row) == one]
+                axes.plot([row[curve.x] for row in mine], [row[curve.y] for row in mine], linewidth=1.2, **look)
+            axes.set(xscale="log", yscale="log", xlabel=curve.x_label, ylabel=curve.y_label)
+            axes.set_xticks(places, [f"{place:,}" for place in places])
+            axes.minorticks_off()
+        else:
+            _draw_bars(axes, curve, here, places, looks)
+    entries = looks if is_line else {one: look | {"marker": "s"} for one, look in looks.items()}
+    return panels.finish([where], entries if curve.series else {})
 
 
-def _series(part: Part, row: Row) -> str:
-    """The label, and its path where rows of a label differ in it."""
-    if not part.curve.series:
-        return ""
-    name = str(row[part.curve.series])
-    return f"{name} {row['path']}" if part.name == "mixers" else name
+def _draw_bars(axes: Axes, curve: Curve, rows: Sequence[Row], places: list[str], looks: Mapping[str, Look]) -> None:
+    series, (quantity, unit) = list(looks), curve.y.split("_", 1)
+    width = 0.8 / len(series)
+    for row in rows:
+        one = _series(curve, row)
+        x, y = places.index(row[curve.x]) + (series.index(one) - (len(series) - 1) / 2) * width, row[curve.y]
+        axes.bar(x, y, width, color=looks[one]["color"])
+        if (low := row.get(f"{quantity}_low_{unit}")) is not None:
+            axes.plot([x, x], [low, row[f"{quantity}_high_{unit}"]], color="black", linewidth=1)
+    axes.set(xlim=(-0.6, len(places) - 0.4), ylabel=curve.y_label, ylim=(0, None))
+    axes.set_xticks(range(len(places)), places, rotation=30, ha="right")
+
+
+def _series(curve: Curve, row: Row) -> str:
+    return str(row[curve.series]) if curve.series else ""

@@ -77,7 +77,7 @@ def measure_table5(setup: Setup) -> Iterator[Row]:
     """A row a model: cost, forward and training latency, throughput and memory; each is timed in turns with S flash."""
     shape, flash = _shape(setup), {}
     tokens = torch.randint(shape.vocab_size, (shape.batch, shape.length), device=setup.device)
-    for name, label, path, heads in _models(setup):
+    for name, label, path, heads in setup.in_time(_models(setup)):
         row: Row = {"label": name, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
         try:
             one = MixerShape(shape.batch, shape.length, shape.d_model)
@@ -141,7 +141,7 @@ def measure_decoding(setup: Setup) -> Iterator[Row]:
     shape = Shape(setup.d_model or base.d_model, base.n_layer, base.vocab_size, shape.length, setup.batch or 1)
     tokens = torch.randint(shape.vocab_size, (shape.batch, shape.length), device=setup.device)
     softmax = {}
-    for label in dict.fromkeys(["S", *setup.labels]):
+    for label in setup.in_time(dict.fromkeys(["S", *setup.labels])):
         row: Row = {"label": label, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
         try:
             model = model_of(label, shape, setup, tokens=NEW_TOKENS).eval()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -262,14 +263,13 @@ def _long(setup: Setup) -> list[Shape]:
 
 def measure_paths(setup: Setup) -> Iterator[Row]:
     """Every path of every label at every shape, or those that were asked for."""
-    for label in setup.labels:
-        for shape in _shapes(setup):
-            yield from _measured([(label, setup.paths)], shape, setup)
+    for label, shape in setup.in_time(itertools.product(setup.labels, _shapes(setup))):
+        yield from _measured([(label, setup.paths)], shape, setup)
 
 
 def measure_lengths(setup: Setup) -> Iterator[Row]:
     """The automatic path of every label against length, one sequence."""
-    for shape in _long(setup):
+    for shape in setup.in_time(_long(setup)):
         yield from _measured([(label, setup.paths or ("auto",)) for label in setup.labels], shape, setup)
 
 
@@ -294,7 +294,7 @@ MIXERS = Part(
         Column("gflop", "GFLOP", "{:.1f}"),
         Column("percent_of_ceiling", "%", "{:.0f}"),
     ],
-    Curve("length", "step_ms", "label", "length T", "ms, forward and backward"),
+    Curve("label", "step_ms", "path", "", "ms, forward and backward", "shape"),
     measure_paths,
     ("label", "shape"),
     lambda setup: len(setup.labels) * len(_shapes(setup)),

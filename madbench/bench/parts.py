@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,6 +35,13 @@ class Setup:
     def is_cpu(self) -> bool:
         return self.device == "cpu"
 
+    def in_time(self, groups: Iterable[Any]) -> Iterator[Any]:
+        """The groups that are begun before the time is over, the first one always."""
+        for i, group in enumerate(groups):
+            if i and self.limits.is_over:
+                return
+            yield group
+
 
 @dataclass(frozen=True)
 class Column:
@@ -54,6 +61,7 @@ class Curve:
     series: str
     x_label: str
     y_label: str
+    panel: str = ""  # key of a row: a panel for each of its values
 
 
 @dataclass(frozen=True)
@@ -86,8 +94,11 @@ class BenchTable(TextTable):
         timed = [row for row in self.rows if not row.get("error")]
         used = [column for column in self.part.columns if any(row.get(column.name) is not None for row in timed)]
         object.__setattr__(self, "used", used or list(self.part.columns[:1]))
-        failed = "; ".join(map(_failure, (row for row in self.rows if row.get("error"))))
-        object.__setattr__(self, "caption", f"{self.caption} Not timed: {failed}." if failed else self.caption)
+
+    @property
+    def below(self) -> str:
+        failed = "; ".join(_failure(row) for row in self.rows if row.get("error"))
+        return f"{super().below} Not timed: {failed}." if failed else super().below
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         lines = []

@@ -23,7 +23,7 @@ from madbench.training.member import Member
 def measure_training(setup: Setup) -> Iterator[Row]:
     """A row a task and label: the first setting of the profile, through the step of the training loop; then all tasks."""
     profile, done = MadProfile.load(setup.profile), []
-    for task in MAD_TASKS:
+    for task in setup.in_time(MAD_TASKS):
         jobs = {label: _jobs(label, task, profile, setup) for label in setup.labels}
         steps, found, problems = {}, {}, {}
         with tempfile.TemporaryDirectory() as folder:

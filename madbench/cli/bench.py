@@ -127,9 +127,9 @@ def bench(
             if output is not None:
                 _write(output, table, where)
     if printed.asked == "json":
-        print_json({table.part.name: {"caption": table.caption, "rows": table.records()} for table in done})
+        print_json({table.part.name: {"caption": table.below, "rows": table.records()} for table in done})
     if output is not None:
-        _write_page(output, done, where)
+        _write_page(output, done, setup, where)
         Console(stderr=True).print(f"written to {output}", **PLAIN)
     if was_interrupted:
         raise typer.Exit(130)
@@ -174,15 +174,12 @@ def _measured(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -
             task = progress.add_task(part.name, total=count)
             try:
                 for row in part.measure(dataclasses.replace(setup, limits=limits)):
-                    group = tuple(row[key] for key in part.group)
-                    if group not in groups and rows and limits.is_over:
-                        break
                     rows.append(row)
-                    groups.add(group)
+                    groups.add(tuple(row[key] for key in part.group))
                     progress.update(task, completed=len(groups), description=f"{part.name} {row['label']}")
             except KeyboardInterrupt:
                 stopped = True
-        missing = f" {len(groups)} of {count} groups measured." if len(groups) < count else ""
+        missing = f" {len(groups)} of {count} measured in the time (--minutes)." if len(groups) < count else ""
         yield BenchTable(part, rows, f"{part.caption} {where}{missing}", NOTES)
         if stopped:
             raise KeyboardInterrupt
@@ -215,9 +212,14 @@ def _write(folder: Path, table: BenchTable, where: str) -> None:
         save_figure(figure, folder / table.part.name)
 
 
-def _write_page(folder: Path, tables: Sequence[BenchTable], where: str) -> None:
+def _write_page(folder: Path, tables: Sequence[BenchTable], setup: Setup, where: str) -> None:
+    """One page of all parts, and the targets beside what was measured."""
+    from madbench.bench import targets
+
     date = datetime.datetime.now().isoformat(timespec="minutes")
-    parts = [f"# madbench bench\n\n`{command_line()}`, {date}. {where}\n"]
+    lines = targets.lines({table.part.name: table.rows for table in tables}, "cpu" if setup.is_cpu else "gpu")
+    parts = [f"# madbench bench\n\n`{command_line()}`, {date}. {where}\n", "## Targets\n", *lines, ""]
     for table in tables:
-        parts.append(f"## {table.part.name}: {table.part.what}\n\n{table.to_markdown()}\n![]({table.part.name}.png)\n")
+        drawn = f"\n![]({table.part.name}.png)\n" if (folder / f"{table.part.name}.png").is_file() else ""
+        parts.append(f"## {table.part.name}: {table.part.what}\n\n{table.to_markdown()}{drawn}")
     write_atomically(folder / "README.md", "\n".join(parts).encode())

@@ -9,7 +9,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from madbench.bench import language, mixer, training
+from madbench.bench import language, mixer, targets, timing, training
 from madbench.bench.figures import draw
 from madbench.bench.parts import BenchTable, Setup
 from madbench.bench.peer import SoftmaxAttention, check_checkout
@@ -19,13 +19,14 @@ from madbench.errors import ConfigError, TrainingError
 from madbench.mixers import build
 from madbench.mixers.srg.tiled import attend_in_tiles
 
-SETUP = Setup(["S", "R-cg-q-12o"], "cpu", "float32", Limits(2, 0), "quick", (16,), 2, 16)
+SETUP = Setup(["S", "R-cg-q-12o"], "cpu", "float32", Limits(2), "quick", (16,), 2, 16)
 
 
 @pytest.fixture(autouse=True)
-def _without_interpreter(monkeypatch):
-    """Kernels do not run on a CPU then, as for a user."""
+def _plain_process(monkeypatch):
+    """Kernels do not run on a CPU then, as for a user; and memory is freed in this process as before."""
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setattr(timing, "keep_freed_memory", lambda: None)
 
 
 def test_paths_of_a_label_are_timed_and_compared_with_dense():
@@ -60,7 +61,7 @@ def test_a_path_that_computes_something_else_has_no_time(monkeypatch):
     assert rows["dense"]["step_ms"] > 0
     table = BenchTable(mixer.MIXERS, list(rows.values()), "")
     assert not any("chunked" in line for line in table.text_rows()[1])
-    assert "R-cg-q-12o 2x16x16 chunked (wrong: relative error" in table.caption
+    assert "R-cg-q-12o 2x16x16 chunked (wrong: relative error" in table.below
 
 
 def test_wrong_gradients_alone_are_noticed(monkeypatch):
@@ -211,6 +212,50 @@ def test_the_verb_writes_tables_figures_and_a_page(tmp_path):
 def test_what_cannot_be_measured_is_an_error(words, message):
     result = CliRunner().invoke(app, ["bench", *words])
     assert message in str(result.exception)
+
+
+def test_no_group_but_the_first_begins_after_the_end():
+    late = dataclasses.replace(SETUP, labels=["S", "R"], limits=Limits(5, end=0))
+    rows = list(mixer.measure_paths(late))
+    assert rows and {row["label"] for row in rows} == {"S"}
+
+
+def test_targets_read_the_rows_they_are_about():
+    glu = {"label": "G-cg-q-12o", "task": "selective_copying", "times_of_S": 2.0, "speed_over_peer": 1.6}
+    short = {"label": "R", "length": 32, "speed_over_peer": 1.2}
+    rows = [glu | {"length": 64}, glu | {"length": 256, "times_of_S": 1.9}, short | {"task": "memorization"}]
+    values = [line.split(" | ")[-1] for line in targets.lines({"training": rows}, "cpu")[2:]]
+    assert values == ["1.9 |", "1.6 |", "not measured |"]  # compression is missing
+    rows += [short | {"task": "compression"}, short | {"task": "compression", "label": "peer", "speed_over_peer": 1.0}]
+    assert targets.lines({"training": rows}, "cpu")[-1].endswith("| 1.2 |")
+    core = {"label": "G-cg-q-12o", "shape": "8x1024x768", "path": "core", "speed": 0.5}
+    assert any(line.endswith("| 2 |") for line in targets.lines({"mixers": [core]}, "gpu"))
+
+
+def test_what_was_measured_before_an_interrupt_is_shown_and_written(tmp_path, monkeypatch):
+    measure = mixer.MIXERS.measure
+
+    def interrupted(setup):
+        yield next(measure(setup))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mixer, "MIXERS", dataclasses.replace(mixer.MIXERS, measure=interrupted))
+    words = [
+        "bench",
+        "R",
+        "--lengths",
+        "8",
+        "--d-model",
+        "16",
+        "--batch",
+        "1",
+        "--repeats",
+        "2",
+        "--out",
+        str(tmp_path),
+    ]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 130 and len(pd.read_csv(tmp_path / "mixers.csv")) == 1
 
 
 def test_no_path_is_left_out():

@@ -1,0 +1,74 @@
+"""The goals of speed, each beside what the parts have measured of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from madbench.bench.parts import Row
+
+Rows = Mapping[str, Sequence[Row]]  # by part
+
+
+@dataclass(frozen=True)
+class Target:
+    """A ratio that is to be reached on a device, ``cpu`` or ``gpu``."""
+
+    device: str
+    what: str
+    bound: str
+    measure: Callable[[Rows], float | None]
+
+
+def _value(part: str, name: str, **keys: object) -> Callable[[Rows], float | None]:
+    """That of the first row with the keys."""
+
+    def find(rows: Rows) -> float | None:
+        for row in rows.get(part, ()):
+            if all(row.get(key) == value for key, value in keys.items()) and row.get(name) is not None:
+                return row[name]
+        return None
+
+    return find
+
+
+def _inverse(find: Callable[[Rows], float | None]) -> Callable[[Rows], float | None]:
+    return lambda rows: None if (value := find(rows)) is None else 1 / value
+
+
+def _least_of_peer(rows: Rows) -> float | None:
+    """Over labels, on the two tasks with 32 tokens; both have to be there."""
+    found = {
+        (row["task"], row["label"]): row["speed_over_peer"]
+        for row in rows.get("training", ())
+        if row["task"] in _SHORT and row["length"] == 32 and row["label"] != "peer" and "speed_over_peer" in row
+    }
+    return min(found.values()) if {task for task, _ in found} == {*_SHORT} else None
+
+
+_SHORT = ("memorization", "compression")
+_GLU = {"label": "G-cg-q-12o"}
+_FUSED = _GLU | {"path": "fused", "beside": "compiled"}
+_COPYING = _GLU | {"task": "selective_copying", "length": 256}
+TARGETS = (
+    Target("gpu", "8x1024x768, fused over compiled chunked, speed", "at least 1.7; goal 2.5", _value("mixers", "speed", shape="8x1024x768", **_FUSED)),
+    Target("gpu", "8x1024x768, memory kept, fused over compiled chunked", "at most 0.125; goal 0.091", _value("mixers", "kept_share", shape="8x1024x768", **_FUSED)),
+    Target("gpu", "8x1024x768, time of the core over flash attention's", "at most 2.8; goal 1.5", _inverse(_value("mixers", "speed", shape="8x1024x768", path="core", **_GLU))),
+    Target("gpu", "128x128x128, fused over compiled chunked, speed", "at least 2; goal 3", _value("mixers", "speed", shape="128x128x128", **_FUSED)),
+    Target("gpu", "128x1024x128, fused over compiled chunked, speed", "at least 3; goal 5", _value("mixers", "speed", shape="128x1024x128", **_FUSED)),
+    Target("gpu", "GPT-2 small, training step over that of S flash", "at most 1.35; goal 1.10", _value("table5", "train_over_flash", d_model=768, length=1024, **_GLU)),
+    Target("cpu", "selective copying, training step over that of S", "at most 2.2", _value("training", "times_of_S", **_COPYING)),
+    Target("cpu", "selective copying, speed over the reference's softmax", "at least 1.5", _value("training", "speed_over_peer", **_COPYING)),
+    Target("cpu", "memorization and compression, least speed over the reference's softmax", "at least 1.0", _least_of_peer),
+)  # fmt: skip
+"""Those of HyperGLU, where no label is named."""
+
+
+def lines(rows: Rows, device: str) -> list[str]:
+    """A Markdown table of the device's targets."""
+    found = [(target, target.measure(rows)) for target in TARGETS if target.device == device]
+    cells = [
+        f"| {target.what} | {target.bound} | {'not measured' if value is None else f'{value:.3g}'} |"
+        for target, value in found
+    ]
+    return ["| HyperGLU | Target | Here |", "| --- | --- | ---: |", *cells]
