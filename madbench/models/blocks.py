@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.jobs import Fidelity
+from madbench.mixers.tracing import is_traced
+from madbench.models.rms_norm import NormaliseInBlocks
 
 NORM_EPS = 1e-6
 INIT_STD = 0.02
@@ -31,7 +33,10 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
-        return super().forward(x.to(self.weight.dtype))
+        x = x.to(self.weight.dtype)
+        if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and not is_traced():
+            return NormaliseInBlocks.apply(x, self.weight, self.eps)
+        return super().forward(x)
 
 
 def autocast(device: str, precision: str) -> torch.autocast:

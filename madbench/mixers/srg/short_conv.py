@@ -1,0 +1,57 @@
+"""The short convolution on a CPU: some sequences at a time, so that its four products and their sum meet the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+BLOCK_NUMBERS = 2**17
+
+
+class ConvolveInBlocks(torch.autograd.Function):
+    """x (B, T, D), weight (D, taps), the last of which meets the current token -> (B, T, D); zeros before the first token.
+
+    Gradients are those of first order.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        y, (now, *earlier) = torch.empty_like(x), _newest_first(weight)
+        for block in _blocks(x):
+            of_x, of_y = x[block], y[block]
+            torch.mul(of_x, now, out=of_y)
+            for steps, tap in enumerate(earlier[: x.shape[1] - 1], start=1):
+                of_y[:, steps:].addcmul_(of_x[:, :-steps], tap)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        now, *earlier = _newest_first(weight)
+        of_x, of_taps = torch.empty_like(x), weight.new_zeros(weight.shape[1], weight.shape[0])
+        for block in _blocks(x):
+            before, after, into = x[block], grad[block], of_x[block]
+            torch.mul(after, now, out=into)
+            work = before * after
+            of_taps[0] += work.sum((0, 1))
+            for steps, tap in enumerate(earlier[: x.shape[1] - 1], start=1):
+                into[:, :-steps].addcmul_(after[:, steps:], tap)
+                product = torch.mul(before[:, :-steps], after[:, steps:], out=work[:, steps:])
+                of_taps[steps] += product.sum((0, 1))
+        return of_x, of_taps.flip(0).T
+
+
+def _newest_first(weight: Tensor) -> tuple[Tensor, ...]:
+    """The taps, (D,) each, that of the current token first."""
+    return weight.T.contiguous().flip(0).unbind()
+
+
+def _blocks(x: Tensor) -> Iterator[slice]:
+    """Some sequences of x at a time."""
+    count = max(1, BLOCK_NUMBERS // max(1, x[0].numel())) if len(x) else 1
+    return (slice(i, i + count) for i in range(0, len(x), count))
