@@ -15,7 +15,7 @@ from madbench.mixers.srg.kernels import fused
 from madbench.mixers.srg.reference import reference
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-LABELS = ("R-p-q-2", "S-q-1", "G-cg-q-12", "R-q-1o", "G-cg-q-12o")
+LABELS = ("R-p-q-2", "S-q-1o", "G-cg-q-12", "G-cg-q-12o")
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_operators_follow_the_rules_of_torch(opcheck):
 
 @pytest.mark.slow
 def test_operators_follow_the_rules_of_compilation(opcheck):
-    for base, mixings, by_lag in (("S", "2", False), ("G", "12", False), ("R", "12", True)):
+    for base, mixings, by_lag in (("G", "12", False), ("R", "2", True)):
         opcheck(base, mixings, ("test_faketensor", "test_aot_dispatch_dynamic"), by_lag)
 
 
