@@ -16,8 +16,9 @@ TILED_BASES = ("S", "R", "G")
 TILE_ROWS = 64
 """Rows of a tile at most: fewer make more tiles and slower products, more compute more masked slots."""
 TILE_NUMBERS = 2**18
-"""Numbers in one of a tile's sheets, 1 MiB in float32; at a quarter of it calls take a third of the time."""
+"""Numbers in the largest sheets of a tile, 1 MiB in float32: beyond, they leave the cache; below, calls take the time."""
 LEAST_ROWS = 16
+"""Rows of a tile at least, though long rows then take more."""
 
 
 def attend(
@@ -87,7 +88,7 @@ class _Pass:
         """Gradients of the inputs in their order and dtypes."""
         grads = [None if x is None else self._of_rows(x, x.dtype) for x in self.inputs[:5]]
         of_tables = [None if tables is None else Tables(*map(torch.zeros_like, tables)) for tables in self.tables]
-        tiles, along, of_rows = self._tiles(backward=True), None, None
+        tiles, along = self._tiles(backward=True), None
         for entries in self._groups():
             group, of_o = self._group(entries), self._heads_first(grad_o[entries])
             if norm is not None:
