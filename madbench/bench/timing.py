@@ -19,6 +19,7 @@ from madbench.training.cost import PeakMemory
 
 MIB = 2**20
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # options of mallopt
+ROUND_SECONDS, MOST_CALLS = 0.02, 50  # of a pass in one round on a GPU
 LEAST_ROUNDS = 2  # that count, however little time there is
 
 
@@ -55,6 +56,7 @@ def in_turns(cases: Mapping[Any, Callable[[], Any]], limits: Limits, device: str
     """
     seconds: dict[Any, list[float]] = {name: [] for name in cases}
     found: dict[Any, Timing | str] = {}
+    calls = dict.fromkeys(cases, 1)
     for round_ in range(1 + limits.rounds):
         if round_ > LEAST_ROUNDS and limits.is_over:
             break
@@ -62,7 +64,9 @@ def in_turns(cases: Mapping[Any, Callable[[], Any]], limits: Limits, device: str
             if name in found:
                 continue
             try:
-                spent = _seconds(run, device)
+                spent = _seconds(run, device, calls[name])
+                if not round_ and device != "cpu":  # where a pass may be far shorter than a wait for the device
+                    calls[name] = max(1, min(MOST_CALLS, int(ROUND_SECONDS / _seconds(run, device))))
             except Exception as error:  # of a kernel or a compiler, of many kinds
                 found[name] = reason(error)
                 continue
@@ -88,12 +92,13 @@ def wait(device: str) -> None:
         torch.cuda.synchronize(device)
 
 
-def _seconds(run: Callable[[], Any], device: str) -> float:
+def _seconds(run: Callable[[], Any], device: str, calls: int = 1) -> float:
     wait(device)
     began = time.perf_counter()
-    run()
+    for _ in range(calls):
+        run()
     wait(device)
-    return time.perf_counter() - began
+    return (time.perf_counter() - began) / calls
 
 
 def peak_bytes(run: Callable[[], Any], device: str) -> int:

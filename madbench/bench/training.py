@@ -11,7 +11,7 @@ from pathlib import Path
 from madbench.bench.mixer import Shape, checked, resolved
 from madbench.bench.parts import Column, Curve, Part, Row, Setup
 from madbench.bench.peer import peer_step
-from madbench.bench.timing import Timing, in_turns
+from madbench.bench.timing import Timing, in_turns, reason
 from madbench.jobs import Job
 from madbench.suites.mad import MAD, MadProfile
 from madbench.tasks import MAD_TASKS, heading
@@ -32,8 +32,16 @@ def measure_training(setup: Setup) -> Iterator[Row]:
                 shape = Shape(*member.trial.batch_shape, member.job.model.d_model)
                 found[label] = resolved(member.trial.mixer, shape, setup, "auto")
                 problems[label] = checked(label, shape, setup, found[label], member.job.model.n_head)
-                if not problems[label]:
-                    steps[label] = functools.partial(step_of([member]), [member.rate])
+                if problems[label]:
+                    continue
+                try:
+                    step = step_of([member])
+                    for _ in range(step.warm_up - 1):  # a CUDA graph is captured after some steps
+                        step([member.rate])
+                except Exception as error:  # of a kernel, of many kinds
+                    problems[label] = reason(error)
+                else:
+                    steps[label] = functools.partial(step, [member.rate])
             if setup.peer:
                 trial = next(iter(members.values())).trial
                 (inputs, targets), _ = next(iter(trial.micro_batches(0)))
@@ -97,11 +105,11 @@ TRAINING = Part(
         Column("heading", "Task"),
         Column("length", "T"),
         Column("path", "Path"),
-        Column("step_ms", "ms", "{:.1f}"),
-        Column("step_low_ms", "Spread", "{:.1f}-{step_high_ms:.1f}"),
-        Column("times_of_S", "x S", "{:.2f}"),
+        Column("step_ms", "ms", "{:.4g}"),
+        Column("step_low_ms", "Spread", "{:.4g}-{step_high_ms:.4g}"),
+        Column("times_of_S", "of S", "{:.2f}"),
         Column("speed_over_peer", "Peer", "{:.2f}"),
-        Column("hours", "Hours", "{:.2g}"),
+        Column("hours", "Hours", "{:,.2f}"),
     ],
     Curve("heading", "step_ms", "label", "", "ms a step"),
     measure_training,

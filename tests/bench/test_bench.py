@@ -17,7 +17,6 @@ from madbench.bench.timing import Limits, Timing, in_turns, kept_bytes
 from madbench.cli import app
 from madbench.errors import ConfigError, TrainingError
 from madbench.mixers import build
-from madbench.mixers.srg.tiled import attend_in_tiles
 
 SETUP = Setup(["S", "R-cg-q-12o"], "cpu", "float32", Limits(2), "quick", (16,), 2, 16)
 
@@ -93,11 +92,14 @@ def test_a_path_that_does_not_run_here_is_left_out_unless_asked_for():
 
 
 def test_the_core_is_timed_beside_flash_attention():
+    def attend(base, by_lag, q, k, v, s1, s2, mix1, mix2):
+        scale = sum(part.sum() for mixing in (mix1, mix2) for part in (mixing.A, mixing.B, mixing.p))
+        return (q @ k.mT).relu()[:, : v.shape[1]] @ v * scale * s1.sum() * s2.sum()
+
     shape = mixer.Shape(1, 16, 64)
-    module = mixer.make("R-12!", shape, SETUP)  # without o, keys have the order that tiles take
-    passes = mixer.core_passes(module, shape, SETUP, attend_in_tiles)
-    times = in_turns(passes, Limits(2), "cpu")
-    assert {name for name, _ in times} == {"core", "flash"} and all(isinstance(time, Timing) for time in times.values())
+    times = in_turns(mixer.core_passes(mixer.make("R-12!", shape, SETUP), shape, SETUP, attend), Limits(2), "cpu")
+    assert {name for name, _ in times} == {"core", "flash"}
+    assert all(isinstance(time, Timing) for time in times.values()), times
 
 
 def test_an_error_of_a_compiler_is_a_reason():
@@ -212,6 +214,19 @@ def test_the_verb_writes_tables_figures_and_a_page(tmp_path):
 def test_what_cannot_be_measured_is_an_error(words, message):
     result = CliRunner().invoke(app, ["bench", *words])
     assert message in str(result.exception)
+
+
+def test_a_step_that_warms_up_is_timed_after_it(monkeypatch):
+    class Step:
+        warm_up, calls = 4, 0
+
+        def __call__(self, rates):
+            self.calls += 1
+
+    steps = []
+    monkeypatch.setattr(training, "step_of", lambda members: steps.append(Step()) or steps[-1])
+    next(training.measure_training(dataclasses.replace(SETUP, labels=["S"], batch=2)))
+    assert steps[0].calls == 3 + 1 + SETUP.limits.rounds
 
 
 def test_no_group_but_the_first_begins_after_the_end():
