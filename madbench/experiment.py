@@ -25,6 +25,7 @@ from madbench.training.group import groups_of, usual_size
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
+    from madbench.training.compiling import Compile
 
 MEASURED = "measured"  # folder in the results for what was measured of this machine's speed
 
@@ -140,7 +141,7 @@ class Experiment:
         executor: Executor | None = None,
         devices: Sequence[str] | None = None,
         micro_batch: int | None = None,
-        compile: bool = False,
+        compile: Compile = "never",
         keep_weights: bool = False,
         group: int | None = None,
         cuda_graph: bool = True,
@@ -154,11 +155,12 @@ class Experiment:
 
         ``group`` jobs of equal shapes share a step, which changes the result by rounding only. Without a number at most 8
         do, on this machine and where a few steps of them are measured to be faster so; with a time limit, which is a
-        job's, or ``compile``, none. ``cuda_graph`` launches a step on a GPU as one graph.
+        job's, or unless ``compile`` is ``never``, none. ``cuda_graph`` launches a step on a GPU as one graph.
         """
         from madbench.execute.local import run_jobs
         from madbench.execute.slots import Shift, plan_shifts
         from madbench.execute.torchrun import train_distributed
+        from madbench.training.compiling import has_compiler
         from madbench.training.distributed import is_distributed, is_first
         from madbench.training.loop import train
 
@@ -169,8 +171,12 @@ class Experiment:
                         f"--{name} has no effect under torchrun: all its processes train one run together"
                     )
             executor = functools.partial(train_distributed, device=self.device)
-        if group is not None and group > 1 and compile:
-            raise ConfigError(f"--group {group} has no effect with --compile: compiled models train one by one")
+        if group is not None and group > 1 and compile != "never":
+            raise ConfigError(
+                f"--group {group} has no effect with --compile {compile}: compiled models train one by one"
+            )
+        if compile == "always" and executor is None and not has_compiler():
+            raise ConfigError("--compile always: there is no C++ compiler here; install g++, or take auto or never")
         if not cuda_graph and self.device == "cpu":
             raise ConfigError("--no-cuda-graph has no effect with --device cpu")
         store = Store.open(self.results) if is_first() else Store(self.results)
@@ -200,7 +206,7 @@ class Experiment:
             shifts = plan_shifts(self.jobs, self.device, slots, devices, micro_batch, left)
         total = Summary()
         for shift in shifts:
-            is_usual = executor is None and not compile and policy.time_limit is None
+            is_usual = executor is None and compile == "never" and policy.time_limit is None
             most = group or (usual_size(len(shift.jobs), shift.slots) if is_usual else 1)
             groups = groups_of(shift.jobs, most)
             allowed = policy.max_failures and policy.max_failures - total.failed

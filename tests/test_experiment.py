@@ -194,7 +194,7 @@ def test_one_function_forms_the_groups_of_jobs_that_train_together(tmp_path, exe
         ({"slots": 4}, [1] * 32),  # fewer groups would leave slots idle
         ({"slots": 4, "group": 3}, [3, 3, 3, 3, 3, 3, 2, 3, 3, 3, 3]),
         ({"slots": 1, "group": 1}, [1] * 32),
-        ({"slots": 1, "compile": True}, [1] * 32),
+        ({"slots": 1, "compile": "always"}, [1] * 32),
         ({"slots": 1, "policy": Policy(time_limit=60)}, [1] * 32),
         ({"executor": StandIn()}, [1] * 32),
         ({"executor": StandIn(), "group": 20}, [20, 12]),
@@ -227,7 +227,7 @@ def test_a_group_trains_in_a_process_and_gives_what_its_jobs_give_alone(tmp_path
 
 def test_a_group_of_compiled_models_is_refused(tmp_path, executor):
     with pytest.raises(ConfigError, match="--group 2 has no effect with --compile"):
-        made(tmp_path).execute(group=2, compile=True)
+        made(tmp_path).execute(group=2, compile="always")
 
 
 def test_devices_and_slots_reach_the_local_executor(tmp_path, executor):

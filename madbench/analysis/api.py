@@ -40,6 +40,8 @@ from madbench.tasks import MAD_TASKS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from madbench.training.compiling import Compile
+
 
 Changes = str | Sequence[str] | Mapping[str, Any]
 """Changes to a profile: ``"training.epochs=20"``, several of them, or ``{"training.epochs": 20}``."""
@@ -103,7 +105,7 @@ def run_language_model(
     slots: int | None = None,
     force: bool = False,
     micro_batch: int | None = None,
-    compile: bool = False,
+    compile: Compile = "never",
 ) -> pd.DataFrame:
     """Trains ``labels`` as language models and returns their curves; what the store has already is not trained again.
 
@@ -122,7 +124,7 @@ def run_language_model(
         slots: runs at a time, which share the cores.
         force: train again what is already there.
         micro_batch: windows in memory at a time.
-        compile: compile the model first.
+        compile: whether models go through ``torch.compile``; ``auto``: where that is measured to repay it.
 
     Returns:
         One row a label, seed and logged step (:func:`madbench.analysis.loss_curves.loss_curves`).

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 import typer
 
@@ -121,7 +121,11 @@ class TrainingOptions:
     no_cuda_graph: option(
         bool, "On a GPU launch every operation by itself, not a step as one graph.", "--no-cuda-graph"
     ) = False
-    compile: option(bool, "Compile the model first (needs a C++ compiler).", "--compile") = False
+    compile: option(
+        Literal["never", "auto", "always"],
+        "torch.compile, which needs a C++ compiler; auto: where five minutes or more are left and compiled steps are "
+        "measured to be faster.",
+    ) = "never"
     track: option(list[str] | None, "Also log to tensorboard, wandb or trackio, comma-separated; each is an extra.") = (
         None
     )

@@ -130,6 +130,7 @@ def carry_out(
     With ``has_baseline`` rows are compared with the first one. Exits with code 1 where jobs failed. Under torchrun only
     the first process prints. Gives the results of what it trained, where it prints.
     """
+    from madbench.training.compiling import has_compiler
     from madbench.training.distributed import is_first
 
     if details and not options.dry_run:
@@ -149,6 +150,8 @@ def carry_out(
     for note in [*experiment.notes, *([without_weights] if without_weights and not policy.redo else [])]:
         console.print(note, **PLAIN)
     how = {"slots": options.slots, "devices": devices, "micro_batch": options.micro_batch}
+    if options.compile == "auto" and executor is None and not has_compiler():
+        console.print("no C++ compiler here: models are not compiled", **PLAIN)
     if not options.dry_run:
         how |= {"executor": executor, "compile": options.compile, "keep_weights": keep_weights}
         how |= {"group": options.group, "cuda_graph": not options.no_cuda_graph}

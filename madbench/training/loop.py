@@ -16,6 +16,7 @@ from typing import Any, Literal
 from madbench.jobs import Job, Record, StopTraining
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
+from madbench.training.compiling import Compile, is_compiled
 from madbench.training.graphs import GraphStep, has_graphs
 from madbench.training.group import groups_of
 from madbench.training.measured import is_faster, why_not
@@ -36,7 +37,7 @@ def train(
     device: str = "cpu",
     corpora: Mapping[str, Corpus] | None = None,
     micro_batch: int | None = None,
-    compile: bool = False,
+    compile: Compile = "never",
     keep_weights: bool = False,
     cuda_graph: bool = True,
     stacking: Literal["never", "measured", "always"] = "never",
@@ -56,7 +57,8 @@ def train(
         device: a torch device name.
         corpora: those that language jobs name, by digest.
         micro_batch: sequences of a job that go through the model at once; gradients of the rest are accumulated.
-        compile: train through ``torch.compile``. Evaluations are not compiled: they are few.
+        compile: whether to train through ``torch.compile``; ``auto`` where the steps left repay it
+            (:mod:`madbench.training.compiling`). Evaluations are not compiled: they are few.
         keep_weights: keep the weights of a suite that otherwise keeps none; they decide no number of the job.
         cuda_graph: launch each step as one CUDA graph, on a GPU and where a run has one process.
         stacking: whether jobs of equal shapes share a step; ``measured``: where that is found faster.
@@ -74,15 +76,15 @@ def train(
     """
     records: dict[str, Record] = {}
 
-    make_step = functools.partial(step_of, compile=compile, cuda_graph=cuda_graph)
+    make_step = functools.partial(step_of, cuda_graph=cuda_graph)
 
-    def finish(member: Member, how: Mapping[str, Any]) -> None:
-        record = records[member.job.id] = member.record({"compiled": compile, **how}, keep_weights)
+    def finish(compiled: bool, member: Member, how: Mapping[str, Any]) -> None:
+        record = records[member.job.id] = member.record({"compiled": compiled, **how}, keep_weights)
         if len(jobs) > 1:
             report(member.job, record)
 
     folders = {job.id: work for job, work in zip(jobs, works)}
-    can_stack = stacking != "never" and not compile and world.size() == 1
+    can_stack = stacking != "never" and compile == "never" and world.size() == 1
     for group in groups_of(jobs, len(jobs) if can_stack else 1):
         members = [
             Member(job, folders[job.id], functools.partial(report, job), device, corpora, micro_batch) for job in group
@@ -94,7 +96,9 @@ def train(
             elif is_stacked and (problem := why_not(same, make_step)):
                 is_stacked, same[0].warning = False, f"{len(same)} jobs cannot train as one: {problem}"
             for stack in [same] if is_stacked else [[member] for member in same]:
-                train_together(stack, make_step, finish)
+                compiled = not is_stacked and is_compiled(compile, stack[0], make_step, measurements)
+                how = functools.partial(make_step, compile=compiled), functools.partial(finish, compiled)
+                train_together(stack, *how)
     return [records[job.id] for job in jobs]
 
 

@@ -38,21 +38,35 @@ def is_faster(members: Sequence[Member], make_step: MakeStep, folder: Path | Non
     Where all of them train for less than ten seconds it does not matter and is not measured; nor are long steps on the CPU,
     which are never faster. ``folder`` has earlier measurements, by device, versions, shapes and the number of members.
     """
-    what = _what(members)
-    path = folder and folder / f"{content_id(what)}.json"
-    if (known := _read(path, what)) is not None:
+
+    def measure() -> dict[str, Any] | None:
+        alone = len(members) * (step := seconds_of(members[:1], make_step))
+        if alone * (members[0].trial.steps - members[0].state.step) < WORTHWHILE_SECONDS:
+            return None
+        together = math.inf
+        if step < OVERHEAD_SECONDS or _is_gpu(members[0]):
+            with suppress(
+                Exception
+            ):  # of half a dozen kinds, where an operation has no leading axis or memory is short
+                together = seconds_of(members, make_step)
+        measured = {"seconds_alone": alone, "seconds_together": together if together < math.inf else None}
+        return measured | {"is_faster": together < FASTER * alone}
+
+    return remembered(members, "together", measure, folder)
+
+
+def remembered(
+    members: Sequence[Member], what: str, measure: Callable[[], dict[str, Any] | None], folder: Path | None
+) -> bool:
+    """``is_faster`` of a measurement, from ``folder`` where it was made before; False where it says None, and is not kept."""
+    about = _what(members) | {"what": what}
+    path = folder and folder / f"{content_id(about)}.json"
+    if (known := _read(path, about)) is not None:
         return known
-    alone = len(members) * (step := _seconds(members[:1], make_step))
-    if alone * (members[0].trial.steps - members[0].state.step) < WORTHWHILE_SECONDS:
+    if (found := measure()) is None:
         return False
-    together = math.inf
-    if step < OVERHEAD_SECONDS or _is_gpu(members[0]):
-        with suppress(Exception):  # of half a dozen kinds, where an operation has no leading axis or memory is short
-            together = _seconds(members, make_step)
-    found = together < FASTER * alone
-    measured = {"seconds_alone": alone, "seconds_together": together if together < math.inf else None}
-    _write(path, what | measured | {"is_faster": found})
-    return found
+    _write(path, about | found)
+    return found["is_faster"]
 
 
 def why_not(members: Sequence[Member], make_step: MakeStep) -> str:
@@ -64,7 +78,7 @@ def why_not(members: Sequence[Member], make_step: MakeStep) -> str:
     return ""
 
 
-def _seconds(members: Sequence[Member], make_step: MakeStep) -> float:
+def seconds_of(members: Sequence[Member], make_step: MakeStep) -> float:
     """Least time of a step of all members, on copies of them."""
     copies, best = [member.copied() for member in members], math.inf
     step, is_gpu = make_step(copies), _is_gpu(copies[0])

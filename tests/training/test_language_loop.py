@@ -173,7 +173,7 @@ def test_a_run_trains_in_bfloat16_and_keeps_float32_weights(tiny, corpus, train)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of the compiler's modules
 def test_a_compiled_run_gives_the_same_losses(tiny, corpus, train):
     job = tiny.make_job(corpus, "S", steps=5)
-    plain, compiled = train(job), train(job, compile=True)
+    plain, compiled = train(job), train(job, compile="always")
     assert compiled.details["compiled"] and not plain.details["compiled"]
     assert compiled.metrics == pytest.approx(plain.metrics, rel=1e-3)
 
