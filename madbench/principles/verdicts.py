@@ -108,7 +108,8 @@ class GrowthTable(TextTable):
     largest: dict[str, list[float]]
     seeds: list[int]
     caption: str = (
-        "Largest |a_ij| of any layer on 16 validation examples, over all evaluations of a run; inf where float32 ends."
+        "Largest |a_ij| of any layer on 16 validation examples, over all evaluations of a run; nan: the weights were no "
+        "numbers any more at the first of them."
     )
     notes: str = ""
     shows_notes: bool = False
