@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor  # no public module has it
 from torch.autograd.function import once_differentiable
 
 from madbench.mixers.srg.parts import SequenceMixing, newest_first
@@ -107,7 +108,9 @@ class _Pass:
         return [*grads, *(None if x is None else grad.to(x.dtype) for x, grad in zip(self.inputs[5:], tables))]
 
     def _groups(self) -> Iterator[slice]:
-        return (slice(i, min(i + self.entries, self.batch)) for i in range(0, self.batch, self.entries))
+        """Sequences that share their tiles. Without data only memory counts, and that of one group is that of all."""
+        end = self.entries if isinstance(self.inputs[0], FakeTensor) else self.batch
+        return (slice(i, min(i + self.entries, self.batch)) for i in range(0, end, self.entries))
 
     def _blocks(self) -> Iterator[slice]:
         return (slice(i, min(i + self.rows, self.length)) for i in range(0, self.length, self.rows))

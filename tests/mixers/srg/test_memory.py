@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from madbench.mixers import build
 from madbench.training.cost import PeakMemory
 
 
@@ -46,3 +50,17 @@ def test_peak_memory_of_chunked_grows_with_the_length_and_of_dense_with_its_squa
     assert chunked < 2.1 * peak("chunked", 256)
     assert chunked < 0.25 * dense
     assert peak("chunked", 512, batch=2) < 2.1 * chunked
+
+
+def test_the_peak_of_tiles_is_found_without_data():
+    """Where only the first sequences are walked over."""
+
+    def peak(mode):
+        with mode:
+            mixer = build("G-cg-q-12o", 16, 256, budget="paper", path="tiled")
+            x = torch.zeros(24, 256, 16, requires_grad=True)
+            with PeakMemory() as memory:
+                mixer(x).sum().backward()
+        return memory.peak
+
+    assert peak(FakeTensorMode()) == pytest.approx(peak(nullcontext()), rel=0.05)
