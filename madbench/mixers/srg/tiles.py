@@ -9,7 +9,6 @@ that a product with a head's table is a single product of (N (M + 1), W). Blank 
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple, Self
 
 import torch
@@ -46,12 +45,6 @@ class Operands(NamedTuple):
     s2: Tensor | None  # (H, r, N, M)
     mix1: Tables | None
     mix2: Tables | None
-
-
-@functools.cache
-def _future(rows: int, device: torch.device) -> Tensor:
-    """(M, M), true where one of the last M slots is beyond what the row sees."""
-    return torch.ones(rows, rows, dtype=torch.bool, device=device).triu(1)
 
 
 class Sheet:
@@ -134,7 +127,8 @@ class Tile:
     """The passes over sheets of one shape, (N, M, W), for one base activation."""
 
     def __init__(self, base: str, heads: int, shape: tuple[int, int, int], by_lag: bool, memory: list[Tensor]):
-        self.base, self.future = base, _future(shape[1], memory[0].device)
+        self.base = base
+        self.future = torch.ones(shape[1], shape[1], dtype=torch.bool, device=memory[0].device).triu(1)
         counts = self.heads(base, heads, backward=len(memory) > 1)
         sheets = [Sheet(part, (count, *shape), by_lag) for part, count in zip(memory, counts)]
         self.scores, (self.hidden, self.grad, self.work, self.a) = sheets[0], sheets[1:] or [None] * 4
