@@ -35,8 +35,9 @@ def scored(values: Values, tasks: Sequence[str] = ("compression",), **changes) -
                     row |= {"value": score["chance"], "is_diverged": True, "diverged": score["expected"]}
                 rows += [row] if value is not None else []
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    averages = mean_over(frame, MAD_TASKS, MAD_AVERAGE)
-    return pd.concat([frame, averages], ignore_index=True) if len(averages) else frame
+    if not set(MAD_TASKS) <= set(frame.column):
+        return frame
+    return pd.concat([frame, mean_over(frame, MAD_TASKS, MAD_AVERAGE)], ignore_index=True)
 
 
 def lost(values: Values, **changes) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -34,6 +35,10 @@ tasks:
   compression: {{setting: {{{SIZES}}}}}
   in_context_recall: {{setting: {{{SIZES}}}}}
 """
+
+
+tree_of = functools.cache(typer.main.get_command)
+"""The commands and options of an app, which typer makes anew at every call: most of the time of a short command."""
 
 
 class Ended(NamedTuple):
@@ -94,6 +99,7 @@ def main(monkeypatch, capfd, tmp_path) -> Callable[..., Ended]:
     """The command line in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(typer.main, "get_command", tree_of)
 
     def call(*arguments: str) -> Ended:
         monkeypatch.setattr(sys, "argv", ["madbench", *map(str, arguments)])

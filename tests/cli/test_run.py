@@ -174,6 +174,9 @@ def test_a_full_disk_is_an_error_and_what_is_stored_stays(main, tiny, disk, page
     assert list(store.runs()) == [] and store.problems == []
 
 
+JOURNALS = "sweeps/[!.]*.json"  # not those that are still being written
+
+
 class Interrupted:
     """One long job, trained without interruption in ``reference`` and with interruptions in ``folder``."""
 
@@ -186,10 +189,10 @@ class Interrupted:
 
     def begin(self) -> subprocess.Popen:
         """Starts the command and returns in the middle of its training."""
-        before = set(self.results.glob("sweeps/*.json"))
+        before = set(self.results.glob(JOURNALS))
         process = self.start(self.folder, *self.words)
         deadline = time.monotonic() + 60
-        while not any(map(has_progress, set(self.results.glob("sweeps/*.json")) - before)):
+        while not any(map(has_progress, set(self.results.glob(JOURNALS)) - before)):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
         assert process.poll() is None
