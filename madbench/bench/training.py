@@ -13,6 +13,7 @@ from madbench.bench.parts import Column, Curve, Part, Row, Setup
 from madbench.bench.peer import peer_step
 from madbench.bench.timing import Timing, in_turns, reason
 from madbench.jobs import Job
+from madbench.mixers.tracing import as_compiled
 from madbench.suites.mad import MAD, MadProfile
 from madbench.tasks import MAD_TASKS, heading
 from madbench.training.cost import job_size
@@ -23,19 +24,21 @@ from madbench.training.member import Member
 def measure_training(setup: Setup) -> Iterator[Row]:
     """A row a task and label: the first setting of the profile, through the step of the training loop; then all tasks."""
     profile, done = MadProfile.load(setup.profile), []
-    for task in setup.in_time(MAD_TASKS):
+    compiles = setup.compiles and setup.is_cpu  # on a GPU a step is a graph
+    for task in setup.in_time(_tasks(setup)):
         jobs = {label: _jobs(label, task, profile, setup) for label in setup.labels}
         steps, found, problems = {}, {}, {}
         with tempfile.TemporaryDirectory() as folder:
             members = {label: Member(mine[0], Path(folder), _ignore, setup.device) for label, mine in jobs.items()}
             for label, member in members.items():
                 shape = Shape(*member.trial.batch_shape, member.job.model.d_model)
-                found[label] = resolved(member.trial.mixer, shape, setup, "auto")
+                with as_compiled(compiles):
+                    found[label] = resolved(member.trial.mixer, shape, setup, "auto")
                 problems[label] = checked(label, shape, setup, found[label], member.job.model.n_head)
                 if problems[label]:
                     continue
                 try:
-                    step = step_of([member])
+                    step = step_of([member], compiles)
                     for _ in range(step.warm_up - 1):  # a CUDA graph is captured after some steps
                         step([member.rate])
                 except Exception as error:  # of a kernel, of many kinds
@@ -50,6 +53,8 @@ def measure_training(setup: Setup) -> Iterator[Row]:
             times = problems | in_turns(steps, setup.limits, setup.device)
         for name in [*jobs, *["peer"] * bool(setup.peer)]:
             row = {"label": name, "task": task, "heading": heading(task), "path": found.get(name)}
+            if compiles:
+                row["compiled"] = "yes" if name in jobs else "no"
             row |= {"batch": trial_shape(members)[0], "length": trial_shape(members)[1]}
             time = times[name]
             if not isinstance(time, Timing):
@@ -69,6 +74,12 @@ def measure_training(setup: Setup) -> Iterator[Row]:
         if len(mine) == len(MAD_TASKS):
             total = {name: sum(row[name] for row in mine) for name in ("jobs", "hours")}
             yield {"label": label, "task": "all", "heading": "all tasks", **total}
+
+
+def _tasks(setup: Setup) -> list[str]:
+    """Those whose sequences have one of the lengths that were asked for, or all."""
+    profile = MadProfile.load(setup.profile)
+    return [task for task in MAD_TASKS if profile.settings(task)[0]["seq_len"] in setup.lengths] or list(MAD_TASKS)
 
 
 def trial_shape(members: Mapping[str, Member]) -> tuple[int, int]:
@@ -105,6 +116,7 @@ TRAINING = Part(
         Column("heading", "Task"),
         Column("length", "T"),
         Column("path", "Path"),
+        Column("compiled", "Compiled"),
         Column("step_ms", "ms", "{:.4g}"),
         Column("step_low_ms", "Spread", "{:.4g}-{step_high_ms:.4g}"),
         Column("times_of_S", "of S", "{:.2f}"),
@@ -114,5 +126,5 @@ TRAINING = Part(
     Curve("heading", "step_ms", "label", "", "ms a step"),
     measure_training,
     ("task",),
-    lambda setup: len(MAD_TASKS),
+    lambda setup: len(_tasks(setup)),
 )

@@ -41,7 +41,11 @@ DESCRIPTION = f"Parts ({', '.join(PARTS)}) and labels. {options.LABELS_HELP}"
 def bench(
     words: argument(list[str] | None, "PART|LABEL", DESCRIPTION, show_default=False) = None,
     everything: option(bool, "All parts.", "--all") = False,
-    lengths: option(str | None, "Lengths such as 128,512,1024.", show_default="each part's own") = None,
+    lengths: option(
+        str | None,
+        "Lengths such as 128,512,1024; of training, the tasks that have one.",
+        show_default="each part's own",
+    ) = None,
     batch: option(int | None, "Sequences.", min=1, show_default="each part's own") = None,
     d_model: option(int | None, "Width of mixers and language models.", min=8, show_default="each part's own") = None,
     profile: option(str, "Profile of MAD training: full, quick or a YAML file.", "--profile", "-p") = "full",
@@ -55,7 +59,8 @@ def bench(
     ) = "auto",
     compile: option(
         Literal["auto", "never", "always"],
-        "torch.compile: all models of table5, and the chunked path of mixers once more; auto: on a GPU.",
+        "torch.compile: all models of table5, on a CPU those of training, and the chunked path of mixers once more; "
+        "auto: on a GPU.",
     ) = "auto",
     repeats: option(int, "Rounds that count, after one that does not.", min=2) = 5,
     minutes: option(float, "Time for all parts; what is not begun by then is left out.", min=0.1) = 8.0,
@@ -78,7 +83,7 @@ def bench(
 
       madbench bench                               mixers, of four labels
       madbench bench training S G-cg-q-12o --threads 2
-      madbench bench training @quick --peer mad-lab --profile quick
+      madbench bench training @quick --peer mad-lab --lengths 32 --compile always
       madbench bench G-cg-q-12o --paths dense,tiled --lengths 256 --threads 1
       madbench bench length R-cg-q R-cg-q-12o --lengths 512,1024,2048
       madbench bench --all --out bench-results     eight minutes
