@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from madbench.errors import TrainingError, did_you_mean
-from madbench.mixers.cd import forms, parts
+from madbench.mixers.cd import forms, library, parts
 from madbench.mixers.cd.budget import Allocation
 from madbench.mixers.cd.forms import Dynamics
 from madbench.mixers.cd.grammar import DIAGONAL_GATES
@@ -20,7 +20,7 @@ from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.recompute import again
 
-PATHS = ("auto", "reference", "dense", "chunked", "blocks", "sdpa")
+PATHS = ("auto", "reference", "dense", "chunked", "blocks", "sdpa", "fla")
 DENSE_LIMIT_LENGTH = 512
 DENSE_LIMIT_BYTES = 2**30  # of one (B, H, T, T) float32 tensor
 
@@ -50,8 +50,9 @@ class CoefficientMixer(Projections):
         settings: ``init_std``, at which q, k, v and o start.
         path: ``auto``, or one of ``reference`` (float64 loops), ``dense`` (all pairs at once), ``chunked`` (blocks of
             ``chunk`` rows and a state between them, linear in T; id and kernels), ``blocks`` (blocks of ``chunk`` query
-            rows against the keys before them, recomputed in the backward pass) and ``sdpa`` (torch's scaled dot product
-            attention; exp with sum and A = I). All compute the same function.
+            rows against the keys before them, recomputed in the backward pass), ``sdpa`` (torch's scaled dot product
+            attention; exp with sum and A = I) and ``fla`` (kernels of flash-linear-attention on a GPU, in 16 bits; id and
+            kernels). All compute the same function.
 
     Parameters: exactly ``allocation.total``.
     """
@@ -71,8 +72,8 @@ class CoefficientMixer(Projections):
         else:
             self.chunk = 64 if is_costly else 128
         self.dense_limit = self.chunk if label.is_recurrent or is_costly else DENSE_LIMIT_LENGTH
-        if path == "chunked" and not label.is_recurrent:
-            raise TrainingError(f"path 'chunked' needs a readout that is linear in the state, not {label}; use 'auto'")
+        if path in ("chunked", "fla") and not label.is_recurrent:
+            raise TrainingError(f"path {path!r} needs a readout that is linear in the state, not {label}; use 'auto'")
         if path == "sdpa" and not self.is_softmax:
             raise TrainingError(f"path 'sdpa' computes 'exp' with 'sum' and A = I, not {label}; use 'auto'")
         self.path = path
@@ -83,6 +84,7 @@ class CoefficientMixer(Projections):
         if path == "reference":
             return reference(dict(self.named_parameters()), self.variant, self.n_head, x).to(x.dtype)
         d, _ = self.dynamics(x)
+        dtype = library.arithmetic(x) if path == "fla" else None
         with without_autocast(x):
             if path == "sdpa":
                 q, k = d.q.to(d.v.dtype), d.k.to(d.v.dtype)
@@ -91,6 +93,8 @@ class CoefficientMixer(Projections):
                 y = self._combine(forms.scores(d), d, 0)
             elif path == "chunked":
                 y = self._scaled(forms.chunked(d, self.chunk, self._summed(d)), d)
+            elif path == "fla":
+                y = self._scaled(library.combine(d, self._summed(d), dtype, self.is_delta_rule), d)
             else:
                 y = self._combine_in_blocks(d)
         return self._read_out(y, x)
@@ -154,6 +158,12 @@ class CoefficientMixer(Projections):
                 log_eta = log_pow if label.norm == "pow" else d.log_norm
                 eta = torch.ones_like(s[..., 0]) if log_eta is None else log_eta.exp().expand_as(s[..., 0])
         return Coefficients(s, alpha, eta, a)
+
+    @property
+    def is_delta_rule(self) -> bool:
+        """Whether what a mirror along the key removes is what is written, beta_j v_j."""
+        label = self.variant
+        return label.mirror.startswith("hk") and label.scaling in ("bw", "bwn") and not label.is_kernel
 
     @property
     def may_grow(self) -> bool:

@@ -1,0 +1,73 @@
+"""The recurrences of coefficient dynamics by the kernels of flash-linear-attention, for a CUDA GPU, in 16 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+import torch
+from torch import Tensor
+
+from madbench.errors import TrainingError
+from madbench.mixers.cd.forms import Dynamics
+
+MODULES = {
+    "chunk_simple_gla": "fla.ops.simple_gla",
+    "chunk_gla": "fla.ops.gla",
+    "chunk_gated_delta_rule": "fla.ops.gated_delta_rule",
+    "chunk_kda": "fla.ops.kda",
+    "chunk_dplr_delta_rule": "fla.ops.generalized_delta_rule",
+}
+"""Where the library has each operator."""
+
+
+def operator(name: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """The library's function; ``TrainingError`` where it or a GPU is missing."""
+    if not torch.cuda.is_available():
+        raise TrainingError("path 'fla' runs on a CUDA GPU only, and there is none here; use 'auto'")
+    try:
+        return getattr(import_module(MODULES[name]), name)
+    except ImportError as error:
+        raise TrainingError(f"path 'fla' needs flash-linear-attention ({error}): pip install '.[fla]'") from None
+
+
+def arithmetic(x: Tensor) -> torch.dtype:
+    """That of autocast, or of x; ``TrainingError`` where it has not 16 bits."""
+    device = x.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    if dtype not in (torch.bfloat16, torch.float16):
+        raise TrainingError("path 'fla' computes in 16 bits, and this is float32: --precision bfloat16, or path 'auto'")
+    return dtype
+
+
+def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool) -> Tensor:
+    """sum_j s_ij values_j: values (B, H, T, V) -> (B, H, T, V) in ``dtype``.
+
+    ``is_delta_rule`` says that b_j is the strength of the mirror along key j. The library writes beta_j times a value with
+    a key of length 1, so what else the key's length has goes to the value.
+    """
+    q, k, v = (_by_row(side).to(dtype) for side in (d.q, d.k, values))
+    gate = None if d.log_gate is None else _by_row(d.log_gate.expand(*d.q.shape[:3], -1))
+    is_diagonal = gate is not None and gate.shape[-1] > 1
+    if d.w is None:
+        name, inputs = ("chunk_gla", (gate,)) if is_diagonal else ("chunk_simple_gla", (_scalar(gate),))
+    elif is_delta_rule:
+        w, beta = _by_row(d.w), _by_row(d.beta)
+        k, v = w.to(dtype), v * (_by_row(d.length) / beta.clamp(min=torch.finfo(beta.dtype).tiny))[..., None]
+        gate = torch.zeros_like(beta)[..., None] if gate is None else gate
+        name, inputs = ("chunk_kda", (gate, beta)) if is_diagonal else ("chunk_gated_delta_rule", (_scalar(gate), beta))
+    else:  # A = diag(lambda) - beta w (lambda w)^T
+        w, beta = _by_row(d.w), _by_row(d.beta)[..., None]
+        gate = torch.zeros_like(w) if gate is None else gate.expand_as(w)
+        name, inputs = "chunk_dplr_delta_rule", ((gate.exp() * w).to(dtype), (-beta * w).to(dtype), gate.contiguous())
+    return _by_row(operator(name)(q, k, v.to(dtype), *inputs, scale=1.0)[0])
+
+
+def _scalar(gate: Tensor | None) -> Tensor | None:
+    """(B, T, H, 1) -> (B, T, H)."""
+    return None if gate is None else gate.squeeze(-1)
+
+
+def _by_row(x: Tensor) -> Tensor:
+    """(B, H, T, ...) to (B, T, H, ...) and back, contiguous."""
+    return x.transpose(1, 2).contiguous()

@@ -1,0 +1,144 @@
+"""The path ``fla``: what goes to which operator of the library, by loops in its place; the library's own loops; a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from coefficient_labels import random_label
+from madbench.errors import TrainingError
+from madbench.mixers import build
+from madbench.mixers.cd import library
+
+LABELS = {
+    "cd:id": "chunk_simple_gla",
+    "cd:id-0.95": "chunk_simple_gla",
+    "cd:mamba2-cg": "chunk_simple_gla",
+    "cd:kelu-sm-bd-sum": "chunk_simple_gla",
+    "cd:id-bi-sum": "chunk_simple_gla",
+    "cd:gla": "chunk_gla",
+    "cd:deltanet": "chunk_gated_delta_rule",
+    "cd:gateddeltanet": "chunk_gated_delta_rule",
+    "cd:id-dghk1-bw-u": "chunk_kda",
+    "cd:id-hkr-u": "chunk_dplr_delta_rule",
+    "cd:id-smhz1-bd": "chunk_dplr_delta_rule",
+    "cd:kexp-0.95hk2-bw-sum": "chunk_dplr_delta_rule",
+}
+
+
+def by_loops(name):
+    """The operator as the library documents it, a row at a time: q, k (B, T, H, K), v (B, T, H, V), gates in logarithms."""
+
+    def run(q, k, v, *inputs, scale):
+        state, rows = q.new_zeros(*q.shape[:1], *q.shape[2:], v.shape[-1]), []
+        for t in range(q.shape[1]):
+            at = [None if part is None else part[:, t] for part in inputs]
+            written = v[:, t]
+            if name == "chunk_simple_gla" and at[0] is not None:
+                state = state * at[0].exp()[..., None, None]
+            elif name == "chunk_gla":
+                state = state * at[0].exp()[..., None]
+            elif name in ("chunk_gated_delta_rule", "chunk_kda"):
+                gate, beta = at
+                state = state * (gate[..., None] if gate.dim() == 2 else gate).exp()[..., None]
+                written = beta[..., None] * (written - (k[:, t, :, None] @ state)[:, :, 0])
+            elif name == "chunk_dplr_delta_rule":
+                removed, along, gate = at
+                state = state * gate.exp()[..., None] + along[..., None] * (removed[:, :, None] @ state)
+            state = state + k[:, t, ..., None] * written[..., None, :]
+            rows.append(scale * (q[:, t, :, None] @ state)[:, :, 0])
+        return torch.stack(rows, dim=1), None
+
+    return run
+
+
+@pytest.fixture
+def used(monkeypatch) -> list[str]:
+    """Loops in double precision in place of the library; the names of those that ran."""
+    names = []
+
+    def operator(name):
+        names.append(name)
+        return by_loops(name)
+
+    monkeypatch.setattr(library, "operator", operator)
+    monkeypatch.setattr(library, "arithmetic", lambda x: x.dtype)
+    return names
+
+
+def outputs(mixer, path, x):
+    mixer.path = path
+    mixer.zero_grad()
+    y = mixer(x)
+    y.square().sum().backward()
+    return [y.detach(), *(parameter.grad.clone() for parameter in mixer.parameters() if parameter.grad is not None)]
+
+
+def assert_same(label, n_head=2):
+    torch.manual_seed(0)
+    mixer = build(label, 16, 12, n_head=n_head, budget="paper").double()
+    x = torch.randn(2, 12, 16, dtype=torch.float64)
+    for one, other in zip(outputs(mixer, "fla", x), outputs(mixer, "dense", x), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9 * (1 + other.abs().max().item()))
+
+
+@pytest.mark.parametrize("label, name", LABELS.items())
+def test_each_recurrence_goes_to_the_operator_that_has_it(label, name, used):
+    assert_same(label)
+    assert used == [name]
+
+
+def test_random_labels_give_what_dense_gives(used):
+    labels = [label for label in map(random_label, range(250)) if label.is_recurrent and not label.norm]
+    assert len(labels) > 20
+    for label in labels:
+        assert_same(str(label))
+    assert len(used) == len(labels)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the library, which finds no GPU
+@pytest.mark.parametrize(
+    "module, function, order",
+    (
+        ("simple_gla", "naive_recurrent_simple_gla", (0, 1, 2, 3)),
+        ("gated_delta_rule", "naive_recurrent_gated_delta_rule", (0, 1, 2, 4, 3)),
+        ("kda", "naive_recurrent_kda", (0, 1, 2, 3, 4)),
+    ),
+)
+def test_the_loops_are_the_library_s_own(module, function, order):
+    naive = pytest.importorskip(f"fla.ops.{module}.naive", exc_type=ImportError)
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 10, 2, 8)
+    k = torch.nn.functional.normalize(k, dim=-1)
+    gate = -torch.rand(2, 10, 2, 8) if module == "kda" else -torch.rand(2, 10, 2)
+    inputs = (q, k, v, gate, torch.rand(2, 10, 2))[: len(order)]
+    expected = getattr(naive, function)(*(inputs[i] for i in order), scale=1.0)[0]
+    torch.testing.assert_close(by_loops(f"chunk_{module}")(*inputs, scale=1.0)[0], expected)
+
+
+def test_what_it_lacks_is_said():
+    with pytest.raises(TrainingError, match="path 'fla' needs a readout that is linear in the state, not cd:exp"):
+        build("cd:exp-sum", 16, 8, path="fla")
+    x = torch.randn(1, 8, 16)
+    with pytest.raises(TrainingError, match="computes in 16 bits, and this is float32: --precision bfloat16"):
+        build("cd:gla", 16, 8, budget="paper", path="fla")(x)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_one_sentence():
+    with pytest.raises(TrainingError, match="runs on a CUDA GPU only"), torch.autocast("cpu", torch.bfloat16):
+        build("cd:gla", 16, 8, budget="paper", path="fla")(torch.randn(1, 8, 16))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("label", LABELS)
+def test_the_kernels_give_what_chunked_gives(label):
+    pytest.importorskip("fla.ops", exc_type=ImportError)
+    torch.manual_seed(0)
+    mixer = build(label, 128, 256, n_head=2, budget="paper").cuda()
+    x = torch.randn(2, 200, 128, device="cuda")
+    expected = outputs(mixer, "chunked", x)
+    with torch.autocast("cuda", torch.bfloat16):
+        found = outputs(mixer, "fla", x)
+    for one, other in zip(found, expected, strict=True):
+        assert (one - other).norm() < 0.03 * other.norm()
