@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-FORWARD_NUMBERS, BACKWARD_NUMBERS = 2**19, 2**18
+BLOCK_NUMBERS = 2**18
 
 
 class NormaliseInBlocks(torch.autograd.Function):
@@ -19,7 +19,7 @@ class NormaliseInBlocks(torch.autograd.Function):
         width = x.shape[-1]
         rows = x.reshape(-1, width)
         y, inverse = torch.empty_like(rows), rows.new_empty(len(rows), 1)
-        for block in _blocks(rows, FORWARD_NUMBERS):
+        for block in _blocks(rows):
             of_rows, of_inverse = rows[block], inverse[block]
             torch.linalg.vector_norm(of_rows, dim=-1, keepdim=True, out=of_inverse)
             of_inverse.square_().div_(width).add_(eps).rsqrt_()
@@ -35,7 +35,7 @@ class NormaliseInBlocks(torch.autograd.Function):
         width = x.shape[-1]
         rows, grads = x.reshape(-1, width), grad.reshape(-1, width)
         of_x, of_gain, no_mean = torch.empty_like(rows), torch.zeros_like(gain), torch.zeros_like(inverse)
-        for block in _blocks(rows, BACKWARD_NUMBERS):
+        for block in _blocks(rows):
             of_y, of_inverse = grads[block], inverse[block]
             of_rows, of_gain_here, _ = torch.ops.aten.native_layer_norm_backward(
                 of_y, rows[block], [width], no_mean[block], of_inverse, gain, None, [True, True, False]
@@ -45,6 +45,6 @@ class NormaliseInBlocks(torch.autograd.Function):
         return of_x.view(x.shape), of_gain, None
 
 
-def _blocks(rows: Tensor, numbers: int) -> Iterator[slice]:
-    count = max(1, numbers // rows.shape[1])
+def _blocks(rows: Tensor) -> Iterator[slice]:
+    count = max(1, BLOCK_NUMBERS // rows.shape[1])
     return (slice(i, i + count) for i in range(0, len(rows), count))

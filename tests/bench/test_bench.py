@@ -17,6 +17,7 @@ from madbench.bench.timing import Limits, Timing, in_turns, kept_bytes
 from madbench.cli import app
 from madbench.errors import ConfigError, TrainingError
 from madbench.mixers import build
+from madbench.training.loop import step_of
 
 SETUP = Setup(["S", "R-cg-q-12o"], "cpu", "float32", Limits(2), "quick", (16,), 2, 16)
 
@@ -141,13 +142,22 @@ def test_decoding_has_softmax_beside_it():
 
 
 def test_training_is_timed_on_every_task_beside_softmax():
-    profile = SETUP.profile
-    rows = list(training.measure_training(dataclasses.replace(SETUP, labels=["S", "R"], batch=2, profile=profile)))
+    rows = list(training.measure_training(dataclasses.replace(SETUP, labels=["S", "R"], lengths=())))
     assert len(rows) == 14 and {row["label"] for row in rows} == {"S", "R"}
     of_tasks, of_all = rows[:12], {row["label"]: row for row in rows[12:]}
     assert all(row["times_of_S"] == 1 for row in of_tasks if row["label"] == "S")
     hours = sum(row["hours"] for row in of_tasks if row["label"] == "R")
     assert of_all["R"]["hours"] == pytest.approx(hours) and of_all["R"]["jobs"] == 6
+
+
+def test_training_is_timed_on_the_tasks_of_a_length_and_says_what_is_compiled(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(training, "step_of", lambda members, compiles: compiled.append(compiles) or step_of(members))
+    for setup in (SETUP, dataclasses.replace(SETUP, compiles=True)):
+        rows = list(training.measure_training(setup))
+        assert {row["task"] for row in rows} == {"compression"}
+        assert {row.get("compiled") for row in rows} == ({"yes"} if setup.compiles else {None})
+    assert compiled == [False] * 2 + [True] * 2
 
 
 def test_kept_bytes_are_those_of_saved_tensors_without_parameters():
@@ -224,7 +234,7 @@ def test_a_step_that_warms_up_is_timed_after_it(monkeypatch):
             self.calls += 1
 
     steps = []
-    monkeypatch.setattr(training, "step_of", lambda members: steps.append(Step()) or steps[-1])
+    monkeypatch.setattr(training, "step_of", lambda members, compiles: steps.append(Step()) or steps[-1])
     next(training.measure_training(dataclasses.replace(SETUP, labels=["S"], batch=2)))
     assert steps[0].calls == 3 + 1 + SETUP.limits.rounds
 
