@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from madbench.analysis.figures.panels import Layout, Panels
-from madbench.analysis.figures.style import COLORS, MARKERS, Look, style
-from madbench.bench.parts import Curve, Part, Row
+from madbench.analysis.figures.style import COLORS, GREY, MARKERS, Look, style
+from madbench.bench.parts import PEER, Curve, Part, Row
 
 PALETTE = [
     COLORS[base][i] for i, base in ((0, "S"), (2, "R"), (0, "G"), (4, "R"), (2, "S"), (4, "G"), (6, "R"), (4, "S"))
@@ -25,7 +25,11 @@ def draw(part: Part, rows: Sequence[Row], where: str, layout: Layout = Layout())
         return None
     series = list(dict.fromkeys(_series(curve, row) for row in shown))
     looks = {
-        one: {"color": PALETTE[i % len(PALETTE)], "marker": MARKERS[i % len(MARKERS)], "markersize": 4}
+        one: {
+            "color": GREY if one == PEER else PALETTE[i % len(PALETTE)],
+            "marker": MARKERS[i % len(MARKERS)],
+            "markersize": 4,
+        }
         for i, one in enumerate(series)
     }
     panels_of = list(dict.fromkeys(row.get(curve.panel) for row in shown))

@@ -15,6 +15,10 @@ Row = Mapping[str, Any]
 """A line of a table; ``error`` says why it has no numbers."""
 
 
+PEER = "peer"
+"""The label of the reference's model in the rows."""
+
+
 @dataclass(frozen=True)
 class Setup:
     """What is measured, where and for how long."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from madbench.bench.parts import Row
+from madbench.bench.parts import PEER, Row
 
 Rows = Mapping[str, Sequence[Row]]  # by part
 
@@ -41,7 +41,7 @@ def _least_of_peer(rows: Rows) -> float | None:
     found = {
         (row["task"], row["label"]): row["speed_over_peer"]
         for row in rows.get("training", ())
-        if row["task"] in _SHORT and row["length"] == 32 and row["label"] != "peer" and "speed_over_peer" in row
+        if row["task"] in _SHORT and row["length"] == 32 and row["label"] != PEER and "speed_over_peer" in row
     }
     return min(found.values()) if {task for task, _ in found} == {*_SHORT} else None
 

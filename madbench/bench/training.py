@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from madbench.bench.mixer import Shape, checked, resolved
-from madbench.bench.parts import Column, Curve, Part, Row, Setup
+from madbench.bench.parts import PEER, Column, Curve, Part, Row, Setup
 from madbench.bench.peer import peer_step
 from madbench.bench.timing import Timing, in_turns, reason
 from madbench.jobs import Job
@@ -49,9 +49,9 @@ def measure_training(setup: Setup) -> Iterator[Row]:
                 trial = next(iter(members.values())).trial
                 (inputs, targets), _ = next(iter(trial.micro_batches(0)))
                 of_model = trial.setting.model == "autoencoder", trial.job.model, trial.setting.vocab_size
-                steps["peer"] = peer_step(setup.peer, *of_model, (inputs, targets), setup.precision)
+                steps[PEER] = peer_step(setup.peer, *of_model, (inputs, targets), setup.precision)
             times = problems | in_turns(steps, setup.limits, setup.device)
-        for name in [*jobs, *["peer"] * bool(setup.peer)]:
+        for name in [*jobs, *[PEER] * bool(setup.peer)]:
             row = {"label": name, "task": task, "heading": heading(task), "path": found.get(name)}
             if compiles:
                 row["compiled"] = "yes" if name in jobs else "no"
@@ -63,8 +63,8 @@ def measure_training(setup: Setup) -> Iterator[Row]:
             row |= {**time.milliseconds("step"), "steps_per_second": 1 / time.median}
             if isinstance(times.get("S"), Timing):
                 row["times_of_S"] = time.median / times["S"].median
-            if isinstance(times.get("peer"), Timing):
-                row["speed_over_peer"] = times["peer"].median / time.median
+            if isinstance(times.get(PEER), Timing):
+                row["speed_over_peer"] = times[PEER].median / time.median
             if name in jobs:
                 row |= {"jobs": len(jobs[name]), "hours": _seconds_of_all(jobs[name], time.median) / 3600}
             done.append(row)
