@@ -43,7 +43,7 @@ def bench(
     everything: option(bool, "All parts.", "--all") = False,
     lengths: option(
         str | None,
-        "Lengths such as 128,512,1024; of training, the tasks that have one.",
+        "Lengths such as 128,512,1024; of training, the tasks that have one, or all.",
         show_default="each part's own",
     ) = None,
     batch: option(int | None, "Sequences.", min=1, show_default="each part's own") = None,

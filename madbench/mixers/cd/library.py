@@ -36,7 +36,7 @@ def arithmetic(x: Tensor) -> torch.dtype:
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     if dtype not in (torch.bfloat16, torch.float16):
-        raise TrainingError("path 'fla' computes in 16 bits, and this is float32: --precision bfloat16, or path 'auto'")
+        raise TrainingError(f"path 'fla' computes in 16 bits, not {dtype}: call it under torch.autocast, or use 'auto'")
     return dtype
 
 

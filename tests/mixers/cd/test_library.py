@@ -74,9 +74,9 @@ def outputs(mixer, path, x):
     return [y.detach(), *(parameter.grad.clone() for parameter in mixer.parameters() if parameter.grad is not None)]
 
 
-def assert_same(label, n_head=2):
+def assert_same(label):
     torch.manual_seed(0)
-    mixer = build(label, 16, 12, n_head=n_head, budget="paper").double()
+    mixer = build(label, 16, 12, budget="paper").double()
     x = torch.randn(2, 12, 16, dtype=torch.float64)
     for one, other in zip(outputs(mixer, "fla", x), outputs(mixer, "dense", x), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9 * (1 + other.abs().max().item()))
@@ -120,7 +120,10 @@ def test_what_it_lacks_is_said():
     with pytest.raises(TrainingError, match="path 'fla' needs a readout that is linear in the state, not cd:exp"):
         build("cd:exp-sum", 16, 8, path="fla")
     x = torch.randn(1, 8, 16)
-    with pytest.raises(TrainingError, match="computes in 16 bits, and this is float32: --precision bfloat16"):
+    with pytest.raises(
+        TrainingError,
+        match="path 'fla' computes in 16 bits, not torch.float32: call it under torch.autocast, or use 'auto'",
+    ):
         build("cd:gla", 16, 8, budget="paper", path="fla")(x)
 
 
