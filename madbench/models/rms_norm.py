@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-BLOCK_NUMBERS = 2**17
+BLOCK_NUMBERS = 2**18
 
 
 class NormaliseInBlocks(torch.autograd.Function):

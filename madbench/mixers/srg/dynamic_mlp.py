@@ -36,6 +36,7 @@ DENSE_LIMIT_LENGTH = 512  # beyond it, blocks that skip the masked half are fast
 HEAD_NORM_EPS = 1e-5
 DENSE_LIMIT_BYTES = 2**30  # of one (B, H, T, T) float32 tensor
 TILED_FROM_BYTES = 2**22  # of the same: below it the dense path works in cache as well, and has fewer calls
+MIXED_TILED_FROM_BYTES = 2**18  # of the same with mixing, of which tiles need fewer passes
 
 
 @dataclass(frozen=True)
@@ -252,7 +253,8 @@ class DynamicMLP(nn.Module):
             return "fused"
         scores = batch * self.query_heads * length * length * 4
         traced = is_traced() and not self.is_stacked  # models in a stack are more heads of one call
-        if self.has_tiles and scores >= TILED_FROM_BYTES and weight.device.type == "cpu" and not traced:
+        enough = MIXED_TILED_FROM_BYTES if self.variant.has_mixing else TILED_FROM_BYTES
+        if self.has_tiles and scores >= enough and weight.device.type == "cpu" and not traced:
             return "tiled"
         is_small = length <= DENSE_LIMIT_LENGTH and scores <= DENSE_LIMIT_BYTES
         return "dense" if is_small or length <= self.chunk else "chunked"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-BLOCK_NUMBERS = 2**17
+BLOCK_NUMBERS = 2**18
 
 
 class ConvolveInBlocks(torch.autograd.Function):
@@ -41,8 +41,9 @@ class ConvolveInBlocks(torch.autograd.Function):
             of_taps[0] += work.sum((0, 1))
             for steps, tap in enumerate(earlier[: x.shape[1] - 1], start=1):
                 into[:, :-steps].addcmul_(after[:, steps:], tap)
-                product = torch.mul(before[:, :-steps], after[:, steps:], out=work[:, steps:])
-                of_taps[steps] += product.sum((0, 1))
+                torch.mul(before[:, :-steps], after[:, steps:], out=work[:, steps:])
+                work[:, steps - 1].zero_()  # a sum over all of it is many times as fast as over a part
+                of_taps[steps] += work.sum((0, 1))
         return of_x, of_taps.flip(0).T
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor  # no public module has it
 from torch.autograd.function import once_differentiable
 
-from madbench.mixers.srg.parts import SequenceMixing, newest_first
+from madbench.mixers.srg.parts import SequenceMixing
 from madbench.mixers.srg.tiles import Operands, Sheet, Tables, Tile
 
 TILED_BASES = ("S", "R", "G")
@@ -40,8 +40,10 @@ class _Tiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, base, by_lag, *inputs):
         with torch.autocast(inputs[0].device.type, enabled=False):
-            o, norm = _Pass(base, by_lag, inputs).forward()
-        ctx.base, ctx.by_lag = base, by_lag
+            work = _Pass(base, by_lag, inputs)
+            keeps = work.is_one_tile and any(ctx.needs_input_grad)
+            o, norm = work.forward_in_one() if keeps else work.forward()
+        ctx.base, ctx.by_lag, ctx.filled = base, by_lag, work.filled
         ctx.save_for_backward(*inputs, o, norm)
         return o
 
@@ -50,7 +52,9 @@ class _Tiled(torch.autograd.Function):
     def backward(ctx, grad_o):
         *inputs, o, norm = ctx.saved_tensors
         with torch.autocast(grad_o.device.type, enabled=False):
-            grads = _Pass(ctx.base, ctx.by_lag, inputs).backward(o, norm, grad_o)
+            work = _Pass(ctx.base, ctx.by_lag, inputs)
+            work.filled, ctx.filled = ctx.filled, None  # worked on in place: a second pass backward fills it again
+            grads = work.backward(o, norm, grad_o)
         return None, None, *(grad if wanted else None for grad, wanted in zip(grads, ctx.needs_input_grad[2:]))
 
 
@@ -63,10 +67,13 @@ class _Pass:
         self.batch, self.query_heads, self.length, _ = q.shape
         self.n_head = v.shape[1]
         self.dtype = torch.promote_types(q.dtype, torch.float32)
-        self.tables = _tables([None if table is None else table.to(self.dtype).contiguous() for table in inputs[5:]])
+        self.tables = _tables([None if table is None else self._by_row(table) for table in inputs[5:]])
         fitting = TILE_NUMBERS // (self.query_heads * self.length)
         self.rows = min(self.length, TILE_ROWS, max(LEAST_ROWS, fitting))
         self.entries = max(1, min(self.batch, fitting // self.rows))
+        self.is_one_tile = self.entries >= self.batch and self.rows >= self.length
+        self.filled: tuple[Operands, Tile] | None = None
+        """The operands and the one tile of a forward pass, for the backward pass."""
 
     def forward(self) -> tuple[Tensor, Tensor | None]:
         """o in the dtype of q, and under R and G the norm (H, B, T)."""
@@ -78,20 +85,34 @@ class _Pass:
             group = self._group(entries)
             for rows in self._blocks():
                 of_tile, norm_of_tile = tiles(entries, rows).forward(self._block(group, rows))
-                of_tile = of_tile.unflatten(0, (self.n_head, -1))
                 if norm is not None:
                     norm[:, entries, rows] = norm_of_tile
-                    of_tile.div_(norm_of_tile[..., None])
-                o[entries, :, rows] = of_tile.transpose(0, 1)
+                o[entries, :, rows] = self._divided(of_tile, norm_of_tile)
         return o, norm
+
+    def forward_in_one(self) -> tuple[Tensor, Tensor | None]:
+        """The same where one tile has all of it; the backward pass need not compute that again."""
+        entries, rows = slice(0, self.batch), slice(0, self.length)
+        self.filled = self._group(entries), self._tiles(backward=True)(entries, rows)
+        group, tile = self.filled
+        of_tile, norm = tile.forward_for_backward(self._block(group, rows))
+        o = self._of_rows(self.inputs[2], self.inputs[0].dtype)
+        return o.copy_(self._divided(of_tile, norm)), norm
+
+    def _divided(self, o: Tensor, norm: Tensor | None) -> Tensor:
+        """Outputs (H N, M, V) by their norm, (N, H, M, V)."""
+        o = o.unflatten(0, (self.n_head, -1))
+        return (o if norm is None else o.div_(norm[..., None])).transpose(0, 1)
 
     def backward(self, o: Tensor, norm: Tensor | None, grad_o: Tensor) -> list[Tensor | None]:
         """Gradients of the inputs in their order and dtypes."""
         grads = [None if x is None else self._of_rows(x, x.dtype) for x in self.inputs[:5]]
         of_tables = [None if tables is None else Tables(*map(torch.zeros_like, tables)) for tables in self.tables]
-        tiles, along = self._tiles(backward=True), None
+        filled, along = self.filled, None
+        tiles = None if filled else self._tiles(backward=True)
         for entries in self._groups():
-            group, of_o = self._group(entries), self._heads_first(grad_o[entries])
+            group = filled[0] if filled else self._group(entries)
+            of_o = self._heads_first(grad_o[entries])
             if norm is not None:
                 norms = norm[:, entries].reshape(-1, self.length, 1)
                 along = (of_o * self._heads_first(o[entries])).sum(-1, keepdim=True).div_(norms.square()).neg_()
@@ -100,8 +121,8 @@ class _Pass:
             into = Operands(*(None if x is None else torch.zeros_like(x) for x in group[:5]), *of_tables)
             for rows in self._blocks():
                 of_rows = None if along is None else along[..., rows]
-                tile = tiles(entries, rows)
-                tile.backward(self._block(group, rows), of_o[:, rows], of_rows, self._block(into, rows))
+                tile, is_filled = (filled[1], True) if filled else (tiles(entries, rows), False)
+                tile.backward(self._block(group, rows), of_o[:, rows], of_rows, self._block(into, rows), is_filled)
             self._keep(into, entries, grads)
         of_tables = [[None] * 3 if tables is None else tables for tables in of_tables]
         tables = (grad for of_mixing in of_tables for grad in of_mixing)
@@ -119,7 +140,7 @@ class _Pass:
         """The tile of a group and a block; all of them in the same memory."""
         heads = Tile.heads(self.base, self.n_head, backward)
         sizes = [Sheet.numbers(count, self.entries, self.rows, self.length) for count in heads]
-        memory = [self.inputs[0].new_zeros(size, dtype=self.dtype) for size in sizes]
+        memory = [self.inputs[0].new_empty(size, dtype=self.dtype) for size in sizes]
 
         @functools.cache
         def tile(entries: int, rows: int, slots: int) -> Tile:
@@ -132,16 +153,27 @@ class _Pass:
         batch, heads, length, width = like.shape
         return like.new_empty(batch, length, heads, width, dtype=dtype).transpose(1, 2)
 
+    def _by_row(self, table: Tensor) -> Tensor:
+        """A copy (heads, r, W), also of one row: ``contiguous`` leaves its strides, with which products are slow."""
+        return torch.empty(table.shape, dtype=self.dtype, device=table.device).copy_(table)
+
     def _heads_first(self, x: Tensor) -> Tensor:
         """x (N, heads, T, C) -> (heads N, T, C), a copy."""
         return x.transpose(0, 1).to(self.dtype, memory_format=torch.contiguous_format, copy=True).flatten(0, 1)
 
+    def _newest_first(self, x: Tensor) -> Tensor:
+        """x (N, heads, T, C) -> (heads N, T + 1, C), a copy: newest row first, then one row of zeros."""
+        batch, heads, length, width = x.shape
+        copy = x.new_zeros(heads, batch, length + 1, width, dtype=self.dtype)
+        copy[:, :, :length] = x.transpose(0, 1).flip(2)
+        return copy.flatten(0, 1)
+
     def _group(self, entries: slice) -> Operands:
         """The operands of some sequences, all their rows."""
         q, k, v, s1, s2, *_ = (None if x is None else x[entries] for x in self.inputs[:5])
-        k, v = (newest_first(x) if self.by_lag else x for x in (k, v))
+        k, v = (self._newest_first(x) if self.by_lag else self._heads_first(x) for x in (k, v))
         s1, s2 = (None if s is None else s.permute(1, 3, 0, 2).to(self.dtype).contiguous() for s in (s1, s2))
-        return Operands(self._heads_first(q), self._heads_first(k), self._heads_first(v), s1, s2, *self.tables)
+        return Operands(self._heads_first(q), k, v, s1, s2, *self.tables)
 
     def _block(self, group: Operands, rows: slice) -> Operands:
         """The operands of some rows."""

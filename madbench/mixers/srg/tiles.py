@@ -16,6 +16,9 @@ from torch import Tensor
 
 from madbench.mixers.srg.parts import EPS
 
+THIN = 16
+"""Columns below which a product is several times as fast when it is computed transposed."""
+
 
 class Tables(NamedTuple):
     """R = Diag(gain) + A Diag(s) B^T of every head at W slots, gain = 1 + p; or the gradients of the three.
@@ -128,10 +131,13 @@ class Tile:
 
     def __init__(self, base: str, heads: int, shape: tuple[int, int, int], by_lag: bool, memory: list[Tensor]):
         self.base = base
-        self.future = torch.ones(shape[1], shape[1], dtype=torch.bool, device=memory[0].device).triu(1)
+        if base == "S":
+            self.future = torch.ones(shape[1], shape[1], dtype=torch.bool, device=memory[0].device).triu(1)
         counts = self.heads(base, heads, backward=len(memory) > 1)
         sheets = [Sheet(part, (count, *shape), by_lag) for part, count in zip(memory, counts)]
         self.scores, (self.hidden, self.grad, self.work, self.a) = sheets[0], sheets[1:] or [None] * 4
+        self.inner1 = self.inner2 = (None, None)
+        """(y A)^T of R(1) and of R(2), before and after its product with the strengths."""
         self.halves = {id(sheet): sheet.halves() if base == "G" else (sheet, sheet) for sheet in sheets[:4]}
 
     @staticmethod
@@ -145,12 +151,13 @@ class Tile:
         self.scores.fill(x.q, x.k)
         if x.mix1:
             self.scores.mix(x.s1, x.mix1)
-        (a, scale), norm = self._halves(self.scores), None
+        a, scale = self._halves(self.scores)
         if self.base == "S":
             self._softmax(a, a)
         else:
             a.diagonal.tril_()
-            norm = a.of_rows(torch.linalg.vector_norm(a.flat, dim=-1)).square().add_(EPS).sqrt_()
+        norm = self._norm(a)
+        if self.base != "S":
             a.flat.relu_()
         if self.base == "G":
             a.flat.mul_(torch._C._nn.softplus(scale.flat, out=scale.flat))
@@ -159,12 +166,49 @@ class Tile:
             a.mask()
         return torch.bmm(a.keys, x.v), norm
 
-    def backward(self, x: Operands, grad_o: Tensor, along: Tensor | None, grads: Operands) -> None:
+    def forward_for_backward(self, x: Operands) -> tuple[Tensor, Tensor | None]:
+        """The same, and leaves in the sheets what :meth:`backward` reads."""
+        read = self._fill(x)
+        gate, _ = self._halves(self.hidden if x.mix1 else self.scores)
+        return torch.bmm(read.keys, x.v), self._norm(gate)
+
+    def backward(
+        self, x: Operands, grad_o: Tensor, along: Tensor | None, grads: Operands, is_filled: bool = False
+    ) -> None:
         """From the gradient of the outputs before they are divided, and that of their norm over the norm (H, N, M), those
-        of the operands: q's and the strengths' are set, all others added to."""
+        of the operands: q's and the strengths' are set, all others added to. ``is_filled``: the sheets are as
+        :meth:`forward_for_backward` left them."""
+        if not is_filled:
+            self._fill(x)
+        z, h, a = self.scores, self.hidden if x.mix1 else self.scores, self.a
+        (gate, scale), (of_gate, of_a) = self._halves(h), self._halves(self.grad)
+        read = of_a if x.mix2 else a
+        grads.v.baddbmm_(read.keys.mT, grad_o)
+        of_a.fill(grad_o, x.v)
+        if x.mix2:
+            work, _ = self._halves(self.work)
+            tables = x.mix2.transposed, grads.mix2.transposed
+            grads.s2.copy_(of_a.unmix(a, self.inner2, x.s2, *tables, work))
+        if self.base == "S":
+            of_a.flat.mul_(a.flat)
+            of_a.flat.addcmul_(a.flat, of_a.flat.sum(-1, keepdim=True), value=-1)
+        else:
+            self._through_norm(gate, scale, of_gate, of_a, along)
+        if x.mix1:
+            grads.s1.copy_(self.grad.unmix(z, self.inner1, x.s1, x.mix1, grads.mix1, self.work))
+        columns = self.grad.mask().keys
+        if x.q.shape[-1] < THIN:
+            grads.q.copy_(torch.bmm(x.k.mT, columns.mT).mT)
+            grads.k.add_(torch.bmm(x.q.mT, columns).mT)
+        else:
+            grads.q.copy_(torch.bmm(columns, x.k))
+            grads.k.baddbmm_(columns.mT, x.q)
+
+    def _fill(self, x: Operands) -> Sheet:
+        """Writes all sheets that the gradients need and returns that of the weights, which v is read with."""
         z, h, a = self.scores.fill(x.q, x.k), self.scores, self.a
         if x.mix1:
-            h, inner1 = self.hidden, self.hidden.mix_into(z, x.s1, x.mix1)
+            h, self.inner1 = self.hidden, self.hidden.mix_into(z, x.s1, x.mix1)
         (gate, scale), (of_gate, of_a) = self._halves(h), self._halves(self.grad)
         if self.base == "S":
             self._softmax(gate, a)
@@ -174,24 +218,14 @@ class Tile:
         if self.base == "G":
             a.flat.mul_(torch._C._nn.softplus(scale.flat, out=of_gate.flat))
         if x.mix2:
-            inner2 = of_a.mix_into(a, x.s2, x.mix2.transposed)
-        read = of_a if x.mix2 else a
-        grads.v.baddbmm_(read.mask().keys.mT, grad_o)
-        of_a.fill(grad_o, x.v)
-        if x.mix2:
-            work, _ = self._halves(self.work)
-            tables = x.mix2.transposed, grads.mix2.transposed
-            grads.s2.copy_(of_a.unmix(a, inner2, x.s2, *tables, work))
+            self.inner2 = of_a.mix_into(a, x.s2, x.mix2.transposed)
+        return (of_a if x.mix2 else a).mask()
+
+    def _norm(self, h: Sheet) -> Tensor | None:
+        """That of masked hidden scores under R and G."""
         if self.base == "S":
-            of_a.flat.mul_(a.flat)
-            of_a.flat.addcmul_(a.flat, of_a.flat.sum(-1, keepdim=True), value=-1)
-        else:
-            self._through_norm(gate, scale, of_gate, of_a, along)
-        if x.mix1:
-            grads.s1.copy_(self.grad.unmix(z, inner1, x.s1, x.mix1, grads.mix1, self.work))
-        columns = self.grad.mask().keys
-        grads.q.copy_(torch.bmm(columns, x.k))
-        grads.k.baddbmm_(columns.mT, x.q)
+            return None
+        return h.of_rows(torch.linalg.vector_norm(h.flat, dim=-1)).square().add_(EPS).sqrt_()
 
     def _halves(self, sheet: Sheet) -> tuple[Sheet, Sheet]:
         """Gate and scale of G; the sheet itself, twice, under S and R."""
