@@ -9,7 +9,8 @@ reports is false; of "mixed tasks" each task is of another kind, of "unlike labe
 
 Frames of scores go through the functions that the verbs call. Columns of the table that is printed, in Markdown:
 
-- cells, differences: the share of 95% intervals, where one is given, that hold the truth (and how many are given);
+- cells, differences: the share of 95% intervals, where one is given, that hold the truth (and how many are given); that of
+  a cell in which no run diverged is of the runs that do not diverge;
 - compare, attribute, findings: the share of tables with a verdict that is false;
 - marks: the share of columns, and of tables, in which the label with the best true mean is not marked.
 """
@@ -19,7 +20,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -124,17 +125,26 @@ def loss_of(kind: str, rng: np.random.Generator, shape: tuple[int, ...]) -> Draw
     return np.where(diverged, UNIFORM, rng.normal(3.0, 0.02, shape)), diverged
 
 
-def truth(kind: str) -> dict[tuple[str, str], float]:
-    """The true mean of every label and column."""
+Means = Mapping[tuple[str, str], float]
+"""By label and column."""
+
+
+def truth(kind: str, with_diverged: bool = True) -> Means:
+    """The true mean of every label and column: of all seeds, diverged ones at chance, or of those that do not diverge."""
     rng = np.random.default_rng(0)
     known: dict[Callable, float] = {}
     found: dict[tuple[str, str], float] = {}
-    loss = float(loss_of(kind, rng, (1_000_000,))[0].mean())
+
+    def mean(draws: Draws) -> float:
+        values, diverged = draws
+        return float(values[np.ones_like(diverged) if with_diverged else ~diverged].mean())
+
+    loss = mean(loss_of(kind, rng, (1_000_000,)))
     for label in LABELS:
         for task in MAD_TASKS:
             draw = kind_of(kind, label, task)
             if draw not in known:
-                known[draw] = float(draw(rng, (1_000_000,))[0].mean())
+                known[draw] = mean(draw(rng, (1_000_000,)))
             found[label, task] = known[draw]
         found[label, MAD_AVERAGE] = float(np.mean([found[label, task] for task in MAD_TASKS]))
         found[label, LOSS] = loss
@@ -204,11 +214,11 @@ _ROUNDING = {LOSS: 0.0005}
 
 def simulate(kind: str, seeds: int, stores: int, seed: int = 0) -> Outcome:
     """Makes ``stores`` stores and reads each by all verbs."""
-    outcome, means = Outcome(kind, seeds), truth(kind)
+    outcome, means, of_trained = Outcome(kind, seeds), truth(kind), truth(kind, with_diverged=False)
     rng = np.random.default_rng([seed, seeds, KINDS.index(kind)])
     for _ in range(stores):
         scores = store(kind, seeds, rng)
-        _add_cells(outcome, scores, means)
+        _add_cells(outcome, scores, means, of_trained)
         _add_comparison(outcome, scores, means)
         outcome.attribute.add(any(_false_effects(scores, means)))
         outcome.findings.add(any(is_false(one, means) for one in findings(scores)))
@@ -225,7 +235,7 @@ def is_wrong(estimate: float, value: float) -> bool:
     return abs(value) < 1e-9 or (estimate > 0) != (value > 0)
 
 
-def _add_cells(outcome: Outcome, scores: pd.DataFrame, means: dict[tuple[str, str], float]) -> None:
+def _add_cells(outcome: Outcome, scores: pd.DataFrame, means: Means, of_trained: Means) -> None:
     columns = [*mad_columns(MAD_TASKS), column(LOSS)]
     cells = with_marks(columns, cells_of(scores, columns), LABELS)
     lost = []
@@ -239,10 +249,15 @@ def _add_cells(outcome: Outcome, scores: pd.DataFrame, means: dict[tuple[str, st
         for name, cell in row.items():
             low, high = cell.interval
             if not math.isnan(low):
-                outcome.cells.add(_holds(low, high, name, means[label, name]))
+                names = MAD_TASKS if cell.sample.parts else [name]
+                parts = [
+                    (means if part.has_diverged else of_trained)[label, one]
+                    for one, part in zip(names, cell.sample.parts or [cell.sample], strict=True)
+                ]
+                outcome.cells.add(_holds(low, high, name, float(np.mean(parts))))
 
 
-def _add_comparison(outcome: Outcome, scores: pd.DataFrame, means: dict[tuple[str, str], float]) -> None:
+def _add_comparison(outcome: Outcome, scores: pd.DataFrame, means: Means) -> None:
     has_false = False
     for row in comparison_table(BASELINE, COMPARED, scores).rows:
         value = means[row.label, row.quantity] - means[row.baseline, row.quantity]
@@ -251,14 +266,14 @@ def _add_comparison(outcome: Outcome, scores: pd.DataFrame, means: dict[tuple[st
     outcome.compare.add(has_false)
 
 
-def _false_effects(scores: pd.DataFrame, means: dict[tuple[str, str], float]) -> Iterator[bool]:
+def _false_effects(scores: pd.DataFrame, means: Means) -> Iterator[bool]:
     for effect in attribute(scores):
         signs = (1, -1, -1, 1) if effect.is_interaction else (1, -1)
         values = [sum(s * means[x, effect.quantity] for s, x in zip(signs, case)) for case in effect.cases]
         yield effect.is_significant and is_wrong(effect.estimate.estimate, float(np.mean(values)))
 
 
-def is_false(finding: Finding, means: dict[tuple[str, str], float]) -> bool:
+def is_false(finding: Finding, means: Means) -> bool:
     """Whether the verdict is not that of the true means; on the line, neither is true."""
     if finding.verdict not in ("supported", "contradicted"):
         return False

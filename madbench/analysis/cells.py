@@ -95,13 +95,19 @@ class Cell:
         return number + noise + signs + partial + fewer
 
     def numbers(self, column: Column) -> dict[str, Any]:
-        """For programs: mean, low and high of the interval, spread, n, solved and mark; None for what does not exist."""
+        """For programs: mean, low and high of the interval, spread, n, solved and mark; None for what does not exist.
+
+        ``solved_low``, ``solved_high`` and ``diverged_high`` bound the shares of all seeds that solve the task and that
+        diverge.
+        """
         low, high = self.interval if self.n else (math.nan, math.nan)
         spread = float(np.std(self.sample.values, ddof=1)) if self.n > 1 and column.better else math.nan
         numbers = {"mean": self.mean, "low": low, "high": high, "spread": spread, "n": self.n}
         ends = self.sample.solved_interval if self.n and self.sample.has_threshold else (math.nan, math.nan)
         solved = self.sample.solved if self.sample.has_threshold else None
-        return known(numbers | {"solved": solved, "solved_low": ends[0], "solved_high": ends[1], "mark": self.mark})
+        diverged = self.sample.diverged_interval[1] if self.n and column.better else math.nan
+        shares = {"solved_low": ends[0], "solved_high": ends[1], "diverged_high": diverged}
+        return known(numbers | {"solved": solved, **shares, "mark": self.mark})
 
 
 Cells = Mapping[str, Mapping[str, Cell]]
@@ -177,7 +183,9 @@ def legend(columns: Sequence[Column], cells: Cells, has_over_budget: bool) -> li
     agreeing = [cell.n for cell in outcomes if cell.sample.solved in (0, cell.n)]
     has_plain = any(cell.n > 1 and "±" not in text and "[" not in text for _, cell, text in shown)
     sentences = {
-        "±: half of the 95% interval of the mean over seeds, Student's t.": any("±" in text for *_, text in shown),
+        "±: half of the 95% interval of the mean over seeds that do not diverge, Student's t.": any(
+            "±" in text for *_, text in shown
+        ),
         "[k/n]: k of n seeds solve the task, 90% of the way from chance to the ceiling; the mean of so few, or of seeds"
         f" that split, has no ± (from {LEAST_FOR_LEVEL} seeds on where none solves it).": outcomes,
         "[k/n] of steps: k of n seeds get there; the mean is theirs.": has_steps,

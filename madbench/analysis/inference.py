@@ -12,6 +12,8 @@ from it, or all solve it, or some diverge.
 - Mean of a level sample of :data:`LEAST_FOR_LEVEL` seeds or more: Student's t. Fewer seeds do not show that a sample is
   level; of these and of samples that are not level, the mean is share * (mean of the solved seeds) + (1 - share) *
   (mean of the others), and the interval has each of the three at the ends of its own.
+- Where no run diverged, an interval is of the mean of the runs that do not diverge: seeds that were not seen cannot be
+  averaged. How many may diverge is a share of its own, Clopper-Pearson again. Where some did, it is of the mean of all.
 - Two level samples: Welch's t, which lends the variance between the two; a spread is never below the rounding error.
 - Two samples of which one is not level: Boschloo's exact test of the counts of solved seeds, one-sided and doubled. The
   interval joins those of the means (Zou and Donner 2008, "Construction of confidence limits about effect measures: a
@@ -136,6 +138,11 @@ class Sample:
     def solved_interval(self) -> tuple[float, float]:
         """Of the share of seeds that solve the task."""
         return binomial_interval(self.solved, self.n)
+
+    @property
+    def diverged_interval(self) -> tuple[float, float]:
+        """Of the share of seeds that diverge."""
+        return binomial_interval(int(self.diverged.sum()) if self.has_diverged else 0, self.n)
 
     @functools.cached_property
     def is_level(self) -> bool:

@@ -246,7 +246,7 @@ def test_records_and_csv_hold_every_cell_in_full(language_run, language_table):
     assert records == table.records() and len(records) == 2 * (len(table.columns) - 2)
     assert records[0] == {
         "label": "S", "task": "loss_l5", "mean": 10 / 3, "low": None, "high": None, "spread": None,
-        "n": 1, "solved": None, "solved_low": None, "solved_high": None, "mark": "", "done": 1, "expected": 1, "diverged": 0, "budget_ratio": 0.99, "published": None,
+        "n": 1, "solved": None, "solved_low": None, "solved_high": None, "diverged_high": 0.975, "mark": "", "done": 1, "expected": 1, "diverged": 0, "budget_ratio": 0.99, "published": None,
     }  # fmt: skip
     by_name = {(record["label"], record["task"]): record for record in records}
     uniform = math.log(language_run("R").job.setting["vocab_size"])

@@ -204,6 +204,7 @@ def test_records_hold_every_cell_and_are_strict_json():
         "solved": 0,
         "solved_low": 0.0,
         "solved_high": pytest.approx(1 - 0.025**0.2),
+        "diverged_high": pytest.approx(1 - 0.025**0.2),
         "mark": "",
         "done": 30,
         "expected": 30,
@@ -211,6 +212,7 @@ def test_records_hold_every_cell_and_are_strict_json():
         "published": published_scores()["S"]["compression"],
     }
     assert (other["mean"], other["spread"], other["published"], other["diverged"]) == (4.0, None, None, 6)
+    assert other["diverged_high"] == 1.0
     assert (other["low"], other["high"], other["mark"]) == (None, None, "")
     assert json.loads(json.dumps(made.records(), allow_nan=False)) == [ours, other]
 
