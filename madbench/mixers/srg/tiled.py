@@ -16,8 +16,10 @@ from madbench.mixers.srg.tiles import Operands, Sheet, Tables, Tile
 TILED_BASES = ("S", "R", "G")
 TILE_ROWS = 64
 """Rows of a tile at most: fewer make more tiles and slower products, more compute more masked slots."""
-TILE_NUMBERS = 2**18
-"""Numbers in the largest sheets of a tile, 1 MiB in float32: beyond, they leave the cache; below, calls take the time."""
+TILE_NUMBERS = 2**19
+"""Numbers in the largest sheets of a tile, 2 MiB in float32: beyond, they leave the cache; below, calls take the time."""
+KEPT_NUMBERS = 2**20
+"""Numbers in the largest sheets up to which one tile has all sequences, if their rows fit, and keeps its forward pass."""
 LEAST_ROWS = 16
 """Rows of a tile at least, though long rows then take more."""
 
@@ -71,7 +73,10 @@ class _Pass:
         fitting = TILE_NUMBERS // (self.query_heads * self.length)
         self.rows = min(self.length, TILE_ROWS, max(LEAST_ROWS, fitting))
         self.entries = max(1, min(self.batch, fitting // self.rows))
-        self.is_one_tile = self.entries >= self.batch and self.rows >= self.length
+        numbers = self.batch * self.query_heads * self.length**2
+        self.is_one_tile = self.rows == self.length and numbers <= KEPT_NUMBERS
+        if self.is_one_tile:
+            self.entries = self.batch
         self.filled: tuple[Operands, Tile] | None = None
         """The operands and the one tile of a forward pass, for the backward pass."""
 
