@@ -51,6 +51,7 @@ CODES = ("nanoGPT", "madbench")
 CHECKOUT_FILES = ("train.py", "model.py", "configurator.py")
 SEED_LINE = "torch.manual_seed(1337 + seed_offset)"
 DEFAULTS = {
+    "precision": "float32",
     "model.d_model": 144,
     "model.n_head": 12,
     "model.positions": "learned",

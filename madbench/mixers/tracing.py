@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor  # no public module has it
 
 _AS_COMPILED = ContextVar("as_compiled", default=False)
 
@@ -16,6 +18,11 @@ def is_traced() -> bool:
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return True
     return torch._C._are_functorch_transforms_active() or _AS_COMPILED.get()
+
+
+def has_data(x: Tensor) -> bool:
+    """Whether there are numbers behind the tensor, and not its shape alone."""
+    return not isinstance(x, FakeTensor)
 
 
 @contextmanager

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from madbench.mixers.tracing import has_data, is_traced
+
 IGNORED = -100  # target of a token that does not count
 MOST_LOGITS = 2**26
 """Logits in memory at once: 256 MiB in float32. GPT-2 has 2.5 GB of them in 12 windows of 1,024 tokens."""
@@ -17,7 +19,8 @@ class TokenLoss(nn.Module):
     """Mean cross-entropy of a model in nats, over the targets that count; what compilation and data parallelism wrap.
 
     The model has ``hidden(tokens)``, (B, T) ids -> (B, T, D), and ``readout``, the matrix (V, D) and bias (V,) or None
-    that make logits of it. More than ``MOST_LOGITS`` logits are made in parts (:func:`chunked_cross_entropy`).
+    that make logits of it; on a CPU, only of tokens that count. More than ``MOST_LOGITS`` logits are made in parts
+    (:func:`chunked_cross_entropy`).
     """
 
     def __init__(self, model: nn.Module):
@@ -28,6 +31,10 @@ class TokenLoss(nn.Module):
         """Ids and targets (B, T), -100 where none is asked for -> a float32 scalar."""
         hidden, (weight, bias) = self.model.hidden(inputs), self.model.readout
         hidden, targets = hidden.flatten(0, 1), targets.flatten()
+        if targets.device.type == "cpu" and has_data(targets) and not is_traced():
+            counted = (targets != IGNORED).nonzero().squeeze(1)
+            if 0 < len(counted) < len(targets):  # the others need no logits
+                hidden, targets = hidden[counted], targets[counted]
         if len(hidden) * len(weight) > MOST_LOGITS:
             return chunked_cross_entropy(hidden, weight, bias, targets).float()
         return F.cross_entropy(F.linear(hidden, weight, bias).float(), targets, ignore_index=IGNORED)

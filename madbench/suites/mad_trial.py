@@ -48,10 +48,10 @@ def evaluate(
     model.eval()
     loss, right_by_class, target_by_class, batch_macros, perplexities, weights = 0.0, 0, 0, [], [], []
     for x, y in zip(inputs.split(batch_size or EVALUATION_BATCH), targets.split(batch_size or EVALUATION_BATCH)):
-        with autocast:
-            logits = model(x)
         counted = y != IGNORE
-        logits, y = logits[counted].float(), y[counted]
+        with autocast:
+            logits = F.linear(model.hidden(x)[counted], *model.readout).float()
+        y = y[counted]
         batch_loss = F.cross_entropy(logits, y, reduction="sum").double()
         loss = loss + batch_loss
         perplexities.append((batch_loss / len(y)).exp())

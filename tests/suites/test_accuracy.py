@@ -20,9 +20,13 @@ class Fixed(nn.Module):
         self.logits = logits
         self.modes = []
 
-    def forward(self, x):
+    def hidden(self, x):
         self.modes.append(self.training)
         return self.logits[x[:, 0]]
+
+    @property
+    def readout(self):
+        return torch.eye(self.logits.shape[-1]), None
 
 
 def score(logits, targets, *batch_size):

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor  # no public module has it
 from torch.autograd.function import once_differentiable
 
 from madbench.mixers.srg.parts import SequenceMixing
 from madbench.mixers.srg.tiles import Operands, Sheet, Tables, Tile
+from madbench.mixers.tracing import has_data
 
 TILED_BASES = ("S", "R", "G")
 TILE_ROWS = 64
@@ -135,7 +135,7 @@ class _Pass:
 
     def _groups(self) -> Iterator[slice]:
         """Sequences that share their tiles. Without data only memory counts, and that of one group is that of all."""
-        end = self.entries if isinstance(self.inputs[0], FakeTensor) else self.batch
+        end = self.batch if has_data(self.inputs[0]) else self.entries
         return (slice(i, min(i + self.entries, self.batch)) for i in range(0, end, self.entries))
 
     def _blocks(self) -> Iterator[slice]:
