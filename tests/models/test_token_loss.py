@@ -55,6 +55,21 @@ def test_parts_give_the_loss_and_the_gradients_of_the_whole(rows, has_bias, dtyp
         torch.testing.assert_close(gradient.double(), expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("ignored", [0, 1, 17, 30])
+def test_tokens_that_do_not_count_have_no_logits_on_a_cpu(ignored, monkeypatch):
+    model = MadModel(CLASSES, 16, 1, lambda: build("S", 16, 10)).double()
+    tokens, targets = torch.randint(CLASSES, (2, 3, 10), generator=torch.Generator().manual_seed(0))
+    targets.view(-1)[:ignored] = IGNORED
+    hidden, expected = model.hidden(tokens).flatten(0, 1), []
+    for loss in (plain(hidden, *model.readout, targets.flatten()), TokenLoss(model)(tokens, targets).double()):
+        expected.append([loss, *torch.autograd.grad(loss, list(model.parameters()))])
+    torch.testing.assert_close(*expected, rtol=1e-6, atol=1e-9, equal_nan=True)
+    rows, cross_entropy = [], F.cross_entropy
+    monkeypatch.setattr(F, "cross_entropy", lambda x, *a, **how: (rows.append(len(x)), cross_entropy(x, *a, **how))[1])
+    TokenLoss(model)(tokens, targets)
+    assert rows == [30 - ignored or 30]
+
+
 def test_only_the_gradients_that_are_needed_are_computed():
     leaves, targets = inputs()
     leaves[1].requires_grad_(False)

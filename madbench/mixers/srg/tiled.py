@@ -1,4 +1,7 @@
-"""The path ``tiled``: on the CPU, tile by tile in cache, with nothing of size T x T in memory, forward or backward."""
+"""The path ``tiled``: on the CPU, tile by tile in cache.
+
+Nothing of size T x T is in memory, forward or backward, unless one tile has all rows; that one keeps what it computed.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ class _Tiled(torch.autograd.Function):
         *inputs, o, norm = ctx.saved_tensors
         with torch.autocast(grad_o.device.type, enabled=False):
             work = _Pass(ctx.base, ctx.by_lag, inputs)
-            work.filled, ctx.filled = ctx.filled, None  # worked on in place: a second pass backward fills it again
+            work.filled, ctx.filled = ctx.filled, None  # the pass works in it, so that another one has to fill it again
             grads = work.backward(o, norm, grad_o)
         return None, None, *(grad if wanted else None for grad, wanted in zip(grads, ctx.needs_input_grad[2:]))
 
