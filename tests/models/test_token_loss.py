@@ -63,7 +63,7 @@ def test_tokens_that_do_not_count_have_no_logits_on_a_cpu(ignored, monkeypatch):
     hidden, expected = model.hidden(tokens).flatten(0, 1), []
     for loss in (plain(hidden, *model.readout, targets.flatten()), TokenLoss(model)(tokens, targets).double()):
         expected.append([loss, *torch.autograd.grad(loss, list(model.parameters()))])
-    torch.testing.assert_close(*expected, rtol=1e-6, atol=1e-9, equal_nan=True)
+    torch.testing.assert_close(*expected, rtol=1e-4, atol=1e-6, equal_nan=True)
     rows, cross_entropy = [], F.cross_entropy
     monkeypatch.setattr(F, "cross_entropy", lambda x, *a, **how: (rows.append(len(x)), cross_entropy(x, *a, **how))[1])
     TokenLoss(model)(tokens, targets)
