@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from madbench.mixers.srg.parts import SequenceMixing
+from madbench.mixers.srg.parts import SequenceMixing, newest_first
 from madbench.mixers.srg.tiles import Operands, Sheet, Tables, Tile
 from madbench.mixers.tracing import has_data
 
@@ -169,19 +169,12 @@ class _Pass:
         """x (N, heads, T, C) -> (heads N, T, C), a copy."""
         return x.transpose(0, 1).to(self.dtype, memory_format=torch.contiguous_format, copy=True).flatten(0, 1)
 
-    def _newest_first(self, x: Tensor) -> Tensor:
-        """x (N, heads, T, C) -> (heads N, T + 1, C), a copy: newest row first, then one row of zeros."""
-        batch, heads, length, width = x.shape
-        copy = x.new_zeros(heads, batch, length + 1, width, dtype=self.dtype)
-        copy[:, :, :length] = x.transpose(0, 1).flip(2)
-        return copy.flatten(0, 1)
-
     def _group(self, entries: slice) -> Operands:
         """The operands of some sequences, all their rows."""
         q, k, v, s1, s2, *_ = (None if x is None else x[entries] for x in self.inputs[:5])
-        k, v = (self._newest_first(x) if self.by_lag else self._heads_first(x) for x in (k, v))
+        k, v = (newest_first(x) if self.by_lag else x for x in (k, v))
         s1, s2 = (None if s is None else s.permute(1, 3, 0, 2).to(self.dtype).contiguous() for s in (s1, s2))
-        return Operands(self._heads_first(q), k, v, s1, s2, *self.tables)
+        return Operands(self._heads_first(q), self._heads_first(k), self._heads_first(v), s1, s2, *self.tables)
 
     def _block(self, group: Operands, rows: slice) -> Operands:
         """The operands of some rows."""

@@ -151,13 +151,12 @@ class Tile:
         self.scores.fill(x.q, x.k)
         if x.mix1:
             self.scores.mix(x.s1, x.mix1)
-        a, scale = self._halves(self.scores)
+        (a, scale), norm = self._halves(self.scores), None
         if self.base == "S":
             self._softmax(a, a)
         else:
             a.diagonal.tril_()
-        norm = self._norm(a)
-        if self.base != "S":
+            norm = self._norm(a)
             a.flat.relu_()
         if self.base == "G":
             a.flat.mul_(torch._C._nn.softplus(scale.flat, out=scale.flat))
