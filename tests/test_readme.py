@@ -55,7 +55,7 @@ def test_the_two_lines_of_the_first_screen_are_marked_for_ci(part):
     assert line.startswith("python3 -m venv .venv && ")
 
 
-def test_the_quick_table_has_the_labels_of_its_set():
+def test_the_table_of_the_quick_profile_has_all_labels_of_table_1():
     section = README.split("## The quick profile")[1].split("\n## ")[0]
     rows = re.findall(r"^\| ([SRG]\S*) \|", section, re.MULTILINE)
-    assert rows == expand(["@quick"])
+    assert rows == expand(["@table1"])
