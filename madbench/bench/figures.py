@@ -8,17 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from madbench.analysis.figures.panels import Layout, Panels
-from madbench.analysis.figures.style import COLORS, GREY, MARKERS, Look, style
+from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, Look, style
 from madbench.bench.parts import PEER, Curve, Part, Row
-
-PALETTE = [
-    COLORS[base][i] for i, base in ((0, "S"), (2, "R"), (0, "G"), (4, "R"), (2, "S"), (4, "G"), (6, "R"), (4, "S"))
-]
 
 
 @style()
-def draw(part: Part, rows: Sequence[Row], where: str, layout: Layout = Layout()) -> Figure | None:
-    """The part's curve; None where no row has its number. The least and the longest are black lines where they are known."""
+def draw(part: Part, rows: Sequence[Row], where: str) -> Figure | None:
+    """The part's curve; None where no row has its number. Black lines reach from the shortest time to the longest."""
     curve = part.curve
     shown = [row for row in rows if row.get(curve.y) is not None]
     if not shown:
@@ -36,7 +32,7 @@ def draw(part: Part, rows: Sequence[Row], where: str, layout: Layout = Layout())
     is_line = not isinstance(shown[0][curve.x], str)
     places = list(dict.fromkeys(row[curve.x] for row in shown))
     width = 4.4 if is_line else max(3.2, 0.12 * len(places) * (len(series) + 1) + 1)
-    panels = Panels(layout, part.name, f"{part.name}: {part.what}", [len(panels_of)], (width, 2.8))
+    panels = Panels(Layout(), part.name, f"{part.name}: {part.what}", [len(panels_of)], (width, 2.8))
     for axes, panel in zip(panels.axes, panels_of):
         here = [row for row in shown if row.get(curve.panel) == panel]
         axes.set_title(panel or "")

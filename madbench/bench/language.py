@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +36,7 @@ class Shape:
 
 GPT2_SMALL = Shape(768, 12, 50304, 1024, 8)  # the paper's, and its batch of random tokens
 SMALL = Shape(256, 2, 4096, 512, 2)  # for a CPU
-DECODED = Shape(256, 4, 4096, 512, 1)
+SMALL_DECODED = Shape(256, 4, 4096, 512, 1)
 SOFTMAX_HEADS = 12
 NEW_TOKENS = 32
 
@@ -57,15 +57,16 @@ def flops_per_token(label: str, shape: Shape, n_head: int) -> float:
     return shape.n_layer * (mixer + 16 * shape.d_model**2) + 2 * shape.d_model * shape.vocab_size
 
 
-def _shape(setup: Setup) -> Shape:
-    base = SMALL if setup.is_cpu else GPT2_SMALL
+def _shape(setup: Setup, on_cpu: Shape = SMALL, on_gpu: Shape = GPT2_SMALL) -> Shape:
+    """The device's, with what was asked for."""
+    base = on_cpu if setup.is_cpu else on_gpu
     length = setup.lengths[0] if setup.lengths else base.length
     return Shape(setup.d_model or base.d_model, base.n_layer, base.vocab_size, length, setup.batch or base.batch)
 
 
 def _models(setup: Setup) -> list[tuple[str, str, str, int]]:
     """Name, label, path and heads of each row."""
-    heads = SOFTMAX_HEADS if (setup.d_model or _shape(setup).d_model) % SOFTMAX_HEADS == 0 else 8
+    heads = SOFTMAX_HEADS if _shape(setup).d_model % SOFTMAX_HEADS == 0 else 8
     found = [("S flash", "S", "sdpa", heads), *((label, label, "auto", 2) for label in setup.labels)]
     found += [("S naive", "S", "dense", heads)]
     if not setup.is_cpu and importlib.util.find_spec("fla"):
@@ -136,9 +137,7 @@ def _passes(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[], 
 
 def measure_decoding(setup: Setup) -> Iterator[Row]:
     """A row a label: a prompt at once, then tokens one by one; S is always among them."""
-    shape = _shape(setup)
-    base = DECODED if setup.is_cpu else GPT2_SMALL
-    shape = Shape(setup.d_model or base.d_model, base.n_layer, base.vocab_size, shape.length, setup.batch or 1)
+    shape = _shape(setup, SMALL_DECODED, replace(GPT2_SMALL, batch=1))
     tokens = torch.randint(shape.vocab_size, (shape.batch, shape.length), device=setup.device)
     softmax = {}
     for label in setup.in_time(dict.fromkeys(["S", *setup.labels])):
@@ -175,7 +174,7 @@ def _decoding(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[]
             return model.prefill(tokens)
 
     def following() -> None:
-        logits, state = read[0], read[1]
+        logits, state = read
         with torch.inference_mode(), autocast(setup.device, setup.precision):
             for _ in range(NEW_TOKENS):
                 logits, state = model.step(logits.argmax(-1), state)
@@ -215,7 +214,7 @@ TABLE5 = Part(
         Column("forward_gib", "Fwd GiB", "{:.2g}"),
         Column("train_gib", "GiB", "{:.2g}"),
     ],
-    Curve("label", "train_seconds", "", "", "s, training step"),
+    Curve("label", "train_seconds", "s, training step"),
     measure_table5,
     ("label",),
     lambda setup: len(_models(setup)),
@@ -235,7 +234,7 @@ DECODE = Part(
         Column("tokens_per_second", "Tokens/s", "{:.1f}"),
         Column("speed_over_S", "Over S", "{:.2f}"),
     ],
-    Curve("label", "tokens_per_second", "", "", "tokens/s"),
+    Curve("label", "tokens_per_second", "tokens/s"),
     measure_decoding,
     ("label",),
     lambda setup: len({"S", *setup.labels}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,17 +69,27 @@ def resolved(mixer: nn.Module, shape: Shape, setup: Setup, path: str) -> str:
         return mixer.resolve_path(shape.batch, shape.length)
 
 
-def pass_of(module: nn.Module, x: Tensor, setup: Setup, backward: bool = True) -> Callable[[], Tensor]:
-    """A forward pass without gradients, or a forward and a backward pass for all gradients."""
+def forward_of(module: nn.Module, x: Tensor, setup: Setup) -> Callable[[], Tensor]:
+    """A forward pass that keeps what the backward pass needs."""
 
     def run() -> Tensor:
-        with torch.set_grad_enabled(backward), autocast(setup.device, setup.precision):
-            y = module(x)
+        with autocast(setup.device, setup.precision):
+            return module(x)
+
+    return run
+
+
+def pass_of(module: nn.Module, x: Tensor, setup: Setup, backward: bool) -> Callable[[], None]:
+    """A forward pass without gradients, or a forward and a backward pass for all gradients."""
+    forward = forward_of(module, x, setup)
+
+    def run() -> None:
+        with torch.set_grad_enabled(backward):
+            y = forward()
         if backward:
             module.zero_grad(set_to_none=True)
             x.grad = None
             y.backward(y.detach())
-        return y
 
     return run
 
@@ -158,7 +169,7 @@ def core_passes(
     mixer: nn.Module, shape: Shape, setup: Setup, attend: Callable[..., Tensor] = fused.attend
 ) -> dict[tuple[str, bool], Callable[[], Any]]:
     """The operator alone, without linear maps, and torch's softmax attention in heads of 64, forward and with backward."""
-    dtype = torch.bfloat16 if setup.precision == "bfloat16" else torch.float32
+    dtype = getattr(torch, setup.precision)
     sizes, heads = mixer.allocation, (mixer.query_heads, mixer.n_head)
 
     def leaf(n_head: int, width: int, dtype: torch.dtype = dtype) -> Tensor:
@@ -183,7 +194,7 @@ def core_passes(
             torch.autograd.grad(o, inputs, o.detach())
 
     return {
-        (name, backward): lambda inputs=inputs, operator=operator, backward=backward: run(inputs, operator, backward)
+        (name, backward): functools.partial(run, inputs, operator, backward)
         for name, (inputs, operator) in operators.items()
         for backward in (False, True)
     }
@@ -227,33 +238,20 @@ def _row(case: Case, times: Mapping[Any, Timing | str], x: Tensor, shape: Shape,
     row["us_per_token"] = 1e6 * step.median / shape.batch / shape.length
     if case.mixer is None:
         return row
-    row["kept_mib"] = kept_bytes(case.mixer, pass_of_forward(case.mixer, x, setup), setup.device) / MIB
+    row["kept_mib"] = kept_bytes(case.mixer, forward_of(case.mixer, x, setup), setup.device) / MIB
     if hasattr(case.mixer, "allocation"):
         flops = 3 * case.mixer.allocation.flops_per_token(shape.length) * shape.batch * shape.length
-        dtype = torch.bfloat16 if setup.precision == "bfloat16" else torch.float32
-        share = flops / step.median / ceiling_flops(setup.device, dtype)
+        share = flops / step.median / ceiling_flops(setup.device, getattr(torch, setup.precision))
         row |= {"gflop": flops / 1e9, "percent_of_ceiling": 100 * share}
     return row
 
 
-def pass_of_forward(mixer: nn.Module, x: Tensor, setup: Setup) -> Callable[[], Tensor]:
-    """A forward pass that keeps what the backward pass needs."""
-
-    def run() -> Tensor:
-        with autocast(setup.device, setup.precision):
-            return mixer(x)
-
-    return run
-
-
 def _shapes(setup: Setup) -> list[Shape]:
     """Those of MAD, and on a GPU that of the language model too."""
-    if setup.lengths or setup.batch or setup.d_model:
-        batch, lengths = (32, (32, 128, 256)) if setup.is_cpu else (128, (128, 1024))
-        return [Shape(setup.batch or batch, length, setup.d_model or 128) for length in setup.lengths or lengths]
-    if setup.is_cpu:
-        return [Shape(32, length, 128) for length in (32, 128, 256)]
-    return [Shape(8, 1024, 768), Shape(128, 128, 128), Shape(128, 1024, 128)]
+    if not (setup.is_cpu or setup.lengths or setup.batch or setup.d_model):
+        return [Shape(8, 1024, 768), Shape(128, 128, 128), Shape(128, 1024, 128)]
+    batch, lengths = (32, (32, 128, 256)) if setup.is_cpu else (128, (128, 1024))
+    return [Shape(setup.batch or batch, length, setup.d_model or 128) for length in setup.lengths or lengths]
 
 
 def _long(setup: Setup) -> list[Shape]:
@@ -294,7 +292,7 @@ MIXERS = Part(
         Column("gflop", "GFLOP", "{:.1f}"),
         Column("percent_of_ceiling", "%", "{:.0f}"),
     ],
-    Curve("label", "step_ms", "path", "", "ms, forward and backward", "shape"),
+    Curve("label", "step_ms", "ms, forward and backward", series="path", panel="shape"),
     measure_paths,
     ("label", "shape"),
     lambda setup: len(setup.labels) * len(_shapes(setup)),
@@ -312,7 +310,7 @@ LENGTH = Part(
         Column("us_per_token", "us/token", "{:.1f}"),
         Column("kept_mib", "Kept", "{:.1f}"),
     ],
-    Curve("length", "step_ms", "label", "length T", "ms, forward and backward"),
+    Curve("length", "step_ms", "ms, forward and backward", "length T", series="label"),
     measure_lengths,
     ("shape",),
     lambda setup: len(_long(setup)),

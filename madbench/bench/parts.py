@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +13,6 @@ from madbench.jobs import Precision
 
 Row = Mapping[str, Any]
 """A line of a table; ``error`` says why it has no numbers."""
-
 
 PEER = "peer"
 """The label of the reference's model in the rows."""
@@ -28,8 +27,8 @@ class Setup:
     precision: Precision
     limits: Limits
     profile: str  # of MAD training
-    lengths: Sequence[int] = ()  # those of the part where there are none
-    batch: int | None = None  # that of the part where there is none
+    lengths: Sequence[int] = ()  # like batch and d_model, each part's own unless given
+    batch: int | None = None
     d_model: int | None = None
     peer: Path | None = None  # a checkout of the reference code
     paths: Sequence[str] = ()  # of mixers; all that run here where there are none
@@ -58,14 +57,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Curve:
-    """How a part is drawn: a line a series, or a bar where ``x`` names what is no number."""
+    """How a part is drawn, by keys of its rows: a line a series, or a bar where ``x`` is no number."""
 
     x: str
     y: str
-    series: str
-    x_label: str
     y_label: str
-    panel: str = ""  # key of a row: a panel for each of its values
+    x_label: str = ""
+    series: str = ""  # a colour for each of its values
+    panel: str = ""  # a panel for each of its values
 
 
 @dataclass(frozen=True)
@@ -92,12 +91,6 @@ class BenchTable(TextTable):
     notes: str = ""
     shows_notes: bool = False
     latex_label: ClassVar[str] = "tab:bench"
-    used: list[Column] = field(init=False)
-
-    def __post_init__(self):
-        timed = [row for row in self.rows if not row.get("error")]
-        used = [column for column in self.part.columns if any(row.get(column.name) is not None for row in timed)]
-        object.__setattr__(self, "used", used or list(self.part.columns[:1]))
 
     @property
     def below(self) -> str:
@@ -105,13 +98,13 @@ class BenchTable(TextTable):
         return f"{super().below} Not timed: {failed}." if failed else super().below
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
+        timed, columns = [row for row in self.rows if not row.get("error")], self.part.columns
+        used = [column for column in columns if any(row.get(column.name) is not None for row in timed)] or columns[:1]
         lines = []
-        for row in self.rows:
-            if row.get("error"):
-                continue
-            values = [(column, row.get(column.name)) for column in self.used]
+        for row in timed:
+            values = [(column, row.get(column.name)) for column in used]
             lines.append(["-" if value is None else column.format.format(value, **row) for column, value in values])
-        return [column.heading for column in self.used], lines
+        return [column.heading for column in used], lines
 
     def records(self) -> list[dict[str, Any]]:
         return [dict(row) for row in self.rows]

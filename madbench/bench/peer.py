@@ -12,7 +12,6 @@ from types import ModuleType
 
 import torch
 import torch.nn.functional as F
-import yaml
 from torch import Tensor, nn
 
 from madbench.config import read_yaml
@@ -21,9 +20,8 @@ from madbench.models.blocks import autocast
 from madbench.suites.mad import ModelConfig
 
 HOME = "github.com/athms/mad-lab"
-_PACKAGES = ("mad", "mad.model", "mad.model.layers", "mad.model.layers.ops", "mad.model.layers.featurization")
-_PACKAGES += ("mad.model.layers.ops.norm",)
-_LAYERS = ("mh-attention", "swiglu")
+_LAYERS = "mad.model.layers"
+_PACKAGES = ("mad", "mad.model", _LAYERS, f"{_LAYERS}.ops", f"{_LAYERS}.ops.norm", f"{_LAYERS}.featurization")
 HEAD_WIDTH = 8
 
 
@@ -68,7 +66,7 @@ def peer_step(
     precision: str,
 ) -> Callable[[], None]:
     """A step of the reference's model with softmax attention on a batch of inputs and targets (B, T): forward, loss,
-    backward, AdamW. Width and depth are those of ``config``, heads 8 wide as in its own files. Raises ``ConfigError`` for a folder that is no checkout.
+    backward, AdamW. Width and depth are those of ``config``, heads 8 wide as in its own files.
     """
     inputs, targets = batch
     model = _model(checkout, is_autoencoder, config, vocab_size, inputs.shape[1]).to(inputs.device)
@@ -95,31 +93,21 @@ def check_checkout(checkout: Path) -> None:
 
 
 def _model(checkout: Path, is_autoencoder: bool, config: ModelConfig, vocab_size: int, length: int) -> nn.Module:
-    check_checkout(checkout)
     with _imported(checkout):
-        attention = importlib.import_module("mad.model.layers.attention").Attention
-        swiglu = importlib.import_module("mad.model.layers.mlp").SwiGLU
+        attention = importlib.import_module(f"{_LAYERS}.attention").Attention
+        swiglu = importlib.import_module(f"{_LAYERS}.mlp").SwiGLU
         name, kind = ("auto_encoder", "AutoEncoder") if is_autoencoder else ("language_model", "LanguageModel")
         Model = getattr(importlib.import_module(f"mad.model.{name}"), kind)
-    try:
-        configs = [read_yaml(checkout / f"configs/layers/{layer}.yml") for layer in _LAYERS]
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--peer {checkout}: {error}") from None
-    own = {
-        "dim": config.d_model,
-        "max_length": length,
-        "n_heads": config.d_model // HEAD_WIDTH,
-        "use_flash_attn": False,
-    }
-    layers = [attention if layer == "mh-attention" else swiglu for layer in _LAYERS]
+    configs = [read_yaml(checkout / f"configs/layers/{layer}.yml") for layer in ("mh-attention", "swiglu")]
+    size = {"dim": config.d_model, "max_length": length}
+    own = {**size, "n_heads": config.d_model // HEAD_WIDTH, "use_flash_attn": False}
     torch.manual_seed(0)
     return Model(
         vocab_size=vocab_size,
-        layers=layers * config.n_layer,
+        layers=[attention, swiglu] * config.n_layer,
         layer_cfgs=[one | own for one in configs * config.n_layer],
-        dim=config.d_model,
-        max_length=length,
         norm=nn.LayerNorm,
+        **size,
     )
 
 
@@ -132,7 +120,7 @@ def _imported(checkout: Path) -> Iterator[None]:
     stand_ins = {name: ModuleType(name) for name in _PACKAGES}
     for name, module in stand_ins.items():
         module.__path__ = [str(checkout.joinpath(*name.split(".")))]
-    norm = stand_ins["mad.model.layers.ops.norm.rmsnorm"] = ModuleType("mad.model.layers.ops.norm.rmsnorm")
+    norm = stand_ins[f"{_LAYERS}.ops.norm.rmsnorm"] = ModuleType(f"{_LAYERS}.ops.norm.rmsnorm")
     norm.RMSNorm = nn.LayerNorm
     if importlib.util.find_spec("flash_attn") is None:
         for name in ("flash_attn", "flash_attn.modules", "flash_attn.modules.mha"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +29,9 @@ def measure_training(setup: Setup) -> Iterator[Row]:
         jobs = {label: _jobs(label, task, profile, setup) for label in setup.labels}
         steps, found, problems = {}, {}, {}
         with tempfile.TemporaryDirectory() as folder:
-            members = {label: Member(mine[0], Path(folder), _ignore, setup.device) for label, mine in jobs.items()}
+            members = {
+                label: Member(mine[0], Path(folder), lambda _: None, setup.device) for label, mine in jobs.items()
+            }
             for label, member in members.items():
                 shape = Shape(*member.trial.batch_shape, member.job.model.d_model)
                 with as_compiled(compiles):
@@ -45,17 +47,17 @@ def measure_training(setup: Setup) -> Iterator[Row]:
                     problems[label] = reason(error)
                 else:
                     steps[label] = functools.partial(step, [member.rate])
+            trial = next(iter(members.values())).trial
             if setup.peer:
-                trial = next(iter(members.values())).trial
-                (inputs, targets), _ = next(iter(trial.micro_batches(0)))
+                batch, _ = next(iter(trial.micro_batches(0)))
                 of_model = trial.setting.model == "autoencoder", trial.job.model, trial.setting.vocab_size
-                steps[PEER] = peer_step(setup.peer, *of_model, (inputs, targets), setup.precision)
+                steps[PEER] = peer_step(setup.peer, *of_model, batch, setup.precision)
             times = problems | in_turns(steps, setup.limits, setup.device)
         for name in [*jobs, *[PEER] * bool(setup.peer)]:
             row = {"label": name, "task": task, "heading": heading(task), "path": found.get(name)}
             if compiles:
                 row["compiled"] = "yes" if name in jobs else "no"
-            row |= {"batch": trial_shape(members)[0], "length": trial_shape(members)[1]}
+            row |= {"batch": trial.batch_shape[0], "length": trial.batch_shape[1]}
             time = times[name]
             if not isinstance(time, Timing):
                 yield row | {"error": time}
@@ -82,11 +84,6 @@ def _tasks(setup: Setup) -> list[str]:
     return [task for task in MAD_TASKS if profile.settings(task)[0]["seq_len"] in setup.lengths] or list(MAD_TASKS)
 
 
-def trial_shape(members: Mapping[str, Member]) -> tuple[int, int]:
-    """(B, T) of a task's batches."""
-    return next(iter(members.values())).trial.batch_shape
-
-
 def _jobs(label: str, task: str, profile: MadProfile, setup: Setup) -> list[Job]:
     """Those of one seed; the first is the task's baseline."""
     jobs = MAD.jobs([label], profile, seeds=[0], tasks=[task], budget="strict", precision=setup.precision)
@@ -100,10 +97,6 @@ def _seconds_of_all(jobs: list[Job], step_seconds: float) -> float:
     first = job_size(jobs[0])
     flops_of_step = 3 * first.flops_per_token * first.seq_len * first.sequences_per_step
     return sum(job_size(job).flops for job in jobs) * step_seconds / flops_of_step
-
-
-def _ignore(_: object) -> None:
-    """Progress of a run that nobody watches."""
 
 
 TRAINING = Part(
@@ -123,7 +116,7 @@ TRAINING = Part(
         Column("speed_over_peer", "Peer", "{:.2f}"),
         Column("hours", "Hours", "{:,.2f}"),
     ],
-    Curve("heading", "step_ms", "label", "", "ms a step"),
+    Curve("heading", "step_ms", "ms a step", series="label"),
     measure_training,
     ("task",),
     lambda setup: len(_tasks(setup)),

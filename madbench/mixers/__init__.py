@@ -110,9 +110,10 @@ class Family(Protocol):
 
         A family whose ``is_bidirectional`` is true takes ``causal=False`` too, where every row sees all tokens.
         Optional: ``step(x, cache, slide)`` decodes one token (B, D) to its row (B, D) and the next cache, None being the
-        first; ``prefill(x, slide)`` a prompt (B, T, D) to its rows and the cache after it. ``paths`` are
-        those it may be built with, ``resolve_path(batch, length)`` names the one that computes an input of this shape, ``allocation`` is what it was built from, ``probe(x)`` gives a
-        :class:`madbench.mixers.probe.Probe` of x (B, T, D) for ``madbench inspect``.
+        first; ``prefill(x, slide)`` a prompt (B, T, D) to its rows and the cache after it. ``paths`` are those it may be
+        built with, ``resolve_path(batch, length)`` names the one that computes an input of this shape, ``allocation`` is
+        what it was built from, ``probe(x)`` gives a :class:`madbench.mixers.probe.Probe` of x (B, T, D) for
+        ``madbench inspect``.
         """
 
     # Optional: effective(label, settings), those of the settings, a mapping, that change the mixer of this label otherwise
@@ -127,14 +128,18 @@ class ListedFamily:
 
     def neighbours(self, label: Any) -> tuple[Any, ...]:
         """Every label that differs from this one in exactly one factor, by factor and then in their order."""
-        mine = self.factors(label)
-        found: dict[str, list[Any]] = {name: [] for name in mine}
-        for other in self.labels():
-            theirs = self.factors(other)
-            differing = [name for name in mine if theirs.get(name, mine[name]) != mine[name]]
-            if len(differing) == 1:
-                found[differing[0]].append(other)
-        return tuple(other for of_factor in found.values() for other in of_factor)
+        others = ((other, self.factors(other)) for other in self.labels())
+        return one_factor_apart(self.factors(label), others)
+
+
+def one_factor_apart(mine: Mapping[str, str], others: Iterable[tuple[Any, Mapping[str, str]]]) -> tuple[Any, ...]:
+    """Those of the labels ``others``, given with their factors, that differ from ``mine`` in exactly one; by factor."""
+    found: dict[str, dict[Any, None]] = {name: {} for name in mine}
+    for other, theirs in others:
+        differing = [name for name in mine if theirs.get(name, mine[name]) != mine[name]]
+        if len(differing) == 1:
+            found[differing[0]][other] = None
+    return tuple(other for of_factor in found.values() for other in of_factor)
 
 
 def build(
@@ -181,9 +186,9 @@ def solve(
     return family.solve(label, _size(d_model, n_head, max_len, budget), settings)
 
 
-def _size(*fields: Any) -> Size:
-    """The size, none of whose fields is absurd."""
-    size = Size(*fields)
+def _size(d_model: int, n_head: int, max_len: int, budget: Budget) -> Size:
+    """The size; a ``BudgetError`` where one of its numbers is larger than any setting of that name may be."""
+    size = Size(d_model, n_head, max_len, budget)
     try:
         check_at_least(size, 1, "d_model", "n_head", "max_len")
     except ConfigError as error:

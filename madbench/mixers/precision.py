@@ -8,6 +8,11 @@ import torch
 from torch import Tensor
 
 
+def wide(x: Tensor) -> Tensor:
+    """In float32 at least: products of factors cancel and grow, and sums are long."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 def without_autocast(x: Tensor) -> contextlib.AbstractContextManager[None]:
     """No autocast on the device of ``x``: products and sums that need the precision of their factors.
 

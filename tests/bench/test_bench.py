@@ -218,7 +218,9 @@ def test_the_verb_writes_tables_figures_and_a_page(tmp_path):
         (["mixers", "--all"], "has no effect with --all"),
         (["mixers", "--peer", "."], "no effect without the part training"),
         (["length", "--lengths", "0,8"], "at least one token"),
-        (["decode", "--paths", "dense"], "no effect without the part mixers"),
+        (["decode", "--paths", "dense"], "no effect without the part mixers or length"),
+        (["decode", "--profile", "quick"], "no effect without the part training"),
+        (["training", "--d-model", "16"], "no effect without the part mixers"),
     ],
 )
 def test_what_cannot_be_measured_is_an_error(words, message):

@@ -70,7 +70,7 @@ def test_matrices_of_pairs_are_those_of_attention():
     torch.testing.assert_close(torch.einsum("btd,hde,bse->bhts", x, matrix, x), scores, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("label", ["ha:3", "ha:3s", "ha:3a", "ha:3u!", "ha:L3", "ha:4"])
+@pytest.mark.parametrize("label", ["ha:3", "ha:3s", "ha:3a", "ha:3u!", "ha:L3", "ha:4", "ha:5s"])
 def test_tokens_weigh_what_their_tuples_do(label):
     mixer, x = built(label)
     q, k, _ = mixer.project(x)

@@ -10,13 +10,12 @@ from madbench.mixers.interactions.tuples import ALL, STRICT
 
 
 class Allocation(InteractionAllocation):
-    """See :class:`madbench.mixers.interactions.budget.InteractionAllocation`; m is 1 shared, n - 1 unshared."""
+    """See :class:`madbench.mixers.interactions.budget.InteractionAllocation`; m slots, 1 shared, n - 1 unshared."""
 
     label: Label
 
     @property
     def slots(self) -> int:
-        """m, the slots that have keys and values of their own."""
         return self.label.degree - 1 if self.label.unshared else 1
 
     @property
@@ -32,10 +31,6 @@ class Allocation(InteractionAllocation):
             "v": (m * d * self.r_vo, f"{m} d r_vo" if m > 1 else "d r_vo", "W_v" + " of every slot" * (m > 1)),
             "o": (d * self.r_vo, "d r_vo", "W_o"),
         }
-
-    @property
-    def cached_elements(self) -> int:
-        return {"": self.slots * sum(self.ranks.values()), "L": 0, "C": self.size.d_model}[self.label.base]
 
     def mean_tuples(self, seq_len: int) -> float:
         n = self.label.degree

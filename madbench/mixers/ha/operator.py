@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.interactions.mixer import InteractionMixer, softmax_over, split_heads, wide
+from madbench.mixers.interactions.mixer import InteractionMixer, softmax_over, split_heads
 from madbench.mixers.interactions.reference import tuple_reference
 from madbench.mixers.interactions.sums import tuple_sums, visible
 from madbench.mixers.interactions.tuples import ALL, STRICT
-from madbench.mixers.precision import without_autocast
+from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.recompute import again
 from madbench.mixers.srg.parts import ROPE_BASE
@@ -62,9 +62,8 @@ class HyperAttention(InteractionMixer):
     def turned_query(self, q: Tensor, position: int) -> Tensor:
         """Complex (B, H, T, d_qk): the real part of its product with turned keys is q . Rot(sum of lags) keys."""
         first, second = q.chunk(2, dim=-1)
-        turned = torch.complex(first, -second) * self._turn(q, position)[:, : self.d_qk // 2].conj() ** (
-            self.degree - 1
-        )
+        turn = self._turn(q, position)[:, : self.d_qk // 2].conj() ** (self.degree - 1)
+        turned = torch.complex(first, -second) * turn
         return torch.cat((turned, 1j * turned), dim=-1)
 
     def turned_key(self, k: Tensor, position: int) -> Tensor:
@@ -84,10 +83,12 @@ class HyperAttention(InteractionMixer):
         return list(slots) * (self.degree - 1) if self.slots == 1 else list(slots)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, first_row: int) -> Tensor:
-        numerator, denominator, _ = self._sums(q, self._by_slot(k), self._by_slot(v), first_row)
-        if self.linear:
-            return numerator
-        return numerator / denominator.masked_fill(denominator == 0, 1)
+        return self._weighted(q, self._by_slot(k), self._by_slot(v), first_row)
+
+    def _weighted(self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int) -> Tensor:
+        """Sums over the tuples of these slots of weight times value, (B, H, M, C); 0 for a row without tuples."""
+        numerator, denominator, _ = self._sums(q, keys, values, first_row)
+        return numerator if self.linear else numerator / denominator.masked_fill(denominator == 0, 1)
 
     def _sums(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
@@ -102,9 +103,7 @@ class HyperAttention(InteractionMixer):
         *outer, inner = keys
         z = q[:, :, :, None] * outer[0][:, :, None] if outer else q[:, :, :, None]
         z = wide(_real_product(z, inner[:, :, None]))  # (B, H, M, S or 1, S)
-        seen = visible(len(keys), self.tuples, inner, self.causal, first_row, q.shape[2]).view(
-            len(z[0, 0]), *z.shape[3:]
-        )
+        seen = visible(len(keys), self.tuples, inner, self.causal, first_row, q.shape[2]).view(z.shape[2:])
         if self.linear:
             weights, top = z.masked_fill(~seen, 0), z.new_zeros(*z.shape[:3], 1, 1)
         else:
@@ -118,18 +117,16 @@ class HyperAttention(InteractionMixer):
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The same, token by token of the newest slot: each turns the others into a problem of one slot less."""
-        found = None
+        nothing = (0.0, 0.0, 0.0 if self.linear else float("-inf"))
+        widths = (values[0].shape[-1], 1, 1)
+        found = [q.real.new_full((*q.shape[:3], width), fill) for width, fill in zip(widths, nothing)]
         for token in range(keys[0].shape[2]):
             older = {ALL: None, STRICT: token}.get(self.tuples, token + 1)
             skipped = min(max(token - first_row, 0), q.shape[2]) if self.causal else 0  # rows before the token
             if older == 0 or skipped == q.shape[2]:
                 continue
             one = again(self._sums_with, q[:, :, skipped:], keys, values, token, older, first_row + skipped)
-            nothing = (0.0, 0.0, 0.0 if self.linear else float("-inf"))
-            one = [F.pad(part, (0, 0, skipped, 0), value=fill) for part, fill in zip(one, nothing)]
-            found = one if found is None else _joined(found, one)
-        if found is None:
-            found = [q.real.new_zeros(*q.shape[:3], width) for width in (self.d_vo, 1, 1)]
+            found = _joined(found, [F.pad(part, (0, 0, skipped, 0), value=fill) for part, fill in zip(one, nothing)])
         return tuple(found)
 
     def _sums_with(
@@ -159,8 +156,7 @@ class HyperAttention(InteractionMixer):
         found = 0
         for m in range(outer):
             values = [each if slot == m else torch.ones_like(each) for slot in range(outer)]
-            numerator, denominator, _ = self._sums(rows, self._by_slot(keys), values, 0)
-            found = found + (numerator if self.linear else numerator / denominator.masked_fill(denominator == 0, 1))
+            found = found + self._weighted(rows, self._by_slot(keys), values, 0)
         return Probe(by_lag(found / outer), matrices=matrices)
 
     def reference(self, x: Tensor) -> Tensor:
@@ -175,7 +171,7 @@ class HyperAttention(InteractionMixer):
         return (self.degree - 1) * self.d_qk * self.d_vo <= length ** (self.degree - 1)
 
     def check_state(self) -> None:
-        """Running sums have (n - 1) d_qk d_vo entries a head."""
+        """Never too large: running sums have (n - 1) d_qk d_vo entries a head."""
 
     def state_row_bytes(self, batch: int) -> int:
         return 8 * (1 + self.rope) * batch * self.n_head * (self.degree - 1) * self.d_qk * self.d_vo
@@ -207,13 +203,12 @@ class HyperAttention(InteractionMixer):
         return (q[..., None] * sums).sum(-2).real
 
 
-def _joined(*parts: Sequence[Tensor]) -> list[Tensor]:
+def _joined(one: Sequence[Tensor], other: Sequence[Tensor]) -> list[Tensor]:
     """Sums over two sets of tuples as sums over both."""
-    top = torch.maximum(parts[0][2], parts[1][2])
+    top = torch.maximum(one[2], other[2])
     finite = top.masked_fill(top == float("-inf"), 0)
-    scales = [(part[2] - finite).exp() for part in parts]
-    sums = (sum(part[i] * scale for part, scale in zip(parts, scales)) for i in range(2))
-    return [*sums, top]
+    scales = [(part[2] - finite).exp() for part in (one, other)]
+    return [*(one[i] * scales[0] + other[i] * scales[1] for i in range(2)), top]
 
 
 def _real_product(a: Tensor, b: Tensor) -> Tensor:

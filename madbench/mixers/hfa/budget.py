@@ -40,18 +40,10 @@ class Allocation(InteractionAllocation):
     def head_multiple(self) -> int:
         return len(self.label.orders)
 
-    @property
-    def cached_elements(self) -> int:
-        return {"": sum(self.ranks.values()), "L": 0, "C": self.size.d_model}[self.label.base]
-
     def mean_tuples(self, seq_len: int) -> float:
         return (seq_len + 1) / 2
 
     def flops_of_tuple(self) -> float:
         factors, heads = sum(self.orders), self.size.n_head
-        d_qk, d_vo = (
-            (factors * self.size.d_model, heads * self.size.d_model)
-            if self.label.base == "C"
-            else (self.r_qk, self.r_vo)
-        )
-        return 2 * d_qk + 2 * d_vo + factors - heads
+        widths = (factors + heads) * self.size.d_model if self.label.base == "C" else self.r_qk + self.r_vo
+        return 2 * widths + factors - heads

@@ -35,12 +35,8 @@ class FeatureFamily(InteractionFamily):
         rows = explain_base(label)
         orders, is_mixed = "+".join(map(str, label.orders)), len(label.orders) > 1
         what = "The effect of a pair of tokens is a product of A effects, one a feature"
-        of_base = {
-            "": "; the product goes into the softmax.",
-            "L": ".",
-            "C": ", each with a coupling matrix of its own.",
-        }
-        what += of_base[label.base]
+        of_base = {"": "; the product goes into the softmax", "L": "", "C": ", each with a coupling matrix of its own"}
+        what += of_base[label.base] + "."
         if is_mixed:
             what += " Each part has an equal share of the heads, in this order."
         equation = "z_ij = prod_a q^(a)_i . k^(a)_j / sqrt(e_a)" if label.base != "C" else "prod_a x_i C^(a) x_j"
@@ -68,8 +64,8 @@ class FeatureFamily(InteractionFamily):
             mixer = Coupling(size.n_head, size.d_model, orders=label.orders, product=label.product, **how)
         else:
             how |= {"linear": label.base == "L", "rope": label.rope}
-            about = (allocation.orders, label.product, allocation.r_qk, allocation.r_vo)
-            mixer = HyperFeatureAttention(size.d_model, *about, **how)
+            ranks = {"r_qk": allocation.r_qk, "r_vo": allocation.r_vo}
+            mixer = HyperFeatureAttention(size.d_model, allocation.orders, label.product, **ranks, **how)
         mixer.allocation = allocation
         return mixer
 

@@ -30,6 +30,8 @@ class Label(InteractionLabel):
     orders: tuple[int, ...]  # A of each part of the heads
     product: bool = False  # w: the value is a product too
 
+    degree = 2  # tokens of an interaction, as ``ha:`` labels have it
+    tuples = ""  # of the one other token
     prefix = "hfa:"
     own = {"product": (False, True)}
     extra = "w"

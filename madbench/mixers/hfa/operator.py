@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from madbench.errors import TrainingError
-from madbench.mixers.interactions.mixer import InteractionMixer, softmax_over, split_heads, wide
+from madbench.mixers.interactions.mixer import InteractionMixer, softmax_over, split_heads
 from madbench.mixers.interactions.reference import feature_reference
-from madbench.mixers.precision import without_autocast
+from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.srg.parts import rotate
 
@@ -90,7 +90,7 @@ class HyperFeatureAttention(InteractionMixer):
         for order, heads in self._parts():
             z = None
             for q_a, k_a in zip(self._factors(q, order, heads), self._factors(k, order, heads)):
-                factor = wide(q_a @ k_a.transpose(-1, -2)) * q_a.shape[-1] ** -0.5
+                factor = wide(q_a @ k_a.mT) * q_a.shape[-1] ** -0.5
                 z = factor if z is None else z * factor
             found.append(z)
         return torch.cat(found, dim=1)
@@ -163,9 +163,8 @@ class HyperFeatureAttention(InteractionMixer):
     def totals(self, k: Tensor, v: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
         """Z = sum_j kappa_j v_j^T, (B, H', prod_a e_a, d_vo) of the heads of each order."""
         with without_autocast(k):
-            new = [
-                self._kappa(k, *part).transpose(-1, -2) @ v[:, part[1].start : part[1].stop] for part in self._parts()
-            ]
+            parts = self._parts()
+            new = [self._kappa(k, order, heads).mT @ v[:, heads.start : heads.stop] for order, heads in parts]
             return tuple(new) if state is None else tuple(one + other for one, other in zip(state, new))
 
     def of_totals(self, q: Tensor, state: tuple[Tensor, ...]) -> Tensor:

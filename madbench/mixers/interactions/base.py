@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from madbench.errors import LabelError
 from madbench.labels import Explanation, Variant
-from madbench.mixers import Check, Size
+from madbench.mixers import Check, Size, one_factor_apart
 from madbench.mixers.interactions.budget import InteractionAllocation, Settings
 from madbench.mixers.interactions.grammar import COMMON, InteractionLabel
 
@@ -42,6 +42,7 @@ class InteractionFamily:
     is_bidirectional = True
     Label: ClassVar[type[InteractionLabel]]
     Allocation: ClassVar[type[InteractionAllocation]]
+    softmax: ClassVar[Mapping[str, str]]  # base and own factors of softmax attention
 
     def parse(self, text: str) -> InteractionLabel:
         """The label of the whole text."""
@@ -69,27 +70,17 @@ class InteractionFamily:
             return None
         return self.softmax | {"rope": "p" * label.rope, "rank": label.rank, "budget": "matched"}
 
-    softmax: ClassVar[Mapping[str, str]]  # base and own factors of softmax attention
-
-    def neighbours(self, label: InteractionLabel) -> list[Any]:
+    def neighbours(self, label: InteractionLabel) -> tuple[Any, ...]:
         """The labels that differ from this one in exactly one factor, and softmax attention where it does."""
-        mine, options = self.factors(label), {**self.Label.own, **COMMON}
+        options = {**self.Label.own, **COMMON}
         changes = [dict(zip(options, values)) for values in itertools.product(*options.values())]
-        changes += self.variations(label)
-        found: dict[str, dict[Any, None]] = {name: {} for name in mine}
-
-        def add(other: Any, theirs: Mapping[str, str]) -> None:
-            differing = [name for name in mine if theirs.get(name, mine[name]) != mine[name]]
-            if len(differing) == 1:
-                found[differing[0]][other] = None
-
         attention = Variant("S", rope=label.rope, rank=label.rank)
-        add(attention, self.factors_of_other(attention))
-        for change in changes:
+        others = [(attention, self.factors_of_other(attention))]
+        for change in changes + self.variations(label):
             with suppress(LabelError):
                 other = replace(label, **change)
-                add(other, self.factors(other))
-        return [other for of_factor in found.values() for other in of_factor]
+                others.append((other, self.factors(other)))
+        return one_factor_apart(self.factors(label), others)
 
     def effective(self, label: InteractionLabel, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings that change the mixer of this label otherwise than through its ranks: none."""

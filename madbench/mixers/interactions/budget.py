@@ -68,9 +68,9 @@ class InteractionAllocation:
         return 1
 
     @property
-    def cached_elements(self) -> int:
-        """Elements that a token adds to the decoding cache: none where a sum of fixed size replaces it."""
-        raise NotImplementedError
+    def slots(self) -> int:
+        """The slots of a tuple that have keys and values of their own."""
+        return 1
 
     def mean_tuples(self, seq_len: int) -> float:
         """Mean number of tuples of a row of a causal sequence."""
@@ -81,8 +81,9 @@ class InteractionAllocation:
         raise NotImplementedError
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
-        """Bytes the decoding cache grows by with each token."""
-        return self.cached_elements * bytes_per_element
+        """Bytes the decoding cache grows by with each token: none where a sum of fixed size replaces it."""
+        elements = {"": self.slots * sum(self.ranks.values()), "L": 0, "C": self.size.d_model}[self.label.base]
+        return elements * bytes_per_element
 
     def flops_per_token(self, seq_len: int) -> float:
         """Forward FLOPs per token of a causal sequence of ``seq_len`` tokens, two for each multiply-add.
@@ -137,16 +138,19 @@ class InteractionAllocation:
 
     def _sides(self, heads: int, rank_multiple: int) -> tuple[list[int], list[int]]:
         """The admissible ranks of QK and of VO, ascending; more than 2 d never fits."""
-        d, step = self.size.d_model, 2 if self.label.rope else 1
-        sides = []
-        for unit, least in (
-            (math.lcm(step, rank_multiple), self.least_qk_width),
-            (math.lcm(WIDE_VO_STEP if d >= WIDE_MODEL else 1, rank_multiple), 1),
-        ):
+        d = self.size.d_model
+
+        def admissible(step: int, unit: int, least: int) -> list[int]:
+            """Multiples of ``unit`` a head from ``least`` up, and d where each head's share of it is one of ``step``."""
             first = -(-least // unit) * unit * heads
-            whole = {d} if d % (heads * (step if not sides else 1)) == 0 and d >= least * heads else set()
-            sides.append(sorted({*range(first, max(2 * d, first) + 1, unit * heads), *whole}))
-        return sides[0], sides[1]
+            whole = {d} if d % (heads * step) == 0 and d >= least * heads else set()
+            return sorted({*range(first, max(2 * d, first) + 1, unit * heads), *whole})
+
+        qk_step, vo_step = 2 if self.label.rope else 1, WIDE_VO_STEP if d >= WIDE_MODEL else 1
+        return (
+            admissible(qk_step, math.lcm(qk_step, rank_multiple), self.least_qk_width),
+            admissible(1, math.lcm(vo_step, rank_multiple), 1),
+        )
 
     def _matched(self, qk: list[int], vo: list[int]) -> Self:
         """The ranks within the budget, of the admissible ones of each side; where none are, the smallest."""
@@ -156,20 +160,20 @@ class InteractionAllocation:
         def at(pay: int, keep: int) -> Self:
             return self._at(keep, pay) if swaps else self._at(pay, keep)
 
-        def room(pay: int, keep: int, price: int) -> int:
-            """What the rest of the budget buys, negative where it is exceeded: multiples of one channel a head."""
-            return at(pay, keep).slack // price * heads
+        def shrunk(ranks: list[int], rank: int, least: int, price: int) -> int:
+            """The largest admissible rank that meets the budget, but none below the first one from ``least`` up."""
+            slack = at(pay, keep).slack
+            if slack >= 0:
+                return rank
+            return max(floor(ranks, rank + slack // price * heads), min(rank, ceil(ranks, least)))
 
+        # what one more of the width of each head costs; the count is affine in both
         of_pay, of_keep = (at(0, 0).slack - at(*ranks).slack for ranks in ((heads, 0), (0, heads)))
         pay, keep = floor(paying, d // 4 if self.label.rank else d), floor(keeping, d)
-        for least in (-(-d // 8), None, 0):  # None: where the other side pays
-            if at(pay, keep).slack >= 0:
-                break
-            if least is None:
-                keep = max(floor(keeping, keep + room(pay, keep, of_keep)), ceil(keeping, -(-d // 2)))
-            else:
-                pay = max(floor(paying, pay + room(pay, keep, of_pay)), min(pay, ceil(paying, least)))
-        return at(pay, floor(keeping, keep + max(room(pay, keep, of_keep), 0)))
+        pay = shrunk(paying, pay, -(-d // 8), of_pay)
+        keep = shrunk(keeping, keep, -(-d // 2), of_keep)
+        pay = shrunk(paying, pay, 0, of_pay)
+        return at(pay, floor(keeping, keep + max(at(pay, keep).slack, 0) // of_keep * heads))
 
     def _why_infeasible(self, smallest: Self, ways: Sequence[str]) -> str:
         label, size = self.label, self.size

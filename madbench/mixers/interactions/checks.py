@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from madbench.mixers import Check, Size
 from madbench.mixers import build as build_mixer
-from madbench.mixers.checks import difference, filled
+from madbench.mixers.checks import decoded, difference, filled
 from madbench.mixers.interactions.coupling import Coupling
 from madbench.mixers.interactions.tuples import ALL, STRICT, count_tuples
 
@@ -35,8 +35,7 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
         return replace(check(*about), is_difference=True)
 
     of_base = {"": "softmax", "L": "linear", "C": "full coupling"}[label.base]
-    is_linear, is_coupled, n = label.base == "L", label.base == "C", degree_of(label)
-    tuples = getattr(label, "tuples", "")
+    is_linear, is_coupled, n = label.base == "L", label.base == "C", label.degree
     yield check("causality", "A changed token leaves the rows before it as they are.", "J within 0 .. i", _causality, 0)
     for path in ("dense", "chunked", *["linear_time"] * is_linear):
         statement = f"The path {path} computes what loops over rows, heads and tuples do."
@@ -57,8 +56,9 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     unless = "" if label.base == "" else "nothing is normalised"
     what = "Without queries all tuples of a row weigh the same: 1 / weight is their number."
     yield check("mask", what, "eq. 39, Def. G.1", _equal_weights, 1e-6, unless)
+    unless = "" if label.tuples == STRICT else "every row has tuples"
     what = "A row without tuples is zero, and gradients are finite."
-    yield check("empty rows", what, "Remark G.2", _empty_rows, 0, "" if tuples == STRICT else "every row has tuples")
+    yield check("empty rows", what, "Remark G.2", _empty_rows, 0, unless)
     unless = "" if label.rope else "the label has no RoPE"
     what = "Moved by 11 positions, a sequence has the same rows."
     yield check("RoPE", what, "Remark F.5", _shifted, ROUNDING, unless)
@@ -66,9 +66,9 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
         what = "Queries and keys of every slot each rotated, as for pairs, scores depend on absolute positions."
         yield differ("naive rotation", what, "ours", _naive_rotation, 0.1)
     unless = "RoPE tells positions apart" if label.rope else ""
-    if tuples == STRICT and small_size(label).max_len < n - 1:
+    if label.tuples == STRICT and small_size(label).max_len < n - 1:
         unless = "a sequence that has tuples is too long for a check"
-    if not unless and n > 2 and tuples != ALL and (is_coupled or label.unshared):
+    if not unless and n > 2 and label.tuples != ALL and (is_coupled or label.unshared):
         what = (
             "Bidirectional, it depends on the order of the tokens: slots differ, and the newest token is in the first."
         )
@@ -80,11 +80,10 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     yield check("counts", what, "Remark F.4, Table 1", _counts, 0)
     if is_linear:
         what = "Running sums give the sums over all tuples."
-        yield check(
-            "linear time", what, "eq. 42, 43" if tuples == ALL else "ours, after eq. 43", _linear_time, ROUNDING
-        )
+        source = "eq. 42, 43" if label.tuples == ALL else "ours, after eq. 43"
+        yield check("linear time", what, source, _linear_time, ROUNDING)
     if is_coupled and n > 2:
-        unless = "" if tuples == ALL else "Theorem G.4 sums over all tuples"
+        unless = "" if label.tuples == ALL else "Theorem G.4 sums over all tuples"
         what = "C = f, W = w in the domain base give the full sum; so does the part of f w symmetric in j1, j2."
         yield check("symmetric part", what, "Theorem G.4", _representation, ROUNDING, unless)
     if is_coupled and n == 2:
@@ -93,21 +92,16 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
         yield check("start", what, "Def. 5.1", _gradient_at_zero, 0, unless)
 
 
-def degree_of(label: Any) -> int:
-    """n: 2 for pairs."""
-    return getattr(label, "degree", 2)
-
-
 def small_size(label: Any, n_head: int = 0) -> Size:
     """Small enough for loops over all tuples: factors of uneven width; the longest of up to 7 tokens, or n, that fits."""
-    n, tuples = degree_of(label), getattr(label, "tuples", "")
+    n = label.degree
     heads = n_head or max(2, len(label.orders) if n == 2 else 0)
     width = heads * ((max(label.orders) + 1) * (1 + label.rope) if n == 2 else 4)
     if label.base == "C":
         width = 3 if n < 6 else 2
 
     def fits(length: int) -> bool:
-        visited = sum(count_tuples(row + 1, n - 1, tuples) for row in range(length))
+        visited = sum(count_tuples(row + 1, n - 1, label.tuples) for row in range(length))
         return visited <= MOST_TUPLES and (label.base != "C" or length ** (n - 1) <= MOST_GRID)
 
     return Size(width, heads, next(filter(fits, range(max(7, n), 1, -1))), "paper")
@@ -142,23 +136,15 @@ def _by_loops(mixer: nn.Module, x: Tensor) -> Tensor:
     return y
 
 
-def _decoded(mixer: nn.Module, x: Tensor, **how: Any) -> Tensor:
-    cache, rows = None, []
-    for token in x.unbind(1):
-        row, cache = mixer.step(token, cache, **how)
-        rows.append(row)
-    return torch.stack(rows, dim=1)
-
-
 def _steps(family: Any, label: Any) -> float:
     mixer, x = _sample(family, label)
-    return difference(_decoded(mixer, x), _by_loops(mixer, x))
+    return difference(decoded(mixer, x), _by_loops(mixer, x))
 
 
 def _sliding_steps(family: Any, label: Any) -> float:
     mixer, x = _sample(family, label)
     mixer.max_len = x.shape[1] - 1
-    return difference(_decoded(mixer, x, slide=True)[:, -1], _by_loops(mixer, x[:, 1:])[:, -1])
+    return difference(decoded(mixer, x, slide=True)[:, -1], _by_loops(mixer, x[:, 1:])[:, -1])
 
 
 def _softmax_attention(family: Any, label: Any) -> float:
@@ -168,7 +154,7 @@ def _softmax_attention(family: Any, label: Any) -> float:
     d, heads = 16, 2
     attention = build_mixer("S-p" if label.rope else "S", d, 8, n_head=heads)
     mixer, x = filled(lambda: attention)
-    if degree_of(label) == 2:
+    if label.degree == 2:
         ours = HyperFeatureAttention(d, (1,) * heads, False, d, d, rope=label.rope, path="dense")
     else:
         ours = HyperAttention(d, heads, 2, label.unshared, label.tuples, d, d, rope=label.rope, path="dense")
@@ -177,7 +163,7 @@ def _softmax_attention(family: Any, label: Any) -> float:
 
 
 def _full_coupling(family: Any, label: Any) -> float:
-    n = degree_of(label)
+    n = label.degree
     mixer, x = _sample(family, label, size=None if n == 2 else replace(small_size(label, n_head=1), d_model=3))
     w, heads, d = mixer.state_dict(), mixer.n_head, x.shape[-1]
     found = []
@@ -214,20 +200,20 @@ def _outer(tensor: Tensor, matrix: Tensor) -> Tensor:
 def _equal_weights(family: Any, label: Any) -> float:
     """Values are 1 for the first token, of strict tuples for the first n - 1, else 0: one tuple alone is read."""
     mixer, x = _sample(family, label)
-    slots, tuples = degree_of(label) - 1, getattr(label, "tuples", "")
-    ones = slots if tuples == STRICT else 1
+    slots = label.degree - 1
+    ones = slots if label.tuples == STRICT else 1
     x[..., 0] = torch.arange(x.shape[1]) < ones
     mixer.q.weight.zero_()
     mixer.v.weight.zero_()[:, 0] = 1
     torch.nn.init.eye_(mixer.o.weight)
     rows = range(ones - 1, x.shape[1])
-    counts = torch.tensor([count_tuples(i + 1, slots, tuples) for i in rows], dtype=x.dtype)
+    counts = torch.tensor([count_tuples(i + 1, slots, label.tuples) for i in rows], dtype=x.dtype)
     return float((1 / mixer(x)[0, ones - 1 :] / counts[:, None] - 1).abs().max())
 
 
 def _empty_rows(family: Any, label: Any) -> float:
     mixer, x = _sample(family, label)
-    empty = degree_of(label) - 2
+    empty = label.degree - 2
     with torch.enable_grad():
         variables = [x.requires_grad_(), *(one.requires_grad_() for one in mixer.parameters())]
         y = mixer(x)
@@ -267,7 +253,7 @@ def _permuted(family: Any, label: Any) -> float:
 def _counts(family: Any, label: Any) -> float:
     size = small_size(label)
     mixer, _ = _sample(family, label)
-    d, heads, n = size.d_model, size.n_head, degree_of(label)
+    d, heads, n = size.d_model, size.n_head, label.degree
     orders = label.head_orders(heads) if n == 2 else ()
     if label.base == "C":
         values = sum(orders) if n == 2 and label.product else heads
@@ -306,13 +292,11 @@ def _representation(family: Any, label: Any) -> float:
 
 def _gradient_at_zero(family: Any, label: Any) -> float:
     mixer, x = _sample(family, label)
-    largest = 0.0
+    couplings = [mixer.c] if isinstance(mixer.c, nn.Parameter) else [*mixer.c]
     with torch.enable_grad():
-        parameters = [mixer.c] if isinstance(mixer.c, nn.Parameter) else list(mixer.c)
-        for c in parameters:
+        for c in couplings:
             c.requires_grad_().data.zero_()
-        gradients = torch.autograd.grad(mixer(x).square().sum() + mixer(x).sum(), parameters)
-    for c, gradient in zip(parameters, gradients):
-        if c.shape[-3] > 1:
-            largest = max(largest, float(gradient.abs().max()))
-    return largest
+        y = mixer(x)
+        gradients = torch.autograd.grad(y.square().sum() + y.sum(), couplings)
+    of_products = [gradient for gradient in gradients if gradient.shape[-3] > 1]
+    return max(float(gradient.abs().max()) for gradient in of_products)

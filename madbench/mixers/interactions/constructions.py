@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import torch
 from numpy import ndarray as Array
 
 from madbench.mixers import Check
-from madbench.mixers.interactions.coupling import Coupling
+from madbench.mixers.interactions.representation import ROUNDING, outputs
 
-ROUNDING = 1e-10
 ACTIVATED_BY: Mapping[int, Sequence[int]] = {1: [3], 2: [], 4: [2]}
 """The paper's example: allele 1 needs 3, 2 is always active, 4 needs 2; 0 and 3 do nothing."""
 
 
 def attend(x: Array, c: Array, w: Array) -> Array:
     """(X C X^T) X W (L, d2) of tokens X (L, d), for C (d, d) and W (d, d2), by the operator (eq. 1)."""
-    operator = Coupling(1, len(c), w.shape[1], causal=False).double()
-    with torch.no_grad():
-        operator.c.copy_(torch.from_numpy(c))
-        operator.w.copy_(torch.from_numpy(w))
-        return operator(torch.from_numpy(x)[None])[0].numpy()
+    return outputs(c[None, None], w[None, None], x[None])[0]
 
 
 def constructions() -> Iterator[Check]:

@@ -13,7 +13,7 @@ from madbench.mixers.interactions.memory import check_memory, fitting_length
 from madbench.mixers.interactions.reference import coupling_reference
 from madbench.mixers.interactions.sums import visible
 from madbench.mixers.interactions.tuples import ORDERED
-from madbench.mixers.precision import without_autocast
+from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.recompute import again
 
@@ -86,10 +86,6 @@ class Coupling(nn.Module):
             self.c, self.w = (nn.Parameter(torch.empty(heads, *shape)) for shape in shapes[0])
         else:
             self.c, self.w = (nn.ParameterList(map(torch.empty, one)) for one in zip(*shapes))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """All from N(0, 0.02^2)."""
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02)
 
@@ -108,10 +104,8 @@ class Coupling(nn.Module):
         values = [self._values(w, x) for _, w in self._groups()]
         if path == "dense":
             return self._rows(x, x, 0, *values)
-        blocks = []
-        for start in range(0, length, rows):
-            blocks.append(again(self._rows, x[:, start : start + rows], x, start, *values))
-        return torch.cat(blocks, dim=1)
+        starts = range(0, length, rows)
+        return torch.cat([again(self._rows, x[:, at : at + rows], x, at, *values) for at in starts], dim=1)
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
@@ -181,7 +175,7 @@ class Coupling(nn.Module):
 
     def _effects(self, c: Tensor, rows: Tensor, seen: Tensor) -> Tensor:
         """f(i, J) of rows and all tuples of the tokens seen, (B, H', M, S^(n-1)), j1 the slowest."""
-        rows, seen = _wide(rows), _wide(seen)
+        rows, seen = wide(rows), wide(seen)
         if self.degree == 2:
             return torch.einsum("bmd,hade,bse->bhams", rows, c, seen).prod(2)
         effects = torch.einsum("bma,hap->bhmp", rows, c.flatten(2))
@@ -192,15 +186,10 @@ class Coupling(nn.Module):
     def _values(self, w: Tensor, seen: Tensor) -> Tensor:
         """w(J) of all tuples of the tokens seen, (B, H', S^(n-1), d2)."""
         with without_autocast(seen):
-            seen = _wide(seen)
+            seen = wide(seen)
             if self.degree == 2:
                 return torch.einsum("bsd,hadk->bhask", seen, w).prod(2)
             values = w.flatten(1).expand(len(seen), -1, -1)
             for _ in range(self.degree - 1):
                 values = torch.einsum("bhdr,bsd->bhrs", values.unflatten(2, (self.width, -1)), seen).flatten(2)
             return values.unflatten(2, (self.out_width, -1)).transpose(2, 3)
-
-
-def _wide(x: Tensor) -> Tensor:
-    """In float32 at least: products of factors cancel and grow."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))

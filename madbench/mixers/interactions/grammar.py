@@ -21,8 +21,8 @@ COMMON = {"base": ("", "L", "C"), "rope": (False, True), "rank": ("", "q", "v"),
 class BrokenRule(LabelError):
     """A combination of letters that is no label: what is wrong with it, where, and what would do."""
 
-    def __init__(self, at: str, problem: str, mended: Sequence[str] = ()):
-        hint = f"; did you mean {either([f'{label!r}' for label in mended])}?" if mended else ""
+    def __init__(self, at: str, problem: str, mended: Sequence[str] = (), *, has_hint: bool = True):
+        hint = f"; did you mean {either([f'{label!r}' for label in mended])}?" if mended and has_hint else ""
         super().__init__(problem + hint)
         self.at = at  # the letter at fault
         self.mended = list(mended)  # valid labels, the nearest first
@@ -99,11 +99,9 @@ class InteractionLabel:
             raise BrokenRule("!", problem, self.mended({"over": False}))
         if self.adds_parameters and not (self.rank or self.over):
             q, v, over = (replace(self, **change) for change in ({"rank": "q"}, {"rank": "v"}, {"over": True}))
-            raise Unpaid(
-                self.extra,
-                f"{self.extra!r} adds parameters and nothing pays for them; add q ('{q}'), v ('{v}') or ! ('{over}')",
-                [str(q)],
-            )
+            problem = f"{self.extra!r} adds parameters and nothing pays for them"
+            problem += f"; add q ('{q}'), v ('{v}') or ! ('{over}')"
+            raise BrokenRule(self.extra, problem, [str(q)], has_hint=False)
 
     @classmethod
     def of(cls, match: re.Match[str]) -> Self:
@@ -169,14 +167,6 @@ class InteractionLabel:
     def from_letters(cls, letters: str, **common: Any) -> Self:
         """The label with letters in any order; ``BrokenRule`` where there is none."""
         raise NotImplementedError
-
-
-class Unpaid(BrokenRule):
-    """A label whose parameters nothing pays for; its message names all three remedies."""
-
-    def __init__(self, at: str, problem: str, mended: Sequence[str]):
-        LabelError.__init__(self, problem)
-        self.at, self.mended = at, list(mended)
 
 
 def _fits(character: str, option: str) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.interactions.memory import check_memory, fitting_length
+from madbench.mixers.precision import wide
 from madbench.mixers.recompute import again
 
 PATHS = ("auto", "reference", "dense", "chunked", "linear_time")
@@ -62,10 +63,6 @@ class InteractionMixer(nn.Module):
         q, k, v, o = widths
         self.q, self.k, self.v = (nn.Linear(d_model, width, bias=False) for width in (q, k, v))
         self.o = nn.Linear(o, d_model, bias=False)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """All from N(0, 0.02^2)."""
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02)
 
@@ -160,19 +157,16 @@ class InteractionMixer(nn.Module):
 
     def _running(self, q: Tensor, k: Tensor, v: Tensor, rows: int) -> Tensor:
         """All rows by running sums, block by block: (B, H, T, d_vo)."""
-        state, blocks = None, []
-        starts = range(0, q.shape[2], rows)
+        state, found = None, []
+        blocks = [slice(start, start + rows) for start in range(0, q.shape[2], rows)]
         if not self.causal:
-            for start in starts:
-                state = again(self.totals, k[:, :, start : start + rows], v[:, :, start : start + rows], state)
-        for start in starts:
-            here = slice(start, start + rows)
-            if self.causal:
-                o, state = again(self.advance, q[:, :, here], k[:, :, here], v[:, :, here], state)
-            else:
-                o = again(self.of_totals, q[:, :, here], state)
-            blocks.append(o)
-        return torch.cat(blocks, dim=2)
+            for block in blocks:
+                state = again(self.totals, k[:, :, block], v[:, :, block], state)
+            return torch.cat([again(self.of_totals, q[:, :, block], state) for block in blocks], dim=2)
+        for block in blocks:
+            o, state = again(self.advance, q[:, :, block], k[:, :, block], v[:, :, block], state)
+            found.append(o)
+        return torch.cat(found, dim=2)
 
     # what a family's operator says
     name: Callable[[], str]  # what messages call it
@@ -188,11 +182,6 @@ class InteractionMixer(nn.Module):
     advance: Callable[..., tuple[Tensor, Any]]  # q, k, v, running sums -> rows and running sums
     totals: Callable[..., Any]  # k, v, running sums -> running sums
     of_totals: Callable[..., Tensor]  # q, running sums -> rows
-
-
-def wide(x: Tensor) -> Tensor:
-    """In float32 at least: products of factors cancel and grow, and sums are long."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def split_heads(x: Tensor, *shape: int) -> Tensor:

@@ -18,18 +18,18 @@ from madbench.mixers.interactions.worlds import Colliding, Hunters, sinusoids, w
 ROUNDING = 1e-10
 
 
-def outputs(couplings: Array, values: Array, vectors: Array, symbols: Array, **how: Any) -> Array:
-    """What the operator gives, (N, L): ``couplings`` by head, ``values`` by head of output width 1, E (S, d)."""
-    operator = Coupling(len(couplings), vectors.shape[1], 1, causal=False, **how).double()
+def outputs(c: Array, w: Array, x: Array, **how: Any) -> Array:
+    """What the operator gives for tokens X (N, L, d), (N, L, d2): C and W by head, W of output width d2."""
+    operator = Coupling(len(c), x.shape[-1], w.shape[-1], causal=False, **how).double()
     with torch.no_grad():
-        for parameter, given in ((operator.c, couplings), (operator.w, values[..., None])):
+        for parameter, given in ((operator.c, c), (operator.w, w)):
             parameter.copy_(torch.from_numpy(np.ascontiguousarray(given)))
-        return operator(torch.from_numpy(vectors[symbols]))[..., 0].numpy()
+        return operator(torch.from_numpy(x)).numpy()
 
 
-def linear_attention(c: Array, w: Array, vectors: Array, symbols: Array) -> Array:
-    """(X C X^T) X w for C (d, d), w (d,) (eq. 1)."""
-    return outputs(c[None, None], w[None, None], vectors, symbols)
+def linear_attention(c: Array, w: Array, x: Array) -> Array:
+    """(X C X^T) X w (N, L) for C (d, d), w (d,) (eq. 1)."""
+    return outputs(c[None, None], w[None, None, :, None], x)[..., 0]
 
 
 def pair_sums(effects: Array, symbols: Array) -> Array:
@@ -45,7 +45,7 @@ def representation() -> Iterator[Check]:
             effects, values = generator.normal(size=(8, 8)), generator.normal(size=8)
             inverse = np.linalg.inv(vectors)
             symbols = generator.integers(8, size=(3, length))
-            given = linear_attention(inverse @ effects @ inverse.T, inverse @ values, vectors, symbols)
+            given = linear_attention(inverse @ effects @ inverse.T, inverse @ values, vectors[symbols])
             worst = max(worst, abs(given - pair_sums(effects * values, symbols)).max())
         return worst
 
@@ -67,9 +67,10 @@ def representation() -> Iterator[Check]:
         sizes, directions = np.linalg.eigh(-world.effects)
         order = abs(sizes).argsort()[::-1]
         sizes, directions = sizes[order], directions[:, order]
-        for width, symbols in ((width, world.draw(np.random.default_rng(0), 200, 20)) for width in (8, 20)):
+        symbols = world.draw(np.random.default_rng(0), 200, 20)
+        for width in (8, 20):
             vectors = directions[:, :width]
-            given = linear_attention(np.diag(sizes[:width]), -vectors.sum(0), vectors, symbols)
+            given = linear_attention(np.diag(sizes[:width]), -vectors.sum(0), vectors[symbols])
             worst = max(worst, abs(given - world.values(symbols)).max() / (20 * abs(sizes[width])))
         return worst
 
@@ -116,7 +117,8 @@ def features() -> Iterator[Check]:
         symbols, values = world.data("test", 7, 0)
         c, w = world.solution
         w = w.repeat(3, axis=1) if product else w
-        return abs(outputs(c, w, world.vectors, symbols, orders=(3,), product=product) - values).max()
+        given = outputs(c, w[..., None], world.vectors[symbols], orders=(3,), product=product)[..., 0]
+        return abs(given - values).max()
 
     about = "Three heads of three factors represent hunters and prey, their features one-hots side by side"
     yield Check("coupled features", f"{about}.", "eq. 3", lambda: exact(False), 1e-12)

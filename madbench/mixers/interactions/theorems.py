@@ -53,8 +53,8 @@ def _trained(embedding: str = "one_hot", control: str = "", time: float = 14.0, 
     world = Colliding(**_SMALL, embedding=embedding, control=control)
     counts, targets = _problem(world)
     e = world.vectors
-    rate /= (e[0] ** 2).sum()  # with |x|^2 = c time runs c times as fast
-    return descend(counts, counts, targets, rate, round(time / rate / (e[0] ** 2).sum()), e, e)
+    norm = (e[0] ** 2).sum()  # time runs so many times as fast
+    return descend(counts, counts, targets, rate / norm, round(time / rate), e, e)
 
 
 def _training() -> Iterator[Check]:
@@ -133,7 +133,7 @@ def _generalization() -> Iterator[Check]:
         world, descent = Colliding(**_SMALL, embedding=embedding, control=control), _trained(embedding, control)
         for length in (2, 3, 6, 9):
             symbols, values = world.data("test", length, 0)
-            errors = linear_attention(descent.c, descent.w, world.vectors, symbols) - values
+            errors = linear_attention(descent.c, descent.w, world.vectors[symbols]) - values
             yield world, length, float((errors**2).mean())
 
     def learned(embedding: str) -> float:
@@ -152,7 +152,7 @@ def _generalization() -> Iterator[Check]:
         c, w = world.solution
         moved = c + np.roll(np.eye(len(c)), 1, axis=1) - np.eye(len(c))
         assert np.allclose(((moved - c) * w).sum(1), 0)
-        return float(np.square(linear_attention(moved, w, world.vectors, symbols) - values).mean())
+        return float(np.square(linear_attention(moved, w, world.vectors[symbols]) - values).mean())
 
     def least_rank(control: str) -> int:
         world = Colliding(control=control, samples=2000)
@@ -258,11 +258,12 @@ def _triples() -> Iterator[Check]:
 
     def lengths() -> float:
         _, _, world = _triple_problem()
-        descent, worst, shape = _allied(0.01, 8000), 0.0, (1, *(world.types,) * 3)
+        descent, worst, k = _allied(0.01, 8000), 0.0, world.types
+        c, w = descent.c.reshape(1, k, k, k), descent.w.reshape(1, k, k, 1)
         for length in (3, 6, 9):
             symbols, values = world.data("test", length, 0)
-            c, w = descent.c.reshape(shape), descent.w.reshape(1, world.types, world.types)
-            worst = max(worst, np.square(outputs(c, w, world.vectors, symbols, degree=3) - values).mean())
+            given = outputs(c, w, world.vectors[symbols], degree=3)[..., 0]
+            worst = max(worst, np.square(given - values).mean())
         return float(worst)
 
     yield Check(

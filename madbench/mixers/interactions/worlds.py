@@ -9,7 +9,6 @@ that :mod:`madbench.mixers.interactions` names; in every world the exact weights
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -81,14 +80,11 @@ class World:
     def values(self, symbols: Array) -> Array:
         """The value (N, L) of every agent in every sample, in float64."""
         effects, (count, length) = self.effects, symbols.shape
-        found = np.empty((count, length))
-        for part in _blocks(count, length**effects.ndim):
-            rows = symbols[part]
-            if effects.ndim == 2:
-                found[part] = effects[rows[:, :, None], rows[:, None, :]].sum(-1)
-            else:
-                j, k = np.triu_indices(length, 1)
-                found[part] = effects[rows[:, :, None], rows[:, None, j], rows[:, None, k]].sum(-1)
+        others = [np.arange(length)] if effects.ndim == 2 else np.triu_indices(length, 1)
+        found, at_once = np.empty((count, length)), max(1, _BLOCK // length**effects.ndim)
+        for start in range(0, count, at_once):
+            rows = symbols[start : start + at_once]
+            found[start : start + at_once] = effects[rows[:, :, None], *(rows[:, None, j] for j in others)].sum(-1)
         return found
 
     def data(self, split: str, length: int, seed: int) -> tuple[Array, Array]:
@@ -335,9 +331,3 @@ def wave_couplings(effect: Array) -> Array:
         a, b = 2 * spectrum[k].real, -2 * spectrum[k].imag
         c[2 * k - 1 : 2 * k + 1, 2 * k - 1 : 2 * k + 1] = [[a, b], [-b, a]]
     return c
-
-
-def _blocks(count: int, each: int) -> Iterator[slice]:
-    """Slices of ``count`` rows, so many at a time that ``each`` a row is not too much."""
-    rows = max(1, _BLOCK // each)
-    return (slice(start, start + rows) for start in range(0, count, rows))

@@ -204,6 +204,17 @@ def test_a_sliding_step_forgets_what_the_window_leaves(label):
         torch.testing.assert_close(decoded(mixer, x, slide=True)[-1], mixer(x[None, 2:])[0, -1])
 
 
+def test_the_only_tuple_of_a_row_has_all_the_weight_however_low_its_score():
+    torch.manual_seed(0)
+    mixer, x = build("ha:5s", 8, 5, budget="paper", path="dense").double(), torch.randn(2, 5, 8).double()
+    with torch.no_grad():
+        for parameter in mixer.parameters():
+            parameter.normal_(std=10)
+        found = mixer(x)
+        mixer.path = "reference"
+        torch.testing.assert_close(found, mixer(x))
+
+
 @pytest.mark.parametrize("label", ["hfa:L2-p", "ha:L3"])
 def test_a_running_sum_cannot_forget(label):
     mixer, x = build(label, 16, 3), torch.randn(4, 16)
