@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from madbench.analysis.rendering import TextTable
+    from madbench.jobs import Job
 
 FULL, QUICK = "coefficients", "coefficients-quick"
 """Profiles: the paper's sizes, and a laptop's."""
@@ -65,9 +66,14 @@ class Principle:
     seeds: str = "0-2"
     keeps_weights: bool = False  # whether it measures trained models
 
+    @property
+    def heading(self) -> str:
+        """Of its figure."""
+        return f"Principle {self.number}: {self.title}"
+
     def study(self, profile: str) -> Study:
         """What it trains; a profile of one's own trains the labels of the quick one."""
-        return self.studies.get(profile, self.studies.get(QUICK))
+        return self.studies.get(profile, self.studies[QUICK])
 
 
 @dataclass(frozen=True)
@@ -79,3 +85,8 @@ class Decision:
     frame: pd.DataFrame  # what the figure draws
     draw: Callable[[pd.DataFrame], Figure]
     measured: TextTable | None = None  # beside the contrasts
+
+
+def key_width(job: Job) -> int:
+    """n, the key width of one head of the job's mixers, whose ranks no budget decides."""
+    return (job.mixer["qk_rank"] or job.model.d_model) // job.model.n_head

@@ -7,29 +7,30 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from torch import Tensor
 
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.inference import LEAST_SEEDS, Sample, Scale
 from madbench.analysis.inspection import NEAR_ONE, NEAR_ZERO, inspect, mixer_inputs
-from madbench.analysis.rendering import TextTable, known
+from madbench.analysis.rendering import known
 from madbench.analysis.scores import Results, chosen_runs
 from madbench.errors import StoreError
 from madbench.jobs import WEIGHTS, Job
 from madbench.labels import parse
+from madbench.mixers.cd.parts import read_out
 from madbench.principles import Decision, Principle, Study
 from madbench.principles.figures import POINT_COLUMNS, point_figure
-from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, contrast_table
+from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, PrincipleTable, contrast_table
 from madbench.principles.verdicts import verdicts as group_verdicts
 from madbench.store.runs import Store
-from madbench.suites import MAD
-from madbench.tasks import generate, title
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from madbench.suites import MAD, suite_of
+from madbench.tasks import title
+from madbench.training.checkpoints import load_model
 
 EXAMPLES = 64  # first test sequences
 CORRELATED = {"near_zero": "share near zero", "ratio": "near one / near zero"}
@@ -42,10 +43,8 @@ def measure(results: Results) -> pd.DataFrame:
 
     Of the pairs j <= i of the rows i >= 2 of the first test sequences, means over rows, layers and heads: ``near_zero`` is
     the share with |a_ij| <= 0.001, ``near_one`` that with 0.9 <= a_ij <= 1, ``ratio`` the second over the first, and
-    ``raw_near_zero`` the first of alpha_ij, before normalisation. The first
-    row is left out, as its only coefficient is 1 under a sum.
-
-    Raises what :func:`trained_models` does.
+    ``raw_near_zero`` the first of alpha_ij, before normalisation. The first row is left out, as its only coefficient is 1
+    under a sum. Raises what :func:`trained_models` does.
     """
     rows = []
     for one, job, weights in trained_models(results):
@@ -57,9 +56,11 @@ def measure(results: Results) -> pd.DataFrame:
 def trained_models(results: Results) -> Iterator[tuple[Any, Job, Path]]:
     """The chosen runs, as rows of :func:`madbench.analysis.scores.collect`, with their jobs and weights.
 
-    Raises ``StoreError`` for runs whose weights were not kept.
+    Raises ``StoreError`` for runs whose weights were not kept, and where none has finished.
     """
     chosen = chosen_runs(results.collected).sort_index()  # in the order of the jobs
+    if chosen.empty:
+        raise StoreError("no run has finished, so there is no model to measure")
     store = Store(results.experiment.results)
     jobs = {job.id: job for job in results.experiment.jobs}
     without = [one.label for one in chosen.itertuples() if not store.has_weights(one.id)]
@@ -72,10 +73,8 @@ def trained_models(results: Results) -> Iterator[tuple[Any, Job, Path]]:
 
 def shares(weights: Path, job: Job) -> dict[str, float]:
     """The shares of one trained model, as :func:`measure` has them."""
-    from madbench.training.checkpoints import load_model
-
     model, inputs = load_model(weights)[0], first_examples(job)
-    rows = pd.DataFrame(inspect(model, inputs).weights)
+    rows = pd.DataFrame(inspect(model, inputs).tables["weights"])
     near_zero, near_one = rows.near_zero.mean(), rows.near_one.mean()
     raw = np.mean([_raw_share(mixer.coefficients(x).alpha) for mixer, x in mixer_inputs(model, inputs)])
     ratio = near_one / max(near_zero, 1e-12)
@@ -84,32 +83,21 @@ def shares(weights: Path, job: Job) -> dict[str, float]:
 
 def _raw_share(alpha: Tensor) -> float:
     """The share near zero of coefficients (B, H, T, T) before normalisation."""
-    import torch
-
     is_zero = (alpha.abs() <= NEAR_ZERO).tril().sum(-1)[..., 1:]
     return float((is_zero / torch.arange(2, alpha.shape[-1] + 1)).mean())
 
 
 def first_examples(job: Job) -> Tensor:
     """Inputs (B, T) of the first test sequences."""
-    import torch
-
-    from madbench.suites.mad import setting_of
-
-    found = generate(job.task, setting_of(job), "test", job.derived_seed("data"))
-    return torch.from_numpy(found.inputs[:EXAMPLES])
+    return suite_of(job).Trial.examples(job, EXAMPLES, {})
 
 
 @dataclass(frozen=True)
-class ShareTable(TextTable):
+class ShareTable(PrincipleTable):
     """Accuracy and shares of coefficients by label and task, means over seeds."""
 
     rows: pd.DataFrame
     correlations: list[dict[str, Any]]
-    caption: str
-    notes: str = ""
-    shows_notes: bool = False
-    latex_label: ClassVar[str] = "tab:principle"
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         lines = []
@@ -117,9 +105,9 @@ class ShareTable(TextTable):
             lines.append([title(task), *[""] * 6])
             for label, seeds in of_task.groupby("label", sort=False):
                 means = seeds[["accuracy", "near_zero", "near_one", "ratio", "raw_near_zero"]].mean()
-                shares = [f"{means.near_zero:.3f}", f"{means.raw_near_zero:.3f}", f"{means.near_one:.4f}"]
-                shares.append(f"{means.ratio:.3g}")
-                lines.append([f"  {label}", f"{means.accuracy:.1f}", *shares, str(len(seeds))])
+                zeros = [f"{means.near_zero:.3f}", f"{means.raw_near_zero:.3f}"]
+                ones = [f"{means.near_one:.4f}", f"{means.ratio:.3g}"]
+                lines.append([f"  {label}", f"{means.accuracy:.1f}", *zeros, *ones, str(len(seeds))])
         return ["Label", "Accuracy", "Near zero", "raw", "Near one", "Ratio", "n"], lines
 
     def records(self) -> list[dict[str, Any]]:
@@ -129,32 +117,27 @@ class ShareTable(TextTable):
 def decide_rank(principle: Principle, study: Study, results: Results) -> Decision:
     """Spearman's correlation of accuracy with the shares over labels, seed by seed."""
     rows = measure(results)
-    found, verdicts = [], {}
+    found, verdicts, listed = [], {}, []
     for task, of_task in rows.groupby("task", sort=False):
-        for quantity, name in CORRELATED.items():
-            sample = correlations(of_task, quantity)
-            low, high = sample.interval
-            about = f"{title(task)}, {name}"
-            verdicts[about] = correlation_verdict(sample)
-            row = {"estimate": sample.mean, "low": low, "high": high, "seeds": sample.n, "verdict": verdicts[about]}
-            found.append({"task": task, "quantity": quantity, "correlations": sample.values.tolist()} | row)
+        for quantity in CORRELATED:
+            sample, panel = correlations(of_task, quantity), _panel(task, quantity)
+            verdicts[panel] = correlation_verdict(sample)
+            listed.append(f"{panel}: {', '.join(f'{rho:+.2f}' for rho in sample.values)}")
+            about = {"task": task, "quantity": quantity, "correlations": sample.values.tolist()}
+            numbers = dict(zip(("estimate", "low", "high"), (sample.mean, *sample.interval)))
+            found.append(about | numbers | {"seeds": sample.n, "verdict": verdicts[panel]})
     contrasts = contrast_table(study.contrasts, results.scores[results.scores.column.isin(study.tasks)])
-    listed = "; ".join(
-        f"{title(row['task'])}, {CORRELATED[row['quantity']]}: {', '.join(f'{rho:+.2f}' for rho in row['correlations'])}"
-        for row in found
-    )
     caption = (
-        f"Accuracy in percent; shares of normalised coefficients near zero (at most {NEAR_ZERO}; raw: before normalisation) and near one (from"
-        f" {NEAR_ONE}) on {EXAMPLES} test sequences; means over n seeds. Spearman's correlation of accuracy over labels, by"
-        f" seed: {listed}."
+        f"Accuracy in percent; shares of normalised coefficients near zero (at most {NEAR_ZERO}; raw: before normalisation)"
+        f" and near one (from {NEAR_ONE}) on {EXAMPLES} test sequences; means over n seeds. Spearman's correlation of"
+        f" accuracy over labels, by seed: {'; '.join(listed)}."
     )
-    table = ShareTable(rows, found, caption)
+    table = ShareTable(rows, found, caption=caption)
     draw = functools.partial(
         point_figure,
-        name=f"principle {principle.number}",
-        heading=f"Principle {principle.number}: {principle.title}",
+        principle=principle,
         axes_of={
-            f"{title(task)}, {name}": {"xlabel": name, "ylabel": "accuracy, %", "xscale": scale}
+            _panel(task, quantity): {"xlabel": name, "ylabel": "accuracy, %", "xscale": scale}
             for task in study.tasks
             for (quantity, name), scale in zip(CORRELATED.items(), ("linear", "log"))
         }
@@ -176,32 +159,35 @@ def correlations(rows: pd.DataFrame, quantity: str) -> Sample:
 
 def correlation_verdict(sample: Sample) -> str:
     """Supported where all seeds agree in sign and the interval excludes 0."""
-    if sample.n < LEAST_SEEDS or np.isnan(sample.values).any():
-        return "too few seeds" if sample.n < LEAST_SEEDS else "no variation"
+    if sample.n < LEAST_SEEDS:
+        return "too few seeds"
+    if np.isnan(sample.values).any():
+        return "no variation"
     low, high = sample.interval if not math.isnan(sample.interval[0]) else sample.bounds
     if low > 0 and sample.values.min() > 0:
         return SUPPORTED
     return CONTRADICTED if high < 0 and sample.values.max() < 0 else OPEN
 
 
+def _panel(task: str, quantity: str) -> str:
+    return f"{title(task)}, {CORRELATED[quantity]}"
+
+
 def _points(rows: pd.DataFrame, protocol: str) -> pd.DataFrame:
     points = [
-        {"panel": f"{title(row.task)}, {name}", "series": row.label, "label": row.label}
+        {"panel": _panel(row.task, quantity), "series": row.label, "label": row.label}
         | {"x": max(getattr(row, quantity), 1e-6) if quantity == "ratio" else getattr(row, quantity), "y": row.accuracy}
         for row in rows.itertuples()
-        for quantity, name in CORRELATED.items()
+        for quantity in CORRELATED
     ]
     return frame_of([*points, *_readouts(rows.label.unique())], POINT_COLUMNS, protocol)
 
 
 def _readouts(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
     """phi(s) around zero of every pointwise readout; a kernel is no function of the score alone."""
-    import torch
-
-    from madbench.mixers.cd.parts import READOUTS, read_out
-
     s = torch.linspace(-12, 3, 301, dtype=torch.float64)
     for label in labels:
-        if (readout := parse(label).readout) in (*READOUTS, "id"):
-            for x, y in zip(s.tolist(), read_out(readout, s).tolist()):
+        parsed = parse(label)
+        if not parsed.is_kernel:
+            for x, y in zip(s.tolist(), read_out(parsed.readout, s).tolist()):
                 yield {"panel": READOUT_PANEL, "series": label, "label": label, "x": x, "y": y}

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from madbench.analysis.samples import whole_seeds
 from madbench.analysis.scores import Results
+from madbench.errors import StoreError
 from madbench.principles import Decision, Principle, Study
+from madbench.principles.spread import decide_spread
+from madbench.principles.verdicts import decide_contrasts
 
 
 def decide(principle: Principle, study: Study, results: Results) -> Decision:
-    """What the results say of the principle; trained models are measured where it needs them."""
+    """What the results say of the principle; trained models are measured where it needs them.
+
+    Raises ``StoreError`` where no seed is done, as while another process trains them all.
+    """
+    if whole_seeds(results.scores).empty:
+        raise StoreError("no seed of any label is done, so there is nothing to decide; run this again when one is")
     if principle.judge == "rank":
         from madbench.principles.coefficients import decide_rank  # torch, and slower than reading results
 
@@ -15,11 +24,7 @@ def decide(principle: Principle, study: Study, results: Results) -> Decision:
     if principle.judge == "count":
         from madbench.principles.suppression import decide_count
 
-        return decide_count(principle, study, results)
+        return decide_count(principle, results)
     if principle.judge == "spread":
-        from madbench.principles.spread import decide_spread
-
-        return decide_spread(principle, study, results)
-    from madbench.principles.verdicts import decide_contrasts
-
+        return decide_spread(principle, results)
     return decide_contrasts(principle, study, results)

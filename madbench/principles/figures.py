@@ -12,18 +12,16 @@ from matplotlib.ticker import NullFormatter
 
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import Layout, Panels, draw_intervals, seeds_note
-from madbench.analysis.figures.style import COLORS, GREY, MARKERS, PERCENTS, SHADE, in_order, style, title
+from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, PERCENTS, SHADE, in_order, style, title
 from madbench.analysis.samples import samples_of
 from madbench.labels import parse
+from madbench.principles import Principle
 
 BAR_COLUMNS = dict.fromkeys(("protocol", "task", "group", "variant", "mark", "state"), str)
 BAR_COLUMNS |= dict.fromkeys(("accuracy", "low", "high"), float) | {"n": int}
 """A mean or a seed a row, accuracy in percent; ``state`` is ``diverged`` for a mean of which every seed diverged."""
 POINT_COLUMNS = dict.fromkeys(("protocol", "panel", "series", "label"), str) | dict.fromkeys(("x", "y"), float)
 """A point a row."""
-PALETTE = [
-    COLORS[base][i] for i, base in ((0, "S"), (2, "R"), (0, "G"), (4, "R"), (2, "S"), (4, "G"), (6, "R"), (4, "S"))
-]
 
 
 def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
@@ -47,14 +45,16 @@ def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
 
 
 @style()
-def bar_figure(frame: pd.DataFrame, name: str, heading: str, layout: Layout = Layout()) -> Figure:
+def bar_figure(frame: pd.DataFrame, principle: Principle) -> Figure:
     """Bars of accuracy, a panel a task; hatched where every seed diverged, which counts at chance."""
     tasks = in_order(frame.task)
     groups, variants = list(dict.fromkeys(frame.group)), list(dict.fromkeys(frame.variant))
     width = 0.8 / len(variants)
     colors = dict(zip(variants, PALETTE))
     size = (0.75 * len(groups) + 0.16 * len(groups) * len(variants), 1.9)
-    panels = Panels(layout, name, heading, layout.lines([len(tasks)], 2, 1.5, 0.5), size, sharey="row")
+    layout = Layout()
+    lines = layout.lines([len(tasks)], 2, 1.5, 0.5)
+    panels = Panels(layout, f"principle {principle.number}", principle.heading, lines, size, sharey="row")
     for axes, task in zip(panels.axes, tasks):
         of_task = frame[frame.task == task]
         x = of_task.group.map(groups.index) + (of_task.variant.map(variants.index) - (len(variants) - 1) / 2) * width
@@ -86,13 +86,11 @@ def bar_figure(frame: pd.DataFrame, name: str, heading: str, layout: Layout = La
 @style()
 def point_figure(
     frame: pd.DataFrame,
-    name: str,
-    heading: str,
+    principle: Principle,
     axes_of: Mapping[str, Mapping[str, Any]],
     notes: Sequence[str] = (),
     is_line: bool = False,
     bands: Mapping[str, float] = MappingProxyType({}),
-    layout: Layout = Layout(),
 ) -> Figure:
     """Points or lines of each series, a panel each of ``axes_of``, which has Matplotlib's settings of the axes.
 
@@ -101,16 +99,15 @@ def point_figure(
     names = [panel for panel in axes_of if panel in set(frame.panel)]
     series = list(dict.fromkeys(frame.series))
     colors, markers = dict(zip(series, PALETTE * len(series))), dict(zip(series, MARKERS * len(series)))
-    panels = Panels(layout, name, heading, layout.lines([len(names)], 3, 1.8, 0.7), (2.3, 1.9))
+    layout = Layout()
+    lines = layout.lines([len(names)], 3, 1.8, 0.7)
+    panels = Panels(layout, f"principle {principle.number}", principle.heading, lines, (2.3, 1.9))
     for axes, panel in zip(panels.axes, names):
         of_panel = frame[frame.panel == panel]
         for one in dict.fromkeys(of_panel.series):
             rows = of_panel[of_panel.series == one]
-            look = (
-                {"linewidth": 1.4}
-                if is_line or panel in bands
-                else {"linestyle": "", "marker": markers[one], "markersize": 4}
-            )
+            has_line = is_line or panel in bands
+            look = {"linewidth": 1.4} if has_line else {"linestyle": "", "marker": markers[one], "markersize": 4}
             axes.plot(rows.x, rows.y, color=colors[one], **look)
         if panel in bands:
             axes.set_yscale("symlog", linthresh=bands[panel])

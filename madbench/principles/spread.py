@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,14 +13,14 @@ import pandas as pd
 from madbench.analysis.comparison import p_text
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
-from madbench.analysis.rendering import TextTable, known
+from madbench.analysis.rendering import known
 from madbench.analysis.samples import whole_seeds
 from madbench.analysis.scores import Results
 from madbench.labels import parse
-from madbench.mixers.cd.grammar import Label
-from madbench.principles import Decision, Principle, Study
+from madbench.mixers.cd.grammar import Label, twin
+from madbench.principles import Decision, Principle, key_width
 from madbench.principles.figures import POINT_COLUMNS, point_figure
-from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED
+from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, PrincipleTable
 from madbench.suites import MAD
 from madbench.tasks import title
 
@@ -29,15 +29,11 @@ ADHERING = {"": True, "bzn": True, "b1": False, "bz": False}
 
 
 @dataclass(frozen=True)
-class SpreadTable(TextTable):
+class SpreadTable(PrincipleTable):
     """Lowest and highest accuracy over seeds of every label and key width."""
 
     rows: pd.DataFrame
     tests: list[dict[str, Any]]
-    caption: str
-    notes: str = ""
-    shows_notes: bool = False
-    latex_label: ClassVar[str] = "tab:principle"
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         lines = []
@@ -58,11 +54,10 @@ def spreads(results: Results) -> pd.DataFrame:
     rows = []
     for planned in results.experiment.rows:
         label, job = parse(planned.row.label), planned.jobs[0]
-        width = (job.mixer["qk_rank"] or job.model.d_model) // job.model.n_head
         for task, values in scores[scores.label == planned.name].groupby("column").value:
             if task in planned.protocol.tasks:
-                rest = str(label).replace(f"-{label.scaling}", "", 1) if label.scaling else str(label)
-                about = {"task": task, "label": str(label), "scaling": label.scaling, "group": rest, "key_width": width}
+                about = {"task": task, "label": str(label), "scaling": label.scaling}
+                about |= {"group": str(replace(label, scaling="")), "key_width": key_width(job)}
                 numbers = {"low": values.min(), "high": values.max(), "seeds": len(values)}
                 rows.append(about | numbers | {"values": values.to_numpy()})
     return pd.DataFrame(rows)
@@ -71,19 +66,22 @@ def spreads(results: Results) -> pd.DataFrame:
 def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
     """Pooled standard deviation over seeds without the factor 1/sqrt(n) less that with it, and p that both are one.
 
-    Brown and Forsythe's test on the values less the median of their label and width.
+    Brown and Forsythe's test on the values less the median of their label and width; NaN where one kind has no seeds.
     """
     from scipy.stats import levene
 
     adheres = rows.scaling.map(ADHERING)
-    groups = [np.concatenate([v - np.median(v) for v in rows["values"][adheres == kind]]) for kind in (False, True)]
+    kinds = [rows["values"][adheres == kind] for kind in (False, True)]
+    if any(kind.empty for kind in kinds):
+        return math.nan, math.nan
+    groups = [np.concatenate([v - np.median(v) for v in kind]) for kind in kinds]
     without, with_it = (math.sqrt(float(np.square(group).mean())) for group in groups)
     if not any(group.any() for group in groups):
         return 0.0, math.nan
     return without - with_it, float(levene(*groups, center="median").pvalue)
 
 
-def decide_spread(principle: Principle, study: Study, results: Results) -> Decision:
+def decide_spread(principle: Principle, results: Results) -> Decision:
     """Brown and Forsythe's test for each rest of a label, those that cannot differ marked."""
     rows = spreads(results)
     tests, verdicts = [], {}
@@ -105,19 +103,18 @@ def decide_spread(principle: Principle, study: Study, results: Results) -> Decis
     frame = frame_of(points, POINT_COLUMNS, " ".join(results.sentences(MAD)))
     draw = functools.partial(
         point_figure,
-        name=f"principle {principle.number}",
-        heading=f"Principle {principle.number}: {principle.title}",
+        principle=principle,
         axes_of={panel: {"xlabel": "key width n", "ylabel": "accuracy, %"} for panel in dict.fromkeys(frame.panel)},
         notes=["Lowest and highest accuracy over seeds.", principle.limits],
     )
-    return Decision(SpreadTable(rows, tests, caption), verdicts, frame, draw)
+    return Decision(SpreadTable(rows, tests, caption=caption), verdicts, frame, draw)
 
 
 def _verdict(gap: float, p: float, seeds: int, label: Label) -> str:
-    from madbench.mixers.cd.grammar import twin
-
     if twin(label) is not None:
         return "cannot differ: one function"
-    if seeds < LEAST_SEEDS or math.isnan(p):
-        return "too few seeds" if seeds < LEAST_SEEDS else "no variation"
+    if seeds < LEAST_SEEDS or math.isnan(gap):
+        return "too few seeds"
+    if math.isnan(p):
+        return "no variation"
     return OPEN if p > LEVEL else SUPPORTED if gap > 0 else CONTRADICTED

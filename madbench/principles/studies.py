@@ -45,10 +45,6 @@ def _kernels(*tasks: str) -> Study:
     return Study(("cd:{exp,id,krelu,kelu,ksoftplus,kexp}-sum-p",), tasks, contrasts=contrasts)
 
 
-def _scaling(patterns: tuple[str, ...], task: str, overrides: tuple[str, ...], *ranks: int) -> Study:
-    return Study(patterns, (task,), overrides, {"model.qk_rank": ranks})
-
-
 PRINCIPLES = (
     Principle(
         "1", "time against length",
@@ -106,10 +102,9 @@ PRINCIPLES = (
         "Appendix D.3, Figure 10", "a wide spread with b = 1 and with a gate, a narrow one with 1/sqrt(n); widest for exp",
         "spread",
         {
-            FULL: _scaling(("@principle5",), FUZZY, ("model.n_head=4",), 128, 256, 512, 1024),
-            QUICK: _scaling(
-                ("cd:exp{-b1,,-bz,-bzn}-sum-p",), COPY, ("model.n_head=2", "model.init_std=0.125"), 64, 256
-            ),
+            FULL: Study(("@principle5",), (FUZZY,), ("model.n_head=4",), {"model.qk_rank": (128, 256, 512, 1024)}),
+            QUICK: Study(("cd:exp{-b1,,-bz,-bzn}-sum-p",), (COPY,), ("model.n_head=2", "model.init_std=0.125"),
+                         {"model.qk_rank": (64, 256)}),
         },
         "A constant factor of b cancels in relu with sum and in id under RMSNorm, so there b1 and 1/sqrt(n), and bz and bzn,"
         " are one function and only exp can differ; relu-p and id-cu are where it can show.",

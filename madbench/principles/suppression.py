@@ -5,22 +5,23 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.inspection import mixer_inputs
-from madbench.analysis.rendering import TextTable
 from madbench.analysis.scores import Results
 from madbench.jobs import Job
-from madbench.principles import Decision, Principle, Study
+from madbench.principles import Decision, Principle, key_width
 from madbench.principles.coefficients import first_examples, trained_models
 from madbench.principles.figures import POINT_COLUMNS, point_figure
-from madbench.principles.verdicts import CONTRADICTED, SUPPORTED
+from madbench.principles.verdicts import CONTRADICTED, SUPPORTED, PrincipleTable
 from madbench.suites import MAD
 from madbench.tasks import title
+from madbench.training.checkpoints import load_model
 
 ZERO = 1e-6
 """A normalised coefficient up to this is suppressed."""
@@ -29,14 +30,10 @@ RANKED = 8
 
 
 @dataclass(frozen=True)
-class SuppressionTable(TextTable):
+class SuppressionTable(PrincipleTable):
     """The most suppressed states of a row, over rows, layers and heads."""
 
     rows: pd.DataFrame
-    caption: str
-    notes: str = ""
-    shows_notes: bool = False
-    latex_label: ClassVar[str] = "tab:principle"
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         return ["Label", "Task", "Seed", "Suppressed", "Rank", "n - 1"], [
@@ -53,10 +50,6 @@ def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
 
     A coefficient is suppressed where |a_ij| <= 1e-6, j <= i. Without gates and mirrors the states h_ij are the keys.
     """
-    import torch
-
-    from madbench.training.checkpoints import load_model
-
     counts, largest = [], 0
     for mixer, x in mixer_inputs(load_model(weights)[0], first_examples(job)):
         a, keys = mixer.coefficients(x).a, mixer.dynamics(x)[0].k.double()
@@ -71,12 +64,12 @@ def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
     return np.stack(counts), largest
 
 
-def decide_count(principle: Principle, study: Study, results: Results) -> Decision:
+def decide_count(principle: Principle, results: Results) -> Decision:
     """Whether a row's suppressed coefficients stay below the key width n."""
     rows, points, verdicts = [], [], {}
     for one, job, weights in trained_models(results):
         counts, rank = suppressed(weights, job)
-        bound = (job.mixer["qk_rank"] or job.model.d_model) // job.model.n_head - 1
+        bound = key_width(job) - 1
         about = {"label": one.label, "task": one.column, "seed": one.seed}
         rows.append(about | {"suppressed": float(counts.max()), "rank": rank, "bound": bound})
         panel = f"{one.label}, {title(one.column)}"
@@ -96,10 +89,9 @@ def decide_count(principle: Principle, study: Study, results: Results) -> Decisi
     frame = frame_of(points, POINT_COLUMNS, " ".join(results.sentences(MAD)))
     draw = functools.partial(
         point_figure,
-        name=f"principle {principle.number}",
-        heading=f"Principle {principle.number}: {principle.title}",
+        principle=principle,
         axes_of={panel: {"xlabel": "row i", "ylabel": "suppressed"} for panel in dict.fromkeys(frame.panel)},
         notes=["Of the layer and head with the most.", f"The bound is n - 1 = {table.bound.min()}."],
         is_line=True,
     )
-    return Decision(SuppressionTable(table, caption), verdicts, frame, draw)
+    return Decision(SuppressionTable(table, caption=caption), verdicts, frame, draw)

@@ -7,16 +7,16 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+import torch
 
 from madbench.analysis.figures.files import frame_of
-from madbench.analysis.rendering import TextTable
 from madbench.mixers import build
 from madbench.principles import Decision, Principle
 from madbench.principles.figures import POINT_COLUMNS, point_figure
-from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED
+from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, PrincipleTable
 
 FORMS = {
     "cd:id-sm-bd chunked": ("cd:id-sm-bd", "chunked", 1.0),
@@ -32,22 +32,18 @@ NEAR = 0.35
 
 
 @dataclass(frozen=True)
-class TimeTable(TextTable):
+class TimeTable(PrincipleTable):
     """Milliseconds of a forward pass by form and length."""
 
     seconds: dict[str, dict[int, float]]
     slopes: dict[str, float]
-    caption: str
-    notes: str = ""
-    shows_notes: bool = False
-    latex_label: ClassVar[str] = "tab:principle"
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        lengths = sorted({length for of_form in self.seconds.values() for length in of_form})
         lines = [
-            [form, *(f"{1000 * of_form[n]:.1f}" if n in of_form else "-" for n in lengths), f"{self.slopes[form]:.2f}"]
+            [form, *(f"{1000 * seconds:.1f}" for seconds in of_form.values()), f"{self.slopes[form]:.2f}"]
             for form, of_form in self.seconds.items()
         ]
+        lengths = next(iter(self.seconds.values()))
         return ["Form", *map(str, lengths), "Slope"], lines
 
     def records(self) -> list[dict[str, Any]]:
@@ -87,17 +83,14 @@ def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None
     frame = frame_of(points, POINT_COLUMNS, f"One layer, d_model {WIDTH}, {HEADS} heads, batch 1, {device}.")
     draw = functools.partial(
         point_figure,
-        name=f"principle {principle.number}",
-        heading=f"Principle {principle.number}: {principle.title}",
+        principle=principle,
         axes_of={"forward pass": {"xscale": "log", "yscale": "log", "xlabel": "length T", "ylabel": "ms"}},
         is_line=True,
     )
-    return Decision(TimeTable(seconds, slopes, caption), verdicts, frame, draw)
+    return Decision(TimeTable(seconds, slopes, caption=caption), verdicts, frame, draw)
 
 
 def _seconds(label: str, path: str, length: int, device: str) -> float:
-    import torch
-
     mixer = build(label, WIDTH, length, n_head=HEADS, budget="paper", path=path).to(device).eval()
     x = torch.randn(1, length, WIDTH, device=device)
     wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None

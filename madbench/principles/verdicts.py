@@ -48,22 +48,25 @@ class Outcome:
         return SUPPORTED if self.difference.estimate > 0 else CONTRADICTED
 
 
-@dataclass(frozen=True)
-class ContrastTable(TextTable):
-    """The contrasts of a principle, by group."""
+@dataclass(frozen=True, kw_only=True)
+class PrincipleTable(TextTable):
+    """A table of what a principle measures."""
 
-    rows: list[Outcome]
     caption: str
-    notes: str = ""
     shows_notes: bool = False
     latex_label: ClassVar[str] = "tab:principle"
 
+
+@dataclass(frozen=True)
+class ContrastTable(PrincipleTable):
+    """The contrasts of a principle, by group."""
+
+    rows: list[Outcome]
+
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         lines = []
-        for (better, worse), rows in itertools.groupby(
-            self.rows, lambda row: (row.contrast.better, row.contrast.worse)
-        ):
-            lines += [[better, *[""] * 4], [f"less {worse}", *[""] * 4], *map(_text, rows)]
+        for contrast, rows in itertools.groupby(self.rows, lambda row: row.contrast):
+            lines += [[contrast.better, *[""] * 4], [f"less {contrast.worse}", *[""] * 4], *map(_text, rows)]
         return ["Contrast", "Difference", "95% interval", "p", "Verdict"], lines
 
     def records(self) -> list[dict[str, Any]]:
@@ -89,7 +92,7 @@ def contrast_table(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> Contr
         "Percentage points of accuracy by which the label that the paper expects to be better is; p two-sided, after"
         f" Holm for the tests of one verdict. Nothing is tested with fewer than {LEAST_SEEDS} seeds."
     )
-    return ContrastTable(adjusted, caption)
+    return ContrastTable(adjusted, caption=caption)
 
 
 def decide_contrasts(principle: Principle, study: Study, results: Results) -> Decision:
@@ -97,23 +100,16 @@ def decide_contrasts(principle: Principle, study: Study, results: Results) -> De
     scores = results.scores[results.scores.column.isin(study.tasks)]
     table = contrast_table(study.contrasts, scores)
     frame = bar_frame(scores, " ".join(results.sentences(MAD)))
-    draw = functools.partial(bar_figure, name=f"principle {principle.number}", heading=_heading(principle))
+    draw = functools.partial(bar_figure, principle=principle)
     return Decision(table, verdicts(table), frame, draw, _growth(results))
 
 
 @dataclass(frozen=True)
-class GrowthTable(TextTable):
+class GrowthTable(PrincipleTable):
     """The largest coefficient of a label's runs, by seed."""
 
     largest: dict[str, list[float]]
     seeds: list[int]
-    caption: str = (
-        "Largest |a_ij| of any layer on 16 validation examples, over all evaluations of a run; nan: the weights were no "
-        "numbers any more at the first of them."
-    )
-    notes: str = ""
-    shows_notes: bool = False
-    latex_label: ClassVar[str] = "tab:principle"
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         lines = [[label, *(f"{value:.3g}" for value in values)] for label, values in self.largest.items()]
@@ -132,20 +128,17 @@ def _growth(results: Results) -> GrowthTable | None:
     seeds = sorted({job.seed for row in results.rows(MAD) for job in row.jobs})
     found: dict[str, list[float]] = {}
     for row in results.rows(MAD):
-        records = {job.seed: results.store.read(job.id).record for job in row.jobs if results.store.has(job)}
-        of_seed = {seed: [at.get(LARGEST, math.nan) for at in record.curve] for seed, record in records.items()}
-        if any(not math.isnan(value) for values in of_seed.values() for value in values):
-            found[row.name] = [_largest(of_seed.get(seed, [])) for seed in seeds]
-    return GrowthTable(found, seeds) if found else None
-
-
-def _largest(values: Sequence[float]) -> float:
-    """The largest number; NaN for none."""
-    return max((value for value in values if not math.isnan(value)), default=math.nan)
-
-
-def _heading(principle: Principle) -> str:
-    return f"Principle {principle.number}: {principle.title}"
+        of_seed: dict[int, list[float]] = {seed: [] for seed in seeds}
+        for job in row.jobs:
+            curve = results.store.read(job.id).record.curve if results.store.has(job) else []
+            of_seed[job.seed] += [at[LARGEST] for at in curve if not math.isnan(at.get(LARGEST, math.nan))]
+        if any(of_seed.values()):
+            found[row.name] = [max(values, default=math.nan) for values in of_seed.values()]
+    caption = (
+        "Largest |a_ij| of any layer on 16 validation examples, over all evaluations of a run; nan: the weights were no "
+        "numbers any more at the first of them."
+    )
+    return GrowthTable(found, seeds, caption=caption) if found else None
 
 
 def verdicts(table: ContrastTable) -> dict[str, str]:

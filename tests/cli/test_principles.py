@@ -1,5 +1,6 @@
 """``madbench principles``: what it trains, decides and draws, on stored accuracies."""
 
+import dataclasses
 import json
 import math
 import random
@@ -10,6 +11,7 @@ import pytest
 
 from madbench.analysis.scores import Results
 from madbench.cli.principles import _rows
+from madbench.errors import StoreError
 from madbench.experiment import prepare
 from madbench.grid import Grid
 from madbench.jobs import Record
@@ -113,11 +115,51 @@ def test_the_largest_coefficients_of_growing_labels_are_shown_by_seed(tmp_path):
     assert {row[LARGEST] for row in measured.records()} == {1.5, None}
 
 
+def test_the_largest_coefficient_of_a_seed_is_that_of_all_its_learning_rates(tmp_path):
+    study = dataclasses.replace(principle("6").study(QUICK), overrides=("learning_rates=[1.0e-3, 3.0e-3]",))
+
+    def curve(job):
+        return [{"step": 1, LARGEST: 1e-3 / job.training.learning_rate}]
+
+    results = store_results(study, tmp_path, lambda label: 0.5, curve)
+    largest = decide(principle("6"), study, results).measured.largest
+    assert all(values == [1, 1, 1] for values in largest.values())
+
+
+@pytest.mark.parametrize("number", ["2", "2.2", "3", "5"])
+def test_nothing_is_decided_before_a_seed_is_done(number, tmp_path):
+    study = principle(number).study(QUICK)
+    grid = Grid(_rows(study), profile=QUICK, tasks=study.tasks, overrides=study.overrides, budget="paper")
+    results = Results(prepare(grid, device="cpu", results=tmp_path), Store.open(tmp_path))
+    with pytest.raises(StoreError, match="nothing to decide"):
+        decide(principle(number), study, results)
+
+
+def test_models_that_all_diverged_are_not_measured(tmp_path):
+    with pytest.raises(StoreError, match="no run has finished"):
+        decide_on("2", tmp_path, lambda label: None)
+
+
 def test_the_verb_lists_claims_and_names_what_is_unknown(main):
     listed = main("principles")
     assert listed.code == 0 and all(one.claim[:20] in listed.stdout for one in PRINCIPLES)
     wrong = main("principles", "7")
     assert wrong.code == 2 and "principle '7' is unknown" in wrong.stderr
+    assert main("principles", "3", "6").stderr == "3 6: one principle at a time\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--seeds", "0-4"), "--seeds has no effect without the number of a principle"),
+        (("training.epochs=3",), "training.epochs=3 has no effect without the number of a principle"),
+        (("1", "--profile", FULL), "--profile has no effect on principle 1: it trains nothing"),
+        (("1", "--dry-run"), "--dry-run has no effect on principle 1: it trains nothing"),
+    ],
+)
+def test_what_has_no_effect_on_a_list_or_a_timing_is_refused(main, words, message):
+    ended = main("principles", *words)
+    assert (ended.code, ended.stderr) == (2, f"{message}\n")
 
 
 def test_the_verb_reports_stored_runs_without_training(main, tmp_path):
@@ -207,6 +249,8 @@ def test_a_wide_spread_without_the_factor_of_the_width_is_found_where_it_can_sho
     gap, p = brown_forsythe(frame(10.0, 1.0))
     assert gap == pytest.approx(9, abs=3) and p < 0.01
     assert brown_forsythe(frame(3.0, 3.0))[1] > 0.05
+    one_kind = frame(10.0, 1.0).query("scaling == 'b1'")
+    assert all(map(math.isnan, brown_forsythe(one_kind)))
 
 
 def test_labels_that_are_one_function_decide_nothing(tmp_path):

@@ -124,7 +124,8 @@ def solve(label: Label, size: Size, qk_rank: int = 0) -> Allocation:
     if label.over or size.budget == "paper":
         if d % unit or qk_rank % unit:
             what, rank = ("qk_rank", qk_rank) if d % unit == 0 else ("d_model", d)
-            raise BudgetError(f"{label}: {what} {rank} is not a multiple of {unit}, {_why(label, heads)}")
+            why = f"the {heads} heads" + " times the pairs of RoPE" * label.rope
+            raise BudgetError(f"{label}: {what} {rank} is not a multiple of {unit}, {why}")
         return Allocation(label, size, qk_rank or d, d)
     if qk_rank:
         raise ConfigError(
@@ -140,10 +141,6 @@ def solve(label: Label, size: Size, qk_rank: int = 0) -> Allocation:
             " and neither may exceed d_model; use fewer heads"
         )
     return _match(label, size, qk, vo)
-
-
-def _why(label: Label, heads: int) -> str:
-    return f"the {heads} heads times the pairs of RoPE" if label.rope else f"the {heads} heads"
 
 
 def _match(label: Label, size: Size, qk: list[int], vo: list[int]) -> Allocation:

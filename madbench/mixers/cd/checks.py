@@ -1,8 +1,7 @@
 """What the paper promises of a label's mixer, as checks on the mixer as it is built: the budget, and V1 to V15.
 
 Float64, d = 32, H = 2, n = 16, 16 tokens, three seeds. Weights are from N(0, 1/d), gates as at the start of training.
-This file has what holds of the forms; ``lemmas`` has the lemmas, ``growth`` what they say of long
-sequences.
+This file has what holds of the forms; ``lemmas`` has the lemmas, ``growth`` what they say of long sequences.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from madbench.mixers.cd.grammar import Label
 from madbench.mixers.cd.growth import LONGER
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.subject import HEADS, LENGTH, LONG, SEEDS, WIDTH, Subject, decode, not_applicable, relative
-from madbench.mixers.cd.table1 import closed_form, preset_of
+from madbench.mixers.cd.table1 import closed_form, row_of
 from madbench.mixers.checks import general_checks
 
 FLOAT32_EXPONENT, FLOAT64_EXPONENT = 80, 700  # e^88 and e^709 are the ends of their ranges
@@ -34,8 +33,8 @@ def checks(family: Any, label: Label) -> Iterable[Check]:
     """Every check of a label, in the order of their numbers."""
     subject = Subject(family, label)
     yield from (check for check in general_checks(family, label) if check.name == "parameters")
-    of_paper = (_forms(subject), _table1(subject), _state(subject), lemmas.checks(subject))
-    for check in itertools.chain(*of_paper, _softmax_attention(subject), _numerics(subject)):
+    parts = (_forms, _table1, _state, lemmas.checks, _softmax_attention, _numerics)
+    for check in itertools.chain.from_iterable(part(subject) for part in parts):
         if check.run and _leaves_float64(label, check.name):
             check = replace(check, run=None, reason="exp of a score that grows leaves the range of float64")
         yield check
@@ -57,13 +56,13 @@ def paths_of(mixer: CoefficientMixer) -> list[str]:
 
 
 def _forms(subject: Subject) -> Iterator[Check]:
-    def change(mixer: CoefficientMixer, x: Tensor) -> float:
+    def change(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         changed, at, found = x.clone(), 7, []
         changed[:, at] += 1
         for path in paths_of(mixer):
             mixer.path = path
             found.append((mixer(changed) - mixer(x))[:, :at].abs().max())
-        return max(found)
+        return torch.stack(found).max()
 
     @functools.cache
     def reference(seed: int) -> Tensor:
@@ -77,8 +76,8 @@ def _forms(subject: Subject) -> Iterator[Check]:
             mixer, x = subject.sample(seed)
             mixer.path = path
             y = decode(mixer, x)[0] if path == "step" else mixer(x)
-            found.append(float(relative(y, reference(seed))))
-        return max(found)
+            found.append(relative(y, reference(seed)))
+        return float(torch.stack(found).max())
 
     yield Check("V1 causal", "A row changes nothing before it.", "eq. 2", subject.largest(change))
     is_recurrent = subject.label.is_recurrent
@@ -91,7 +90,7 @@ def _forms(subject: Subject) -> Iterator[Check]:
 
 
 def _table1(subject: Subject) -> Iterator[Check]:
-    preset = preset_of(subject.label)
+    preset = row_of(subject.label)
     statement = "The mixer is its row of Table 1, coded as the paper that the row cites has it."
     if not preset:
         yield not_applicable("V3 Table 1", statement, "Table 1", "this label is no row of Table 1")
@@ -138,7 +137,7 @@ def _softmax_attention(subject: Subject) -> Iterator[Check]:
         for path in paths_of(mixer):
             mixer.path = path
             found.append(relative(mixer(x), other(x)))
-        return max(found)
+        return torch.stack(found).max()
 
     yield Check("V14 families", statement, "Table 1", subject.largest(measure), 1e-12)
 
@@ -189,8 +188,8 @@ def _numerics(subject: Subject) -> Iterator[Check]:
         for seed in SEEDS:
             mixer, x = extreme(seed)
             expected = mixer(x)
-            found.append(float(relative(mixer.float()(x.float()).double(), expected)))
-        return max(found)
+            found.append(relative(mixer.float()(x.float()).double(), expected))
+        return float(torch.stack(found).max())
 
     yield Check("V15 finite", finite, "Principle 6", is_not_finite)
     if not lemmas.is_positive(label) and (label.norm == "sum" or label.norm == "max" and label.is_kernel):

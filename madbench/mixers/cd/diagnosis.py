@@ -147,7 +147,7 @@ def nearest(text: str) -> str | None:
     if not found:
         return None
     with_preset = spell(given | {"rank": found.rank, "over": found.over}, first)
-    is_same = preset_of(first) and found == _mend(read(with_preset) or {"readout": "exp"}, 0)
+    is_same = preset_of(first) and found == _mend(read(with_preset), 0)
     return with_preset if is_same else str(found)
 
 

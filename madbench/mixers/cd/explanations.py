@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from madbench.labels import Explanation
-from madbench.mixers.cd.grammar import DIAGONAL_GATES, PRESETS, Label, read, twin
+from madbench.mixers.cd.grammar import CORE, DIAGONAL_GATES, PRESETS, Label, read, twin
 
-LEMMA_4 = "Lemma 4 and Section 3"
 SHARED = "A shared tensor, not a second copy."
 
 READOUTS = {
@@ -90,16 +89,15 @@ def explain(label: Label) -> list[Explanation]:
     rows = [Explanation(label.readout, name, what, equation, "Lemma 8" if label.is_kernel else source)]
     if label.is_constant:
         what = f"Every step multiplies past keys by {label.gate}."
-        rows.append(
-            Explanation(label.gate, "constant gate", what, f"A_t = {label.gate} I", "Section 5 and Appendix D.4")
-        )
+        equation = f"A_t = {label.gate} I"
+        rows.append(Explanation(label.gate, "constant gate", what, equation, "Section 5 and Appendix D.4"))
     elif label.gate:
         rows.append(Explanation(label.gate, *GATES[label.gate]))
     if label.mirror:
         (towards, direction), (how, strength) = DIRECTIONS[label.mirror[1]], STRENGTHS[label.mirror[2]]
         what = f"Each token reflects past keys along {towards}, with {how}."
         equation = f"A_t = (I - beta_t w_t w_t^T) diag(lambda_t), {direction}, {strength}"
-        rows.append(Explanation(label.mirror, "mirror", what, equation, LEMMA_4))
+        rows.append(Explanation(label.mirror, "mirror", what, equation, "Lemma 4 and Section 3"))
     if label.scaling:
         name, what, equation, source = SCALINGS[label.scaling[:2]]
         by_width = label.scaling.endswith("n")
@@ -113,24 +111,23 @@ def explain(label: Label) -> list[Explanation]:
 
 def _notes(label: Label) -> Iterator[Explanation]:
     """What follows from the letters together."""
-    core = ("readout", "gate", "mirror", "scaling", "norm")
     for name, free in PRESETS.items():
         preset = Label(**read(f"cd:{free}"))
-        is_same = all(getattr(preset, field) == getattr(label, field) for field in core)
+        is_same = all(getattr(preset, field) == getattr(label, field) for field in CORE)
         if is_same and preset.unit <= label.unit and preset.output in ("", label.output):
             yield Explanation("", name, "A row of the paper's Table 1.", f"cd:{free}", "Table 1")
     if label.readout == "id" and label.norm == "sum":
         what = "The sum changes sign, so it may divide by almost zero, and coefficients need not lie in [0, 1]."
         yield Explanation("", "sum under id", what, "", "against Corollary 6.1")
     grows = label.readout == "exp" or label.gate == "se" or label.scaling.startswith("bi")
-    if (grows or (label.is_constant and float(label.gate) > 1)) and label.norm not in ("sum", "max"):
+    if (grows or label.has_growing_gate) and label.norm not in ("sum", "max"):
         what = "Coefficients are not divided by their sum and may grow without bound: expect the run to diverge."
         yield Explanation("", "not normalised", what, "", "Principle 6, Lemma 6")
     if label.rope and (label.is_kernel or label.gate in DIAGONAL_GATES or label.mirror.startswith("hz")):
         what = "Scores depend on absolute positions; only scalar gates and mirrors along keys keep RoPE relative."
         yield Explanation("", "absolute positions", what, "", "this project")
-    decays = label.gate != "se" and not (label.is_constant and float(label.gate) > 1)
-    if label.gate and decays and label.readout in ("exp", "softplus", "elu", "sigmoid"):
+    decays = label.gate not in ("", "se") and not label.has_growing_gate
+    if decays and label.readout in ("exp", "softplus", "elu", "sigmoid"):
         what = "The gate acts on the score, so a forgotten token's coefficient is phi(0), not 0."
         yield Explanation("", "decay is not forgetting", what, "alpha_ij -> phi(0)", "Section 5")
     if same := twin(label):

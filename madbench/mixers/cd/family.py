@@ -14,7 +14,7 @@ from madbench.mixers import Check, Size
 from madbench.mixers.cd.budget import Allocation, solve
 from madbench.mixers.cd.diagnosis import InvalidLabel
 from madbench.mixers.cd.explanations import explain
-from madbench.mixers.cd.grammar import OPTIONS, Label, read
+from madbench.mixers.cd.grammar import CORE, OPTIONS, Label, read
 
 if TYPE_CHECKING:
     from madbench.mixers.cd.operator import CoefficientMixer
@@ -53,7 +53,7 @@ class CoefficientFamily:
 
     def factors(self, label: Label) -> dict[str, str]:
         """Spelling by factor; ``rank`` is there only where the budget is enforced, as nothing pays otherwise."""
-        found = {name: getattr(label, name) for name in ("readout", "gate", "mirror", "scaling", "norm")}
+        found = {name: getattr(label, name) for name in CORE}
         found |= {"rope": "p" * label.rope, "conv": "c" * label.conv, "unit": "u" * label.unit, "output": label.output}
         found |= {} if label.over else {"rank": label.rank}
         return found | {"budget": "over" if label.over else "matched"}

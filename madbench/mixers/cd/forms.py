@@ -69,9 +69,9 @@ class Decay:
         total = c[..., -1:, :]
         end = total.squeeze(-2).cumsum(-2)
         self.entering, self.leaving = c.to(dtype).exp(), (total - c).to(dtype).exp()
-        self.near = masked_exp((c[..., :, None, :] - c[..., None, :, :]).to(dtype), _below(self.rows, 1, c)[..., None])
+        self.near = masked_exp((c[..., :, None, :] - c[..., None, :, :]).to(dtype), _lower(self.rows, 0, c)[..., None])
         between = (end - total.squeeze(-2))[..., :, None, :] - end[..., None, :, :]
-        self.between = masked_exp(between.to(dtype), _below(end.shape[-2], 0, c)[..., None])
+        self.between = masked_exp(between.to(dtype), _lower(end.shape[-2], -1, c)[..., None])
 
     def products(self, a: Tensor, b: Tensor, is_strict: bool = False) -> Tensor:
         """P(a, b), or P' where strict: a, b (..., T, n) -> (..., T, T), zero above the diagonal."""
@@ -98,9 +98,9 @@ class Decay:
         return far.flatten(-2).flatten(-3, -2)[..., : self.length, : self.length]
 
 
-def _below(size: int, offset: int, like: Tensor) -> Tensor:
-    """Mask (size, size) of what is below the diagonal, for an offset of 1 with it."""
-    return torch.ones(size, size, dtype=torch.bool, device=like.device).tril(offset - 1)
+def _lower(size: int, diagonal: int, like: Tensor) -> Tensor:
+    """Mask (size, size) of what is below the diagonal, for ``diagonal`` 0 with it, for -1 without."""
+    return torch.ones(size, size, dtype=torch.bool, device=like.device).tril(diagonal)
 
 
 def split_rows(x: Tensor, rows: int) -> Tensor:

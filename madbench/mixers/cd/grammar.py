@@ -40,6 +40,8 @@ CONSTANT = re.compile(r"[01]\.[0-9]{0,2}[1-9]")
 EVOLUTION = re.compile(rf"(?P<gate>{CONSTANT.pattern}|{'|'.join(GATES)})?(?P<mirror>{'|'.join(MIRRORS)})?")
 FEATURES = re.compile("(?P<rope>p?)(?P<conv>c?)(?P<unit>u?)(?P<output>g?o?)")
 
+CORE = ("readout", "gate", "mirror", "scaling", "norm")
+"""The fields that are phi, A, b and eta."""
 PRESETS = {
     "softmax": "exp-sum",
     "linear": "kelu-sum",
@@ -99,6 +101,11 @@ class Label:
     def is_constant(self) -> bool:
         """Whether the gate is a constant; ``float(gate)`` is its value."""
         return bool(CONSTANT.fullmatch(self.gate))
+
+    @property
+    def has_growing_gate(self) -> bool:
+        """Whether the gate is a constant above 1, under which scores grow with distance (Principle 6)."""
+        return self.is_constant and float(self.gate) > 1
 
     @property
     def adds_parameters(self) -> bool:
@@ -162,22 +169,28 @@ def check_rules(label: Label) -> None:
         raise BrokenRule(letter, problem, {"rank": "", "over": False})
 
 
+def rescaled(label: Label) -> Label:
+    """The label whose b differs by the factor sqrt(n) alone."""
+    b = label.scaling
+    if b in ("", "b1"):
+        return replace(label, scaling="" if b else "b1")
+    return replace(label, scaling=b.removesuffix("n") if b.endswith("n") else b + "n")
+
+
 def twin(label: Label) -> Label | None:
-    """The label whose b differs by the factor sqrt(n) alone, where that factor cancels exactly; else None.
+    """:func:`rescaled` where that factor cancels exactly, so that both labels are one function; else None.
 
     It does in a sum of ReLU, of scores themselves or of their ReLU kernel, and under RMSNorm of a linear output.
     """
-    cancels = label.norm == "sum" and label.readout in ("relu", "id", "krelu")
-    cancels |= label.norm in ("", "wx") and label.readout == "id" and label.output == "g"
-    b = label.scaling
-    other = "b1" if not b else "" if b == "b1" else b[:2] + "n" * (len(b) == 2)
-    return replace(label, scaling=other) if cancels else None
+    by_sum = label.norm == "sum" and label.readout in ("relu", "id", "krelu")
+    by_norm = label.norm in ("", "wx", "pow") and label.readout == "id" and label.output == "g"
+    return rescaled(label) if by_sum or by_norm else None
 
 
 def spell(values: Mapping[str, Any], preset: str = "") -> str:
     """The canonical text of fields, or the one that begins with a preset; absent fields have their defaults."""
     features = "".join(letter for letter, name in zip("pcu", ("rope", "conv", "unit")) if values.get(name))
-    readout, gate, mirror, *rest = (values.get(name, "") for name in ("readout", "gate", "mirror", "scaling", "norm"))
+    readout, gate, mirror, *rest = (values.get(name, "") for name in CORE)
     head = [preset] if preset else [readout, gate + mirror, *rest]
     segments = (*head, features + values.get("output", ""), values.get("rank", ""))
     return PREFIX + "-".join(filter(None, segments)) + "!" * values.get("over", False)

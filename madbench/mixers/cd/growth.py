@@ -51,8 +51,8 @@ def _variance(subject: Subject) -> Iterator[Check]:
         found = []
         for n in KEY_WIDTHS:
             measured, expected = (torch.stack(side) for side in zip(*(variances(n, seed) for seed in SEEDS)))
-            found.append(float((measured / expected).mean() - 1))
-        return max(map(abs, found))
+            found.append(((measured / expected).mean() - 1).abs())
+        return float(torch.stack(found).max())
 
     def growth() -> float:
         logs = [math.log(sum(float(variances(n, seed)[0].mean()) for seed in SEEDS)) for n in KEY_WIDTHS]

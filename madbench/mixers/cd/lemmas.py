@@ -11,7 +11,7 @@ from torch import Tensor
 
 from madbench.mixers import Check
 from madbench.mixers.cd import forms, growth, parts
-from madbench.mixers.cd.grammar import DIAGONAL_GATES, Label
+from madbench.mixers.cd.grammar import DIAGONAL_GATES, Label, rescaled, twin
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.subject import LENGTH, SEEDS, Subject, not_applicable, relative
 
@@ -48,7 +48,7 @@ def _linearity(subject: Subject) -> Iterator[Check]:
                 part = torch.rand(whole.shape, generator=torch.Generator().manual_seed(0), dtype=whole.dtype)
                 one, two = (forms.scores(replace(d, length=None, **{side: value})) for value in (part, whole - part))
                 found.append(relative(one + two, forms.scores(d)))
-            return max(found)
+            return torch.stack(found).max()
 
         yield Check("V5 linear", "Scores are bilinear in the features.", source, subject.largest(bilinear), 1e-12)
         return
@@ -77,10 +77,12 @@ def _zeros(subject: Subject) -> Iterator[Check]:
             return (psi(q) * psi(k)).sum(-1)
 
         if label.readout == "krelu":
+
+            def excess() -> float:
+                return abs(float((alphas() == 0).double().mean()) - 0.75**8)
+
             statement = "Of normal q, k with n = 8, (3/4)^8 have coefficient 0: the zero set is not of measure zero."
-            yield Check(
-                "V6 zeros", statement, source, lambda: abs(float((alphas() == 0).double().mean()) - 0.75**8), 3e-3
-            )
+            yield Check("V6 zeros", statement, source, excess, 3e-3)
         else:
             statement = "No coefficient of normal q, k with n = 8 is 0: the zero set is empty."
             yield Check("V6 zeros", statement, source, lambda: float(alphas().min()), is_difference=True)
@@ -172,9 +174,8 @@ def _evolution(subject: Subject) -> Iterator[Check]:
         length = d.k.square().sum(-1) if label.is_kernel and label.mirror[1] == "k" else torch.ones_like(d.beta)
         eigenvalue = -d.beta * length / (length + parts.EPS)
         trace = change.diagonal(dim1=-2, dim2=-1).sum(-1)
-        return torch.stack(
-            [(change - change.mT).abs().max(), values[..., 1].max(), (trace - eigenvalue).abs().max()]
-        ).max()
+        found = ((change - change.mT).abs().max(), values[..., 1].max(), (trace - eigenvalue).abs().max())
+        return torch.stack(found).max()
 
     kind = "a multiple of the identity" if label.gate not in DIAGONAL_GATES else "diagonal"
     if label.mirror:
@@ -188,7 +189,7 @@ def _evolution(subject: Subject) -> Iterator[Check]:
     statement = "A is a contraction: its largest singular value is at most 1."
     if label.gate == "se":
         yield not_applicable("V9 contraction", statement, source, "not a contraction where a gate exceeds 1, as se may")
-    elif label.is_constant and float(label.gate) > 1:
+    elif label.has_growing_gate:
         statement = "A is not a contraction: its largest singular value exceeds 1."
         run = subject.smallest(excess)
         yield Check("V9 contraction", statement, source, run, 1e-10, is_difference=True)
@@ -228,12 +229,9 @@ def _geometry(subject: Subject) -> Check:
 def _invisible_scale(subject: Subject) -> Check:
     """V13: where a constant factor of b is no part of the function."""
     label, name, source = subject.label, "V13 invisible b", "eq. 2"
-    b = label.scaling
-    other = {"": "b1", "b1": ""}.get(b, b.removesuffix("n") if b.endswith("n") else b + "n")
-    statement = f"The factor by which b differs from {other or '1/sqrt(n)'} changes nothing."
-    by_sum = label.readout in ("relu", "id", "krelu") and label.norm == "sum"
-    by_norm = label.readout == "id" and label.norm in ("", "wx", "pow") and label.output == "g"
-    if not (by_sum or by_norm):
+    other = rescaled(label)
+    statement = f"The factor by which b differs from {other.scaling or '1/sqrt(n)'} changes nothing."
+    if not twin(label):
         reason = "b is part of the function: neither a sum nor an RMSNorm divides by it"
         return not_applicable(name, statement, source, reason)
     if label.is_kernel and label.mirror[1:2] == "k":
@@ -242,12 +240,12 @@ def _invisible_scale(subject: Subject) -> Check:
     def difference() -> float:
         found = []
         for seed in SEEDS:
-            (one, x), (two, _) = (replace(subject, label=replace(label, scaling=b)).sample(seed) for b in (b, other))
+            (one, x), (two, _) = subject.sample(seed), replace(subject, label=other).sample(seed)
             two.load_state_dict(one.state_dict())
             for mixer in (one, two):
                 mixer.v.weight.mul_(1e9)  # so that the eps of the RMSNorm is none of the function
             y = one(x)
-            found.append(float((two(x) - y).abs().max() / y.abs().max()))
-        return max(found)
+            found.append((two(x) - y).abs().max() / y.abs().max())
+        return float(torch.stack(found).max())
 
     return Check(name, statement, source, difference, 1e-12)

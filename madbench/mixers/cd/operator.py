@@ -20,7 +20,6 @@ from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.recompute import again
 
-PATHS = ("auto", "reference", "dense", "chunked", "blocks", "sdpa", "fla")
 DENSE_LIMIT_LENGTH = 512
 DENSE_LIMIT_BYTES = 2**30  # of one (B, H, T, T) float32 tensor
 
@@ -57,11 +56,11 @@ class CoefficientMixer(Projections):
     Parameters: exactly ``allocation.total``.
     """
 
-    paths = PATHS
+    paths = ("auto", "reference", "dense", "chunked", "blocks", "sdpa", "fla")
 
     def __init__(self, allocation: Allocation, settings: Any, path: str = "auto"):
-        if path not in PATHS:
-            raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")
+        if path not in self.paths:
+            raise TrainingError(f"path {path!r} is not known{did_you_mean(path, self.paths)}")
         super().__init__(allocation, settings.init_std)
         label, self.max_len = allocation.label, allocation.size.max_len
         # a gate of every coordinate, or a solve, makes small blocks cheaper than all pairs
@@ -106,9 +105,8 @@ class CoefficientMixer(Projections):
         every key; ``slide`` keeps the newest ``max_len`` of them.
         """
         if x.dim() != 2:
-            raise TrainingError(
-                f"{self.variant}: a step takes one token of each sequence, (B, D), not {tuple(x.shape)}"
-            )
+            shape = tuple(x.shape)
+            raise TrainingError(f"{self.variant}: a step takes one token of each sequence, (B, D), not {shape}")
         row = x[:, None]
         d, (maximum, inputs) = self.dynamics(row, cache)
         position = cache.position + 1 if cache else 1
@@ -168,7 +166,7 @@ class CoefficientMixer(Projections):
     @property
     def may_grow(self) -> bool:
         """Whether a constant gate above 1 makes scores grow with distance (Principle 6)."""
-        return self.variant.is_constant and float(self.variant.gate) > 1
+        return self.variant.has_growing_gate
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
@@ -183,17 +181,17 @@ class CoefficientMixer(Projections):
         gates = {name: values.transpose(1, 2) for name, values in gates.items()}
         gates |= {"output": torch.sigmoid(self.out_sigmoid(x))} if self.out_sigmoid else {}
         active = by_lag(found.alpha > 0) if self.variant.readout in ("relu", "krelu") else None
-        return Probe(by_lag(found.a), by_lag(found.score.tril()), active, gates)
+        return Probe(by_lag(found.a), by_lag(found.score), active, gates)
 
     @torch.no_grad()
     def evolution(self, x: Tensor) -> Tensor:
         """A_t of every row and head: x (B, T, D) -> (B, T, H, n, n)."""
         d = self.ingredients(x)[0]
-        n = d.q.shape[-1]
         gate = d.q.new_zeros(1, 1, 1, 1) if d.log_gate is None else d.log_gate
         a = torch.diag_embed(gate.exp().expand_as(d.q))
         if d.w is not None:
-            a = (torch.eye(n, dtype=a.dtype, device=a.device) - d.beta[..., None, None] * _outer(d.w)) @ a
+            eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+            a = (eye - d.beta[..., None, None] * (d.w[..., :, None] * d.w[..., None, :])) @ a
         return a.transpose(1, 2)
 
     def _summed(self, d: Dynamics) -> Tensor:
@@ -222,8 +220,8 @@ class CoefficientMixer(Projections):
     def _combine_block(self, blocks: forms.Blocks, d: Dynamics, block: int, length: int) -> Tensor:
         start, end = block * self.chunk, min((block + 1) * self.chunk, length)
         s = forms.block_scores(blocks, block)[:, :, : end - start, :end]
-        of_rows = {name: _rows(getattr(d, name), start, end) for name in ("row_log", "log_norm")}
-        return self._combine(s, replace(d, v=d.v[:, :, :end], **of_rows), start)
+        row_log, log_norm = (None if x is None else x[..., start:end] for x in (d.row_log, d.log_norm))
+        return self._combine(s, replace(d, v=d.v[:, :, :end], row_log=row_log, log_norm=log_norm), start)
 
     def _read_out(self, y: Tensor, x: Tensor) -> Tensor:
         """Output gate and projection: y (B, H, T, V) -> (B, T, D)."""
@@ -235,11 +233,3 @@ class CoefficientMixer(Projections):
         if self.out_sigmoid:
             y = y * self.out_sigmoid(x).sigmoid()
         return self.o(y)
-
-
-def _rows(x: Tensor | None, start: int, end: int) -> Tensor | None:
-    return None if x is None else x[..., start:end]
-
-
-def _outer(w: Tensor) -> Tensor:
-    return w[..., :, None] * w[..., None, :]

@@ -39,9 +39,7 @@ def read_out(readout: str, s: Tensor) -> Tensor:
 
 
 def log_readout(readout: str, s: Tensor) -> Tensor:
-    """log phi(s) of a readout that is never zero, finite where phi(s) underflows."""
-    if readout == "exp":
-        return s
+    """log phi(s) of sigmoid, elu or softplus, finite where phi(s) underflows."""
     if readout == "sigmoid":
         return F.logsigmoid(s)
     if readout == "elu":

@@ -194,7 +194,7 @@ class Projections(nn.Module):
             b = -torch.expm1(log_gate)
         else:
             b = _linear(self.scale, x).transpose(1, 2)[..., None]
-            if kind == "i" and self.has_log_scale:
+            if self.has_log_scale:
                 return norm, b.squeeze(-1)
             b = b.exp() if kind == "i" else b.sigmoid()
         return b * norm, None

@@ -13,8 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from madbench.mixers.cd.grammar import Label
 
-def reference(parameters: Mapping[str, Tensor], label: Any, n_head: int, x: Tensor) -> Tensor:
+
+def reference(parameters: Mapping[str, Tensor], label: Label, n_head: int, x: Tensor) -> Tensor:
     """x (B, T, D) -> the mixer's output (B, T, D) in float64, differentiable in ``x`` and in the parameters.
 
     ``parameters`` is the state dict of a ``CoefficientMixer``, any floating dtype.
@@ -23,7 +25,7 @@ def reference(parameters: Mapping[str, Tensor], label: Any, n_head: int, x: Tens
     return torch.stack([_sequence(p, label, n_head, sequence) for sequence in x.double()])
 
 
-def _sequence(p: dict[str, Tensor], label: Any, n_head: int, x: Tensor) -> Tensor:
+def _sequence(p: dict[str, Tensor], label: Label, n_head: int, x: Tensor) -> Tensor:
     q, k, v = (x @ p[f"{side}.weight"].T for side in "qkv")
     if label.conv:
         q, k, v = (_silu(_convolve(side, p[f"{name}_conv.weight"])) for name, side in zip("qkv", (q, k, v)))
@@ -42,7 +44,7 @@ def _sequence(p: dict[str, Tensor], label: Any, n_head: int, x: Tensor) -> Tenso
     return torch.stack(rows)
 
 
-def _head(p: dict[str, Tensor], label: Any, n_head: int, head: int, x: Tensor, *sides: Tensor) -> list[Tensor]:
+def _head(p: dict[str, Tensor], label: Label, n_head: int, head: int, x: Tensor, *sides: Tensor) -> list[Tensor]:
     """y_i of one head, before output gates."""
     q, k, v = (side.chunk(n_head, dim=1)[head] for side in sides)
     length, n = q.shape
@@ -92,7 +94,7 @@ def _head(p: dict[str, Tensor], label: Any, n_head: int, head: int, x: Tensor, *
 
 
 def _gate(
-    p: dict[str, Tensor], label: Any, n_head: int, head: int, x_t: Tensor, n: int
+    p: dict[str, Tensor], label: Label, n_head: int, head: int, x_t: Tensor, n: int
 ) -> tuple[Tensor, Tensor | None]:
     """lambda_t, one number or n, and Delta_t."""
     kind = label.gate
@@ -113,14 +115,14 @@ def _gate(
     return torch.exp(-delta * torch.exp(rates)), delta
 
 
-def _strength(p: dict[str, Tensor], label: Any, head: int, x_t: Tensor) -> Tensor | float:
+def _strength(p: dict[str, Tensor], label: Label, head: int, x_t: Tensor) -> Tensor | float:
     if label.mirror[2:] not in ("1", "2"):
         return 2.0
     return int(label.mirror[2]) * torch.sigmoid(p["strength.weight"][head] @ x_t)
 
 
 def _scaling(
-    p: dict[str, Tensor], label: Any, head: int, x_j: Tensor, n: int, gate: Tensor, delta: Any, beta: Any
+    p: dict[str, Tensor], label: Label, head: int, x_j: Tensor, n: int, gate: Tensor, delta: Any, beta: Any
 ) -> Tensor | float:
     kind = label.scaling
     if kind == "":

@@ -38,13 +38,13 @@ class Subject:
             mixer.chunk = chunk or mixer.chunk
             return mixer.eval().requires_grad_(False), torch.randn(batch, length, WIDTH, dtype=torch.float64)
 
-    def largest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor | float]) -> Callable[[], float]:
-        """The largest of what is measured over the seeds."""
-        return lambda: max(float(measure(*self.sample(seed))) for seed in SEEDS)
+    def largest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor]) -> Callable[[], float]:
+        """The largest of what is measured over the seeds; NaN where one is."""
+        return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in SEEDS]).max())
 
-    def smallest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor | float]) -> Callable[[], float]:
-        """The smallest, where two things have to differ for every seed."""
-        return lambda: min(float(measure(*self.sample(seed))) for seed in SEEDS)
+    def smallest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor]) -> Callable[[], float]:
+        """The smallest, where two things have to differ for every seed; NaN where one is."""
+        return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in SEEDS]).min())
 
 
 def not_applicable(name: str, statement: str, source: str, reason: str) -> Check:

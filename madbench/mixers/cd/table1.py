@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.cd.grammar import PRESETS, Label, fields_of
+from madbench.mixers.cd.grammar import PREFIX, PRESETS, Label, read
 
 
-def preset_of(label: Label) -> str | None:
+def row_of(label: Label) -> str | None:
     """The preset whose A, b, phi, eta and features a label has, whatever pays for its budget."""
-    for name, text in PRESETS.items():
-        fields: dict = {}
-        for segment in text.split("-"):
-            fields |= fields_of(segment)[1]
-        if str(Label(**fields)) == str(Label(**{**vars(label), "rank": "", "over": False})):
-            return name
-    return None
+    same = replace(label, rank="", over=False)
+    return next((name for name in PRESETS if Label(**read(PREFIX + name)) == same), None)
 
 
 def closed_form(preset: str, p: Mapping[str, Tensor], n_head: int, x: Tensor) -> Tensor:

@@ -40,10 +40,10 @@ class Allocation:
     options: Options  # of the layer's class, ``hidden_size`` apart
     terms: Mapping[str, int]  # parameters of the layer's parts, by their names; ``conv`` are taps
     ranks: Mapping[str, int]  # widths over all heads, and ``state``, numbers carried from token to token
-    cache: int = 0  # numbers that each further token adds to what is carried
+    cache: int  # numbers that each further token adds to what is carried
 
     total = property(lambda self: sum(self.terms.values()), doc="Every parameter of the mixer.")
-    target = property(lambda self: _target(self.size.d_model, self.terms), doc="The budget.")
+    target = property(lambda self: 4 * self.size.d_model**2 + self.terms.get("conv", 0), doc="The budget.")
     ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
 
     def flops_per_token(self, seq_len: int) -> float:
@@ -56,23 +56,21 @@ class Allocation:
         return float(self.cache * bytes_per_element)
 
 
+@functools.cache
 def solve(label: Label, size: Size) -> Allocation:
     """The widest layer of at most 4 d^2 parameters and its taps; with ``!`` or the paper's budget the library's own widths.
 
     Raises ``MissingExtraError`` where the package is missing, ``BudgetError`` where no width fits or the layer takes none.
     """
-    options = _options(label, size.d_model, size.n_head, label.over or size.budget == "paper")
-    return Allocation(label, size, options, *_count(label, size.d_model, tuple(options.items())))
-
-
-@functools.cache
-def _options(label: Label, d: int, heads: int, is_over: bool) -> Options:
-    layer = LAYERS[label.layer]
+    layer, d, heads = LAYERS[label.layer], size.d_model, size.n_head
+    is_over = label.over or size.budget == "paper"
     candidates = [layer.defaults(d, heads)] if is_over else layer.candidates(d, heads)
 
+    def at(options: Options) -> Allocation:
+        return Allocation(label, size, options, *_count(label, d, options))
+
     def excess(options: Options) -> int:
-        terms = _count(label, d, tuple(options.items()))[0]
-        return sum(terms.values()) - _target(d, terms)
+        return at(options).total - at(options).target
 
     fitting = 1 if is_over else bisect_right(candidates, 0, key=excess)
     if not fitting:
@@ -80,28 +78,23 @@ def _options(label: Label, d: int, heads: int, is_over: bool) -> Options:
             f"{label}: the smallest layer at d_model {d} with {heads} heads is {excess(candidates[0]):,} parameters over "
             f"the budget of {4 * d * d:,}; take a larger d_model, fewer heads, or {label}!"
         )
-    options = candidates[fitting - 1]
-    key = _count(label, d, tuple(options.items()))[1].get("qk", 0) // heads
+    found = at(candidates[fitting - 1])
+    key = found.ranks.get("qk", 0) // heads
     if layer.most_key and key > layer.most_key:
         most = f"its kernels take {layer.most_key} at most; set model.n_head to {heads * -(-key // layer.most_key)} or more"
         raise BudgetError(f"{label}: keys of {key} numbers a head at d_model {d} with {heads} heads, but {most}")
-    return options
+    return found
 
 
-@functools.cache
-def _count(label: Label, d: int, options: tuple[tuple[str, Any], ...]) -> tuple[dict[str, int], dict[str, int], int]:
+def _count(label: Label, d: int, options: Options) -> tuple[dict[str, int], dict[str, int], int]:
     """Parameters by part, widths, and numbers that a token adds, of the layer with these options."""
-    layer, row = make(label, d, dict(options), "meta"), LAYERS[label.layer]
+    layer, row = make(label, d, options, "meta"), LAYERS[label.layer]
     terms: dict[str, int] = {}
     for name, parameter in layer.named_parameters():
         is_tap = "conv1d" in name and name.endswith("weight")
         part = "conv" if is_tap else name.split(".")[0]
         terms[part] = terms.get(part, 0) + parameter.numel()
     return terms, row.state(layer), row.cache(layer)
-
-
-def _target(d: int, terms: Mapping[str, int]) -> int:
-    return 4 * d**2 + terms.get("conv", 0)
 
 
 def make(label: Label, d: int, options: Options, device: str) -> nn.Module:

@@ -14,6 +14,11 @@ from typing import Any
 Options = dict[str, Any]
 
 
+def _outer(layer: Any) -> dict[str, int]:
+    """Keys times values, head by head."""
+    return {"qk": layer.key_dim, "vo": layer.value_dim, "state": layer.key_dim * layer.value_dim // layer.num_heads}
+
+
 @dataclass(frozen=True)
 class Layer:
     """One layer. ``candidates`` and ``defaults`` take d_model and the number of heads H."""
@@ -22,8 +27,9 @@ class Layer:
     what: str  # in a sentence
     source: str
     candidates: Callable[[int, int], list[Options]]  # ascending in parameters
-    defaults: Callable[[int, int], Options]  # the library's own widths, for ``!``
-    state: Callable[[Any], dict[str, int]]
+    defaults: Callable[[int, int], Options] = lambda d, heads: {"num_heads": heads}
+    """The library's own widths, for ``!``."""
+    state: Callable[[Any], dict[str, int]] = _outer
     """Widths of a built layer, summed over heads, and ``state``, the numbers that it carries from token to token."""
     note: str = ""
     counterpart: str = ""  # label of the same recurrence that runs on a CPU
@@ -57,19 +63,17 @@ def _path(d: int, heads: int) -> list[Options]:
     return [*found, {"num_heads": heads, "num_kv_heads": heads}]
 
 
+def _rwkv_defaults(d: int, heads: int) -> Options:
+    return {"num_heads": heads, "head_dim": None, "layer_idx": 0, "num_hidden_layers": 2}
+
+
 def _rwkv(d: int, heads: int) -> list[Options]:
     low = {"decay_low_rank_dim": d // 16, "a_low_rank_dim": d // 16, "gate_low_rank_dim": d // 8}
-    own = {"num_heads": heads, "head_dim": None, "layer_idx": 0, "num_hidden_layers": 2}
-    return [own | low | {"value_dim": heads * w} for w in _steps(d, 2 * d // heads)]
+    return [_rwkv_defaults(d, heads) | low | {"value_dim": heads * w} for w in _steps(d, 2 * d // heads)]
 
 
 def _ssm(d: int, heads: int) -> list[Options]:
     return [{"expand": 1, "head_dim": max(1, d // heads), "state_size": n} for n in _steps(d, 2 * d)]
-
-
-def _outer(layer: Any) -> dict[str, int]:
-    """Keys times values, head by head."""
-    return {"qk": layer.key_dim, "vo": layer.value_dim, "state": layer.key_dim * layer.value_dim // layer.num_heads}
 
 
 def _of_ssm(layer: Any) -> dict[str, int]:
@@ -90,8 +94,6 @@ LAYERS: Mapping[str, Layer] = {
         "Gated linear attention: a decay a key coordinate, low-rank in the input.",
         "Yang et al. 2024, arXiv 2312.06635",
         lambda d, heads: _values(d, heads, expand_k=0.5),
-        lambda d, heads: {"num_heads": heads},
-        _outer,
         counterpart="cd:gla",
     ),
     "retnet": Layer(
@@ -99,27 +101,25 @@ LAYERS: Mapping[str, Layer] = {
         "Retention: a fixed decay a head, rotary positions, an output gate.",
         "Sun et al. 2023, arXiv 2307.08621",
         lambda d, heads: _values(d, heads, expand_k=0.5),
-        lambda d, heads: {"num_heads": heads},
-        _outer,
-        "Keys are half as wide as values, as in the paper.",
+        note="Keys are half as wide as values, as in the paper.",
     ),
     "hgrn": Layer(
         "HGRNAttention",
         "A gated recurrence, channel by channel.",
         "Qin et al. 2023, arXiv 2311.04823",
         lambda d, heads: [{"expand_ratio": 1, "elementwise_affine": False}],
-        lambda d, heads: {},
-        lambda layer: {"vo": layer.input_dim, "state": layer.input_dim},
-        f"{_NO_GAIN} It has no heads.",
+        defaults=lambda d, heads: {},
+        state=lambda layer: {"vo": layer.input_dim, "state": layer.input_dim},
+        note=f"{_NO_GAIN} It has no heads.",
     ),
     "hgrn2": Layer(
         "HGRN2Attention",
         "A gated recurrence whose state is expanded by outer products.",
         "Qin et al. 2024, arXiv 2404.07904",
         lambda d, heads: [{"num_heads": heads, "expand_ratio": None, "elementwise_affine": False}],
-        lambda d, heads: {"num_heads": heads, "expand_ratio": None},
-        lambda layer: {"qk": layer.forget_dim, "vo": layer.input_dim, "state": layer.forget_dim * layer.head_i_dim},
-        _NO_GAIN,
+        defaults=lambda d, heads: {"num_heads": heads, "expand_ratio": None},
+        state=lambda one: {"qk": one.forget_dim, "vo": one.input_dim, "state": one.forget_dim * one.head_i_dim},
+        note=_NO_GAIN,
     ),
     "gsa": Layer(
         "GatedSlotAttention",
@@ -128,17 +128,15 @@ LAYERS: Mapping[str, Layer] = {
         lambda d, heads: [
             {"num_heads": heads, "expand_k": heads * w / d, "layer_idx": 0} for w in _steps(d, d // heads)
         ],
-        lambda d, heads: {"num_heads": heads, "layer_idx": 0},
-        _of_slots,
-        "As many slots a head as its keys are wide.",
+        defaults=lambda d, heads: {"num_heads": heads, "layer_idx": 0},
+        state=_of_slots,
+        note="As many slots a head as its keys are wide.",
     ),
     "deltanet": Layer(
         "DeltaNet",
         "Linear attention whose state is corrected by the delta rule.",
         "Yang et al. 2024, arXiv 2406.06484",
         lambda d, heads: _values(d, heads),
-        lambda d, heads: {"num_heads": heads},
-        _outer,
         counterpart="cd:deltanet",
         most_key=256,
     ),
@@ -147,8 +145,7 @@ LAYERS: Mapping[str, Layer] = {
         "The delta rule with a decay a head.",
         "Yang et al. 2025, arXiv 2412.06464",
         _by_head,
-        lambda d, heads: {"num_heads": heads, "head_dim": max(1, 3 * d // (4 * heads))},
-        _outer,
+        defaults=lambda d, heads: {"num_heads": heads, "head_dim": max(1, 3 * d // (4 * heads))},
         counterpart="cd:gateddeltanet",
         most_key=256,
     ),
@@ -157,8 +154,7 @@ LAYERS: Mapping[str, Layer] = {
         "The gated delta rule with two reflections a token.",
         "Siems et al. 2025, arXiv 2502.10297",
         lambda d, heads: [{"num_heads": heads, "head_dim": w} for w in _steps(d, min(256, d // heads))],
-        lambda d, heads: {"num_heads": heads, "head_dim": max(1, 3 * d // (4 * heads))},
-        _outer,
+        defaults=lambda d, heads: {"num_heads": heads, "head_dim": max(1, 3 * d // (4 * heads))},
         most_key=256,
     ),
     "rwkv7": Layer(
@@ -166,9 +162,8 @@ LAYERS: Mapping[str, Layer] = {
         "RWKV-7: a generalised delta rule with token shift.",
         "Peng et al. 2025, arXiv 2503.14456",
         _rwkv,
-        lambda d, heads: {"num_heads": heads, "head_dim": None, "layer_idx": 0, "num_hidden_layers": 2},
-        _outer,
-        "Low ranks of d / 16, that of the gate d / 8. Every layer is a first one: no values of the first are mixed in.",
+        defaults=_rwkv_defaults,
+        note="Low ranks of d / 16, that of the gate d / 8. Every layer is a first one: no values of the first are mixed in.",
         has_own_start=True,
     ),
     "mamba2": Layer(
@@ -176,9 +171,9 @@ LAYERS: Mapping[str, Layer] = {
         "Mamba-2: a state-space model with one decay a head, keys and queries shared by the heads.",
         "Dao and Gu 2024, arXiv 2405.21060",
         _ssm,
-        lambda d, heads: {"expand": 2, "head_dim": max(1, 2 * d // heads)},
-        _of_ssm,
-        "The inner width is d.",
+        defaults=lambda d, heads: {"expand": 2, "head_dim": max(1, 2 * d // heads)},
+        state=_of_ssm,
+        note="The inner width is d.",
         counterpart="cd:mamba2",
     ),
     "mamba3": Layer(
@@ -186,9 +181,9 @@ LAYERS: Mapping[str, Layer] = {
         "Mamba-3: trapezoidal steps and a rotating state.",
         "flash-linear-attention 0.6",
         _ssm,
-        lambda d, heads: {"expand": 2, "head_dim": max(1, 2 * d // heads)},
-        _of_ssm,
-        "The inner width is d.",
+        defaults=lambda d, heads: {"expand": 2, "head_dim": max(1, 2 * d // heads)},
+        state=_of_ssm,
+        note="The inner width is d.",
         needs="mamba3_siso_combined",
     ),
     "path": Layer(
@@ -196,9 +191,8 @@ LAYERS: Mapping[str, Layer] = {
         "Softmax attention whose positions are products of Householder matrices.",
         "Yang et al. 2025, arXiv 2505.16381",
         _path,
-        lambda d, heads: {"num_heads": heads},
-        lambda layer: {"qk": layer.hidden_size, "vo": layer.kv_dim, "state": 0},
-        "Its widths are fixed: heads of keys and values are shared until it fits.",
+        state=lambda layer: {"qk": layer.hidden_size, "vo": layer.kv_dim, "state": 0},
+        note="Its widths are fixed: heads of keys and values are shared until it fits.",
         cache=lambda layer: 3 * layer.kv_dim,
     ),
     "kda": Layer(
@@ -206,8 +200,7 @@ LAYERS: Mapping[str, Layer] = {
         "The gated delta rule with a decay a key coordinate.",
         "Kimi Linear 2025, arXiv 2510.26692",
         lambda d, heads: [{"num_heads": heads, "head_dim": w} for w in _steps(d, min(256, 2 * d // heads))],
-        lambda d, heads: {"num_heads": heads, "head_dim": max(1, d // heads)},
-        _outer,
+        defaults=lambda d, heads: {"num_heads": heads, "head_dim": max(1, d // heads)},
         most_key=256,
     ),
 }

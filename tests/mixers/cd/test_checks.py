@@ -14,6 +14,7 @@ from madbench.mixers.cd import forms, parts
 from madbench.mixers.cd.family import FAMILY
 from madbench.mixers.cd.grammar import PRESETS
 from madbench.mixers.cd.operator import CoefficientMixer
+from madbench.mixers.cd.subject import Subject
 from madbench.mixers.checks import run_checks
 
 
@@ -30,6 +31,13 @@ def test_every_check_of_a_gated_label_passes(label):
     outcomes = run_checks(label)
     assert not [(outcome.check.name, outcome.residual) for outcome in outcomes if outcome.verdict == "fail"]
     assert len(outcomes) > 20
+
+
+@pytest.mark.parametrize("find", (Subject.largest, Subject.smallest))
+@pytest.mark.parametrize("place", range(3))
+def test_a_residual_is_no_number_where_that_of_one_seed_is_none(find, place):
+    of_seeds = iter(torch.tensor([math.nan if seed == place else 0.0 for seed in range(3)]))
+    assert math.isnan(find(Subject(FAMILY, parse("cd:id")), lambda mixer, x: next(of_seeds))())
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -39,8 +39,7 @@ class GatedLinearAttention(nn.Module):
 def nothing_remembered():
     """What one library was found to cost is not known of another."""
     yield
-    budget._options.cache_clear()
-    budget._count.cache_clear()
+    budget.solve.cache_clear()
 
 
 @pytest.fixture
@@ -168,7 +167,6 @@ def test_layers_of_the_library_fit_the_budget_and_are_counted_to_the_unit(name):
     assert sum(p.numel() for p in layer.parameters()) == found.total
     assert 0.8 < found.ratio <= 1
     counts = [
-        sum(budget._count(budget.Label(name), 128, tuple(one.items()))[0].values())
-        for one in LAYERS[name].candidates(128, 2)
+        sum(budget._count(budget.Label(name), 128, options)[0].values()) for options in LAYERS[name].candidates(128, 2)
     ]
     assert counts == sorted(counts)
