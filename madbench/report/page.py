@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +33,7 @@ from madbench.analysis.scores import Results, chosen_runs
 from madbench.analysis.tables import result_table
 from madbench.config import seed_list
 from madbench.errors import StoreError
-from madbench.experiment import PlannedRow
+from madbench.experiment import PlannedRow, Protocol
 from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import Record
 from madbench.labels import explain, parse
@@ -62,7 +61,7 @@ CAPTIONS = {
 }
 """By name of the figure, in the order of the page."""
 _SECTIONS = ("findings", "tables", "figures", "factors", "budget", "provenance", "missing")
-_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_UNSAFE = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 """Characters that could end a ``<script>`` element, or a line of one, by their JSON escapes."""
 
 
@@ -105,19 +104,20 @@ def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
     """The report of ``results``; ``labels`` were asked for, without any all that are stored."""
     store = results.store
     rows = [row for suite in (MAD, LANGUAGE) for row in _with_failed(results.rows(suite), store)]
+    first = {row.protocol.suite.name: row for row in reversed(rows)}
+    protocols = [row.protocol for row in reversed(first.values())]
     records = store.records({job.id for row in rows for job in row.jobs})
     runs = _reported_runs(results, rows, records)
     effects = attribution_table(results.scores)
-    first = {row.protocol.suite.name: row for row in reversed(rows)}
     options = {f"{suite}_options": shlex.join(protocol_words(row, store.root)) for suite, row in first.items()}
     found = findings_table(findings(results.scores, **options))
     table = result_table(results)
     figures, not_drawn = _figures(results)
     verdicts = [row.verdict for row in found.rows]
     content = {
-        "lead": _lead(rows),
+        "lead": _lead(protocols),
         "counts": _counts(runs),
-        "properties": _properties(rows, runs, store),
+        "properties": _properties(protocols, runs, store),
         "bad_runs": [run for run in runs if run.status in ("failed", "diverged")],
         "findings": page_claims(found),
         "verdicts": {name: verdicts.count(name) for name in VERDICTS},
@@ -136,10 +136,7 @@ def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
 
 def embedded_json(value: Any) -> str:
     """JSON that may stand in a ``<script>`` element, whatever text is in it."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    for character, escape in _UNSAFE.items():
-        text = text.replace(character, escape)
-    return text
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).translate(_UNSAFE)
 
 
 def _with_failed(rows: Sequence[PlannedRow], store: Store) -> list[PlannedRow]:
@@ -168,9 +165,9 @@ def _reported_runs(results: Results, rows: Sequence[PlannedRow], records: Mappin
     return runs
 
 
-def _lead(rows: Iterable[PlannedRow]) -> str:
+def _lead(protocols: Iterable[Protocol]) -> str:
     parts = []
-    for one in {row.protocol.suite.name: row.protocol for row in rows}.values():
+    for one in protocols:
         fidelity = f"{one.fidelity}, " if one.suite is MAD else ""
         name = " ".join([one.profile_name, *one.overrides])
         parts.append(f"{suite_title(one.suite)}: {one.profile.noun} {name}, {fidelity}budget {one.budget}")
@@ -186,10 +183,10 @@ def _counts(runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
     return [*found, (f"{done:,} / {len(runs):,}", "jobs done")]
 
 
-def _properties(rows: Sequence[PlannedRow], runs: Sequence[ReportedRun], store: Store) -> list[tuple[str, str]]:
+def _properties(protocols: Iterable[Protocol], runs: Sequence[ReportedRun], store: Store) -> list[tuple[str, str]]:
     """Name and value of what all runs share, and of what they ran on."""
     found = []
-    for protocol in {row.protocol.suite.name: row.protocol for row in rows}.values():
+    for protocol in protocols:
         comparable = "" if protocol.profile.comparable_with_paper else " Not comparable with the paper."
         found.append((suite_title(protocol.suite), " ".join(setting_sentences(protocol)) + comparable))
         if protocol.suite is MAD:
@@ -200,7 +197,8 @@ def _properties(rows: Sequence[PlannedRow], runs: Sequence[ReportedRun], store: 
                 found.append((f"{field}s".replace("_", " ").capitalize(), ", ".join(f"{value:g}" for value in values)))
     found.append(("Seeds", seed_list({run.job.seed for run in runs})))
     for heading, name in {"Device": "device", "Operator path": "path", "Versions": "versions", "Code": "git"}.items():
-        given = [run.record.details[name] for run in runs if run.record and name in run.record.details]
+        given = [run.record.details.get(name) for run in runs if run.record]
+        given = [value for value in given if value is not None]  # no commit outside a checkout
         times = Counter(map(_commit if name == "git" else _text, given))
         texts = [f"{value} ({count:,} runs)" if len(times) > 1 else value for value, count in times.most_common()]
         found.append((heading, "; ".join(texts) or "not recorded"))
@@ -222,9 +220,10 @@ def _dates(runs: Iterable[ReportedRun], store: Store) -> str:
     for run in runs:
         if run.record is not None:
             with suppress(OSError):
-                times.append(os.stat(f"{store.root}/runs/{run.job.id}/record.json").st_mtime)
-    days = {f"{datetime.fromtimestamp(time):%Y-%m-%d}": None for time in (min(times), max(times))} if times else ()
-    return " to ".join(days)
+                times.append((store.root / "runs" / run.job.id / "record.json").stat().st_mtime)
+    times.sort()
+    days = (f"{datetime.fromtimestamp(time):%Y-%m-%d}" for time in times[:1] + times[-1:])
+    return " to ".join(dict.fromkeys(days))
 
 
 def _missing(
@@ -284,7 +283,6 @@ def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) 
     curves = {i: thin_curve(folder / run.job.id / "curve.csv") for i, run in shown.items()}
     place = {run.job.id: i for i, run in enumerate(runs) if run.record is not None}
     tasks, labels = (dict.fromkeys(getattr(run.job, name) for run in runs) for name in ("task", "label"))
-    letters = {label: explain(parse(label)) for label in labels}
     return {
         "count": len(runs),
         "runs": run_columns(runs),
@@ -293,8 +291,8 @@ def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) 
         "titles": {name: title(name) for name in (*tasks, MAD_AVERAGE, LOSS)},
         "tasks": {MAD_AVERAGE: list(MAD_TASKS), LOSS: [TASK]},
         "explanations": {
-            label: [[row.letter, row.name, row.what, row.equation, row.source] for row in rows]
-            for label, rows in letters.items()
+            label: [[row.letter, row.name, row.what, row.equation, row.source] for row in explain(parse(label))]
+            for label in labels
         },
         "effects": _effects(effects),
         "folder": str(folder),

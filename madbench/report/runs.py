@@ -41,7 +41,7 @@ class ReportedRun(NamedTuple):
     """Whether a number of a table rests on it."""
     words: list[str]
     """Verb and options of the command that trains it again, but for label and seed."""
-    setting: str
+    change: str
     """What the job's setting changes in its task's baseline."""
 
     @property
@@ -62,8 +62,7 @@ def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Column]:
     values = {"id": [run.job.id for run in runs]}
     values |= {name: [getattr(run.job, name) for run in runs] for name in Job.__dataclass_fields__}
     values |= {"status": [run.status for run in runs], "error": [record.error or None for record in records]}
-    values |= {name: [getattr(run, name) for run in runs] for name in ("result", "counts", "words")}
-    values["change"] = [run.setting for run in runs]
+    values |= {name: [getattr(run, name) for run in runs] for name in ("result", "counts", "words", "change")}
     for name in ("metrics", "details"):
         found = [getattr(record, name) for record in records]
         names = dict.fromkeys(itertools.chain.from_iterable(found))
@@ -73,11 +72,7 @@ def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Column]:
 
 def column(values: Sequence[Any]) -> Column:
     """The values of a field, one a run, as the page holds them."""
-    types = set(map(type, values))
-    if len(types) == 1 and types <= _SCALARS:
-        keys: Sequence[Any] = values
-    else:
-        keys = [(type(value), value if type(value) in _SCALARS else repr(value)) for value in values]
+    keys = [(type(value), value if type(value) in _SCALARS else repr(value)) for value in values]
     by_key = dict(zip(keys, values))
     places = {key: place for place, key in enumerate(by_key)}
     distinct, index = [plain(value) for value in by_key.values()], [places[key] for key in keys]

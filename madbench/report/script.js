@@ -7,14 +7,21 @@ const viewTitle = document.getElementById("view-title");
 const viewBody = document.getElementById("view-body");
 let opener = null;
 
-/** An element with attributes and children; text is never read as HTML. */
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
+/** Gives an element attributes and children; text is never read as HTML. */
+function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     element.setAttribute(name, value);
   }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
+  element.append(...children);
   return element;
+}
+
+function make(tag, attributes, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+function svg(tag, attributes, ...children) {
+  return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 }
 
 function say(text) {
@@ -267,15 +274,6 @@ function command(i) {
   const [verb, ...options] = field("words", i);
   const words = ["madbench", verb, field("label", i), ...options, "--seeds", String(field("seed", i)), ...again];
   return words.map(quoted).join(" ");
-}
-
-function svg(tag, attributes, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    element.setAttribute(name, value);
-  }
-  element.append(...children);
-  return element;
 }
 
 /** A small plot of one curve; its title and description say what it shows. */

@@ -13,7 +13,7 @@ from madbench.analysis.claims import Claim
 from madbench.analysis.findings import Finding
 from madbench.analysis.findings_table import FindingsTable
 from madbench.analysis.quantities import MAD_AVERAGE, column, signed, title
-from madbench.analysis.tables import ResultTable
+from madbench.analysis.result_table import ResultTable
 from madbench.jobs import Job
 from madbench.mixers import solve
 from madbench.suites import Suite
@@ -92,9 +92,10 @@ def result_page_table(table: ResultTable) -> PageTable:
         for i, (one, text) in enumerate(zip(table.columns, table.texts(name)), 1):
             link = runs_link(name, _opens(suite, one.name)) if text.strip("-") else ""
             cells.append(Cell(text, keys[one.name][0].get(name), link, marks.get((name, i), "")))
-        published = [Cell(text) for text in table.published_texts(name)]
-        is_published = any(cell.text for cell in published)
-        groups.append(Group([cells, *[[Cell("published"), *published]] * is_published], name))
+        rows, published = [cells], table.published_texts(name)
+        if any(published):
+            rows.append([Cell("published"), *map(Cell, published)])
+        groups.append(Group(rows, name))
     headings = [Heading(column.heading, not keys[column.name][1]) for column in table.columns]
     return PageTable(
         suite.name, table.title, f"{table.caption} {table.notes}", [Heading("Label", True), *headings], groups

@@ -128,7 +128,7 @@ def accuracy_of(job) -> float:
 def fill(profile):
     """``fill(store)``: runs of three labels on two tasks; of R-c one failed, one diverged and one is missing."""
 
-    def call(store: Store, labels=LABELS, seeds=(0, 1)) -> None:
+    def call(store: Store, labels=LABELS, seeds=(0, 1), **details) -> None:
         for job in MAD.jobs(labels, MAD.Profile.load(profile), tasks=TASKS, seeds=seeds):
             accuracy = accuracy_of(job)
             metrics = {"accuracy": accuracy, "selection_accuracy": accuracy, "ceiling": 1.0}
@@ -137,12 +137,12 @@ def fill(profile):
                 {"epoch": i, "step": 4 * i, "train_loss": 3 / i} | dict(zip(columns, (3.1 / i, accuracy * i / 60)))
                 for i in range(1, 61)
             ]
-            record = Record("finished", metrics, curve, DETAILS | {"seconds": 1.5})
+            record = Record("finished", metrics, curve, DETAILS | {"seconds": 1.5} | details)
             if job.label == "R-c" and job.task == "in_context_recall":
                 record = Record("failed", {}, [], {}, ERROR) if job.seed else None
             elif job.label == "R-c" and job.seed and job.training.learning_rate > 1e-3:
                 curve[-1]["train_loss"] = float("nan")
-                record = Record("diverged", {}, curve, DETAILS, "loss was not finite in epoch 60")
+                record = Record("diverged", {}, curve, DETAILS | details, "loss was not finite in epoch 60")
             if record is not None:
                 store.finish(job, record)
 

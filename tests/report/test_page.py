@@ -84,6 +84,12 @@ def test_what_was_asked_and_what_it_ran_on_is_said(parsed):
         assert text in parsed.text, text
 
 
+def test_runs_from_outside_a_git_checkout_have_no_commit(empty_store, fill, read_page):
+    fill(empty_store, git=None)
+    provenance = read_page(empty_store, tasks=MAD).text.partition("Provenance")[2]
+    assert provenance.split("Code")[1].split()[:2] == ["not", "recorded"]
+
+
 def test_what_is_missing_is_said_with_the_command_that_gives_it(parsed):
     assert "2 of 18 jobs (MAD tasks) have no result, 1 of them failed: R-c." in parsed.text
     assert "madbench run R-c -t in_context_recall --seeds 0-1" in parsed.text

@@ -87,7 +87,8 @@ def budget_figure(
         axes.set(xlabel=COSTS[x], ylabel=y_label, title=title(quantity))
         if x == "mixer_parameters":
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    panels.least_height = size[1] if is_crowded else panels.least_height
+    if is_crowded:
+        panels.least_height = size[1]
     figure = panels.finish(notes, {"Pareto front": _FRONT}, is_below=True)
     for axes, rows in zip(panels.axes, of_quantity.values()):
         for other in panels.axes:

@@ -48,8 +48,8 @@ class Curves:
     """(P,): where the finished seeds were evaluated."""
     y: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     """(N, P): values of the N finished seeds, NaN where a seed has none."""
-    thin: np.ndarray | None = None
-    """Line drawn thin behind the mean: the values before they were smoothed."""
+    thin: list[np.ndarray] = field(default_factory=list)
+    """Lines behind the mean: the values before they were smoothed."""
     diverged: list[np.ndarray] = field(default_factory=list)
     """Lines of the other seeds."""
 
@@ -81,8 +81,7 @@ def draw_curves(axes: Axes, curves: Mapping[str, Curves], shown: Highlights) -> 
         axes.plot(*zip(*crosses), color=color, marker="x", linestyle="")
         if label not in shown.styles:
             continue
-        thin = [*of_label.diverged, *([] if of_label.thin is None else [of_label.thin])]
-        axes.plot(*joined(thin).T, color=color, linewidth=0.7, alpha=0.6)
+        axes.plot(*joined([*of_label.diverged, *of_label.thin]).T, color=color, linewidth=0.7, alpha=0.6)
         if len(of_label.y):
             x, mean, low, high = of_label.range
             look = {**shown.styles[label].line, **shown.styles[label].mark(len(of_label.y) == 1)}
@@ -260,7 +259,7 @@ def _loss_curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Cur
         curves.x = finished[x].groupby("evaluation").mean().to_numpy()
         curves.y = finished[quantity].unstack().to_numpy(float).T
     if 1 < window < len(curves.x):
-        curves.thin = curves.range[:2].T
+        curves.thin = [curves.range[:2].T]
         curves.x = curves.x[window // 2 : -(window // 2)]
         curves.y = sliding_window_view(curves.y, window, axis=1).mean(axis=2)
     return curves

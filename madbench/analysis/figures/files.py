@@ -75,14 +75,12 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     return paths
 
 
-def svg(figure: Figure, name: str = "") -> str:
+def svg(figure: Figure, name: str) -> str:
     """The figure as an ``<svg>`` element for a page; its text is text, its title and notes are read aloud.
 
-    Text, axes and background have the colours of the page (``_THEME``), black on white where that has none.
-
-    Every id begins with ``name``, by default the figure's kind, so that several figures can stand in one page.
+    Text, axes and background have the colours of the page (``_THEME``), black on white where that has none. Every id
+    begins with ``name``, so that several figures can stand in one page.
     """
-    name = name or str(figure.get_label() or "figure")
     content = io.StringIO()
     with style(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.sans-serif": _FAMILIES}):
         figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,7 +13,7 @@ from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
 from madbench.analysis.figures.panels import Layout, Panels
-from madbench.analysis.figures.style import COLORS, GREY, style
+from madbench.analysis.figures.style import COLORS, GREY, Look, style
 from madbench.analysis.inspection import Inspection, profiles
 from madbench.analysis.lag_kernels import mixed
 
@@ -69,9 +70,8 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
                 shown = found[quantity][found[quantity] > 0]
                 axes.set_yscale("log")
                 if len(shown):
-                    axes.set_ylim(
-                        _decade(max(1e-4, float(shown.min())), math.floor), _decade(float(shown.max()), math.ceil)
-                    )
+                    low, high = (math.log10(value) for value in (max(1e-4, shown.min()), shown.max()))
+                    axes.set_ylim(10.0 ** math.floor(low), 10.0 ** math.ceil(high))
                 axes.yaxis.set_minor_formatter(NullFormatter())
         axes_of_line[0].set_ylabel(_NAMES[quantity])
     notes = ["Means over examples and over the rows that see the lag; both axes of weights are logarithmic."]
@@ -84,11 +84,10 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
 def _maps(models: Models, layout: Layout) -> Figure | None:
     """Scores and weights of the first example: a line of panels a layer and head."""
     lines = []
-    depth = min(len(_layers(model)) for model in models.values())
-    for i in range(depth):
-        heads = [_maps_of(_before(models, name), model, _layers(model)[i]) for name, model in models.items()]
+    for layers in zip(*map(_layers, models.values())):
+        heads = [_maps_of(_before(models, name), models[name], layer) for name, layer in zip(models, layers)]
         lines += [sum(of_head, []) for of_head in zip(*heads)]
-    if not lines or not lines[0]:
+    if not lines:
         return None
     panels = Panels(layout, "maps", _titles(models, "Rows by lag"), [len(line) for line in lines], (2.2, 1.9))
     for line, axes_of_line in zip(lines, panels.rows):
@@ -107,24 +106,18 @@ def _maps(models: Models, layout: Layout) -> Figure | None:
 
 def _maps_of(name: str, model: Inspection, layer: int) -> list[list[tuple[str, np.ndarray]]]:
     """Of each head its maps with their titles."""
-    probe, found = model.probes[layer], []
-    maps = {"scores": probe.scores, "weights": probe.weights}
-    maps = {what: values[0].float().cpu().numpy() for what, values in maps.items() if values is not None}
-    for head in range(min([MOST_HEADS, *map(len, maps.values())]) if maps else 0):
-        found.append(
-            [(f"{name}layer {layer + 1} head {head + 1}, {what}", values[head]) for what, values in maps.items()]
-        )
-    return found
+    maps = {what: getattr(model.probes[layer], what) for what in ("scores", "weights")}
+    maps = {what: _array(values[0]) for what, values in maps.items() if values is not None}
+    return [
+        [(f"{name}layer {layer + 1} head {head}, {what}", values) for what, values in zip(maps, of_head)]
+        for head, of_head in enumerate(zip(*maps.values()), start=1)
+        if head <= MOST_HEADS
+    ]
 
 
 def _kernels(models: Models, layout: Layout) -> Figure | None:
     """Of each layer and mixing K of every head, and its tables p, A and B: a line of panels."""
-    lines = [
-        (f"{_before(models, name)}{what} layer {layer + 1}", kernel)
-        for name, model in models.items()
-        for layer in _layers(model)
-        for what, kernel in model.probes[layer].kernels.items()
-    ]
+    lines = _learned(models, "kernels")
     if not lines:
         return None
     counts = [min(MOST_HEADS, len(kernel.p)) + 3 for _, kernel in lines]
@@ -151,36 +144,39 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
     return panels.finish(notes, entries, is_below=True)
 
 
+def _learned(models: Models, field: str) -> list[tuple[str, Any]]:
+    """What the probes of the layers that are drawn have in a field, and how the titles of its panels begin."""
+    return [
+        (f"{_before(models, name)}{what} layer {layer + 1}", found)
+        for name, model in models.items()
+        for layer in _layers(model)
+        for what, found in getattr(model.probes[layer], field).items()
+    ]
+
+
 def _gates(models: Models, layout: Layout) -> Figure | None:
     """Distributions of the gates: a line of panels a layer, a curve a model."""
-    first = next(iter(models.values()))
     names = list(dict.fromkeys(name for model in models.values() for probe in model.probes for name in probe.gates))
     if not names:
         return None
-    layers = _layers(first)
+    layers = _layers(next(iter(models.values())))
     panels = Panels(layout, "gates", _titles(models, "Gates"), [len(names)] * len(layers), (2.2, 1.4))
-    for i, axes_of_line in enumerate(panels.rows):
+    for layer, axes_of_line in zip(layers, panels.rows):
         for gate, axes in zip(names, axes_of_line):
             for dashes, model in zip(_DASHES, models.values()):
-                of_layer = _layers(model)
-                values = model.probes[of_layer[i]].gates.get(gate) if i < len(of_layer) else None
+                values = model.probes[layer].gates.get(gate) if layer < len(model.probes) else None
                 if values is not None:
                     counts, edges = np.histogram(_array(values), bins=40, range=(0, 1))
                     axes.stairs(counts / counts.sum(), edges, color=_color(0), linestyle=dashes, linewidth=1.3)
-            axes.set(title=f"{gate}, layer {layers[i] + 1}", xlim=(0, 1), yticks=[])
+            axes.set(title=f"{gate}, layer {layer + 1}", xlim=(0, 1), yticks=[])
     entries = {name: {**_line(0), "linestyle": dashes} for name, dashes in zip(models, _DASHES)}
-    entries = entries if len(models) > 1 else {}
-    return panels.finish(["Share of the values of all examples, rows and channels."], entries, is_below=True)
+    notes = ["Share of the values of all examples, rows and channels."]
+    return panels.finish(notes, entries if len(models) > 1 else {}, is_below=True)
 
 
 def _matrices(models: Models, layout: Layout) -> Figure | None:
     """Learned interaction matrices: a line of panels a layer and matrix, a panel a head."""
-    lines = [
-        (f"{_before(models, name)}{what} layer {layer + 1}", _array(matrix)[:MOST_HEADS])
-        for name, model in models.items()
-        for layer in _layers(model)
-        for what, matrix in model.probes[layer].matrices.items()
-    ]
+    lines = [(title, _array(matrix)[:MOST_HEADS]) for title, matrix in _learned(models, "matrices")]
     if not lines:
         return None
     counts = [len(matrices) for _, matrices in lines]
@@ -215,13 +211,9 @@ def _array(values: Tensor) -> np.ndarray:
     return values.detach().float().cpu().numpy()
 
 
-def _decade(value: float, rounded: Callable[[float], int]) -> float:
-    return 10.0 ** rounded(math.log10(value))
-
-
 def _color(head: int) -> str:
     return [COLORS["S"][0], COLORS["R"][2], COLORS["G"][0], COLORS["S"][6]][head % MOST_HEADS]
 
 
-def _line(head: int) -> Mapping[str, object]:
+def _line(head: int) -> Look:
     return {"color": _color(head), "linestyle": "-", "linewidth": 1.3}

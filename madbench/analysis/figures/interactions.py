@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import CenteredNorm
 from matplotlib.figure import Figure
-from numpy import ndarray as Array
 from torch import Tensor, nn
 
 from madbench.analysis.figures.style import GREY, HEADING, SMALLEST, style
@@ -29,7 +28,7 @@ class Matrices:
 
     title: str
     note: str
-    panels: dict[str, Array]
+    panels: dict[str, np.ndarray]
 
     def draw(self) -> Figure:
         """All on one colour scale, white at zero; it ends where the theory's would be two and a half times as large."""
@@ -144,5 +143,5 @@ def _shown(error: float) -> float:
     return max(error, LEAST)
 
 
-def _array(values: Tensor) -> Array:
+def _array(values: Tensor) -> np.ndarray:
     return values.detach().double().cpu().numpy()

@@ -27,6 +27,10 @@ COLORS = {
 }
 """By base, a hue each, and features (none, p, c, pc, g, pg, cg, pcg). Those that share their dashes are the furthest
 apart, to the colour-blind too; all stand out from white and from a dark page."""
+PALETTE = [
+    COLORS[base][i] for i, base in ((0, "S"), (2, "R"), (0, "G"), (4, "R"), (2, "S"), (4, "G"), (6, "R"), (4, "S"))
+]
+"""Of what is no label: distinct in this order."""
 MARKERS = "o^vsP*D"
 """By mixing: none, 1, 2, 12, 1o, 2o, 12o."""
 DASHES = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5, 1, 1.5)), (0, (9, 2, 2, 2)), (0, (1.2, 1.2)))
@@ -89,8 +93,9 @@ def in_order(quantities: Iterable[str]) -> list[str]:
 
 def title(quantity: str) -> str:
     """Heading of the panel of a task or quantity; of a task that is not installed, its name."""
-    names = {MAD_AVERAGE: "MAD average", LOSS: "LM loss L5"} | {task: task_title(task) for task in task_names()}
-    return names.get(quantity, quantity)
+    if quantity in task_names():
+        return task_title(quantity)
+    return {MAD_AVERAGE: "MAD average", LOSS: "LM loss L5"}.get(quantity, quantity)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ D, else H), r_qk = H_q d_qk and r_vo = H d_vo; d is the width of the model, r th
 length.
 
 Softmax attention of width d has 4 d^2 parameters. A label without ``!`` claims to have no more, apart from the conv
-taps and what D adds (4 d_qk + d_vo), which are counted on both sides. The ``strict`` budget enforces that on every parameter. The ``paper`` budget takes
-the HyperMLP paper's ranks (Section 2.6, Appendix F.2.2, eq. 57) and enforces nothing.
+taps and what D adds (4 d_qk + d_vo), which are counted on both sides. The ``strict`` budget enforces that on every
+parameter. The ``paper`` budget takes the HyperMLP paper's ranks (Section 2.6, Appendix F.2.2, eq. 57) and enforces nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Allocation:
 
     @property
     def target(self) -> int:
-        """The budget: 4 d^2, plus the conv taps when the label has them."""
+        """The budget: 4 d^2, plus the conv taps and what D adds where the label has them."""
         raising = (term for row in self.label.letters if row.raises_budget for term in row.terms)
         return 4 * self.d**2 + sum(self.terms[term] for term in raising)
 
@@ -122,7 +122,8 @@ class Allocation:
         - mixing (P + k) h (4 r + 2): the products with A and B, and the diagonal I + Diag(p)
 
         Only the P pairs that causality keeps are counted. Activations, norms, biases, RoPE, the elementwise products of
-        gates and what a batch computes once, keys and values of registers, are left out. Raises ``BudgetError`` beyond ``max_len`` for a label with mixing.
+        gates and what a batch computes once, keys and values of registers, are left out. Raises ``BudgetError`` beyond
+        ``max_len`` for a label with mixing.
         """
         variant, d = self.label, self.d
         if seq_len < 1 or (variant.has_mixing and seq_len > self.length):
@@ -259,7 +260,7 @@ class _Solver:
     def smallest(self) -> tuple[int, int, int]:
         """The smallest mixer the order of payment reaches."""
         paying, keeping = self.sides
-        return paying.ceil(1), keeping.ceil(-(-self.d // 2)), 1 * self.variant.has_mixing
+        return paying.ceil(1), keeping.ceil(-(-self.d // 2)), int(self.variant.has_mixing)
 
     def fits(self) -> bool:
         return self.has_room_for_heads() and self.room(*self.smallest()) >= 0

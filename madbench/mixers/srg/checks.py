@@ -18,101 +18,82 @@ NOTICEABLE = 1e-3
 def checks(family: Any, label: Variant) -> Iterable[Check]:
     """The general ones, every path against the reference, the budget, then the paper's theorems in their order."""
     yield from general_checks(family, label)
-    by_sdpa = label.has_softmax and not (label.has_mixing or label.registers)
-    in_tiles = label.base != "D" and not label.registers
-    for path in ("dense", "chunked", *["tiled"] * in_tiles, *["sdpa"] * by_sdpa):
-        statement = f"The path {path} computes what the float64 loops of the reference do."
-        run = functools.partial(measures.path, family, label, path)
-        yield Check(f"path {path}", statement, "eq. 7-11", run, ROUNDING)
 
-    def check(name: str, statement: str, source: str, run: Callable[..., float], tolerance: float, unless: str = ""):
-        measure = None if unless else functools.partial(run, family, label)
-        return Check(name, statement, source, measure, tolerance, reason=unless)
+    def check(
+        name: str, what: str, source: str, measure: Callable[..., float], tolerance: float = ROUNDING, unless: str = ""
+    ) -> Check:
+        run = None if unless else functools.partial(measure, family, label)
+        return Check(name, what, source, run, tolerance, reason=unless)
 
-    def differ(*about: Any, unless: str = "") -> Check:
-        return replace(check(*about, NOTICEABLE, unless), is_difference=True)
+    def differ(*about: Any, tolerance: float = NOTICEABLE, unless: str = "") -> Check:
+        return replace(check(*about, tolerance, unless), is_difference=True)
 
     by_lag, is_softmax = label.layout == "lag", label.has_softmax
     no_mixing = "" if label.has_mixing else "the label has no sequence mixing"
-    is_static = not (label.mix1 or label.gates)
+    no_gates = "" if label.gates else "the label has no gates"
+    no_rope = "" if label.rope else "the label has no RoPE"
     no_selection = "softmax weighs every slot" if is_softmax else ""
+    no_budget = "! lifts the budget" if label.over else ""
     absolute = label.rope and label.gates
-    yield check(
-        "lengths",
-        "A shorter input gives the first rows of a longer one.",
-        "slicing, Appendix J.1",
-        measures.lengths,
-        ROUNDING,
-    )
-    yield check(
-        "budget", "Ranks stay within 4 d^2 and the next admissible one would not.", "Section 2.6", measures.budget, 0,
-        unless="! lifts the budget" if label.over else "",
-    )  # fmt: skip
-    yield check(
-        "dynamic MLP", "A row is sigma(x W1(X)) W2(X), its two matrices multiplied out.", "Theorem 2.1, eq. 9-10",
-        measures.dynamic_mlp, ROUNDING, unless="a norm stands between V and W_o" if label.base == "D" else "",
-    )  # fmt: skip
-    yield check(
-        "extension", "R of a short prefix is the upper left block of R of a longer one, I + Diag(p) + A Diag(s) B^T.",
-        "eq. 20, Lemma G.1", measures.extension, ROUNDING, unless=no_mixing,
-    )  # fmt: skip
+
+    by_sdpa = is_softmax and not (label.has_mixing or label.registers)
+    in_tiles = label.base != "D" and not label.registers
+    for path in ("dense", "chunked", *["tiled"] * in_tiles, *["sdpa"] * by_sdpa):
+        what = f"The path {path} computes what the float64 loops of the reference do."
+        yield check(f"path {path}", what, "eq. 7-11", functools.partial(measures.path, path=path))
+    what = "A shorter input gives the first rows of a longer one."
+    yield check("lengths", what, "slicing, Appendix J.1", measures.lengths)
+    what = "Ranks stay within 4 d^2 and the next admissible one would not."
+    yield check("budget", what, "Section 2.6", measures.budget, 0, no_budget)
+    what = "A row is sigma(x W1(X)) W2(X), its two matrices multiplied out."
+    between = "a norm stands between V and W_o" if label.base == "D" else ""
+    yield check("dynamic MLP", what, "Theorem 2.1, eq. 9-10", measures.dynamic_mlp, unless=between)
+    what = "R of a short prefix is the upper left block of R of a longer one, I + Diag(p) + A Diag(s) B^T."
+    yield check("extension", what, "eq. 20, Lemma G.1", measures.extension, unless=no_mixing)
 
     cannot = no_mixing or ("slots with a score of zero weigh in softmax" if is_softmax else "")
     cannot = cannot or ("" if label.mix1 else "without R(1) the norm runs over older scores")
     if cannot or (by_lag and not absolute):
         what = "Extended by zero, R makes tokens before its window irrelevant."
-        yield check("truncation", what, "Theorem 2.3, F.1", measures.truncation, ROUNDING, unless=cannot)
+        yield check("truncation", what, "Theorem 2.3, F.1", measures.truncation, unless=cannot)
     else:
         why = "RoPE before the gate tells where the window is" if by_lag else "counted from the oldest token"
         what = f"Not so here, {why}: extended by zero, R does not make tokens before its window irrelevant."
-        yield differ("truncation", what, "Theorem 2.3, F.1 (ii)", measures.truncation, unless=cannot)
-    yield check(
-        "routing", "Slots are active where their hidden score is positive, at any positive scale of the scores.",
-        "Lemma B.2", measures.routing, 0, unless=no_selection,
-    )  # fmt: skip
-    yield check(
-        "straight boundaries", "With L(1) and R(1) constant, a slot switches at a hyperplane.", "Corollary 2.2",
-        measures.bend_when_static, 1e-6, unless=no_selection,
-    )  # fmt: skip
-    yield differ(
-        "bent boundaries", "With L(1) or R(1) depending on the token, boundaries are curved.", "Corollary 2.2, H.8",
-        measures.bend, unless=no_selection or ("L(1) and R(1) are constant without g and 1" if is_static else ""),
-    )  # fmt: skip
-    yield check(
-        "update subspace", "Updates span at most r_vo dimensions.", "Theorem F.3", measures.update_subspace, ROUNDING
-    )
-    yield check(
-        "null directions", "Where W_q maps a direction to zero, the token's routing does not see it.", "Theorem F.5",
-        measures.null_directions, ROUNDING,
-    )  # fmt: skip
+        yield differ("truncation", what, "Theorem 2.3, F.1 (ii)", measures.truncation)
+    what = "Slots are active where their hidden score is positive, at any positive scale of the scores."
+    yield check("routing", what, "Lemma B.2", measures.routing, 0, no_selection)
+    what = "With L(1) and R(1) constant, a slot switches at a hyperplane."
+    when_static = functools.partial(measures.bend, is_static=True)
+    yield check("straight boundaries", what, "Corollary 2.2", when_static, 1e-6, no_selection)
+    what = "With L(1) or R(1) depending on the token, boundaries are curved."
+    constant = "" if label.mix1 or label.gates else "L(1) and R(1) are constant without g and 1"
+    yield differ("bent boundaries", what, "Corollary 2.2, H.8", measures.bend, unless=no_selection or constant)
+    yield check("update subspace", "Updates span at most r_vo dimensions.", "Theorem F.3", measures.update_subspace)
+    what = "Where W_q maps a direction to zero, the token's routing does not see it."
+    yield check("null directions", what, "Theorem F.5", measures.null_directions)
     if is_softmax:
         yield check("active set", "Every visible slot has a weight.", "Section 2.2", measures.inactive, 0)
     else:
-        yield replace(check("active set", "Some slots are left out.", "C.1", measures.inactive, 0), is_difference=True)
-    yield check(
-        "linear readout", "Without ReLU every slot is read with a signed weight: there is no active set.",
-        "Proposition H.10", measures.linear, ROUNDING, unless=no_selection,
-    )  # fmt: skip
-    yield check(
-        "VO gate", "VO gates change the readout and leave the active set.", "Appendix H.7", measures.vo_gate, 0,
-        unless="" if label.gates else "the label has no gates",
-    )  # fmt: skip
-    no_rope = "" if label.rope else "the label has no RoPE"
-    even = " where the gate is even" * label.gates
-    yield check(
-        "RoPE", f"Scores depend on offsets alone{even}.", "Section 2.2", measures.rope_of_even_gate, ROUNDING, no_rope
-    )
+        yield differ("active set", "Some slots are left out.", "C.1", measures.inactive, tolerance=0)
+    what = "Without ReLU every slot is read with a signed weight: there is no active set."
+    yield check("linear readout", what, "Proposition H.10", measures.linear, unless=no_selection)
+    what = "VO gates change the readout and leave the active set."
+    yield check("VO gate", what, "Appendix H.7", measures.vo_gate, 0, no_gates)
+    what = f"Scores depend on offsets alone{' where the gate is even' * label.gates}."
+    even_gate = functools.partial(measures.rope, has_even_gate=True)
+    yield check("RoPE", what, "Section 2.2", even_gate, unless=no_rope)
     if absolute:
         what = "Scaled by the gate after RoPE, scores depend on absolute positions."
         yield differ("RoPE and gate", what, "Section 2.2", measures.rope)
         what = "With rope_order=after_gate, scores depend on offsets alone."
-        yield check("RoPE after gate", what, "Section 2.2", measures.rope_after_gate, ROUNDING)
+        after_gate = functools.partial(measures.rope, order="after_gate")
+        yield check("RoPE after gate", what, "Section 2.2", after_gate)
     if label.registers:
         what = "k registers add k slots to every row and leave the scores of the others."
-        yield check("registers", what, "Proposition H.5", measures.registers, ROUNDING)
+        yield check("registers", what, "Proposition H.5", measures.registers)
     if label.adapter:
         what = "The adapter of W_o adds updates in at most r_a directions; both are sums with W_v and W_o."
-        yield check("adapters", what, "Proposition 2.6 (ii)", measures.adapters, ROUNDING)
+        yield check("adapters", what, "Proposition 2.6 (ii)", measures.adapters)
     if label.base == "D":
         what = "Activations of a row are two softmaxes: they sum to 1 - lambda."
-        yield check("differential softmax", what, "Ye et al. 2024, eq. 1", measures.differential, ROUNDING)
+        yield check("differential softmax", what, "Ye et al. 2024, eq. 1", measures.differential)

@@ -91,10 +91,9 @@ def _attend(mixer: DynamicMLP, p: Projected) -> Tensor:
     """One row, which sees all slots of its keys and values: (B, H, 1, V)."""
     if mixer.uses_sdpa and not mixer.contrast:
         return F.scaled_dot_product_attention(p.q, p.k, p.v)
-    scale = p.q.shape[-1] ** -0.5 if mixer.variant.has_softmax else 1
-    z = (p.q * scale) @ p.k.mT
+    z = (p.q * mixer.scale) @ p.k.mT
     if p.to_registers is not None:
-        z = torch.cat((p.to_registers * scale, z), dim=-1)
+        z = torch.cat((p.to_registers * mixer.scale, z), dim=-1)
     h = _mixed(mixer.mix1.right, z, p.s1) if mixer.mix1 else z
     a, norm = activate(mixer.variant.base, h, h.shape[-1] - 1, mixer.contrast and mixer.contrast())
     w = _mixed(mixer.mix2.right_transposed, a, p.s2) if mixer.mix2 else a

@@ -32,8 +32,8 @@ from madbench.mixers.srg.stacked import attend_stacked
 from madbench.mixers.tracing import is_traced
 
 PATHS = ("auto", "reference", "dense", "chunked", "tiled", "sdpa", "fused")
-DENSE_LIMIT_LENGTH = 512  # beyond it, blocks that skip the masked half are faster though they are computed twice
 HEAD_NORM_EPS = 1e-5
+DENSE_LIMIT_LENGTH = 512  # beyond it, blocks that skip the masked half are faster though they are computed twice
 DENSE_LIMIT_BYTES = 2**30  # of one (B, H, T, T) float32 tensor
 TILED_FROM_BYTES = 2**22  # of the same: below it the dense path works in cache as well, and has fewer calls
 MIXED_TILED_FROM_BYTES = 2**18  # of the same with mixing, of which tiles need fewer passes
@@ -116,6 +116,7 @@ class DynamicMLP(nn.Module):
         self.rope, self.chunk, self.by_lag = rope, chunk, allocation.label.layout == "lag"
         self.rope_order, self.lambda_init, self.register_slots = rope_order, lambda_init, allocation.registers
         variant, d_model, r_qk, r_vo = allocation.label, allocation.size.d_model, allocation.r_qk, allocation.r_vo
+        self.scale = allocation.qk_width**-0.5 if variant.has_softmax else 1.0
         self.uses_sdpa = variant.has_softmax and not (variant.has_mixing or variant.registers)
         self.has_tiles = variant.base in tiled.TILED_BASES and not variant.registers
         if path == "sdpa" and not self.uses_sdpa:
@@ -305,10 +306,9 @@ class DynamicMLP(nn.Module):
 
     def _scores(self, p: Projected) -> Tensor:
         """(B, H_q, M, registers + W); what stands in slots that a row cannot see has no meaning."""
-        scale = p.q.shape[-1] ** -0.5 if self.variant.has_softmax else 1
-        q = p.q * scale if self.variant.has_softmax else p.q
+        q = p.q * self.scale if self.variant.has_softmax else p.q
         z = lag_scores(q, p.k) if self.by_lag else q @ p.k.transpose(-1, -2)
-        return z if p.to_registers is None else torch.cat((p.to_registers * scale, z), dim=-1)
+        return z if p.to_registers is None else torch.cat((p.to_registers * self.scale, z), dim=-1)
 
     def _attend(self, p: Projected, first_row: int) -> Tensor:
         """Rows ``first_row, ...`` against all the keys up to the last of them: (B, H, M, V)."""
@@ -329,7 +329,7 @@ class DynamicMLP(nn.Module):
         return _split_heads(v[None], self.n_head)
 
     def _attend_by(self, operator: Callable[..., Tensor], p: Projected) -> Tensor:
-        q = p.q * p.q.shape[-1] ** -0.5 if self.variant.has_softmax else p.q
+        q = p.q * self.scale if self.variant.has_softmax else p.q
         return self._by_head(operator, q, p.k, p.v, p.s1, p.s2)
 
     def _by_head(self, operator: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from madbench.labels import Variant
 from madbench.mixers import Size
 from madbench.mixers.checks import SMALL, difference, filled, sample
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+from madbench.mixers.srg.parts import EPS
+from madbench.mixers.srg.reference import convolve, mixing_matrix
 
 WIDE = Size(d_model=64, n_head=1, max_len=8, budget="paper")  # QK heads of more than one rotated pair
 STRICT = Size(d_model=64, n_head=2, max_len=32)
@@ -42,9 +44,6 @@ def budget(family: Any, label: Variant) -> float:
 
 
 def dynamic_mlp(family: Any, label: Variant) -> float:
-    import torch
-    import torch.nn.functional as F
-
     mixer, x = sample(family, label)
     prefix = x[:, :5]
     given, expected = [], mixer(x)[:, 4]
@@ -64,10 +63,6 @@ def dynamic_mlp(family: Any, label: Variant) -> float:
 
 def dynamic_weights(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor]:
     """W(1) (H_q, D, S) and W(2) (H, S, D) of the last row of x (T, D), multiplied out from the parameters (eq. 9, 10)."""
-    import torch
-
-    from madbench.mixers.srg.reference import convolve, mixing_matrix
-
     w, label, (length, token) = dict(mixer.named_parameters()), mixer.variant, (len(x), x[-1])
     registers = w["registers"] if label.registers else x[:0]
     count = length + len(registers)
@@ -100,8 +95,6 @@ def dynamic_weights(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def extension(family: Any, label: Variant) -> float:
-    import torch
-
     mixer, x = sample(family, label)
     residuals = []
     for mix in filter(None, (mixer.mix1, mixer.mix2)):
@@ -141,8 +134,6 @@ def routing(family: Any, label: Variant) -> float:
 
 def bend(family: Any, label: Variant, is_static: bool = False) -> float:
     """How far three points of a slot's boundary, on parallel lines through token space, are from one line; of three slots."""
-    import torch
-
     mixer, x = sample(family, label, size=WIDE)
     free = WIDE.d_model // 2
     mixer.k.weight[:, :free] = 0  # the token moves, its key does not: X stays what it is
@@ -181,10 +172,6 @@ def bend(family: Any, label: Variant, is_static: bool = False) -> float:
     return max(map(bend_of, sorted(set.intersection(*map(set, coarse)))[:3]))
 
 
-def bend_when_static(family: Any, label: Variant) -> float:
-    return bend(family, label, is_static=True)
-
-
 def with_ranks(family: Any, label: Variant, **ranks: int) -> tuple[DynamicMLP, Tensor]:
     """As :func:`sample`, with other ranks."""
     settings = family.Settings()
@@ -197,16 +184,12 @@ def with_ranks(family: Any, label: Variant, **ranks: int) -> tuple[DynamicMLP, T
 
 
 def update_subspace(family: Any, label: Variant) -> float:
-    import torch
-
     mixer, x = with_ranks(family, label, vo=4)
     values = torch.linalg.svdvals(mixer(x).flatten(0, 1))
     return float(values[4] / values[0])
 
 
 def null_directions(family: Any, label: Variant) -> float:
-    import torch
-
     mixer, x = with_ranks(family, label, qk=2 * label.query_heads(2))
     free = 10
     for name, parameter in mixer.named_parameters():
@@ -226,10 +209,6 @@ def inactive(family: Any, label: Variant) -> float:
 
 def linear(family: Any, label: Variant) -> float:
     """ReLU(h) - ReLU(-h) = h: the mixer less the one with its selecting scores negated is the ungated one."""
-    import torch.nn.functional as F
-
-    from madbench.mixers.srg.parts import EPS
-
     mixer, x = sample(family, label)
     y, maps = mixer(x), mixer.maps(x)
     gate = maps.hidden[:, : mixer.n_head]
@@ -251,28 +230,17 @@ def vo_gate(family: Any, label: Variant) -> float:
     return float(changed + ((mixer(x) - y).norm() == 0))
 
 
-def rope(family: Any, label: Variant, has_even_gate: bool = False) -> float:
+def rope(family: Any, label: Variant, has_even_gate: bool = False, order: str = "before_gate") -> float:
     """Difference of the scores of a sequence and of the same one 50 positions later."""
     mixer, x = sample(family, label, size=WIDE)
+    mixer.rope_order = order
     if has_even_gate and label.gates:
         mixer.qk_gate.weight.zero_(), mixer.qk_gate.bias.zero_()
     return difference(mixer.maps(x, 50).scores, mixer.maps(x).scores)
 
 
-def rope_of_even_gate(family: Any, label: Variant) -> float:
-    return rope(family, label, has_even_gate=True)
-
-
-def rope_after_gate(family: Any, label: Variant) -> float:
-    mixer, x = sample(family, label, size=WIDE)
-    mixer.rope_order = "after_gate"
-    return difference(mixer.maps(x, 50).scores, mixer.maps(x).scores)
-
-
 def registers(family: Any, label: Variant) -> float:
     """Scores against x_t W_q M(1)(x_t) . R W_k in the first slots, and in the others against the mixer without registers."""
-    import torch
-
     mixer, x = sample(family, label)
     q, count, heads = mixer.q(x), mixer.register_slots, (mixer.query_heads, -1)
     q = q * torch.sigmoid(mixer.qk_gate(x)) if label.gates else q
@@ -284,8 +252,6 @@ def registers(family: Any, label: Variant) -> float:
 
 
 def adapters(family: Any, label: Variant) -> float:
-    import torch
-
     mixer, x = sample(family, label)
     y, up = mixer(x), mixer.o_up.weight.clone()
     mixer.o_up.weight.zero_()

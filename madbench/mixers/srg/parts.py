@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from madbench.mixers.precision import wide
 from madbench.mixers.srg.budget import CONV_TAPS
 from madbench.mixers.srg.short_conv import ConvolveInBlocks
 from madbench.mixers.tracing import is_traced
@@ -53,8 +54,7 @@ def activate(base: str, h: Tensor, first_row: int, contrast: Tensor | None = Non
 
 def _norm(h: Tensor) -> Tensor:
     """In float32 at least: EPS and a long sum are beyond bfloat16."""
-    h = h.to(torch.promote_types(h.dtype, torch.float32))
-    return h.square().sum(-1, keepdim=True).add(EPS).sqrt()
+    return wide(h).square().sum(-1, keepdim=True).add(EPS).sqrt()
 
 
 def rotate(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from madbench.mixers.precision import without_autocast
 from madbench.mixers.srg.parts import SequenceMixing, newest_first
 from madbench.mixers.srg.tiles import Operands, Sheet, Tables, Tile
 from madbench.mixers.tracing import has_data
@@ -44,7 +45,7 @@ def attend(
 class _Tiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, base, by_lag, *inputs):
-        with torch.autocast(inputs[0].device.type, enabled=False):
+        with without_autocast(inputs[0]):
             work = _Pass(base, by_lag, inputs)
             keeps = work.is_one_tile and any(ctx.needs_input_grad)
             o, norm = work.forward_in_one() if keeps else work.forward()
@@ -56,7 +57,7 @@ class _Tiled(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad_o):
         *inputs, o, norm = ctx.saved_tensors
-        with torch.autocast(grad_o.device.type, enabled=False):
+        with without_autocast(grad_o):
             work = _Pass(ctx.base, ctx.by_lag, inputs)
             work.filled, ctx.filled = ctx.filled, None  # the pass works in it, so that another one has to fill it again
             grads = work.backward(o, norm, grad_o)
@@ -72,7 +73,8 @@ class _Pass:
         self.batch, self.query_heads, self.length, _ = q.shape
         self.n_head = v.shape[1]
         self.dtype = torch.promote_types(q.dtype, torch.float32)
-        self.tables = _tables([None if table is None else self._by_row(table) for table in inputs[5:]])
+        tables = [None if table is None else self._by_row(table) for table in inputs[5:]]
+        self.tables = [None if part[0] is None else Tables(*part) for part in (tables[:3], tables[3:])]
         fitting = TILE_NUMBERS // (self.query_heads * self.length)
         self.rows = min(self.length, TILE_ROWS, max(LEAST_ROWS, fitting))
         self.entries = max(1, min(self.batch, fitting // self.rows))
@@ -129,9 +131,9 @@ class _Pass:
             into = Operands(*(None if x is None else torch.zeros_like(x) for x in group[:5]), *of_tables)
             for rows in self._blocks():
                 of_rows = None if along is None else along[..., rows]
-                tile, is_filled = (filled[1], True) if filled else (tiles(entries, rows), False)
-                tile.backward(self._block(group, rows), of_o[:, rows], of_rows, self._block(into, rows), is_filled)
-            self._keep(into, entries, grads)
+                tile = filled[1] if filled else tiles(entries, rows)
+                tile.backward(self._block(group, rows), of_o[:, rows], of_rows, self._block(into, rows), bool(filled))
+            self._write(into, entries, grads)
         of_tables = [[None] * 3 if tables is None else tables for tables in of_tables]
         tables = (grad for of_mixing in of_tables for grad in of_mixing)
         return [*grads, *(None if x is None else grad.to(x.dtype) for x, grad in zip(self.inputs[5:], tables))]
@@ -171,7 +173,7 @@ class _Pass:
 
     def _group(self, entries: slice) -> Operands:
         """The operands of some sequences, all their rows."""
-        q, k, v, s1, s2, *_ = (None if x is None else x[entries] for x in self.inputs[:5])
+        q, k, v, s1, s2 = (None if x is None else x[entries] for x in self.inputs[:5])
         k, v = (newest_first(x) if self.by_lag else x for x in (k, v))
         s1, s2 = (None if s is None else s.permute(1, 3, 0, 2).to(self.dtype).contiguous() for s in (s1, s2))
         return Operands(self._heads_first(q), self._heads_first(k), self._heads_first(v), s1, s2, *self.tables)
@@ -184,8 +186,8 @@ class _Pass:
         mix1, mix2 = (tables and tables.up_to(rows.stop) for tables in (mix1, mix2))
         return Operands(q[:, rows], k[:, seen], v[:, seen], s1, s2, mix1, mix2)
 
-    def _keep(self, group: Operands, entries: slice, grads: list[Tensor | None]) -> None:
-        """Writes the gradients of a group where they belong."""
+    def _write(self, group: Operands, entries: slice, grads: list[Tensor | None]) -> None:
+        """Copies the gradients of a group to where they belong in those of the inputs."""
         q, k, v, s1, s2 = grads
         for grad, of_group in ((q, group.q), (k, group.k), (v, group.v)):
             of_group = of_group.unflatten(0, (grad.shape[1], -1)).transpose(0, 1)
@@ -194,8 +196,3 @@ class _Pass:
         for grad, of_group in ((s1, group.s1), (s2, group.s2)):
             if grad is not None:
                 grad[entries] = of_group.permute(2, 0, 3, 1)
-
-
-def _tables(parts: Sequence[Tensor | None]) -> list[Tables | None]:
-    """Those of R(1) and of R(2)."""
-    return [None if parts[i] is None else Tables(*parts[i : i + 3]) for i in (0, 3)]

@@ -19,7 +19,7 @@ def test_the_csv_draws_the_very_same_figure_again(name, tmp_path):
     write_frame(frame, tmp_path / "some.csv")
     again = FIGURES[name].read(tmp_path / "some.csv")
     assert again.equals(frame)
-    assert svg(FIGURES[name].draw(again)) == svg(FIGURES[name].draw(frame))
+    assert svg(FIGURES[name].draw(again), name) == svg(FIGURES[name].draw(frame), name)
 
 
 def test_the_same_frame_gives_the_same_bytes_whatever_the_users_style(tmp_path):
@@ -56,7 +56,7 @@ def test_a_frame_that_is_another_one_is_named(tmp_path):
 def test_an_svg_has_text_a_title_and_ids_of_its_own(name):
     frame = getattr(synthetic, name)(["S", "R"], MAD_TASKS[:1]).assign(protocol="Profile <quick> & more.")
     figure = FIGURES[name].draw(frame)
-    text = svg(figure)
+    text = svg(figure, name)
     root = ET.fromstring(text)
     found = [element.text for element in root.iter() if element.tag.endswith("}text")]
     assert len(found) > 5
@@ -67,4 +67,4 @@ def test_an_svg_has_text_a_title_and_ids_of_its_own(name):
     assert len(ids) == len(set(ids)) and all(one.startswith(f"{name}-") for one in ids)
     assert set(re.findall(r'(?:url\(|href=")#([^")]+)', text)) <= set(ids)
     assert "<style" not in text and "date" not in text.lower()
-    assert text == svg(figure) and svg(figure, "two").count('id="two-') == len(ids)
+    assert text == svg(figure, name) and svg(figure, "two").count('id="two-') == len(ids)
