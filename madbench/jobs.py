@@ -16,7 +16,7 @@ from typing import Any, Literal
 SCHEMA = 4  # raised when the same job would give other numbers than before, or be stored in another form
 
 KEEP = "keep"  # folder in a job's work folder for files that stay with the stored run, such as its weights
-WEIGHTS = "weights.safetensors"  # the name of those
+WEIGHTS = "weights.safetensors"  # the file of the weights there
 
 NOT_AT_DEFAULT = {"in_id_at_default": False}
 """Metadata of a configuration's field that changes no id as long as it has its default: ids outlive new settings."""

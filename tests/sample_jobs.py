@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from madbench.jobs import Job
+from madbench.jobs import Job, Record
 from madbench.labels import family_identity, family_of
 from madbench.suites.language import GPTConfig, LanguageTraining
 from madbench.suites.mad import ModelConfig, TrainingConfig
@@ -50,3 +52,10 @@ def language_job(
     setting = {"corpus": corpus, "vocab_size": vocab_size}
     mixer, family = mixer_settings(label, **(mixer or {})), family_identity(family_of(label))
     return Job("language", "language_model", label, family, setting, model, mixer, training, seed, budget=budget)
+
+
+def train_job(job: Job, work: Path, report: Callable[[dict[str, Any]], None], **how: Any) -> Record:
+    """Trains and evaluates one job; the other arguments are those of :func:`madbench.training.loop.train`."""
+    from madbench.training.loop import train
+
+    return train([job], [work], lambda _, progress: report(progress), **how)[0]

@@ -12,9 +12,8 @@ from madbench.suites import MAD
 from madbench.suites.language import GPTConfig, LanguageTraining
 from madbench.suites.mad import ModelConfig, TrainingConfig
 from madbench.text.corpus import open_corpus
-from madbench.training.loop import train_job
 from madbench.training.optimizer import make_adamw
-from sample_jobs import language_job, mad_job
+from sample_jobs import language_job, mad_job, train_job
 
 pytestmark = pytest.mark.gpu
 

@@ -225,7 +225,7 @@ def source_checkout() -> Path | None:
 
 
 def work(assignment: Assignment, send: Send, hand_in: Callable[[str, Record], None] | None = None) -> Outcome:
-    """Trains a group. A training function that raises gives ``failed`` records; only ``StopTraining`` of ``send`` passes.
+    """Trains a group; a training function that raises gives ``failed`` records. Raises ``StopTraining`` of ``send``.
 
     ``hand_in`` gets records, with the id of the job, while the rest of the group trains.
     """

@@ -45,19 +45,21 @@ class Task:
     due: float = math.inf  # when it is cancelled, on the monotonic clock
     outcome: Outcome | None = None  # what it gave, while that is being stored
     stored: set[str] = field(default_factory=set)  # ids of its jobs that are stored
-    ended: set[str] = field(default_factory=set)  # ids of those of which the end was told
 
     @property
     def jobs(self) -> Sequence[Job]:
         return self.assignment.jobs
 
+    def job(self, job_id: str) -> Job:
+        return next(job for job in self.jobs if job.id == job_id)
+
 
 Kind = Literal["started", "waiting", "progress", "record", "done", "failed", "killed", "lost"]
 Message = tuple[Task, Kind, Any]
-"""``started`` comes with a slot or None, ``progress`` with a job's id and the reported dict, ``record`` with a job's id and
-its record before the rest of its group is done, and ``waiting`` when the task is back in the queue. ``done`` comes with an :class:`Outcome`, ``failed`` with why the worker ended without one, ``killed``
-with how it was ended from outside, as where memory is short, and ``lost`` with what became of its machine; these four end
-the task."""
+"""``started`` comes with a slot or None, ``progress`` with a job's id and the reported dict, ``record`` with a job's id
+and its record before the rest of its group is done, and ``waiting`` when the task is back in the queue. ``done`` comes
+with an :class:`Outcome`, ``failed`` with why the worker ended without one, ``killed`` with how it was ended from outside,
+as where memory is short, and ``lost`` with what became of its machine; these four end the task."""
 
 
 class Backend:
@@ -131,7 +133,7 @@ class _Driver(Execution):
             for task, kind, value in itertools.chain(ended, self.backend.last_messages()):
                 with suppress(StoreError):
                     if task in self.tasks and kind == "record":
-                        self.save_early(task, *value)
+                        self.store_record(task, *value)
                     elif task in self.tasks and kind == "done" and not value.broken:
                         self.save(task, value)
             raise
@@ -182,14 +184,14 @@ class _Driver(Execution):
             task.due = time.monotonic() + self.policy.time_limit + GRACE
         if kind == "progress":
             job_id, progress = value
-            job = next(job for job in task.jobs if job.id == job_id)
-            self.tell("progress", job, slot=task.slot, progress=progress)
+            self.tell("progress", task.job(job_id), slot=task.slot, progress=progress)
         elif kind == "record":
-            self.tell_end(task, *self.save_early(task, *value))
+            job_id, record = value
+            self.store_record(task, job_id, record)
+            self.finish(task.job(job_id), record, task.slot)
         elif kind in ("failed", "killed", "lost"):
             how_often = {"killed": "killed twice, at last: ", "lost": f"lost {ATTEMPTS} times, at last: "}
-            error = f"{how_often.get(kind, '')}{value}"
-            self.end(task, Outcome.failure(task.jobs, error))
+            self.end(task, Outcome.failure(task.jobs, f"{how_often.get(kind, '')}{value}"))
         elif kind == "done":
             if value.broken:
                 raise StoreError(value.broken)
@@ -197,36 +199,21 @@ class _Driver(Execution):
 
     def end(self, task: Task, outcome: Outcome) -> None:
         task.outcome = outcome
+        new = [(job, record) for job, record in zip(task.jobs, outcome.records) if job.id not in task.stored]
         self.save(task, outcome)
-        for job, record in zip(task.jobs, outcome.records):
-            self.tell_end(task, job, record)
-
-    def tell_end(self, task: Task, job: Job, record: Record) -> None:
-        """Tells and counts the end of a job, once."""
-        if job.id not in task.ended:
-            task.ended.add(job.id)
+        for job, record in new:  # the end of the others was told when their records came
             self.finish(job, record, task.slot)
 
     def leave_out_stored(self, task: Task) -> None:
         """Takes the jobs whose records came early out of a task that begins again."""
         left = [i for i, job in enumerate(task.jobs) if job.id not in task.stored]
-        assignment, works = task.assignment, [task.works[i] for i in left]
-        folders = assignment.works and works
-        task.assignment = replace(assignment, jobs=[task.jobs[i] for i in left], works=folders)
-        task.works = works
-
-    def save_early(self, task: Task, job_id: str, record: Record) -> tuple[Job, Record]:
-        """Stores the record of one job while the others of its group train; gives the two."""
-        job = next(job for job in task.jobs if job.id == job_id)
-        self.store.finish(job, record, replace=self.policy.redo)
-        task.stored.add(job_id)
-        return job, record
+        jobs, task.works = [task.jobs[i] for i in left], [task.works[i] for i in left]
+        task.assignment = replace(task.assignment, jobs=jobs, works=task.assignment.works and task.works)
 
     def save(self, task: Task, outcome: Outcome) -> None:
         """Stores the records of a task that are not stored yet, with the files of their runs; frees its jobs."""
-        for job, work, record, files in zip(
-            task.jobs, task.works, outcome.records, outcome.files or itertools.repeat({})
-        ):
+        all_files = outcome.files or itertools.repeat({})
+        for job, work, record, files in zip(task.jobs, task.works, outcome.records, all_files):
             if job.id in task.stored:
                 continue
             for name, content in files.items():
@@ -234,9 +221,13 @@ class _Driver(Execution):
                 with explain_os_errors(path):
                     path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, content)
-            self.store.finish(job, record, replace=self.policy.redo)
-            task.stored.add(job.id)
+            self.store_record(task, job.id, record)
         self.release(task)
+
+    def store_record(self, task: Task, job_id: str, record: Record) -> None:
+        """Stores the record of one job; the others of its group may still train."""
+        self.store.finish(task.job(job_id), record, replace=self.policy.redo)
+        task.stored.add(job_id)
 
     def release(self, task: Task) -> None:
         self.tasks.remove(task)

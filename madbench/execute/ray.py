@@ -127,8 +127,8 @@ class RayBackend(Backend):
         self.tasks: dict[Any, Task] = {}  # by Ray's references
 
     def capacity(self) -> int:
-        places = self._places()
-        return min(self.most or places * 5 // 4 + 2, places * 5 // 4 + 2)  # some wait, so that no machine does
+        room = self._places() * 5 // 4 + 2  # some wait, so that no machine does
+        return min(self.most or room, room)
 
     def machines(self) -> list[dict[str, float]]:
         import ray

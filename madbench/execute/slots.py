@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import heapq
-import math
-import os
 from collections.abc import Container, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from madbench.jobs import Job
 from madbench.suites import size_of, suite_of
@@ -61,10 +57,10 @@ def plan_shifts(
 
 def _alone(jobs: Sequence[Job], device: str, slots: int | None, devices: Sequence[str] | None) -> Shift:
     """The jobs of one suite."""
-    takes_all = suite_of(jobs[0]).uses_all_cores
-    usual = len(devices) if devices else 1 if takes_all else machine.default_slots(device)
+    takes_all, cores = suite_of(jobs[0]).uses_all_cores, machine.available_cores()
+    usual = len(devices) if devices else cores if device == "cpu" and not takes_all else 1
     slots = min(slots or usual, len(jobs))
-    return Shift(jobs, slots, max(1, machine.available_cores() // slots) if takes_all else 1)
+    return Shift(jobs, slots, max(1, cores // slots) if takes_all else 1)
 
 
 def _flops(job: Job) -> float:
@@ -85,14 +81,15 @@ def slots_in_memory(jobs: Sequence[Job], most: int, micro_batch: int | None = No
     Jobs that fit by a bound are not looked at any closer. Of the others the largest by that bound is measured, for each
     suite (:func:`madbench.training.cost.peak_memory_bytes`).
     """
-    room = MEMORY_SHARE * memory_bytes() / most - PROCESS_BYTES
+    memory = MEMORY_SHARE * machine.memory_bytes()
+    room = memory / most - PROCESS_BYTES
     bounds = {job.id: HEADROOM * most_bytes(job, micro_batch) for job in jobs}
     large = [job for job in jobs if bounds[job.id] > room]
     if not large:
         return most
     largest = {job.suite: job for job in sorted(large, key=lambda job: bounds[job.id])}
     needed = max(_measured_bytes(job, micro_batch) or bounds[job.id] for job in largest.values())
-    return min(most, max(1, int(MEMORY_SHARE * memory_bytes() / (HEADROOM * needed + PROCESS_BYTES))))
+    return min(most, max(1, int(memory / (HEADROOM * needed + PROCESS_BYTES))))
 
 
 def most_bytes(job: Job, micro_batch: int | None = None) -> float:
@@ -115,11 +112,3 @@ def _measured_bytes(job: Job, micro_batch: int | None) -> int | None:
         return peak_memory_bytes(job, min(micro_batch or usual, size.sequences_per_step))
     except Exception:  # whatever it is, the run itself will say it
         return None
-
-
-def memory_bytes() -> float:
-    """Memory of this machine, or of the control group that the process is confined to."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with suppress(OSError, ValueError):  # "max" where there is no limit
-        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return float(total) if total > 0 else math.inf

@@ -5,8 +5,8 @@ or stops at its wall time it queues again, and training resumes from the checkpo
 cancelling its Slurm jobs, as when a login node kills it, leaves notes in the work folders: the same command takes them
 over, those that have ended meanwhile included.
 
-The driver's notes in the work folders of a group bear the ticket of the one Slurm job that may train there. A Slurm job that another
-driver has replaced, because it could not know of it or was told to begin afresh, stops.
+The driver's notes in the work folders of a group bear the ticket of the one Slurm job that may train there. A Slurm job
+that another driver has replaced, because it could not know of it or was told to begin afresh, stops.
 """
 
 from __future__ import annotations

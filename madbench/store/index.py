@@ -40,6 +40,8 @@ _NO_DAMAGE = ("BUSY", "CANTOPEN", "FULL", "IOERR", "LOCKED", "PERM", "PROTOCOL",
 
 
 class RunIndex:
+    """The index of the results folder ``root``; the constructor touches no file."""
+
     def __init__(self, root: Path):
         self.runs = root / "runs"
         self.path = root / "index" / "runs.sqlite"
@@ -58,8 +60,8 @@ class RunIndex:
         readable = [name for name in unknown if signatures[name] and isinstance(found[name], tuple)]
         with suppress(OSError):
             tick = present_tick(self.path.parent) if readable else ""  # later, what changed now would look unchanged
-            settled = [name for name in readable if signature(f"{self.runs}/{name}") == signatures[name]]
-            settled = [name for name in settled if tick not in signatures[name].split()]
+            unchanged = [name for name in readable if signature(f"{self.runs}/{name}") == signatures[name]]
+            settled = [name for name in unchanged if tick not in signatures[name].split()]
             self._write([_row(name, signatures[name], *found[name]) for name in settled])
         return {name: found[name] for name in names}
 

@@ -132,8 +132,9 @@ class Store:
                 yield Run(job, record, self._runs)
 
     def job_ids(self) -> list[str]:
-        """Names of the folders of runs, damaged ones included."""
-        return self._listed()
+        """Names of the folders of runs, damaged ones included, sorted."""
+        with explain_os_errors(self._runs):
+            return sorted(name for name in os.listdir(self._runs) if not name.startswith("."))
 
     def jobs(self) -> dict[str, Job]:
         """The job of every readable run, by id; the folders that are none are named in ``problems``."""
@@ -141,7 +142,7 @@ class Store:
 
     def written(self, job_id: str) -> str:
         """When the job's record was written, in UTC: ``2026-01-31 12:00:00``."""
-        seconds = (self.root / "runs" / job_id / "record.json").stat().st_mtime
+        seconds = (self._runs / job_id / "record.json").stat().st_mtime
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
     def records(self, job_ids: Iterable[str]) -> dict[str, Record]:
@@ -149,7 +150,7 @@ class Store:
 
         Raises ``StoreError`` where a run cannot be read.
         """
-        listed = set(self._listed())
+        listed = set(self.job_ids())
         found = self._look_up([job_id for job_id in job_ids if job_id in listed])
         return {job_id: record for job_id, one in found.items() if (record := _record(one))}
 
@@ -175,12 +176,9 @@ class Store:
         folder = self._runs / job_id
         try:
             digests = self._read(job_id)[2]
-        except OtherVersionError as error:
-            return [str(error)]
-        except DamagedRunError as error:
-            return [f"{error}; the command that trained it trains it again, or delete {folder}"]
         except StoreError as error:
-            return [str(error)]
+            remedy = f"; the command that trained it trains it again, or delete {folder}"
+            return [f"{error}{remedy if type(error) is DamagedRunError else ''}"]
         problems = damaged_measurements(folder)
         for name in digests:
             try:
@@ -247,7 +245,7 @@ class Store:
             os.close(lock)
 
     def finish(self, job: Job, record: Record, replace: bool = False) -> None:
-        """Stores ``record`` and the files in ``keep`` of the work folder, under a claim of this store, here or before.
+        """Stores ``record`` and the files in ``keep`` of the work folder; claims the job where this store has not yet.
 
         An existing result stays and ``record`` is dropped, unless ``replace`` is given and the new run has not failed. A
         failed or damaged run is replaced. The work folder goes, but a failed run keeps its checkpoint.
@@ -264,7 +262,7 @@ class Store:
 
     def _readable(self, with_curves: bool) -> Iterator[tuple[Job, Record]]:
         self.problems = []
-        names = self._listed()
+        names = self.job_ids()
         found = (self._try(name, True) for name in names) if with_curves else self._look_up(names).values()
         others: Counter[Any] = Counter()
         for one in found:
@@ -275,10 +273,6 @@ class Store:
             elif one:
                 self.problems.append(str(one))
         self.problems += [str(OtherVersionError(f"{self._runs}: {n} runs", schema)) for schema, n in others.items()]
-
-    def _listed(self) -> list[str]:
-        with explain_os_errors(self._runs):
-            return sorted(name for name in os.listdir(self._runs) if not name.startswith("."))
 
     def _look_up(self, names: Sequence[str]) -> Mapping[str, Found]:
         return RunIndex(self.root).look_up(names, self._try, self.track)
@@ -352,9 +346,9 @@ class Snapshot(Store):
 
     @functools.cached_property
     def _found(self) -> Mapping[str, Found]:
-        return super()._look_up(super()._listed())
+        return super()._look_up(super().job_ids())
 
-    def _listed(self) -> list[str]:
+    def job_ids(self) -> list[str]:
         return list(self._found)
 
     def _look_up(self, names: Sequence[str]) -> Mapping[str, Found]:

@@ -12,8 +12,8 @@ import math
 import os
 import pickle
 import textwrap
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -61,14 +61,12 @@ def save_checkpoint(
     state.seconds += seconds
     content = {"job": job.id, "config": json.dumps(job.to_dict()), "state": vars(state), "trial": trial.state}
     content |= {"model": trial.model.state_dict(), "optimizer": optimizer.state_dict()}
-    content = tree_map_only(Tensor, _alone, content)
+    content = tree_map_only(Tensor, _own_storage, content)
 
     def write(file: BinaryIO) -> None:
         try:
             torch.save(content, file)
-        except (
-            RuntimeError
-        ) as error:  # after a failed write torch's archive cannot be closed either, and says only that
+        except RuntimeError as error:  # after a failed write torch's archive cannot be closed either, and only says so
             raise error.__context__ if isinstance(error.__context__, OSError) else error from None
         file.seek(0)
         file.write(hashlib.file_digest(file, "sha256").digest())
@@ -81,8 +79,8 @@ def load_checkpoint(
 ) -> str:
     """Restores what :func:`save_checkpoint` saved; without a checkpoint, or with a damaged one, all stays as it is.
 
-    Returns why a checkpoint was not used, in a sentence; empty where it was and where there is none. Raises ``TrainingError``
-    when it is another job's, or another version's of torch or madbench.
+    Returns why a checkpoint was not used, in a sentence; empty where it was and where there is none. Raises
+    ``TrainingError`` when it is another job's, or another version's of torch or madbench.
     """
     path = work / NAME
     if not path.exists():
@@ -92,19 +90,16 @@ def load_checkpoint(
             content = _read_checkpoint(path, device)
     except _DamagedError as error:
         return f"{path}: {error}; the run starts from the beginning"
-    try:
-        saved_by = content["job"]
-        if saved_by == job.id:
-            trial.model.load_state_dict(content["model"])
-            optimizer.load_state_dict(content["optimizer"])
-            vars(state).update(content["state"])
-            trial.state = content["trial"]
-    except Exception as error:  # torch raises half a dozen kinds
-        raise TrainingError(
-            f"{path}: the checkpoint does not fit ({_short(error)}); delete it to start afresh"
-        ) from error
-    if saved_by != job.id:
+    if (saved_by := content.get("job")) != job.id:
         raise TrainingError(f"{path}: the checkpoint belongs to job {saved_by}, not to {job.id}; delete it")
+    try:
+        trial.model.load_state_dict(content["model"])
+        optimizer.load_state_dict(content["optimizer"])
+        vars(state).update(content["state"])
+        trial.state = content["trial"]
+    except Exception as error:  # torch raises half a dozen kinds
+        problem = f"the checkpoint does not fit ({_short(error)}); delete it to start afresh"
+        raise TrainingError(f"{path}: {problem}") from error
     return ""
 
 
@@ -145,7 +140,7 @@ def load_model(path: Path) -> tuple[nn.Module, Job]:
     return model.eval(), job
 
 
-def _alone(tensor: Tensor) -> Tensor:
+def _own_storage(tensor: Tensor) -> Tensor:
     """The tensor without what shares its storage, and would be saved with it: other jobs' weights, step counts."""
     return tensor.clone() if tensor.ndim == 0 or tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
 
@@ -187,20 +182,19 @@ def check_checkpoint(path: Path) -> None:
         raise TrainingError(f"{path}: {error}; delete it: the run starts from the beginning") from None
 
 
-def _sound_checkpoint(path: Path) -> BinaryIO:
+@contextmanager
+def _sound_checkpoint(path: Path) -> Iterator[BinaryIO]:
     """A checkpoint whose digest is right, open at its beginning."""
     if not path.is_file():
         raise _DamagedError("not a file")
-    with ExitStack() as stack:
-        file, found = stack.enter_context(open_file(path)), hashlib.sha256()
-        size = os.fstat(file.fileno()).st_size - _DIGEST_BYTES
+    with open_file(path) as file:
+        found, size = hashlib.sha256(), os.fstat(file.fileno()).st_size - _DIGEST_BYTES
         while chunk := file.read(min(_CHUNK, max(0, size - file.tell()))):
             found.update(chunk)
         if file.read(_DIGEST_BYTES) != found.digest():
             raise _DamagedError("damaged, or not a checkpoint that this madbench saved")
         file.seek(0)
-        stack.pop_all()
-        return file
+        yield file
 
 
 def _digest(job: str, tensors: Mapping[str, Tensor]) -> str:

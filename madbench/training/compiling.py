@@ -24,7 +24,7 @@ WORTHWHILE_SECONDS = 300.0  # of training that is left, below which nothing is c
 
 def has_compiler() -> bool:
     """Whether there is a C++ compiler, which torch.compile needs on any device."""
-    return any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "c++", "clang++") if name)
+    return any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "c++", "clang++")))
 
 
 def is_compiled(how: Compile, member: Member, make_step: Callable[..., Step], folder: Path | None) -> bool:

@@ -9,7 +9,6 @@ products only.
 from __future__ import annotations
 
 import math
-import os
 import time
 import weakref
 from collections.abc import Sequence
@@ -28,11 +27,12 @@ from madbench.models.blocks import autocast
 from madbench.models.token_loss import TokenLoss
 from madbench.suites import size_of, suite_of
 from madbench.suites.base import MICRO_BATCH_TOKENS, Size
+from madbench.training.devices import memory_bytes
 
 MOST_PARAMETERS = 100_000_000_000
 CALIBRATION_PASSES = 4
 CALIBRATION_FLOPS = 1e9
-"""Of one calibration pass on the CPU at most, a tenth of a second; it takes a part of the batch for that."""
+"""Most FLOPs of a calibration pass on the CPU, a tenth of a second; a larger batch is cut for it."""
 
 
 def job_size(job: Job) -> Size:
@@ -105,7 +105,7 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
     The optimiser is left out: it takes a few hundredths of a step, and to import it as long as all the rest.
     """
     size, is_cpu = job_size(job), torch.device(device).type == "cpu"
-    memory, bytes_needed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 8 * size.parameters
+    memory, bytes_needed = memory_bytes(), 8 * size.parameters
     if bytes_needed > memory:  # weights and gradients in float32
         raise TrainingError(
             f"{job.label} {job.task}: {size.parameters:,} parameters and their gradients take {bytes_needed / 1e9:,.0f} GB; "

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import platform
 import re
 import subprocess
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -108,16 +110,20 @@ def _cpuinfo() -> str:
         return ""
 
 
-def default_slots(device: str) -> int:
-    """Jobs at a time: one a core on the CPU, each with one thread; one on a GPU."""
-    return available_cores() if device == "cpu" else 1
-
-
 def available_cores() -> int:
+    """Cores that this process may use."""
     try:
         return max(1, len(os.sched_getaffinity(0)))
     except AttributeError:
         return os.cpu_count() or 1
+
+
+def memory_bytes() -> float:
+    """Memory of this machine, or of the control group that the process is confined to."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, ValueError):  # "max" where there is no limit
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return float(total) if total > 0 else math.inf
 
 
 def versions() -> dict[str, str]:

@@ -77,7 +77,7 @@ def size() -> int:
 
 def is_first() -> bool:
     """Whether this is the process that writes files and shows progress, or the only one."""
-    return int(os.environ["RANK"]) == 0 if is_distributed() else True
+    return not is_distributed() or int(os.environ["RANK"]) == 0
 
 
 def share(items: np.ndarray) -> np.ndarray:

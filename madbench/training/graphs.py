@@ -22,7 +22,7 @@ WARM_UP = 3  # steps of a shape taken on a side stream, launch by launch, before
 
 
 def has_graphs(device: str) -> bool:
-    """Whether steps on the device are captured: those of a GPU that are all of a run's."""
+    """Whether steps on the device are captured: on a GPU, in a run of one process."""
     return torch.device(device).type == "cuda" and world.size() == 1
 
 
@@ -81,11 +81,11 @@ class GraphStep:
     def _load(self) -> Fixed:
         """Copies the next batches into the buffers of their shape."""
         found = self.stack.micro_batches()
-        key = tuple(tuple(tensor.shape for tensor in batch) for batch, _ in found[0])
+        key = tuple(tuple(tensor.shape for tensor in parts[0][0]) for parts in found)
         if key not in self.shapes:
-            self.shapes[key] = Fixed([_buffers(parts) for parts in zip(*found, strict=True)])
+            self.shapes[key] = Fixed([_buffers(parts) for parts in found])
         fixed = self.shapes[key]
-        for parts, (buffers, shares) in zip(zip(*found, strict=True), fixed.batches):
+        for parts, (buffers, shares) in zip(found, fixed.batches):
             for i, (batch, share) in enumerate(parts):
                 for buffer, tensor in zip(buffers, batch, strict=True):
                     buffer[i].copy_(tensor, non_blocking=True)

@@ -19,7 +19,7 @@ from madbench.training import distributed as world
 from madbench.training.compiling import Compile, is_compiled
 from madbench.training.graphs import GraphStep, has_graphs
 from madbench.training.group import groups_of
-from madbench.training.measured import is_faster, why_not
+from madbench.training.measured import MakeStep, is_faster, why_not
 from madbench.training.member import Member, Stopwatch
 from madbench.training.stack import Stack
 from madbench.training.step import PlainStep, Step
@@ -75,7 +75,6 @@ def train(
         TrainingError: another job's or version's checkpoint, or another corpus than the job's.
     """
     records: dict[str, Record] = {}
-
     make_step = functools.partial(step_of, cuda_graph=cuda_graph)
 
     def finish(compiled: bool, member: Member, how: Mapping[str, Any]) -> None:
@@ -97,8 +96,8 @@ def train(
                 is_stacked, same[0].warning = False, f"{len(same)} jobs cannot train as one: {problem}"
             for stack in [same] if is_stacked else [[member] for member in same]:
                 compiled = not is_stacked and is_compiled(compile, stack[0], make_step, measurements)
-                how = functools.partial(make_step, compile=compiled), functools.partial(finish, compiled)
-                train_together(stack, *how)
+                make = functools.partial(make_step, compile=compiled)
+                train_together(stack, make, functools.partial(finish, compiled))
     return [records[job.id] for job in jobs]
 
 
@@ -126,21 +125,14 @@ def graphed(members: Sequence[Member], compile: bool = False) -> GraphStep:
     return GraphStep(Stack(members))
 
 
-def train_job(job: Job, work: Path, report: Callable[[dict[str, Any]], None], **how: Any) -> Record:
-    """Trains and evaluates one job; the other arguments are those of :func:`train`."""
-    return train([job], [work], lambda _, progress: report(progress), **how)[0]
-
-
 def train_together(
-    members: Sequence[Member],
-    make_step: Callable[[Sequence[Member]], Step],
-    finish: Callable[[Member, Mapping[str, Any]], None],
+    members: Sequence[Member], make_step: MakeStep, finish: Callable[[Member, Mapping[str, Any]], None]
 ) -> None:
     """Trains members that have taken equally many steps; ``finish`` gets each with how it was trained, once it is over.
 
     ``make_step`` makes the step of those that are left, whenever these change.
     """
-    live, step, how = list(members), None, None
+    live, step, first_step = list(members), None, None
     watch = Stopwatch(members[0].device)
     last_save = time.monotonic()
     last_report = -math.inf if any(member.warning for member in members) else last_save
@@ -153,12 +145,12 @@ def train_together(
             for member in over:
                 if len(members) > 1:  # the others may take long, and be interrupted
                     member.save(seconds=0)
-                finish(member, how.details if how else {})
+                finish(member, first_step.details if first_step else {})
             watch.lap()
             live, step = [member for member in live if member not in over], None
             continue
         step = step or make_step(live)
-        how = how or step
+        first_step = first_step or step
         rates = [member.rate for member in live]
         losses, norms = step(rates)
         for member, loss in zip(live, losses):

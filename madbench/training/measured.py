@@ -45,9 +45,7 @@ def is_faster(members: Sequence[Member], make_step: MakeStep, folder: Path | Non
             return None
         together = math.inf
         if step < OVERHEAD_SECONDS or _is_gpu(members[0]):
-            with suppress(
-                Exception
-            ):  # of half a dozen kinds, where an operation has no leading axis or memory is short
+            with suppress(Exception):  # of many kinds, where an operation has no leading axis or memory is short
                 together = seconds_of(members, make_step)
         measured = {"seconds_alone": alone, "seconds_together": together if together < math.inf else None}
         return measured | {"is_faster": together < FASTER * alone}
@@ -58,14 +56,26 @@ def is_faster(members: Sequence[Member], make_step: MakeStep, folder: Path | Non
 def remembered(
     members: Sequence[Member], what: str, measure: Callable[[], dict[str, Any] | None], folder: Path | None
 ) -> bool:
-    """``is_faster`` of a measurement, from ``folder`` where it was made before; False where it says None, and is not kept."""
-    about = _what(members) | {"what": what}
+    """``is_faster`` of a measurement, from ``folder`` where it was made before; False where ``measure`` gives None."""
+    first = members[0]
+    about = {
+        "device": device_name(first.device),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "shape": shape_of(first.job),
+        "batch": list(first.trial.batch_shape),
+        "group": len(members),
+        "what": what,
+    }
     path = folder and folder / f"{content_id(about)}.json"
-    if (known := _read(path, about)) is not None:
+    if path and (known := _read(path, about)) is not None:
         return known
     if (found := measure()) is None:
         return False
-    _write(path, about | found)
+    if path:
+        with suppress(OSError, MadbenchError):  # the next job measures again
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps(seal(about | found)).encode())
     return found["is_faster"]
 
 
@@ -102,30 +112,9 @@ def _is_gpu(member: Member) -> bool:
     return torch.device(member.device).type == "cuda"
 
 
-def _what(members: Sequence[Member]) -> dict[str, Any]:
-    """What a measurement depends on."""
-    first = members[0]
-    return {
-        "device": device_name(first.device),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "shape": shape_of(first.job),
-        "batch": list(first.trial.batch_shape),
-        "group": len(members),
-    }
-
-
-def _read(path: Path | None, what: dict[str, Any]) -> bool | None:
-    if path is not None:
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            content = unseal(read_file(path))
-            if {name: content[name] for name in what} == what:
-                return bool(content["is_faster"])
+def _read(path: Path, about: dict[str, Any]) -> bool | None:
+    with suppress(OSError, ValueError, KeyError):
+        content = unseal(read_file(path))
+        if {name: content[name] for name in about} == about:
+            return bool(content["is_faster"])
     return None
-
-
-def _write(path: Path | None, content: dict[str, Any]) -> None:
-    if path is not None:
-        with suppress(OSError, MadbenchError):  # the next job measures again
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps(seal(content)).encode())

@@ -96,13 +96,13 @@ class Member:
         save_checkpoint(self.work, self.job, self.trial, self.optimizer, self.state, seconds=seconds)
 
     def report(self) -> None:
-        """Tells how far it is. Raises ``StopTraining`` when it is to stop."""
+        """Reports its progress. Raises ``StopTraining`` where the reader of the report wants the training to stop."""
         shown = self.trial.progress(self.state.curve[-1]) if self.state.curve else {}
         warning = {"warning": self.warning} if self.warning else {}
         self._report({"step": self.state.step, "total_steps": self.trial.steps} | shown | warning)
 
     def copied(self) -> Member:
-        """The same job with weights of its own and a new optimiser, to try something out; it saves and reports nothing."""
+        """The same job with weights of its own and a new optimiser, to try a step on; never saved or reported."""
         other = copy.copy(self)
         other.trial = copy.copy(self.trial)
         other.trial.model = copy.deepcopy(self.trial.model)
@@ -113,9 +113,9 @@ class Member:
         return other
 
     def record(self, how: Mapping[str, Any], keep_weights: bool = False) -> Record:
-        """The result of a job that is over; ``how`` it was trained goes into its details."""
+        """The result of a job that is over; ``how`` it was trained, ``compiled`` or not, goes into its details."""
         trial, state = self.trial, self.state
-        details = self._provenance(how.get("compiled", False)) | {
+        details = self._provenance(how["compiled"]) | {
             "flops_per_token": self.flops_per_token,
             "steps": state.step,
             "seconds": state.seconds,

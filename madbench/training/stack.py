@@ -63,14 +63,14 @@ class Stack:
         """What :meth:`compute` gives, a number a member."""
         return list(losses.unbind()), [None] * len(self.members) if norms is None else list(norms.unbind())
 
-    def micro_batches(self) -> list[list[tuple[tuple[Tensor, ...], float | Tensor]]]:
-        """Those of the next step, member by member."""
-        return [list(member.trial.micro_batches(member.state.step)) for member in self.members]
+    def micro_batches(self) -> list[tuple[tuple[tuple[Tensor, ...], float | Tensor], ...]]:
+        """Those of the next step, each as N pairs of a member's tensors and their share in its loss."""
+        return list(zip(*(list(one.trial.micro_batches(one.state.step)) for one in self.members), strict=True))
 
     def batches(self) -> Batches:
         """Those of the next step, with a leading axis for the members."""
         found = []
-        for parts in zip(*self.micro_batches(), strict=True):
+        for parts in self.micro_batches():
             tensors = [torch.stack(same) for same in zip(*(batch for batch, _ in parts))]
             shares = [share for _, share in parts]
             if any(isinstance(share, Tensor) for share in shares):
@@ -131,7 +131,7 @@ class Stack:
         network = copy.deepcopy(trial.loss)
         heads = self.members[0].job.model.n_head
         with trial.autocast:  # the path depends on it
-            if any([_take_stackable_path(module, trial, heads) for module in network.modules()]):
+            if any([_take_stackable_path(module, trial, heads) for module in network.modules()]):  # prepares every one
                 self.details["path"] = "dense"
         of_model = {id(parameter): name for name, parameter in network.named_parameters()}
         own = dict(network.model.named_parameters())
@@ -171,15 +171,12 @@ def _check_equal(models: Sequence[nn.Module]) -> None:
     buffers, *others = (dict(model.named_buffers()) for model in models)
     if not all(parameter.requires_grad for parameter in models[0].parameters()):
         raise TrainingError("some parameters of the model are not trained")
+    has_equal_shapes = all(shapes == first for shapes in rest) and len({dtype for _, dtype in first.values()}) == 1
     has_equal_buffers = all(
         other.keys() == buffers.keys() and all(torch.equal(other[name], buffers[name]) for name in buffers)
         for other in others
     )
-    if (
-        any(shapes != first for shapes in rest)
-        or len({dtype for _, dtype in first.values()}) > 1
-        or not has_equal_buffers
-    ):
+    if not (has_equal_shapes and has_equal_buffers):
         raise TrainingError("their models differ in more than the values of their parameters")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.execute import slots
 from madbench.execute.slots import Shift, most_bytes, plan_shifts, slots_in_memory
 from madbench.suites import MAD, size_of
 from madbench.suites.language import GPTConfig, LanguageTraining
@@ -25,7 +24,7 @@ def mad(*tasks, label="S"):
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
     monkeypatch.setattr(devices, "available_cores", lambda: 2)
-    monkeypatch.setattr(slots, "memory_bytes", lambda: 16e9)
+    monkeypatch.setattr(devices, "memory_bytes", lambda: 16e9)
 
 
 def test_all_suites_share_one_pool_of_single_threads_longest_first():
@@ -67,6 +66,12 @@ def test_suites_take_turns_on_gpus_and_with_fewer_slots_than_cores(device, how, 
     assert [(shift.slots, shift.threads) for shift in found] == expected
 
 
+def test_a_job_a_core_on_the_cpu_and_one_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(devices, "available_cores", lambda: 3)
+    for device, count in (("cpu", 3), ("cuda", 1), ("cuda:1", 1)):
+        assert [(shift.slots, shift.threads) for shift in plan_shifts(mad(), device)] == [(count, 1)]
+
+
 def test_no_jobs_make_no_shift():
     assert plan_shifts([], "cpu") == []
 
@@ -80,7 +85,7 @@ def test_small_jobs_are_not_measured(monkeypatch):
 def test_large_jobs_are_as_many_as_fit(memory, expected, monkeypatch):
     large = text(seq_len=1024, d_model=768, n_layer=12)
     monkeypatch.setattr(cost, "peak_memory_bytes", lambda job, micro_batch: 4_000_000_000)
-    monkeypatch.setattr(slots, "memory_bytes", lambda: memory)
+    monkeypatch.setattr(devices, "memory_bytes", lambda: memory)
     assert slots_in_memory([large, *mad()], 16) == expected
 
 
@@ -90,7 +95,7 @@ def test_a_mixer_that_cannot_run_without_data_counts_by_the_bound(monkeypatch):
 
     monkeypatch.setattr(cost, "peak_memory_bytes", fail)
     large = text(seq_len=1024, d_model=768, n_layer=12)
-    monkeypatch.setattr(slots, "memory_bytes", lambda: 8 * most_bytes(large))
+    monkeypatch.setattr(devices, "memory_bytes", lambda: 8 * most_bytes(large))
     assert 1 < slots_in_memory([large], 16) < 8
 
 

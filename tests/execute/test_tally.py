@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from madbench.execute.journal import Tally, flatten, weights
+from madbench.execute.tally import Tally, flatten, weights
 from madbench.jobs import Job, Record
 from madbench.suites import LANGUAGE, MAD
 

@@ -9,7 +9,7 @@ import pytest
 
 from madbench.jobs import StopTraining
 from madbench.suites.mad import ModelConfig, TrainingConfig
-from sample_jobs import mad_job
+from sample_jobs import mad_job, train_job
 
 SIZES = dict(num_train_examples=56, num_validation_examples=24, num_test_examples=24)
 SETTINGS = {
@@ -37,8 +37,6 @@ def make_job():
 @pytest.fixture
 def train(tmp_path):
     """``train(job)`` without reports in a folder of its own."""
-    from madbench.training.loop import train_job
-
     return lambda job, report=lambda progress: None, **how: train_job(job, tmp_path, report, **how)
 
 
@@ -61,7 +59,6 @@ def train_language(corpus, tmp_path):
     ``train_language.work`` is that folder, ``train_language.weights()`` what the last run left there.
     """
     from madbench.training.checkpoints import load_model
-    from madbench.training.loop import train_job
 
     work = tmp_path / "work"
     work.mkdir()

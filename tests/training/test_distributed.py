@@ -20,7 +20,7 @@ from madbench.errors import ConfigError
 from madbench.store.runs import Store
 from madbench.training import distributed
 from madbench.training.checkpoints import load_model
-from madbench.training.loop import train_job
+from sample_jobs import train_job
 
 HERE = Path(__file__).parent
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

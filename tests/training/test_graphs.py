@@ -10,6 +10,7 @@ from madbench.training.graphs import WARM_UP, GraphStep
 from madbench.training.member import Member
 from madbench.training.stack import Stack
 from madbench.training.step import PlainStep
+from sample_jobs import train_job
 
 ROUNDING = dict(rel=1e-4, abs=1e-5)
 
@@ -93,7 +94,7 @@ def test_what_cannot_go_through_fixed_buffers_trains_plainly_and_says_why(
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     (tmp_path / "work").mkdir()
     said = set()
-    record = loop.train_job(job, tmp_path / "work", lambda progress: said.add(progress.get("warning")))
+    record = train_job(job, tmp_path / "work", lambda progress: said.add(progress.get("warning")))
     assert said == {"no CUDA graph: RuntimeError: operation not permitted when stream is capturing"}
     [plain], _ = losses(job, cuda_graph=False)
     assert [row["train_loss"] for row in record.curve] == plain[:1]
@@ -184,7 +185,7 @@ def test_a_step_that_cannot_be_captured_is_launched_and_says_so(make_job, tmp_pa
     monkeypatch.setattr(Stack, "compute", waiting)
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     said = set()
-    record = loop.train_job(make_job(), tmp_path, lambda progress: said.add(progress.get("warning")), device="cuda")
+    record = train_job(make_job(), tmp_path, lambda progress: said.add(progress.get("warning")), device="cuda")
     assert record.status == "finished" and "cuda_graph" not in record.details
     assert any(text and text.startswith("no CUDA graph: ") for text in said)
 
@@ -200,8 +201,8 @@ def test_a_captured_run_resumes_on_a_gpu_and_on_the_cpu(make_job, losses, tmp_pa
     work.mkdir()
     for step, device in ((7, "cuda"), (11, "cuda"), (13, "cpu")):
         with pytest.raises(StopTraining):
-            loop.train_job(job, work, stop_at(step), device=device)
-    record = loop.train_job(job, work, lambda progress: None, device="cuda")
+            train_job(job, work, stop_at(step), device=device)
+    record = train_job(job, work, lambda progress: None, device="cuda")
     found = [value for row in record.curve for name, value in row.items() if name.endswith("loss")]
     assert found == pytest.approx(expected, rel=3e-3)
     assert torch.isfinite(torch.tensor(found)).all() and graphs.has_graphs("cuda")

@@ -19,7 +19,7 @@ from madbench.training.group import groups_of, shape_of
 from madbench.training.member import Member
 from madbench.training.stack import Stack
 from madbench.training.step import PlainStep
-from sample_jobs import mad_job
+from sample_jobs import mad_job, train_job
 
 LOSS = dict(rel=1e-4, abs=1e-5)
 AT_KINKS = dict(rel=3e-3, abs=1e-4)
@@ -65,7 +65,7 @@ def alone(tmp_path_factory):
         key = (job.id, *how.items())
         if key not in records:
             work = tmp_path_factory.mktemp("alone")
-            records[key] = loop.train_job(job, work, lambda progress: None, **how)
+            records[key] = train_job(job, work, lambda progress: None, **how)
         return records[key]
 
     return train

@@ -18,6 +18,7 @@ from madbench.suites.language import LanguageTraining
 from madbench.suites.language_trial import Evaluation, LanguageTrial, evaluation_starts, training_starts
 from madbench.training import distributed, loop, member
 from madbench.training.checkpoints import load_model
+from sample_jobs import train_job
 
 WEIGHTS = "keep/weights.safetensors"
 
@@ -229,7 +230,7 @@ def test_utilisation_is_recorded_only_where_the_peak_is_known(tiny, corpus, trai
 def test_the_store_takes_the_weights_into_the_folder_of_the_run(job, corpus, tmp_path):
     store = Store.open(tmp_path / "results")
     with store.claim(job) as work:
-        record = loop.train_job(job, work, lambda progress: None, corpora={corpus.digest: corpus})
+        record = train_job(job, work, lambda progress: None, corpora={corpus.digest: corpus})
         store.finish(job, record)
     run = store.read(job.id)
     assert run.record.curve == record.curve and run.job == job
@@ -240,7 +241,7 @@ def test_the_store_takes_the_weights_into_the_folder_of_the_run(job, corpus, tmp
 
 def test_a_corpus_that_is_not_given_is_named(job, corpus, tmp_path):
     with pytest.raises(TrainingError, match=f"the corpus {corpus.digest} of the job is not given"):
-        loop.train_job(job, tmp_path, lambda progress: None)
+        train_job(job, tmp_path, lambda progress: None)
 
 
 def test_another_corpus_is_refused(job, tiny, train, tmp_path):

@@ -97,7 +97,7 @@ def test_the_record_says_where_the_number_comes_from(make_job, train):
     assert details["path"] == "dense" and details["device"]
     assert details["steps"] == 12 and details["steps_per_second"] == pytest.approx(12 / details["seconds"])
     assert details["seeds"] == {stream: job.derived_seed(stream) for stream in ("init", "data", "order")}
-    assert details["versions"]["torch"] == torch.__version__
+    assert torch.__version__.partition("+")[0] == details["versions"]["torch"].partition("+")[0]
     assert set(details["ranks"]) == {"qk", "vo", "mix"} and details["budget_ratio"] <= 1
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from madbench.jobs import Job
 from madbench.suites.language import GPTConfig, LanguageTraining
 from madbench.text.corpus import Corpus, open_corpus
-from sample_jobs import language_job
+from sample_jobs import language_job, train_job
 
 RHYME = "The old brown hen sat by the mill and counted every grain until the miller's \u00e9clair was still. "
 SEQ_LEN, WINDOWS = 16, 8
@@ -54,7 +54,7 @@ def train_and_die(corpus_folder: str, work: str, step: str) -> None:
     loop.CHECKPOINT_SHARE = float("inf")
     corpus = make_corpus(Path(corpus_folder))
     report = functools.partial(die_at_step, int(step))
-    loop.train_job(make_job(corpus), Path(work), report, corpora={corpus.digest: corpus})
+    train_job(make_job(corpus), Path(work), report, corpora={corpus.digest: corpus})
 
 
 if __name__ == "__main__":
