@@ -41,11 +41,10 @@ PRESETS = TASKS / "presets"
 INTERACTIONS = TASKS / "interactions"
 PUBLISHED = _ROOT / "results" / "published"
 
-
 MOST = {"d_model": 65_536, "n_head": 65_536, "n_layer": 1_000, "seq_len": 1_000_000, "max_len": 1_000_000}
 MOST |= {"vocab_size": 10_000_000} | {f"num_{split}_examples": 10_000_000 for split in ("train", "validation", "test")}
+"""The largest size that a field may have, by its name."""
 MOST_OTHERWISE = 1_000_000_000
-"""The largest size that a field of each name may have, and one of any other name."""
 MOST_YAML_BYTES = 1_000_000
 MOST_YAML_VALUES = 100_000
 MOST_YAML_DEPTH = 100
@@ -241,7 +240,7 @@ def convert(value: Any, expected: Any, where: str) -> Any:
         of_key, of_value = arguments or (Any, Any)
         return {convert(k, of_key, where): convert(v, of_value, f"{where}: {k}") for k, v in value.items()}
     if expected is float and type(value) in (int, str):  # YAML 1.1 reads 1e-3 (no point) as text
-        with suppress(ValueError):
+        with suppress(ValueError, OverflowError):
             value = float(value)
     if not isinstance(value, expected) or (expected is not bool and isinstance(value, bool)):
         names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}

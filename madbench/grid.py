@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,10 +73,13 @@ class Row:
         """``R-cg-q-12o  model.mix_rank=16``."""
         return "  ".join([self.label, " ".join(self.shown)]) if self.shown else self.label
 
+    def only(self, is_wanted: Callable[[str], bool]) -> Row:
+        """The row without the changes that are not wanted."""
+        return Row(self.label, tuple(filter(is_wanted, self.changes)), tuple(filter(is_wanted, self.shown)))
+
     def of_suite(self, suite: str) -> Row:
         """The row without the changes that do not concern the suite."""
-        parts = ([c for c in some if suite_of_override(c) == suite] for some in (self.changes, self.shown))
-        return Row(self.label, *map(tuple, parts))
+        return self.only(lambda change: suite_of_override(change) == suite)
 
 
 def suite_of_override(override: str) -> str:
@@ -142,9 +145,7 @@ def expand_grid(grid: GridFile, where: str = "") -> Grid:
             if key in fixed:
                 raise ConfigError(f"{key!r} is both set and given in a row; only one can hold")
         common = [change for change in (rows[0].changes if rows else ()) if all(change in row.changes for row in rows)]
-        for i, row in enumerate(rows):
-            own = (tuple(change for change in some if change not in common) for some in (row.changes, row.shown))
-            rows[i] = Row(row.label, *own)
+        rows = [row.only(lambda change: change not in common) for row in rows]
         axes = tuple(key for key in keys if key not in set(map(key_of, common)))
         shared = (grid.profile, grid.fidelity, grid.budget, (*fixed.values(), *common))
         return Grid(tuple(rows), grid.tasks or None, _seeds(grid.seeds), *shared, axes, grid.description, where)
@@ -192,7 +193,7 @@ def _one_at_a_time(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
     if not axes:
         raise ConfigError("mode: one_at_a_time has no effect without something to vary")
     wanted, given = _baseline(grid, axes)
-    labels = list(dict.fromkeys([wanted, *expand(grid.labels)] if wanted else expand(grid.labels)))
+    labels = expand([wanted, *grid.labels] if wanted else grid.labels)
     if not labels:
         return []
     usual = {key: given.get(key, values[0]) for key, values in axes.items()}
@@ -277,7 +278,7 @@ def _check_key(key: str, where: str) -> None:
 def _seeds(given: Any) -> tuple[int, ...]:
     if isinstance(given, str):
         return tuple(parse_seeds(given, "seeds"))
-    seeds = check_seeds(list(given) if isinstance(given, (list, tuple)) else given)
+    seeds = check_seeds(given)
     _check_unique(seeds, "seeds")
     return seeds
 

@@ -77,6 +77,7 @@ def test_a_missing_key_is_an_error():
         ("rate", "fast", "expected a number, got 'fast'"),
         ("rate", True, "expected a number, got True"),
         ("rate", float("nan"), "not a number"),
+        ("rate", 10**400, "expected a number, got 1000"),
         ("is_fast", 1, "expected true or false, got 1"),
         ("is_fast", "yes", "expected true or false, got 'yes'"),
         ("mode", "quik", "'quik' is not allowed; did you mean 'quick'?"),

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from madbench import experiment
 from madbench.errors import BudgetError, ConfigError, LabelError
 from madbench.execute import local
 from madbench.execute.base import Policy, Summary
-from madbench.experiment import prepare
+from madbench.experiment import load_mad, plan, prepare
 from madbench.grid import load_grid
 from madbench.jobs import Record
 from madbench.store.runs import Store
@@ -102,6 +101,14 @@ def test_a_setting_of_one_task_adds_no_jobs_to_the_others(tmp_path):
     assert [job.task for job in planned.jobs] == ["compression", "memorization", "memorization"]
 
 
+def test_an_override_of_a_whole_task_holds_for_a_task_that_is_trained():
+    change = "tasks.compression={training: {epochs: 3}}"
+    profile, tasks = load_mad("quick", [change], ["compression"])
+    assert tasks == ["compression"] and profile.trainings("compression", "float32")[0].epochs == 3
+    with pytest.raises(ConfigError, match="has no effect: the tasks are memorization"):
+        load_mad("quick", [change], ["memorization"])
+
+
 @pytest.mark.parametrize(
     ("keys", "error", "says"),
     [
@@ -179,7 +186,7 @@ def test_all_rows_train_in_one_call_where_the_executor_is(tmp_path):
 def test_one_function_forms_the_groups_of_jobs_that_train_together(tmp_path, executor, monkeypatch):
     planned = made(tmp_path, seeds=[0, 1])
     planned.execute(slots=4)
-    monkeypatch.setattr(experiment, "groups_of", lambda jobs, most: [jobs[:2], jobs[2:]])
+    monkeypatch.setattr(plan, "groups_of", lambda jobs, most: [jobs[:2], jobs[2:]])
     planned.execute(slots=4)
     alone, together = executor.calls
     assert alone["groups"] == [[job] for job in planned.jobs] and alone["slots"] == 4

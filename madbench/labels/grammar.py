@@ -168,9 +168,7 @@ MATCHED = Explanation("", "nothing to pay for",
 class Variant:
     """One mixer of the S/R/G grammar; ``str`` gives its label. A combination outside it is a ``LabelError``."""
 
-    base: Literal[
-        "S", "R", "G", "D"
-    ]  # softmax, ReLU of L2-normalised scores, GLU of two branches, difference of softmaxes
+    base: Literal["S", "R", "G", "D"]  # softmax, ReLU of L2-normalised scores, GLU, difference of softmaxes
     rope: bool = False  # p: queries and keys are rotated by position
     conv: bool = False  # c: depthwise causal convolutions over the K and V inputs
     gates: bool = False  # g: the current token gates the QK and VO widths
@@ -183,9 +181,7 @@ class Variant:
     adapter: bool = False  # a: products of thin matrices are added to W_v and W_o
 
     def __post_init__(self):
-        problem = _broken_rule(self)
-        if problem:
-            raise LabelError(problem)
+        _check_rules(self)
 
     def __str__(self) -> str:
         return _spell(self)
@@ -241,36 +237,35 @@ def _spell(variant: Variant, **changes: Any) -> str:
     return "-".join(filter(None, segments.values())) + over
 
 
-def _broken_rule(variant: Variant) -> str | None:
+def _check_rules(variant: Variant) -> None:
     for name, options in FIELDS.items():
         value = getattr(variant, name)
         if value not in options or isinstance(value, bool) != isinstance(options[0], bool):
-            return f"{name} {value!r} is unknown{did_you_mean(str(value), map(repr, options))}"
+            raise LabelError(f"{name} {value!r} is unknown{did_you_mean(str(value), map(repr, options))}")
     rows = variant.letters
     given = {row.letter for row in rows}
     for row in rows:
         if row.needs and not given.intersection(row.needs):
-            return f"{row.letter!r} ({row.name}) needs {either(row.needs)} before it"
+            raise LabelError(f"{row.letter!r} ({row.name}) needs {either(row.needs)} before it")
     if variant.over and variant.rank:
         matched = _spell(variant, over=False)
         lifted = _spell(variant, rank="", over=variant.adds_parameters)
-        return (
+        raise LabelError(
             f"'!' lifts the budget and {variant.rank!r} pays to keep it, which is a contradiction;"
             f" did you mean {matched!r} or {lifted!r}?"
         )
     if variant.over and not variant.adds_parameters:
-        return (
+        raise LabelError(
             "'!' has no effect: nothing here adds parameters, so there is no budget to lift;"
             f" did you mean {_spell(variant, over=False)!r}?"
         )
     if variant.adds_parameters and not (variant.rank or variant.over):
         paid = ("".join(row.letter for row in rows if row.is_paid and row.segment == name) for name in SEGMENTS)
         q, v, over = _spell(variant, rank="q"), _spell(variant, rank="v"), _spell(variant, over=True)
-        return (
+        raise LabelError(
             f"{'-'.join(filter(None, paid))!r} adds parameters and nothing pays for them; add q to compress QK ({q!r}),"
             f" v to compress VO ({v!r}) or ! to lift the budget ({over!r})"
         )
-    return None
 
 
 def _syntax() -> re.Pattern[str]:

@@ -1,1 +1,1 @@
-"""Models around a mixer: a token model for five MAD tasks and an autoencoder for compression."""
+"""Models around a mixer: MAD's token model and autoencoder, the GPT of the language suite, the model of agents."""

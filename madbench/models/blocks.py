@@ -25,6 +25,13 @@ def linear(inputs: int, outputs: int, bias: bool = False) -> nn.Linear:
     return layer
 
 
+def embedding(rows: int, width: int) -> nn.Embedding:
+    """A table (rows, D) from N(0, 0.02^2)."""
+    table = nn.Embedding(rows, width)
+    nn.init.normal_(table.weight, std=INIT_STD)
+    return table
+
+
 class RMSNorm(nn.RMSNorm):
     """x / sqrt(mean(x^2) + 1e-6) times a gain, in the gain's precision: under autocast bfloat16 comes in as well."""
 
@@ -45,10 +52,9 @@ def autocast(device: str, precision: str) -> torch.autocast:
 
 
 class SwiGLU(nn.Module):
-    """(SiLU(x W_gate) * x W_up) W_down, inner width 8/3 d rounded up to a multiple of 16, no biases."""
+    """(SiLU(x W_gate) * x W_up) W_down without biases, of inner width :func:`swiglu_width`."""
 
     def __init__(self, d_model: int, width: int = 0):
-        """``width`` other than 0 is the inner width."""
         super().__init__()
         inner = swiglu_width(d_model, width)
         self.gate = linear(d_model, inner)
@@ -61,7 +67,7 @@ class SwiGLU(nn.Module):
 
 
 def swiglu_width(d_model: int, width: int = 0) -> int:
-    """The inner width: ``width``, or what is usual where it is 0."""
+    """The inner width: ``width``, or where that is 0, 8/3 d rounded up to a multiple of 16."""
     return width or -(-8 * d_model // (3 * 16)) * 16
 
 
@@ -76,8 +82,7 @@ class Backbone(nn.Module):
         self, vocab_size: int, d_model: int, n_layer: int, make_mixer: Callable[[], nn.Module], mlp_width: int = 0
     ):
         super().__init__()
-        self.embedding = nn.Embedding(vocab_size, d_model)
-        nn.init.normal_(self.embedding.weight, std=INIT_STD)
+        self.embedding = embedding(vocab_size, d_model)
         layers = [layer for _ in range(n_layer) for layer in (make_mixer(), SwiGLU(d_model, mlp_width))]
         self.layers = nn.ModuleList(layers)
         self.norms = nn.ModuleList(RMSNorm(d_model) for _ in layers)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError
-from madbench.models.blocks import INIT_STD, SwiGLU, linear
+from madbench.models.blocks import SwiGLU, embedding, linear
 
 NORM_EPS = 1e-5
 LEAST_TEMPERATURE = 1e-30  # by which float32 can divide a logit
@@ -180,13 +180,6 @@ class GPT(nn.Module):
                 f"{end} tokens, but the model learned positions for seq_len = {self.seq_len}; use fewer tokens"
             )
         return x + self.positions.weight[first:end]
-
-
-def embedding(rows: int, width: int) -> nn.Embedding:
-    """A table (rows, D) from N(0, 0.02^2)."""
-    table = nn.Embedding(rows, width)
-    nn.init.normal_(table.weight, std=INIT_STD)
-    return table
 
 
 def layer_norm(width: int) -> nn.LayerNorm:

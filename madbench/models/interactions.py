@@ -102,11 +102,12 @@ class ValueLoss(nn.Module):
         return F.mse_loss(self.model(symbols), values)
 
 
-def interaction_mixer(label: str, shape: tuple[int, int, int], path: str = "auto", **how: Any) -> nn.Module:
-    """The bidirectional mixer of a label for d, H and the longest sequence; couplings in full have output width 1."""
-    width, heads, max_len = shape
+def interaction_mixer(
+    label: str, width: int, max_len: int, *, n_head: int, path: str = "auto", **settings: Any
+) -> nn.Module:
+    """The bidirectional mixer of a label, as :func:`madbench.mixers.build`; couplings in full have output width 1."""
     parsed = parse(label)
     if getattr(parsed, "base", "") != "C":
-        return mixers.build(parsed, width, max_len, n_head=heads, path=path, causal=False, **how)
+        return mixers.build(parsed, width, max_len, n_head=n_head, path=path, causal=False, **settings)
     kind = {name: getattr(parsed, name) for name in ("orders", "degree", "product", "tuples") if hasattr(parsed, name)}
-    return Coupling(heads, width, 1, causal=False, path=path, **kind)
+    return Coupling(n_head, width, 1, causal=False, path=path, **kind)

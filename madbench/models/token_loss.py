@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.mixers.tracing import has_data, is_traced
+from madbench.tasks.base import IGNORE
 
-IGNORED = -100  # target of a token that does not count
 MOST_LOGITS = 2**26
 """Logits in memory at once: 256 MiB in float32. GPT-2 has 2.5 GB of them in 12 windows of 1,024 tokens."""
 
@@ -32,12 +32,12 @@ class TokenLoss(nn.Module):
         hidden, (weight, bias) = self.model.hidden(inputs), self.model.readout
         hidden, targets = hidden.flatten(0, 1), targets.flatten()
         if targets.device.type == "cpu" and has_data(targets) and not is_traced():
-            counted = (targets != IGNORED).nonzero().squeeze(1)
+            counted = (targets != IGNORE).nonzero().squeeze(1)
             if 0 < len(counted) < len(targets):  # the others need no logits
                 hidden, targets = hidden[counted], targets[counted]
         if len(hidden) * len(weight) > MOST_LOGITS:
             return chunked_cross_entropy(hidden, weight, bias, targets).float()
-        return F.cross_entropy(F.linear(hidden, weight, bias).float(), targets, ignore_index=IGNORED)
+        return F.cross_entropy(F.linear(hidden, weight, bias).float(), targets, ignore_index=IGNORE)
 
 
 def chunked_cross_entropy(
@@ -82,15 +82,15 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         d_hidden = torch.empty_like(hidden, dtype=precise) if needs_hidden else None
         d_weight = torch.zeros_like(weight, dtype=precise) if needs_weight else None
         d_bias = torch.zeros_like(bias, dtype=precise) if needs_bias else None
-        share = 1 / (targets != IGNORED).sum().to(precise)
+        share = 1 / (targets != IGNORE).sum().to(precise)
         loss = torch.zeros((), dtype=precise, device=hidden.device)
         for start in range(0, len(hidden), rows):
             part, classes = hidden[start : start + rows].to(dtype), targets[start : start + rows]
             log_p = F.linear(part, cast_weight, cast_bias).to(precise).log_softmax(-1)
-            loss += F.nll_loss(log_p, classes, ignore_index=IGNORED, reduction="sum")
+            loss += F.nll_loss(log_p, classes, ignore_index=IGNORE, reduction="sum")
             if not (needs_hidden or needs_weight or needs_bias):
                 continue
-            weights = torch.where(classes != IGNORED, share, 0.0)[:, None]
+            weights = torch.where(classes != IGNORE, share, 0.0)[:, None]
             d_logits = log_p.exp_().mul_(weights)
             d_logits.scatter_add_(1, classes.clamp(min=0)[:, None], -weights)
             if needs_bias:

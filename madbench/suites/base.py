@@ -71,6 +71,8 @@ class Profile:
     """Configuration of the model around the mixer."""
     Training: ClassVar[type]
     """Configuration of an optimiser run."""
+    Task: ClassVar[type]
+    """How the profile sets up one task, where it has ``tasks``."""
     not_training: ClassVar[dict[str, str]] = {"precision": "precision"}
     """Training settings that are keys of the profile itself, and which."""
     stays_comparable: ClassVar[tuple[str, ...]] = ("precision",)
@@ -111,7 +113,7 @@ class Profile:
         return self._part(self.Model)
 
     def mixer_settings(self, label: str) -> dict[str, Any]:
-        """The label's settings of its family that tell it from others; one that came later, only off its default.
+        """The settings of its family that identify the label's jobs; one that came later only off its default.
 
         Raises ``ConfigError`` for an override that has no effect on the label.
         """
@@ -137,10 +139,12 @@ class Profile:
     def load(cls, name: str, overrides: Iterable[str] = ()) -> Self:
         """The profile ``name``, shipped or a path to a YAML file, with ``overrides`` such as ``training.epochs=20``.
 
-        An override of anything but the precision makes it a profile of its own, not comparable with the paper. Raises
-        ``ConfigError`` for an unknown profile, key or type, and for an override without effect.
+        An override of ``training.KEY`` or ``learning_rates`` holds for every task, also for one to which the profile
+        gives a value of its own; one of ``tasks.TASK`` holds for that task, whatever the order. Any but those of
+        ``stays_comparable`` makes it a profile of its own, not comparable with the paper. Raises ``ConfigError`` for an
+        unknown profile, key or type, and for an override without effect.
         """
-        overrides = tuple(overrides)
+        overrides = sorted(overrides, key=lambda override: key_of(override).split(".")[0] == "tasks")
         path = Path(name) if name.endswith((".yaml", ".yml")) else cls.folder / f"{name}.yaml"
         if not path.is_file():
             choices = [*cls.names(), *([f"{name}.yaml"] if Path(f"{name}.yaml").is_file() else [])]
@@ -157,16 +161,11 @@ class Profile:
             if whole and key not in known:
                 raise ConfigError(f"override {key!r}: unknown key; did you mean {whole[0]!r}?")
         for override in overrides:
-            mapping = cls.changed(mapping, override)
+            mapping = _changed(mapping, override)
         if set(keys) - set(cls.stays_comparable):
             mapping = {**mapping, "comparable_with_paper": False}
         where = f"override {', '.join(repr(word[:99]) for word in overrides)}" if overrides else str(path)
         return dataclasses.replace(from_mapping(cls, mapping, where), overridden=keys)
-
-    @classmethod
-    def changed(cls, mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
-        """``mapping`` with one override."""
-        return overridden(mapping, override)
 
     @classmethod
     def docs(cls) -> dict[str, str]:
@@ -179,14 +178,12 @@ class Profile:
             elif name == "training":
                 of_training = field_docs(cls.Training).items()
                 docs |= {f"training.{key}": text for key, text in of_training if key not in cls.not_training}
+            elif name == "tasks":
+                ends = {one.name: ".KEY" * (one.default_factory is dict) for one in dataclasses.fields(cls.Task)}
+                docs |= {f"tasks.TASK.{key}{ends[key]}": text for key, text in field_docs(cls.Task).items()}
             elif name not in (*FILE_ONLY, "overridden"):
-                docs |= cls.nested_docs(name) or {name: sentence}
+                docs[name] = sentence
         return docs
-
-    @classmethod
-    def nested_docs(cls, name: str) -> dict[str, str]:
-        """The documented keys below the key ``name``; none where it has a value."""
-        return {}
 
     @classmethod
     def _model_kinds(cls) -> list[type]:
@@ -196,6 +193,18 @@ class Profile:
             with suppress(LabelError):  # a broken package matters only to its own labels
                 kinds.append(family_of(f"{name}:" if name else "").Settings)
         return kinds
+
+
+def _changed(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
+    """``mapping`` with one override, instead of which no task has a value of its own."""
+    changed, key = overridden(mapping, override), key_of(override)
+    is_rate = key in ("learning_rates", "training.learning_rate")
+    if is_rate or key.startswith("training."):
+        for plan in changed.get("tasks", {}).values():
+            plan.get("training", {}).pop(key.removeprefix("training."), None)
+            if is_rate:
+                plan.pop("learning_rates", None)
+    return changed
 
 
 @functools.cache

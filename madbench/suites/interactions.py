@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from madbench.config import INTERACTIONS as FOLDER
-from madbench.config import check_at_least, check_numbers, field_docs, from_mapping
+from madbench.config import check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError, LabelError, did_you_mean
-from madbench.jobs import Budget, Fidelity, Job
+from madbench.jobs import Job
 from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import solve
 from madbench.suites.base import Profile, Size, Suite, unique
@@ -83,6 +83,7 @@ class InteractionProfile(Profile):
     noun = "interaction profile"
     Model = InteractionModelConfig
     Training = InteractionTraining
+    Task = InteractionTask
     stays_comparable = ()
 
     precision: Literal["float32", "float64"] = "float64"
@@ -103,6 +104,12 @@ class InteractionProfile(Profile):
                     raise ConfigError(
                         f"learning_rates of {task}: {embedding!r} has no effect: no embedding of this task"
                     )
+            if "learning_rate" in plan.training and {*EMBEDDINGS} <= {*plan.learning_rates}:
+                raise ConfigError(
+                    f"training of {task}: 'learning_rate' has no effect: learning_rates has all embeddings"
+                )
+            for label in plan.heads:
+                parse(label)
             self.world(task)
             self.check_training(plan.training, f"training of {task}")
 
@@ -131,13 +138,8 @@ class InteractionProfile(Profile):
         plan = self.plan(task)
         rate = plan.learning_rates.get(setting.get("embedding", ""))
         own = {"learning_rate": rate} if rate else {}
-        given = {**plan.training, **own, **self.training, "precision": self.precision}
+        given = {**self.training, **plan.training, **own, "precision": self.precision}
         return from_mapping(InteractionTraining, given, f"training of {task}")
-
-    @classmethod
-    def nested_docs(cls, name: str) -> dict[str, str]:
-        parts = field_docs(InteractionTask) if name == "tasks" else {}
-        return {f"tasks.TASK.{part}" + ".KEY" * (part != "labels"): text for part, text in parts.items()}
 
 
 def jobs(
@@ -148,9 +150,6 @@ def jobs(
     tasks: Iterable[str] | None = None,
     embedding: Embedding | None = None,
     has_controls: bool = True,
-    fidelity: Fidelity = "corrected",
-    budget: Budget = "strict",
-    precision: str = "",
 ) -> list[Job]:
     """The jobs in the order task, setting, label, seed, none twice; without ``labels`` those that each task names.
 
@@ -172,7 +171,7 @@ def jobs(
                 model = InteractionModelConfig(heads)
                 mixer, training = profile.mixer_settings(label), profile.training_config(task, setting)
                 about = (NAME, task, label, family_identity(family), setting, model, mixer, training)
-                found += [Job(*about, seed, fidelity, budget) for seed in seeds]
+                found += [Job(*about, seed) for seed in seeds]
                 size(found[-1])  # the heads fit the label, and the ranks its budget
     return unique(found)
 
@@ -199,7 +198,7 @@ def size(job: Job) -> Size:
     world, config = world_of(job), job.training
     width = world.vectors.shape[1]
     mixer = solve(job.label, width, job.model.n_head, world.length, job.budget, **job.mixer)
-    has_couplings = parse(job.label).base == "C"
+    has_couplings = getattr(parse(job.label), "base", "") == "C"
     return Size(
         parameters=mixer.terms["c"] + mixer.terms["w"] // width if has_couplings else mixer.total + width,
         steps=config.steps,
@@ -211,16 +210,11 @@ def size(job: Job) -> Size:
     )
 
 
-def tasks() -> tuple[str, ...]:
-    """All of them."""
-    return TASKS
-
-
 INTERACTIONS = Suite(
     name=NAME,
     Profile=InteractionProfile,
     trial="madbench.suites.interactions_trial:InteractionTrial",
-    tasks=tasks,
+    tasks=lambda: TASKS,
     jobs=jobs,
     size=size,
     uses_all_cores=False,

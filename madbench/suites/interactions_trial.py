@@ -40,12 +40,12 @@ class InteractionTrial(Trial):
 
     @staticmethod
     def build(job: Job, path: str = "auto") -> InteractionModel:
-        agents, heads = world_of(job), job.model.n_head
-        vectors = torch.from_numpy(agents.vectors)
-        shape, how = (vectors.shape[1], heads, max(agents.length, *agents.lengths)), {"budget": job.budget, **job.mixer}
+        agents = world_of(job)
+        vectors, max_len = torch.from_numpy(agents.vectors), max(agents.length, *agents.lengths)
+        how = {"n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
         with torch.random.fork_rng():
             torch.manual_seed(job.derived_seed("init"))
-            mixer = interaction_mixer(job.label, shape, path, **how)
+            mixer = interaction_mixer(job.label, vectors.shape[1], max_len, **how)
             model = InteractionModel(vectors, mixer).to(getattr(torch, job.training.precision))
             model.start()
             return model

@@ -159,16 +159,11 @@ def size(job: Job) -> Size:
     )
 
 
-def tasks() -> tuple[str, ...]:
-    """The one task there is."""
-    return (TASK,)
-
-
 LANGUAGE = Suite(
     name=NAME,
     Profile=LanguageProfile,
     trial="madbench.suites.language_trial:LanguageTrial",
-    tasks=tasks,
+    tasks=lambda: (TASK,),
     jobs=jobs,
     size=size,
     uses_all_cores=True,

@@ -53,8 +53,6 @@ class LanguageTrial(Trial):
                 f"{corpus.folder}: {corpus.vocab_size} token ids, but the job's model has {setting['vocab_size']}; "
                 f"its vocab_size must be {corpus.padded_vocab_size}"
             )
-        if self.micro_batch is not None and self.micro_batch < 1:
-            raise ConfigError(f"micro_batch must be at least 1, got {self.micro_batch}")
         if count % processes:
             raise ConfigError(
                 f"{processes} processes cannot share the {count} windows of a step evenly; start a number of them that "

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
-from madbench.config import PROFILES, check_at_least, check_numbers, field_docs, from_mapping, overridden
+from madbench.config import PROFILES, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision
 from madbench.mixers import solve
@@ -99,6 +99,7 @@ class MadProfile(Profile):
     noun = "profile"
     Model = ModelConfig
     Training = TrainingConfig
+    Task = TaskPlan
     not_training = {"learning_rate": "learning_rates", "weight_decay": "weight_decays", "precision": "precision"}
     stays_comparable = ("precision", "language_model")
 
@@ -124,31 +125,6 @@ class MadProfile(Profile):
         if self.difficulty == "all" and any(plan.setting for plan in self.tasks.values()):
             raise ConfigError("tasks: a changed setting goes with difficulty: baseline; 'all' takes the task files")
 
-    @classmethod
-    def load(cls, name: str, overrides: Iterable[str] = ()) -> Self:
-        """As :meth:`Profile.load`.
-
-        An override of ``training.KEY`` or ``learning_rates`` holds for every task, also for one to which the profile
-        gives a value of its own; one that begins with ``tasks.TASK`` holds for that task, whatever the order.
-        """
-        return super().load(name, sorted(overrides, key=lambda override: override.startswith("tasks.")))
-
-    @classmethod
-    def changed(cls, mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
-        changed = overridden(mapping, override)
-        names = override.partition("=")[0].split(".")
-        for plan in changed.get("tasks", {}).values():
-            if names[0] == "training" and len(names) == 2:
-                plan.get("training", {}).pop(names[1], None)
-            if names == ["learning_rates"]:
-                plan.pop("learning_rates", None)
-        return changed
-
-    @classmethod
-    def nested_docs(cls, name: str) -> dict[str, str]:
-        parts = field_docs(TaskPlan) if name == "tasks" else {}
-        return {f"tasks.TASK.{part}" + ".KEY" * (part != "learning_rates"): text for part, text in parts.items()}
-
     def settings(self, task: str) -> list[dict[str, Any]]:
         """The settings of one task, each as the mapping of its fields."""
         if self.difficulty == "all":
@@ -160,12 +136,9 @@ class MadProfile(Profile):
         """The optimiser runs of one setting, by learning rate, then weight decay."""
         plan = self.tasks.get(task, TaskPlan())
         shared = {**self.training, **plan.training, "precision": precision}
-        return [
-            from_mapping(
-                TrainingConfig, {**shared, "learning_rate": rate, "weight_decay": decay}, f"training of {task}"
-            )
-            for rate, decay in itertools.product(plan.learning_rates or self.learning_rates, self.weight_decays)
-        ]
+        tried = itertools.product(plan.learning_rates or self.learning_rates, self.weight_decays)
+        configs = ({**shared, "learning_rate": rate, "weight_decay": decay} for rate, decay in tried)
+        return [from_mapping(TrainingConfig, config, f"training of {task}") for config in configs]
 
 
 def jobs(

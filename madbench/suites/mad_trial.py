@@ -47,7 +47,8 @@ def evaluate(
     """
     model.eval()
     loss, right_by_class, target_by_class, batch_macros, perplexities, weights = 0.0, 0, 0, [], [], []
-    for x, y in zip(inputs.split(batch_size or EVALUATION_BATCH), targets.split(batch_size or EVALUATION_BATCH)):
+    size = batch_size or EVALUATION_BATCH
+    for x, y in zip(inputs.split(size), targets.split(size)):
         counted = y != IGNORE
         with autocast:
             logits = F.linear(model.hidden(x)[counted], *model.readout).float()
@@ -184,17 +185,18 @@ class MadTrial(Trial):
     def _growth(self) -> dict[str, float]:
         """The largest |a_ij| of all mixers whose coefficients may grow, on a few examples; nothing where there are none."""
         mixers = [module for module in self.model.modules() if getattr(module, "may_grow", False)]
+        if not mixers:
+            return {}
         largest: list[Tensor] = []
         hooks = [
             mixer.register_forward_pre_hook(lambda one, given: largest.append(one.coefficients(*given).a.abs().amax()))
             for mixer in mixers
         ]
-        if mixers:
-            with self.autocast:
-                self.model(self.data["validation"][0][:WATCHED_EXAMPLES])
+        with self.autocast:
+            self.model(self.data["validation"][0][:WATCHED_EXAMPLES])
         for hook in hooks:
             hook.remove()
-        return {LARGEST: float(torch.stack(largest).amax())} if mixers else {}
+        return {LARGEST: float(torch.stack(largest).amax())}
 
     def _examples(self, places: np.ndarray) -> tuple[Tensor, Tensor]:
         """Inputs and targets of consecutive places in the order of the epoch."""

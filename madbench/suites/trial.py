@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from madbench import mixers
+from madbench.errors import ConfigError
 from madbench.jobs import Job
 from madbench.models.blocks import autocast
 from madbench.models.token_loss import TokenLoss
@@ -58,6 +59,8 @@ class Trial:
         corpora: Mapping[str, Corpus] | None = None,
         micro_batch: int | None = None,
     ):
+        if micro_batch is not None and micro_batch < 1:
+            raise ConfigError(f"micro_batch must be at least 1, got {micro_batch}")
         self.job, self.device, self.world, self.micro_batch, self.state = job, device, world, micro_batch, {}
         self.autocast = autocast(device, job.training.precision)
         self.open(corpora or {})

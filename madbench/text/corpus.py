@@ -74,6 +74,10 @@ class TokenizerInfo:
     def __post_init__(self):
         check_at_least(self, 1, "vocab_size")
 
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> TokenizerInfo:
+        return cls(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
+
 
 @dataclass(frozen=True)
 class SplitInfo:
@@ -163,6 +167,10 @@ class Corpus:
         """``vocab_size`` up to a multiple of 64, which matrix products like: 257 -> 320, 50257 -> 50304."""
         return -(-self.vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
 
+    def absolute(self) -> Corpus:
+        """The same corpus for a process with another working directory."""
+        return replace(self, folder=self.folder.absolute(), cache=self.cache and self.cache.absolute())
+
     def tokens(self, split: Split) -> np.memmap:
         """Ids (n_tokens,) of a split, read-only and memory-mapped."""
         path = self.folder / f"{split}.bin"
@@ -243,8 +251,7 @@ def open_corpus(folder: Path | str, tokenizer: str | None = None, cache: Path | 
 
 def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None) -> Manifest:
     """What can be learnt about token files that came without a manifest."""
-    paths = {split: folder / f"{split}.bin" for split in SPLITS}
-    missing = [path.name for path in paths.values() if not path.is_file()]
+    missing = [name for name in ("train.bin", "val.bin") if not (folder / name).is_file()]
     if (folder / PARTIAL).is_dir():
         raise StoreError(f"{folder}: not finished; run the madbench lm prepare command that began it to resume")
     if missing:
@@ -259,8 +266,7 @@ def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None) -> Man
         info = TokenizerInfo(spec, hashlib.sha256(spec.encode()).hexdigest(), vocab_size)
     else:
         tokenizer = load_tokenizer(spec, folder)
-        info = TokenizerInfo(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
-        token_bytes = tokenizer.token_bytes()
+        info, token_bytes = TokenizerInfo.of(tokenizer), tokenizer.token_bytes()
     return _as_found(folder, info, np.dtype("<u2"), token_bytes, cache)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from madbench import __version__
 from madbench.errors import ConfigError, StoreError
-from madbench.files import explain_os_errors, remove, sync_folder
+from madbench.files import explain_os_errors, file_digest, remove, sync_folder
 from madbench.text.corpus import (
     MANIFEST,
     PARTIAL,
@@ -120,8 +120,7 @@ class State:
                         f"the sources leave {split} without text: {documents} documents, of which "
                         f"{self.manifest.split_rule}; give more text or another --validation"
                     )
-                with open(folder / PARTIAL / f"{split}.bin", "rb") as file:
-                    splits[split] = replace(info, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+                splits[split] = replace(info, sha256=file_digest(folder / PARTIAL / f"{split}.bin"))
         manifest = replace(self.manifest, splits=splits, madbench=__version__, python=platform.python_version())
         save(manifest, folder / PARTIAL / MANIFEST)
         install(folder)
@@ -135,9 +134,8 @@ def begin(folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer, n
             (folder / PARTIAL / f"{split}.bin").touch()
     if trained_size(tokenizer.spec):
         tokenizer.save(folder / PARTIAL)
-    info = TokenizerInfo(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
     splits = dict.fromkeys(SPLITS, SplitInfo())
-    manifest = Manifest(recipe, info, tokenizer.dtype.name, str(rule), splits, notes=notes)
+    manifest = Manifest(recipe, TokenizerInfo.of(tokenizer), tokenizer.dtype.name, str(rule), splits, notes=notes)
     return State(manifest, manifest)
 
 

@@ -121,7 +121,7 @@ def prepare(
     return open_corpus(folder)
 
 
-def default_corpus(results: Path | str, on_progress: OnProgress = lambda _: None) -> Corpus:
+def default_corpus(results: Path | str) -> Corpus:
     """This Python's standard library in bytes, prepared in ``results/corpora`` on first use: needs no network.
 
     Processes that start together wait for the one that prepares it.
@@ -130,7 +130,7 @@ def default_corpus(results: Path | str, on_progress: OnProgress = lambda _: None
     folder = Path(results) / "corpora" / name
     if (folder / MANIFEST).exists():
         return open_corpus(folder, cache=folder.parent)
-    return prepare(["stdlib"], folder, name=name, validation=STDLIB_VALIDATION, on_progress=on_progress, wait=True)
+    return prepare(["stdlib"], folder, name=name, validation=STDLIB_VALIDATION, wait=True)
 
 
 def _finished(folder: Path, recipe: Recipe, sources: list[Source]) -> Corpus | None:

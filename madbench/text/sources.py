@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import gzip
-import hashlib
 import io
 import json
 import os
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from madbench.errors import ConfigError, MadbenchError, did_you_mean, require
+from madbench.files import file_digest
 
 HUB = "hf:"
 STDLIB = "stdlib"
@@ -115,8 +115,7 @@ class File(Source):
     def _documents(self) -> Iterator[str]:
         self._number = 0  # lines or rows read
         yield from self._read()
-        with open(self.path, "rb") as file:
-            self.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        self.sha256 = file_digest(self.path)
         self.position = self.size
 
     def _explained(self, error: Exception) -> ConfigError:

@@ -12,8 +12,9 @@ from madbench.mixers import build
 from madbench.models import token_loss
 from madbench.models.gpt import GPT
 from madbench.models.mad import Autoencoder, MadModel
-from madbench.models.token_loss import IGNORED, TokenLoss, chunked_cross_entropy
+from madbench.models.token_loss import TokenLoss, chunked_cross_entropy
 from madbench.suites.language import GPTConfig, LanguageTraining
+from madbench.tasks import IGNORE
 from madbench.training.cost import PeakMemory, peak_memory_bytes
 from sample_jobs import language_job
 
@@ -27,7 +28,7 @@ def inputs(dtype=torch.float64, has_bias=True):
         torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes
     ]
     targets = torch.randint(CLASSES, (ROWS,), generator=generator)
-    targets[[0, 7, 22]] = IGNORED
+    targets[[0, 7, 22]] = IGNORE
     return [*leaves, *[None] * (not has_bias)], targets
 
 
@@ -37,7 +38,7 @@ def loss_and_gradients(loss, leaves):
 
 
 def plain(hidden, weight, bias, targets):
-    return F.cross_entropy(F.linear(hidden, weight, bias), targets, ignore_index=IGNORED)
+    return F.cross_entropy(F.linear(hidden, weight, bias), targets, ignore_index=IGNORE)
 
 
 @pytest.mark.parametrize("has_bias", [True, False])
@@ -59,7 +60,7 @@ def test_parts_give_the_loss_and_the_gradients_of_the_whole(rows, has_bias, dtyp
 def test_tokens_that_do_not_count_have_no_logits_on_a_cpu(ignored, monkeypatch):
     model = MadModel(CLASSES, 16, 1, lambda: build("S", 16, 10)).double()
     tokens, targets = torch.randint(CLASSES, (2, 3, 10), generator=torch.Generator().manual_seed(0))
-    targets.view(-1)[:ignored] = IGNORED
+    targets.view(-1)[:ignored] = IGNORE
     hidden, expected = model.hidden(tokens).flatten(0, 1), []
     for loss in (plain(hidden, *model.readout, targets.flatten()), TokenLoss(model)(tokens, targets).double()):
         expected.append([loss, *torch.autograd.grad(loss, list(model.parameters()))])
@@ -92,7 +93,7 @@ def test_parts_under_autocast_are_as_near_to_float64_as_the_whole():
             if name == "parts":
                 loss = chunked_cross_entropy(*leaves, targets, CLASSES)
             else:
-                loss = F.cross_entropy(F.linear(*leaves).float(), targets, ignore_index=IGNORED)
+                loss = F.cross_entropy(F.linear(*leaves).float(), targets, ignore_index=IGNORE)
         found, gradients = loss_and_gradients(loss, leaves)
         assert found.dtype == torch.float32
         errors[name] = [((a - b).norm() / b.norm()).item() for a, b in zip(gradients, expected)]
@@ -102,7 +103,7 @@ def test_parts_under_autocast_are_as_near_to_float64_as_the_whole():
 def test_rows_without_a_target_give_no_gradient():
     leaves, targets = inputs()
     chunked_cross_entropy(*leaves, targets, 4 * CLASSES).backward()
-    assert (leaves[0].grad[targets == IGNORED] == 0).all() and leaves[0].grad[targets != IGNORED].any(-1).all()
+    assert (leaves[0].grad[targets == IGNORE] == 0).all() and leaves[0].grad[targets != IGNORE].any(-1).all()
 
 
 def models():
@@ -120,7 +121,7 @@ def models():
 def test_a_model_above_the_limit_has_the_gradients_of_one_below_it(name, monkeypatch):
     ids = torch.randint(CLASSES, (3, 8), generator=torch.Generator().manual_seed(1))
     targets = ids.flip(1)
-    targets[0, :3] = IGNORED
+    targets[0, :3] = IGNORE
     found = {}
     for limit in (10**6, 2 * CLASSES):
         monkeypatch.setattr(token_loss, "MOST_LOGITS", limit)

@@ -13,7 +13,7 @@ from madbench.jobs import StopTraining
 from madbench.models.interactions import InteractionModel, interaction_mixer
 from madbench.suites import INTERACTIONS, job_from_dict, size_of
 from madbench.suites.interactions import TASKS, InteractionProfile, world_of
-from madbench.training.loop import train_job
+from sample_jobs import train_job
 
 SMALL = {
     "colliding": ["positions=8", "length=4", "test_lengths=[2,4,6]", "samples=300", "test_samples=100"],
@@ -48,6 +48,21 @@ def test_the_jobs_are_every_embedding_and_control_with_the_heads_of_the_file():
     assert job_from_dict(found[0].to_dict()).id == found[0].id
 
 
+def test_an_override_of_one_task_holds_beside_one_of_all():
+    def trained(*more: str) -> tuple[int, float]:
+        (job,) = jobs("hfa:C3", task="hunters", more=more)
+        return job.training.steps, job.training.learning_rate
+
+    assert trained() == (4000, 0.02)
+    assert trained("training.steps=5", "training.learning_rate=0.5") == (5, 0.5)
+    both = ("tasks.hunters.training.steps=6", "training.steps=5")
+    assert trained(*both) == trained(*reversed(both)) == (6, 0.02)
+    (job, *_) = jobs("hfa:C1", task="colliding", more=["training.learning_rate=0.5"])
+    assert job.training.learning_rate == 0.5
+    with pytest.raises(ConfigError, match="'learning_rate' has no effect: learning_rates has all embeddings"):
+        profile("tasks.colliding.training.learning_rate=0.5")
+
+
 def test_rivals_have_as_many_parameters():
     of = {
         (job.task, job.label): size_of(job).parameters
@@ -78,7 +93,7 @@ def test_a_model_gives_the_sums_of_the_effects_that_it_learned(task, label, head
     (job, *_) = jobs(label, task=task, more=[f"model.n_head={heads}"])
     world = world_of(job)
     vectors = torch.from_numpy(np.random.default_rng(0).normal(size=world.vectors.shape))
-    model = InteractionModel(vectors, interaction_mixer(label, (vectors.shape[1], heads, 9))).double()
+    model = InteractionModel(vectors, interaction_mixer(label, vectors.shape[1], 9, n_head=heads)).double()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     model.requires_grad_(False)
@@ -160,6 +175,8 @@ def test_micro_batches_add_up(tmp_path):
     parts = train(job, tmp_path / "parts", micro_batch=48)
     whole = train(job, tmp_path / "whole")
     assert parts.metrics["mse"] == pytest.approx(whole.metrics["mse"], rel=1e-9)
+    with pytest.raises(ConfigError, match="micro_batch must be at least 1, got 0"):
+        train(job, tmp_path / "none", micro_batch=0)
 
 
 def test_seeds_differ_in_start_data_and_order():
@@ -191,4 +208,6 @@ def test_what_cannot_be_trained_is_refused():
         profile("tasks.agents.setting.cells=3")
     with pytest.raises(ConfigError, match="step"):
         profile("training.step=3")
+    with pytest.raises(LabelError, match="hfa:D3"):
+        profile("tasks.hunters.heads={'hfa:D3': 3}")
     assert INTERACTIONS.tasks() == TASKS

@@ -137,6 +137,8 @@ def test_overrides_change_what_they_name_and_nothing_else():
         ("training.learning_rate=1e-3", "'learning_rate' has no effect here; set the profile's own 'learning_rates'"),
         ("tasks.memorisation.training.epochs=3", "unknown task 'memorisation'; did you mean 'memorization'?"),
         ("tasks.compression.epochs=3", "unknown key 'epochs'"),
+        ("tasks=3", "tasks: expected a mapping of keys to values, got 3"),
+        ("tasks.compression=3", "tasks: compression: expected a mapping of keys to values, got 3"),
         ("precision=float16", "'float16' is not allowed"),
         ("training.epochs", "expected KEY=VALUE, such as model.d_model=64"),
         ("=3", "expected KEY=VALUE, such as model.d_model=64"),
@@ -160,6 +162,11 @@ def test_an_override_of_training_holds_for_tasks_with_a_value_of_their_own(write
     assert epochs("training.epochs=7") == [7, 7]
     both = ("training.epochs=7", "tasks.compression.training.epochs=8")
     assert epochs(*both) == epochs(*reversed(both)) == [8, 7]
+
+
+def test_an_override_of_all_tasks_that_is_none_is_refused_beside_others():
+    message = refusal("quick", "tasks={compression: 3}", "training.epochs=3", "learning_rates=0.5")
+    assert "tasks: compression: expected a mapping of keys to values, got 3" in message
 
 
 def test_learning_rates_of_a_task_stand_in_for_the_profiles(write):

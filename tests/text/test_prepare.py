@@ -179,17 +179,20 @@ def test_a_wrong_option_touches_nothing(words, tmp_path, options, message):
 
 
 def test_the_default_corpus_is_prepared_once(words, tmp_path, monkeypatch):
-    find = module.find_sources
-    monkeypatch.setattr(module, "find_sources", lambda given, *how: find(words if given == ["stdlib"] else given, *how))
-    seen = []
-    first = default_corpus(tmp_path / "results", seen.append)
-    assert seen
+    find, asked = module.find_sources, []
+
+    def find_words(given, *how):
+        asked.append(given)
+        return find(words, *how)
+
+    monkeypatch.setattr(module, "find_sources", find_words)
+    first = default_corpus(tmp_path / "results")
+    assert asked == [["stdlib"]]
     assert first.name.startswith("stdlib-3.")
     assert first.folder == tmp_path / "results" / "corpora" / first.name
     os.utime(words[0], ns=(1, 1))
-    seen.clear()
-    assert default_corpus(tmp_path / "results", seen.append) == first
-    assert seen == []
+    assert default_corpus(tmp_path / "results") == first
+    assert asked == [["stdlib"]]
 
 
 @pytest.mark.parametrize(

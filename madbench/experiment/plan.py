@@ -1,0 +1,207 @@
+"""Experiment: the rows of a grid as jobs of every suite on one store, checked before anything trains, and their training."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from madbench.errors import ConfigError
+from madbench.execute.base import Executor, OnEvent, Policy, Summary, ignore_event
+from madbench.grid import Grid, Row
+from madbench.jobs import Budget, Fidelity, Job, Precision
+from madbench.store.runs import Store
+from madbench.suites import LANGUAGE, MAD, SUITES, Suite
+from madbench.suites.base import Profile, unique
+from madbench.training.group import groups_of, usual_size
+
+if TYPE_CHECKING:
+    from madbench.text.corpus import Corpus
+    from madbench.training.compiling import Compile
+
+MEASURED = "measured"  # folder in the results for what was measured of this machine's speed
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What the runs of one table share, whatever their label and seed."""
+
+    suite: Suite
+    profile: Profile
+    profile_name: str
+    overrides: tuple[str, ...]  # changes to the profile, as KEY=VALUE
+    tasks: list[str]
+    fidelity: Fidelity
+    budget: Budget
+    precision: Precision
+    device: str
+    corpus: Corpus | None = None
+
+    @property
+    def title(self) -> str:
+        """The protocol in a line."""
+        what = f"profile {self.profile_name}, {self.fidelity}, {self.device}"
+        if self.corpus is not None:
+            what = f"language model, preset {self.profile_name}, corpus {self.corpus.name}, {self.device}"
+        return what if self.profile.comparable_with_paper else f"{what}; not comparable with the paper"
+
+    def jobs(self, labels: Sequence[str], seeds: Sequence[int]) -> list[Job]:
+        """The jobs of ``labels``; raises a ``MadbenchError`` for anything that could not be trained."""
+        how: dict[str, Any] = {"seeds": seeds, "budget": self.budget, "precision": self.precision}
+        if self.suite is LANGUAGE:
+            return self.suite.jobs(labels, self.profile, corpus=self.corpus, **how)
+        return self.suite.jobs(labels, self.profile, tasks=self.tasks, fidelity=self.fidelity, **how)
+
+
+@dataclass(frozen=True)
+class PlannedRow:
+    """A row of one suite's table: what it is called, its protocol, and the jobs that it shows."""
+
+    row: Row
+    protocol: Protocol
+    jobs: list[Job]
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A checked plan: nothing has been trained or written yet."""
+
+    grid: Grid
+    rows: list[PlannedRow]  # of every suite, suite by suite, the baseline first
+    device: str
+    results: Path
+    notes: list[str] = field(default_factory=list)  # what a user should know before anything trains
+
+    def of(self, suite: Suite) -> Experiment:
+        """The part of one suite."""
+        return replace(self, rows=[row for row in self.rows if row.protocol.suite is suite])
+
+    @property
+    def suites(self) -> list[Suite]:
+        """Those that have rows."""
+        return [suite for suite in SUITES.values() if any(row.protocol.suite is suite for row in self.rows)]
+
+    @functools.cached_property
+    def jobs(self) -> list[Job]:
+        """All jobs, each once, in the order of the rows."""
+        return unique(job for row in self.rows for job in row.jobs)
+
+    @property
+    def protocol(self) -> Protocol:
+        """That of the first row, the baseline."""
+        return self.rows[0].protocol
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the rows, each once."""
+        return list(dict.fromkeys(row.row.label for row in self.rows))
+
+    @property
+    def title(self) -> str:
+        """The protocols in a line."""
+        titles = "; ".join(self.of(suite).protocol.title for suite in self.suites)
+        if all(not row.row.changes for row in self.rows):
+            return titles
+        return f"{len(self.grid.rows)} rows, the baseline {self.grid.rows[0].name}; {titles}"
+
+    def note_on_weights(self) -> str:
+        """What to do about stored runs whose weights were not kept; empty where there is none.
+
+        Raises ``ConfigError`` where keeping weights has no effect.
+        """
+        if MAD not in self.suites:
+            raise ConfigError("--keep-weights has no effect: language models keep theirs, and no MAD task is trained")
+        store = Store(self.results)
+        if not (self.results / "runs").is_dir():
+            return ""
+        records = store.records(job.id for job in self.jobs).items()
+        found = [job_id for job_id, record in records if record.status == "finished" and not store.has_weights(job_id)]
+        if not found:
+            return ""
+        counted = "1 stored run has" if len(found) == 1 else f"{len(found)} stored runs have"
+        return f"{counted} no weights and will not be trained again; with --force they are, and keep them"
+
+    def execute(
+        self,
+        on_event: OnEvent = ignore_event,
+        slots: int | None = None,
+        policy: Policy = Policy(),
+        executor: Executor | None = None,
+        devices: Sequence[str] | None = None,
+        micro_batch: int | None = None,
+        compile: Compile = "never",
+        keep_weights: bool = False,
+        group: int | None = None,
+        cuda_graph: bool = True,
+    ) -> Summary:
+        """Trains what the store lacks; ``policy.max_failures`` counts over all.
+
+        On this machine, ``slots`` jobs at a time, on the GPUs ``devices`` in turn, on the CPU all suites in one pool
+        (:func:`madbench.execute.slots.plan_shifts`); or suite by suite where ``executor`` does it; under torchrun, all
+        processes as one. ``micro_batch`` sequences go through the model at once; it and ``compile``
+        change the speed, not the result. ``keep_weights`` keeps those of MAD runs too.
+
+        ``group`` jobs of equal shapes share a step, which changes the result by rounding only. Without a number at most 8
+        do, on this machine and where a few steps of them are measured to be faster so; with a time limit, which is a
+        job's, or unless ``compile`` is ``never``, none. ``cuda_graph`` launches a step on a GPU as one graph.
+        """
+        from madbench.execute.local import run_jobs
+        from madbench.execute.slots import Shift, plan_shifts
+        from madbench.execute.torchrun import train_distributed
+        from madbench.training.compiling import has_compiler
+        from madbench.training.distributed import is_distributed, is_first
+        from madbench.training.loop import train
+
+        if is_distributed():
+            for name, value in {"slots": slots, "executor": executor, "devices": devices, "group": group}.items():
+                if value is not None:
+                    raise ConfigError(
+                        f"--{name} has no effect under torchrun: all its processes train one run together"
+                    )
+            executor = functools.partial(train_distributed, device=self.device)
+        if group is not None and group > 1 and compile != "never":
+            raise ConfigError(
+                f"--group {group} has no effect with --compile {compile}: compiled models train one by one"
+            )
+        if compile == "always" and executor is None and not has_compiler():
+            raise ConfigError("--compile always: there is no C++ compiler here; install g++, or take auto or never")
+        if not cuda_graph and self.device == "cpu":
+            raise ConfigError("--no-cuda-graph has no effect with --device cpu")
+        store = Store.open(self.results) if is_first() else Store(self.results)
+        corpora = {corpus.digest: corpus.absolute() for row in self.rows if (corpus := row.protocol.corpus)}
+        training = functools.partial(
+            train,
+            device=self.device,
+            corpora=corpora,
+            micro_batch=micro_batch,
+            compile=compile,
+            keep_weights=keep_weights,
+            cuda_graph=cuda_graph,
+            stacking="measured" if group is None else "always",
+            measurements=self.results.absolute() / MEASURED,
+        )
+        if executor is not None:
+            shifts = [Shift(self.of(suite).jobs, 1, 1) for suite in self.suites]
+        else:
+            statuses = {job_id: record.status for job_id, record in store.records(job.id for job in self.jobs).items()}
+            left = [job for job in self.jobs if not policy.skips(statuses.get(job.id))]
+            shifts = plan_shifts(self.jobs, self.device, slots, devices, micro_batch, left)
+        total = Summary()
+        for shift in shifts:
+            is_usual = executor is None and compile == "never" and policy.time_limit is None
+            most = group or (usual_size(len(shift.jobs), shift.slots) if is_usual else 1)
+            groups = groups_of(shift.jobs, most)
+            allowed = policy.max_failures and policy.max_failures - total.failed
+            if allowed is not None and allowed < 1:
+                total.left += len(store.missing(shift.jobs))
+                continue
+            how = {"slots": min(shift.slots, len(groups)), "threads_per_slot": shift.threads, "devices": devices}
+            run = executor or functools.partial(run_jobs, **how)
+            total += run(groups, store, training, on_event=on_event, policy=replace(policy, max_failures=allowed))
+        return total
