@@ -24,7 +24,7 @@ from madbench.analysis.findings_table import findings_table
 from madbench.analysis.loss_curves import loss_curves
 from madbench.analysis.scores import Results
 from madbench.analysis.stored import Selection
-from madbench.analysis.tables import result_table
+from madbench.analysis.tables import stored_table
 from madbench.config import check_seeds, override_of, settings_of
 from madbench.errors import ConfigError, TrainingError, did_you_mean
 from madbench.execute.base import Event, Policy
@@ -86,8 +86,7 @@ def run(
     tasks = MAD_TASKS if tasks is None else _words(tasks)
     grid = Grid(_rows(labels), tasks, check_seeds(seeds), str(profile), fidelity, budget, _changes(overrides))
     experiment = prepare(grid, device=device, results=results)
-    how = {"slots": slots, "group": group, "keep_weights": keep_weights}
-    return _trained(experiment, Policy(redo=force), **how).scores
+    return _trained(experiment, Policy(redo=force), slots=slots, group=group, keep_weights=keep_weights).scores
 
 
 def run_language_model(
@@ -157,14 +156,15 @@ def sweep(
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         results: folder of the run store.
         corpus: of the language model; its preset's own by default.
+        overrides: changes that all rows share, as for :func:`run`.
         slots: jobs at a time.
         group: jobs of equal shapes that share a step; by default where that is measured to be faster.
         retry: try failed jobs again.
         force: train again what is already there.
         keep_weights: keep the weights of new MAD runs with them.
-        overrides: changes that all rows share, as for :func:`run`.
         keys: those of a grid, instead of the file's: ``vary={"model.mix_rank": [4, 8]}`` or
-            ``vary="model.mix_rank=4,8"``, ``seeds=[0, 1]``, tasks, profile, fidelity, budget, set, mode, baseline (:class:`madbench.grid.GridFile`).
+            ``vary="model.mix_rank=4,8"``, ``seeds=[0, 1]``, tasks, profile, fidelity, budget, set, mode, baseline
+            (:class:`madbench.grid.GridFile`).
 
     Returns:
         One row a row of the grid, seed and column: ``row`` (its name), ``label``, a column a key that varies, then
@@ -176,8 +176,8 @@ def sweep(
         keys["vary"] = parse_axes(_words(keys["vary"]))
     source = [grid] if isinstance(grid, str) and not is_grid_file(grid) else grid
     experiment = prepare(load_grid(source, keys), device=device, results=results, corpus=corpus)
-    how = {"slots": slots, "group": group, "keep_weights": keep_weights}
-    scores = _trained(experiment, Policy(redo=force, retry=retry), **how).scores
+    policy = Policy(redo=force, retry=retry)
+    scores = _trained(experiment, policy, slots=slots, group=group, keep_weights=keep_weights).scores
     by_name = {row.name: row.row for row in experiment.rows}
     changes = {name: settings_of(row.changes) for name, row in by_name.items()}
     first = {"row": scores.label, "label": [by_name[name].label for name in scores.label]}
@@ -187,7 +187,7 @@ def sweep(
 
 def table(labels: str | Sequence[str] = (), **stored: Any) -> pd.DataFrame:
     """What the store holds, a row a label and column: mean, interval, solved seeds, published number."""
-    return pd.DataFrame(result_table(_selection(labels, stored).select()).records())
+    return pd.DataFrame(stored_table(_selection(labels, stored)).records())
 
 
 def compare(labels: Sequence[str], **stored: Any) -> pd.DataFrame:
@@ -238,6 +238,15 @@ def plot(
     return FIGURES[figure].draw(frame, layout=Layout(width, title, caption))
 
 
+def verify(labels: str | Sequence[str]) -> pd.DataFrame:
+    """The checks of ``labels``, each run on a small mixer in float64: a row a check, as ``madbench verify --json`` has it.
+
+    ``verdict`` is ``pass``, ``fail`` or ``not applicable``; ``residual`` is missing where nothing could be measured.
+    """
+    found = {label: run_checks(label) for label in expand(_words(labels))}
+    return pd.DataFrame([{"label": label} | outcome.row for label, outcomes in found.items() for outcome in outcomes])
+
+
 def _selection(labels: str | Sequence[str], stored: Mapping[str, Any]) -> Selection:
     """What labels and the arguments of a verb mean; raises ``TypeError`` for an argument that no verb has."""
     asked = {"results": Path(stored.get("results", "results"))}
@@ -281,12 +290,3 @@ def _changes(overrides: Changes) -> tuple[str, ...]:
 
 def _words(words: str | Iterable[str]) -> tuple[str, ...]:
     return (words,) if isinstance(words, str) else tuple(words)
-
-
-def verify(labels: str | Sequence[str]) -> pd.DataFrame:
-    """The checks of ``labels``, each run on a small mixer in float64: a row a check, as ``madbench verify --json`` has it.
-
-    ``verdict`` is ``pass``, ``fail`` or ``not applicable``; ``residual`` is missing where nothing could be measured.
-    """
-    found = {label: run_checks(label) for label in expand(_words(labels))}
-    return pd.DataFrame([{"label": label} | outcome.row for label, outcomes in found.items() for outcome in outcomes])

@@ -13,7 +13,7 @@ not about other labels that the factor may be in.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -42,7 +42,7 @@ class Effect:
     quantity: str  # a task, mad_average or loss_l5
     estimate: Difference
     cases: dict[Pair | Square, Difference | None]  # what it is the mean over; pairs with the difference of each
-    p_holm: float = float("nan")  # adjusted for all effects, or all interactions, of the table
+    p_holm: float = math.nan  # adjusted for all effects, or all interactions, of the table
 
     @property
     def is_significant(self) -> bool:
@@ -52,8 +52,9 @@ class Effect:
     @property
     def name(self) -> str:
         """``conv: c against none``, ``c x 1o``."""
-        names = [contrast.short_name for contrast in self.contrasts]
-        return " x ".join(names) if self.is_interaction else self.contrasts[0].name
+        if self.is_interaction:
+            return " x ".join(contrast.short_name for contrast in self.contrasts)
+        return self.contrasts[0].name
 
     @property
     def is_interaction(self) -> bool:
@@ -137,27 +138,28 @@ class AttributionTable(TextTable):
         lines = []
         for contrasts in sorted(shown, key=lambda contrasts: (len(contrasts), contrasts)):
             effects = shown[contrasts]
-            (name, *_), counts = (one.name for one in effects.values()), [len(one.cases) for one in effects.values()]
             cells = {quantity: _text(one.estimate, quantity, one.is_significant) for quantity, one in effects.items()}
-            seeds = [one.estimate.n for one in effects.values()]
-            lines.append(self._line(name, cells, [_range(counts), _range(seeds)]))
+            counts = _range(len(one.cases) for one in effects.values())
+            seeds = _range(one.estimate.n for one in effects.values())
+            lines.append(self._line(next(iter(effects.values())).name, cells, counts, seeds))
             if self.shows_pairs and len(contrasts) == 1:
                 for pair in dict.fromkeys(pair for one in effects.values() for pair in one.cases):
                     of_pair = {quantity: one.cases[pair] for quantity, one in effects.items() if pair in one.cases}
                     cells = {quantity: _text(found, quantity) for quantity, found in of_pair.items()}
-                    name, seeds = f"  {pair[0]} - {pair[1]}", [found.n for found in of_pair.values()]
-                    lines.append(self._line(name, cells, ["", _range(seeds)]))
+                    seeds = _range(found.n for found in of_pair.values())
+                    lines.append(self._line(f"  {pair[0]} - {pair[1]}", cells, "", seeds))
         return ["Factor", *map(heading, self.quantities), "Pairs", "n"], lines
 
-    def _line(self, name: str, cells: Mapping[str, str], counts: Sequence[str]) -> list[str]:
-        return [name, *(cells.get(quantity, "") for quantity in self.quantities), *counts]
+    def _line(self, name: str, cells: Mapping[str, str], pairs: str, seeds: str) -> list[str]:
+        return [name, *(cells.get(quantity, "") for quantity in self.quantities), pairs, seeds]
 
     def records(self) -> list[dict[str, Any]]:
         """Kinds: ``effect``, ``pair`` of the effect before it, ``interaction``, whatever its p-value."""
         records = []
         for one in self.effects:
-            contrast, second = (*(contrast.name for contrast in one.contrasts), None)[:2]
-            about = {"contrast": contrast, "second": second, "given": None, "without": None, "pairs": len(one.cases)}
+            names = [contrast.name for contrast in one.contrasts]
+            about = {"contrast": names[0], "second": names[1] if one.is_interaction else None}
+            about |= {"given": None, "without": None, "pairs": len(one.cases)}
             rest = {"quantity": one.quantity, "unit": unit(one.quantity)}
             kind = "interaction" if one.is_interaction else "effect"
             records.append({"kind": kind, **about, **rest, **known(asdict(one.estimate) | {"p_holm": one.p_holm})})
@@ -196,19 +198,17 @@ def _notes(found: Sequence[Effect]) -> list[str]:
     """How the rows are to be read: interval, tests, interactions."""
     effects = [one for one in found if not one.is_interaction]
     interactions = [one for one in found if one.is_interaction]
-    tested = sum(bool(one.estimate.test) for one in effects)
+    tests = [one.estimate.test for one in effects if one.estimate.test]
     sentences = {
         "The unit is the seed; settings of a task and pairs of labels are averaged.": True,
         "Of L5 less is better.": any(column(one.quantity).better == "lower" for one in effects),
-        "±: half of the 95% interval, t with Satterthwaite's degrees of freedom.": any(
-            one.estimate.test == "t" for one in effects
-        ),
+        "±: half of the 95% interval, t with Satterthwaite's degrees of freedom.": "t" in tests,
         "[low, high]: the 95% interval of a pair of which some seeds solve the task; Boschloo's exact test of the"
-        " counts of solved seeds.": any(one.estimate.test == "exact" for one in effects),
+        " counts of solved seeds.": "exact" in tests,
         "In brackets: not tested; a single seed, zero variance, or no label has learned the task.": any(
             math.isnan(one.estimate.low) for one in effects
         ),
-        f"Holm over {tested} effects, with {EFFECTS_SHARE:.0%} of the error of the table.": tested,
+        f"Holm over {len(tests)} effects, with {EFFECTS_SHARE:.0%} of the error of the table.": tests,
         "No interactions: of no two factors are all four combinations stored with three seeds.": not interactions,
         "a x b: by how much more a is worth where b is given, mean over the sets of four labels that Pairs counts;"
         f" shown are the significant ones of {len(interactions)} tested.": interactions,
@@ -220,6 +220,7 @@ def _text(found: Difference, quantity: str, is_significant: bool = False) -> str
     return difference_text(found, quantity) + ("*" if is_significant else "")
 
 
-def _range(counts: Sequence[int]) -> str:
+def _range(counts: Iterable[int]) -> str:
     """``3``, or ``3-4`` where the columns differ."""
-    return "-".join(map(str, sorted({min(counts), max(counts)}))) if counts else ""
+    found = sorted(set(counts))
+    return f"{found[0]}-{found[-1]}" if len(found) > 1 else str(found[0])

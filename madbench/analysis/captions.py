@@ -64,7 +64,8 @@ def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[
     protocol = language_protocol(runs[0])
     training = protocol.profile.training_config(protocol.precision)
     names = {column.name: column.heading for column in columns}
-    count, has_validation = training.steps // training.eval_every, "validation_loss" in names
+    count = training.steps // training.eval_every
+    has_validation, has_perplexity = "validation_loss" in names, PERPLEXITIES[0] in names
     equal_time = names.get("equal_time_validation_loss")
     where, *diverged = _outcome(runs)
     differing = ", ".join(timing_differences(runs)).replace("_", " ")
@@ -77,7 +78,7 @@ def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[
         f"{'; Val: the last loss on validation text' * has_validation}, all labels after the same tokens.": True,
         **dict.fromkeys(_evaluation(runs[0].record.details.get("evaluation", {})), True),
         "PPL: exponential of the last loss on validation text; of 5: of the mean of the last five. Published ones are of one"
-        " run each, those of the presets hyper1 and hyper3 smoothed.": PERPLEXITIES[0] in names,
+        " run each, those of the presets hyper1 and hyper3 smoothed.": has_perplexity,
         f"To x: steps to the first evaluation with training loss below x, one every {training.eval_every:,} steps of"
         f" {training.tokens_per_step:,} tokens.": any(x.startswith(STEPS) for x in names),
         where: True,
@@ -87,8 +88,8 @@ def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[
         **dict.fromkeys([*diverged, _BUDGET], True),
         **dict.fromkeys(_noise(scores[scores.column == LOSS]), has_validation),
         "The published rows are of OpenWebText2 with the paper budget.": is_comparable,
-        "Not comparable with the paper's losses, which are of another size, schedule or vocabulary.": not (
-            is_comparable or PERPLEXITIES[0] in names
+        "Not comparable with the paper's losses, which are of another size, schedule or vocabulary.": (
+            not is_comparable and not has_perplexity
         ),
     }
     return " ".join(text for text, is_shown in sentences.items() if is_shown)
@@ -102,8 +103,7 @@ def about_baseline(rows: Sequence[Row], of_what: str) -> list[str]:
         f"Baseline: {baseline.name}, the first row.": True,
         f"Where a row names nothing else: {', '.join(unnamed)}.": unnamed,
         "The sizes given are the baseline's.": any(change.startswith("model.") for change in changes),
-        f"Vs baseline: {of_what}, minus the baseline's, with the 95% interval over seeds; in brackets: none.": len(rows)
-        > 1,
+        f"Vs baseline: {of_what}, minus the baseline's, with the 95% interval over seeds; in brackets: none.": rows[1:],
     }
     return [text for text, is_shown in sentences.items() if is_shown]
 
@@ -160,7 +160,7 @@ def _outcome(runs: pd.DataFrame | Sequence[Run]) -> list[str]:
         devices = [run.record.details.get("device", "an unnamed device") for run in runs]
         statuses = [run.record.status for run in runs]
     else:
-        devices, statuses = runs.device.dropna(), runs.status.tolist()
+        devices, statuses = runs.device.dropna(), runs.status[runs.status != "missing"].tolist()
     count = statuses.count("diverged")
     where = f"Trained on {', '.join(sorted(set(map(str, devices)))) or 'no device yet'}."
     return [where, *([f"{count} of {len(statuses)} runs diverged."] if count else [])]

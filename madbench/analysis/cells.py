@@ -54,10 +54,8 @@ class Cell:
     @property
     def mean(self) -> float:
         """Over seeds; of steps to a loss over the seeds that reach it."""
-        sample = self.sample
-        return (
-            float(sample.values[sample.succeeds].mean()) if self._is_of_steps and sample.succeeds.any() else sample.mean
-        )
+        successes, _ = self.sample.modes
+        return float(successes.mean()) if self._is_of_steps and len(successes) else self.sample.mean
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -100,12 +98,14 @@ class Cell:
         ``solved_low``, ``solved_high`` and ``diverged_high`` bound the shares of all seeds that solve the task and that
         diverge.
         """
-        low, high = self.interval if self.n else (math.nan, math.nan)
+        low, high = self.interval
         spread = float(np.std(self.sample.values, ddof=1)) if self.n > 1 and column.better else math.nan
         numbers = {"mean": self.mean, "low": low, "high": high, "spread": spread, "n": self.n}
-        ends = self.sample.solved_interval if self.n and self.sample.has_threshold else (math.nan, math.nan)
-        solved = self.sample.solved if self.sample.has_threshold else None
-        diverged = self.sample.diverged_interval[1] if self.n and column.better else math.nan
+        solved, ends = None, (math.nan, math.nan)
+        if self.sample.has_threshold:
+            solved = self.sample.solved
+            ends = binomial_interval(solved, self.n)
+        diverged = binomial_interval(self.sample.diverged_count, self.n)[1] if self.n and column.better else math.nan
         shares = {"solved_low": ends[0], "solved_high": ends[1], "diverged_high": diverged}
         return known(numbers | {"solved": solved, **shares, "mark": self.mark})
 
@@ -178,22 +178,21 @@ def legend(columns: Sequence[Column], cells: Cells, has_over_budget: bool) -> li
         for column, text in zip(columns, row_texts(columns, row))
         if column.better and column.name in row
     ]
+    texts = " ".join(text for *_, text in shown)
     outcomes = [cell for _, cell, text in shown if "[" in text and cell.sample.has_threshold]
     has_steps = any("[" in text and column.name.startswith(STEPS) for column, _, text in shown)
     agreeing = [cell.n for cell in outcomes if cell.sample.solved in (0, cell.n)]
     has_plain = any(cell.n > 1 and "±" not in text and "[" not in text for _, cell, text in shown)
     sentences = {
-        "±: half of the 95% interval of the mean over seeds that do not diverge, Student's t.": any(
-            "±" in text for *_, text in shown
-        ),
+        "±: half of the 95% interval of the mean over seeds that do not diverge, Student's t.": "±" in texts,
         "[k/n]: k of n seeds solve the task, 90% of the way from chance to the ceiling; the mean of so few, or of seeds"
         f" that split, has no ± (from {LEAST_FOR_LEVEL} seeds on where none solves it).": outcomes,
         "[k/n] of steps: k of n seeds get there; the mean is theirs.": has_steps,
-        "‡: some runs diverged; they count at chance.": any("‡" in text for *_, text in shown),
+        "‡: some runs diverged; they count at chance.": "‡" in texts,
         "Without ±: zero variance to the digits shown, or two seeds of an average; no interval.": has_plain,
-        "†: single seed; excluded from tests.": any("†" in text for *_, text in shown),
-        "n=: fewer seeds than the row has.": any("n=" in text for *_, text in shown),
-        "(d/e): d of e jobs are done, so the number is not final and not compared.": any("(" in t for *_, t in shown),
+        "†: single seed; excluded from tests.": "†" in texts,
+        "n=: fewer seeds than the row has.": "n=" in texts,
+        "(d/e): d of e jobs are done, so the number is not final and not compared.": "(" in texts,
     }
     found = [text for text, is_there in sentences.items() if is_there]
     if agreeing:

@@ -72,13 +72,11 @@ def comparison_table(
         protocol: sentences about the protocols, which begin the notes.
     """
     found = samples_of(scores[(scores.suite == MAD.name) | scores.column.isin(LANGUAGE_COLUMNS)])
-    rows = [
-        Comparison(label, baseline, name, of_column[label], of_column[baseline], of_pair)
-        for label in labels
-        for name in in_order(found)
-        if {label, baseline} <= (of_column := found[name]).keys()
-        for of_pair in [difference(of_column[label], of_column[baseline])]
-    ]
+    rows = []
+    for label, name in itertools.product(labels, in_order(found)):
+        if {label, baseline} <= found[name].keys():
+            pair = found[name][label], found[name][baseline]
+            rows.append(Comparison(label, baseline, name, *pair, difference(*pair)))
     rows = [replace(row, p_holm=p) for row, p in zip(rows, holm([row.difference.p for row in rows]))]
     caption = f"Each label less {baseline}: percentage points of accuracy, nats per token of a loss; p after Holm."
     return ComparisonTable(rows, caption, " ".join([*protocol, *_notes(rows)]))
@@ -109,7 +107,7 @@ def p_text(p: float) -> str:
 
 def _text(row: Comparison) -> list[str]:
     found, solved = row.difference, f"n={row.difference.n}"
-    if row.sample.has_outcomes and not math.isnan(row.sample.scale.solved):
+    if row.sample.has_threshold:
         solved = ":".join(f"{one.solved}/{one.n}" for one in (row.sample, row.of_baseline))
     ends = [signed(end, row.quantity) for end in (found.low, found.high)]
     interval = "" if math.isnan(found.low) else f"[{','.join(ends)}]"
@@ -120,7 +118,6 @@ def _text(row: Comparison) -> list[str]:
 def _record(row: Comparison) -> dict[str, Any]:
     about = {"label": row.label, "baseline": row.baseline, "quantity": row.quantity, "unit": unit(row.quantity)}
     for prefix, sample in (("", row.sample), ("baseline_", row.of_baseline)):
-        has_threshold = sample.has_outcomes and not math.isnan(sample.scale.solved)
         about |= {f"{prefix}mean": sample.mean, f"{prefix}seeds": sample.n}
-        about |= {f"{prefix}solved": sample.solved if has_threshold else None}
+        about |= {f"{prefix}solved": sample.solved if sample.has_threshold else None}
     return known(about | asdict(row.difference) | {"p_holm": row.p_holm, "verdict": row.verdict})

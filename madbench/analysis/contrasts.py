@@ -54,10 +54,9 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
     pairs: dict[Contrast, list[Pair]] = {}
     for family in dict.fromkeys(map(family_of, every)):
         prefix = f"{family.name}:" if family.name else ""
-        seen = [(variant, factors_in(family, variant)) for variant in every]
-        variants = [variant for variant, of_variant in seen if of_variant is not None]
+        in_family = [(variant, factors_in(family, variant)) for variant in every]
+        variants, factors = zip(*(pair for pair in in_family if pair[1] is not None))
         own = [family_of(variant) is family for variant in variants]
-        factors = [of_variant for _, of_variant in seen if of_variant is not None]
         found = [levels(one) if is_own else of_one for one, is_own, of_one in zip(variants, own, factors)]
         order = list(dict.fromkeys([*FACTORS, *(factor for one in found for factor in one)]))
         for i, j, factor in _one_difference(factors):

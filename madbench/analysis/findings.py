@@ -22,7 +22,7 @@ from typing import Literal
 
 import pandas as pd
 
-from madbench.analysis.claims import CLAIMS, Claim, line_of, orientation, published_gain
+from madbench.analysis.claims import CLAIMS, Claim, Terms, line_of, orientation, published_gain
 from madbench.analysis.contrasts import Pair
 from madbench.analysis.inference import (
     BOTH_SOLVE,
@@ -72,10 +72,6 @@ class Finding:
         """Seeds of the label that has the fewest; 0 without a pair."""
         return self.ours.n if self.ours else 0
 
-    def as_exploratory(self, group: str) -> Finding:
-        """The finding under the heading ``group``."""
-        return replace(self, claim=replace(self.claim, group=group))
-
     @property
     def published_agrees(self) -> bool:
         """Whether the published gain is on the claim's side of the line."""
@@ -101,19 +97,18 @@ class Finding:
         if self.missing:
             return f"No finished runs of {', '.join(self.missing)}."
         if math.isnan(self.p):
-            return f"{self.detail[:1].upper()}{self.detail[1:]}: not tested."
+            return f"{self.detail.capitalize()}: not tested."
         gain = f"The gain over {self.gain_name}" if self.claim.rivals else "The gain"
         line = signed(self.line, self.quantity) if self.line else "0"
-        p = f"{p_text(self.p_holm)} after Holm ({self.tested} tested)"
+        sign = self.claim.sign(self.quantity)
         if self.verdict == "not enough data":
-            sentences = [f"{gain} may be on either side of {line}: {p}."]
+            where = "may be on either side of"
         else:
-            is_above = (self.verdict == "supported") == (self.claim.sign(self.quantity) > 0)
-            sentences = [f"{gain} is {'above' if is_above else 'below'} {line}: {p}."]
+            where = "is above" if (self.verdict == "supported") == (sign > 0) else "is below"
+        sentences = [f"{gain} {where} {line}: {p_text(self.p_holm)} after Holm ({self.tested} tested)."]
         if self.detail:
-            sentences.append(f"{self.detail[:1].upper()}{self.detail[1:]}.")
+            sentences.append(f"{self.detail.capitalize()}.")
         if len(self.pairs) > 1 and not self.claim.rivals:
-            sign = self.claim.sign(self.quantity)
             agree = sum((gain - self.line) * sign > 0 for gain in self.pairs.values())
             sentences.append(f"{agree} of {len(self.pairs)} pairs are on the claim's side of it.")
         return " ".join(sentences)
@@ -186,20 +181,16 @@ def test_claim(claim: Claim, quantity: str, samples: Mapping[str, Sample]) -> Cl
     enough = [c for c in stored if min(samples[label].n for label in claim.labels([c])) >= LEAST_SEEDS]
     cases = stored if claim.judges == "every pair" else enough or stored
     line = line_of(claim, quantity, cases, {label: sample.mean for label, sample in samples.items()})
-    tests_solved = claim.expectation(quantity) != "gain"
-    gains = []
-    for name, terms in claim.gains(cases).items():
-        weighted = [(weight, samples[label]) for weight, label in terms]
-        gains.append((name, as_gain(combination(weighted, orientation(quantity) * line, tests_solved), quantity)))
-    about = tuple(cases), line, tuple(gains)
-    if reason := next((gain.reason for _, gain in gains if gain.reason), ""):
-        return ClaimTest(*about, detail=reason)
+    gains = {name: _gain(claim, quantity, terms, samples, line) for name, terms in claim.gains(cases).items()}
+    test = ClaimTest(tuple(cases), line, tuple(gains.items()))
+    if reason := next((gain.reason for gain in gains.values() if gain.reason), ""):
+        return replace(test, detail=reason)
     sign = claim.sign(quantity)
-    p_for = [gain.p / 2 if (gain.estimate - line) * sign > 0 else 1 - gain.p / 2 for _, gain in gains]
+    p_for = [gain.p / 2 if (gain.estimate - line) * sign > 0 else 1 - gain.p / 2 for gain in gains.values()]
     p_holds, p_fails = max(p_for), min(1.0, len(p_for) * (1 - max(p_for)))
-    test = ClaimTest(*about, min(1.0, 2 * min(p_holds, p_fails)), p_holds < p_fails)
+    test = replace(test, p=min(1.0, 2 * min(p_holds, p_fails)), is_for=p_holds < p_fails)
     if claim.expectation(quantity) == "no loss" and test.is_for and test.p <= LEVEL:
-        return ClaimTest(*about, test.p, True, _kind_of_no_loss(claim, quantity, cases, line, samples))
+        return replace(test, detail=_kind_of_no_loss(claim, quantity, cases, line, samples))
     return test
 
 
@@ -208,17 +199,23 @@ def _kind_of_no_loss(
 ) -> str:
     """Whether no loss beyond the margin is equality or a small loss."""
     (terms,) = claim.gains(cases).values()
-    gain = as_gain(combination([(weight, samples[label]) for weight, label in terms], tests_solved=True), quantity)
+    gain = _gain(claim, quantity, terms, samples)
     if gain.high < 0:
         return "worse, within the margin"
     return "equal within the margin" if gain.high < -line else "better" if gain.low > 0 else "not worse by the margin"
+
+
+def _gain(claim: Claim, quantity: str, terms: Terms, samples: Mapping[str, Sample], line: float = 0.0) -> Difference:
+    weighted = [(weight, samples[label]) for weight, label in terms]
+    tests_solved = claim.expectation(quantity) != "gain"
+    return as_gain(combination(weighted, orientation(quantity) * line, tests_solved), quantity)
 
 
 def as_gain(found: Difference, quantity: str) -> Difference:
     """``found`` with the sign with which more is better."""
     if orientation(quantity) > 0:
         return found
-    return Difference(0.0 - found.estimate, -found.high, -found.low, found.p, found.n, found.test, found.reason)
+    return replace(found, estimate=0.0 - found.estimate, low=-found.high, high=-found.low)
 
 
 def _finding(
@@ -237,9 +234,8 @@ def _finding(
         verdict = "supported" if test.is_for else "contradicted"
     elif test.detail in (NEITHER_LEARNED, BOTH_SOLVE):
         verdict = "not testable"
-    choices = [claim.labels(test.cases)] if test.cases else [claim.labels([case]) for case in every]
-    if not test.cases and claim.judges == "every pair":
-        choices = [claim.labels(every)]
+    needed = [cases] if test.cases or claim.judges == "every pair" else [[case] for case in every]
+    choices = [claim.labels(some) for some in needed]
     lacking = [tuple(label for label in labels if label not in samples) for labels in choices]
     missing, labels = min(zip(lacking, choices), key=lambda choice: len(choice[0]))
     sign = orientation(quantity)

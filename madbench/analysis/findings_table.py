@@ -85,8 +85,8 @@ def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
     if claim.reach:
         sides["gain"] = f"above {claim.reach:.0%} of the published gain"
     expected = {heading(row.quantity): sides[claim.expectation(row.quantity)] for row in rows}
-    side = "; ".join(f"on {name} {text}" for name, text in expected.items())
-    side = next(iter(expected.values())) if len({*expected.values()}) == 1 else side
+    found = set(expected.values())
+    side = found.pop() if len(found) == 1 else "; ".join(f"on {name} {text}" for name, text in expected.items())
     lines = [
         ("claim", f"{claim.sentence} ({claim.source})"),
         ("theory", claim.theory),
@@ -134,13 +134,9 @@ def _interval(row: Finding) -> str:
 
 def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
     """How the rows are to be read, and what would give more of them a verdict."""
-    has_loss = any(orientation(row.quantity) < 0 for row in rows)
     margins = f"{margin(MAD_AVERAGE):.1f} points"
-    margins += (
-        f" or {margin(LOSS):.3f} nats per token of the paper's loss, in proportion to the stored one"
-        if has_loss
-        else ""
-    )
+    if any(orientation(row.quantity) < 0 for row in rows):
+        margins += f" or {margin(LOSS):.3f} nats per token of the paper's loss, in proportion to the stored one"
     tested = max((row.tested for row in rows), default=0)
     return [
         "Ours: mean over seeds and pairs; ±: half of the 95% interval over seeds, [low, high] where some seeds solve the"

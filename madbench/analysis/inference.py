@@ -113,9 +113,14 @@ class Sample:
         return self.has_threshold or (self.has_diverged and not self.parts)
 
     @property
+    def diverged_count(self) -> int:
+        """Number of seeds with a diverged run."""
+        return 0 if self.diverged is None else int(self.diverged.sum())
+
+    @property
     def has_diverged(self) -> bool:
         """Whether a run of any seed diverged."""
-        return self.diverged is not None and bool(self.diverged.any())
+        return self.diverged_count > 0
 
     @property
     def has_threshold(self) -> bool:
@@ -134,20 +139,15 @@ class Sample:
             return self.values >= self.scale.solved
         return ~self.diverged
 
-    @functools.cached_property
-    def solved_interval(self) -> tuple[float, float]:
-        """Of the share of seeds that solve the task."""
-        return binomial_interval(self.solved, self.n)
-
     @property
-    def diverged_interval(self) -> tuple[float, float]:
-        """Of the share of seeds that diverge."""
-        return binomial_interval(int(self.diverged.sum()) if self.has_diverged else 0, self.n)
+    def modes(self) -> tuple[np.ndarray, np.ndarray]:
+        """The values of the seeds that succeed, and those of the others."""
+        return self.values[self.succeeds], self.values[~self.succeeds]
 
     @functools.cached_property
     def is_level(self) -> bool:
         """Whether the seeds scatter about one value."""
-        if not self.has_outcomes or self.parts:
+        if not self.has_outcomes:
             return True
         if self.has_diverged or self.solved == self.n:
             return False
@@ -170,6 +170,10 @@ class Sample:
         least = LEAST_SEEDS if self.parts else LEAST_FOR_LEVEL if self.has_outcomes else 2
         if self.n < least or not self.is_level or (self.has_zero_spread and not self.parts):
             return math.nan
+        return self._students_half
+
+    @functools.cached_property
+    def _students_half(self) -> float:
         error, freedom = self.error()
         return students_t(freedom) * error
 
@@ -182,25 +186,23 @@ class Sample:
     def bounds(self) -> tuple[float, float]:
         """The interval of the mean; of a level sample without one, as if other seeds might solve the task.
 
-        Of seeds that agree and cannot fail it is that of the rounding error.
+        Of seeds that agree and cannot fail it is that of the rounding error; NaN, NaN of fewer than two seeds.
         """
-        half = self.half_width
-        if self.n > 1 and not self.has_outcomes:
-            error, freedom = self.error()  # where seeds agree, the rounding error's
-            half = students_t(freedom) * error
-        low, high = self.mean - half, self.mean + half
-        if math.isnan(low) and self.n > 1:
+        if self.n < 2:
+            return math.nan, math.nan
+        if not self.has_outcomes or not math.isnan(self.half_width):
+            ends = [self.mean - self._students_half, self.mean + self._students_half]
+        else:
             shares = binomial_interval(int(self.succeeds.sum()), self.n)
-            ends = [share * a + (1 - share) * b for share in shares for a, b in zip(*self._modes())]
-            low, high = min(ends), max(ends)
-        low, high = np.clip([low, high], *self.scale.limits).tolist()
+            ends = [share * a + (1 - share) * b for share in shares for a, b in zip(*self._mode_intervals())]
+        low, high = np.clip([min(ends), max(ends)], *self.scale.limits).tolist()
         return low, high
 
-    def _modes(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The intervals of the mean of the seeds that succeed, and of that of the others."""
+    def _mode_intervals(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The intervals of the means of the two :attr:`modes`."""
         scale = self.scale
         between = scale.chance if self.has_diverged and not self.solved else scale.solved
-        successes, others = self.values[self.succeeds], self.values[~self.succeeds]
+        successes, others = self.modes
         return _mean_interval(successes, between, scale.best), _mean_interval(others, scale.chance, between)
 
     def error(self, sharing: int = 1) -> tuple[float, float]:
@@ -215,7 +217,7 @@ class Sample:
             return (error, freedom) if error >= own else (own, self.n - 1)
         error = self.spread / math.sqrt(self.n)
         if not self.is_level:
-            successes, others = self.values[self.succeeds], self.values[~self.succeeds]
+            successes, others = self.modes
             share = (len(successes) + 1 / sharing) / (self.n + 2 / sharing)
             best = successes.mean() if len(successes) else self.scale.ceiling
             rest = others.mean() if len(others) else self.scale.chance
@@ -240,8 +242,6 @@ def _joined(errors: Sequence[float] | np.ndarray, freedoms: Iterable[float]) -> 
     """Standard error of a sum of independent means and its degrees of freedom (Satterthwaite 1946)."""
     variances = np.square(errors)
     total = variances.sum()
-    if not total:
-        return 0.0, 1.0
     return math.sqrt(total), float(total**2 / (variances**2 / np.array([*freedoms])).sum())
 
 
@@ -279,7 +279,8 @@ def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_
     reason = _why_untested(samples, tests_solved)
     if n < 2:
         return Difference(estimate, math.nan, math.nan, math.nan, n, reason=reason)
-    is_exact = _is_of_outcomes(terms)
+    is_pair = [weight for weight, _ in terms] == [1.0, -1.0]
+    is_exact = is_pair and not all(sample.is_level for sample in samples)
     if is_exact and not line:
         p, test = math.nan if reason else _exact_p(samples[0], samples[1], estimate), "exact"
     else:
@@ -295,16 +296,11 @@ def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_
     return Difference(estimate, low, high, p, n, "" if reason else test, reason)
 
 
-def _is_of_outcomes(terms: Sequence[tuple[float, Sample]]) -> bool:
-    return [weight for weight, _ in terms] == [1.0, -1.0] and not all(sample.is_level for _, sample in terms)
-
-
 def _counts(first: Sample, second: Sample) -> tuple[int, int, int, int]:
     """Successes and seeds of both: seeds that solve the task; where none of either does, those that do not diverge."""
     if first.solved or second.solved:
         return first.solved, first.n, second.solved, second.n
-    trained, other_trained = (s.n - (int(s.diverged.sum()) if s.has_diverged else 0) for s in (first, second))
-    return trained, first.n, other_trained, second.n
+    return first.n - first.diverged_count, first.n, second.n - second.diverged_count, second.n
 
 
 def _why_untested(samples: Sequence[Sample], tests_solved: bool) -> str:
@@ -423,9 +419,8 @@ def alike(values: Mapping[str, Sequence[float]]) -> list[list[str]]:
     reach = spread * float(studentized_range.ppf(1 - LEVEL, len(found), freedom)) / math.sqrt(2)
     ordered = sorted(found, key=lambda key: found[key].mean())
     sets: list[list[str]] = []
-    for i in range(len(ordered)):
-        lowest = found[ordered[i]]
-        within = [key for key in ordered[i:] if not _is_apart(lowest, found[key], reach)]
+    for i, lowest in enumerate(ordered):
+        within = [key for key in ordered[i:] if not _is_apart(found[lowest], found[key], reach)]
         if len(within) > 1 and not (sets and within[-1] in sets[-1]):
             sets.append(within)
     return sets

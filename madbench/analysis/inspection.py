@@ -28,17 +28,17 @@ MOST_PAIRS = 2**22  # rows times keys of the examples where no number of them is
 class Inspection:
     """Numbers of one model as rows of tables, and what figures draw of it."""
 
-    active: list[dict[str, Any]]  # a layer and head each: size and stability of the active sets
-    weights: list[dict[str, Any]]  # of the coefficients
-    gates: list[dict[str, Any]]  # a layer and gate each
-    kernels: list[dict[str, Any]]  # a layer, mixing and head each (:func:`madbench.analysis.lag_kernels.kernel_rows`)
-    matrices: list[dict[str, Any]]  # a layer, matrix and head each
-    probes: list[Probe]  # of each layer
+    tables: dict[str, list[dict[str, Any]]]
+    """Those that have rows. A row is of a layer, and of ...
 
-    def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """The tables that have rows, by name."""
-        names = ("active", "weights", "gates", "kernels", "matrices")
-        return {name: rows for name in names if (rows := getattr(self, name))}
+    - ``active``: a head: size and stability of the active sets;
+    - ``weights``: a head: its coefficients;
+    - ``gates``: a gate;
+    - ``kernels``: a mixing and head (:func:`madbench.analysis.lag_kernels.kernel_rows`);
+    - ``matrices``: a matrix and head.
+    """
+    probes: list[Probe]
+    """Of each layer."""
 
 
 @torch.no_grad()
@@ -47,27 +47,24 @@ def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
 
     Raises ``TrainingError`` where its mixers have no ``probe``, or show nothing in it.
     """
-    layers = mixer_inputs(model, inputs)
-    tables: dict[str, list[dict[str, Any]]] = {
-        name: [] for name in ("active", "weights", "gates", "kernels", "matrices")
-    }
+    tables: dict[str, list[dict[str, Any]]] = {}
     probes = []
-    for number, (mixer, x) in enumerate(layers, start=1):
+    for number, (mixer, x) in enumerate(mixer_inputs(model, inputs), start=1):
         probe = mixer.probe(x)
         probes.append(probe)
-        found = {"active": [], "weights": [], "gates": _gate_rows(probe), "matrices": _matrix_rows(probe)}
-        if probe.active is not None:
-            found["active"] = _active_rows(probe.active, mixer.probe(_moved(x)).active)
-        if probe.weights is not None:
-            found["weights"] = _weight_rows(probe.weights)
-        found["kernels"] = [
-            {"kernel": name} | row for name, one in probe.kernels.items() for row in kernel_rows(one, x.shape[1])
-        ]
+        found = {
+            "active": [] if probe.active is None else _active_rows(probe.active, mixer.probe(_moved(x)).active),
+            "weights": [] if probe.weights is None else _weight_rows(probe.weights),
+            "gates": _gate_rows(probe),
+            "kernels": _kernel_rows(probe, x.shape[1]),
+            "matrices": _matrix_rows(probe),
+        }
         for name, rows in found.items():
-            tables[name] += [{"layer": number} | row for row in rows]
-    if not any(tables.values()):
+            tables.setdefault(name, []).extend({"layer": number} | row for row in rows)
+    tables = {name: rows for name, rows in tables.items() if rows}
+    if not tables:
         raise TrainingError("its mixers show nothing of themselves that could be measured")
-    return Inspection(**tables, probes=probes)
+    return Inspection(tables, probes)
 
 
 def examples_for(length: int) -> int:
@@ -172,6 +169,10 @@ def _gate_rows(probe: Probe) -> list[dict[str, Any]]:
         columns |= {"closed": (values < GATE_CLOSED).double().mean(), "open": (values > GATE_OPEN).double().mean()}
         rows.append({"gate": name} | {key: float(value) for key, value in columns.items()})
     return rows
+
+
+def _kernel_rows(probe: Probe, length: int) -> list[dict[str, Any]]:
+    return [{"kernel": name} | row for name, one in probe.kernels.items() for row in kernel_rows(one, length)]
 
 
 def _matrix_rows(probe: Probe) -> list[dict[str, Any]]:

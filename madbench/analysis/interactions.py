@@ -20,12 +20,8 @@ PAPER_ERROR, PAPER_DISTANCE = 1e-7, 1e-4
 """What the paper states for colliding agents, at every length, and for the learned matrix (section 7.1)."""
 CLOSE = 0.05
 """Relative difference up to which an error is the one that was predicted: test agents are drawn."""
-VARIANTS = {
-    "one_hot": "one-hot",
-    "sinusoidal": "sinusoidal",
-    "without_itself": "no self",
-    "distinct": "distinct",
-}
+VARIANTS = {"one_hot": "one-hot", "sinusoidal": "sinusoidal", "without_itself": "no self", "distinct": "distinct"}
+"""Embeddings and controls of a task's setting as a row's name has them."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +31,8 @@ class Row:
     name: str
     task: str
     label: str
-    jobs: Sequence[Job]
-    records: Sequence[Record]  # of the jobs that have one, finished or diverged
+    jobs: Sequence[Job]  # that have finished or diverged
+    records: Sequence[Record]  # theirs
 
     @cached_property
     def world(self) -> World:
@@ -48,8 +44,7 @@ class Row:
 
     @property
     def seeds(self) -> list[int]:
-        """Those that have finished or diverged."""
-        return [job.seed for job, _ in zip(self.jobs, self.records)]
+        return [job.seed for job in self.jobs]
 
     @property
     def parameters(self) -> int:
@@ -82,7 +77,7 @@ class Row:
     def floor(self, length: int) -> float | None:
         """The error below which a label of this kind cannot get; None: not known."""
         label = parse(self.label)
-        order = getattr(label, "degree", None) or max(getattr(label, "orders", (0,)))
+        order = max(getattr(label, "orders", None) or [getattr(label, "degree", 0)])
         floor = self.world.floor(self.label.partition(":")[0], order, length) if label.base else None  # not of softmax
         return None if floor == 0.0 and label.base != "C" else floor  # factors may be too narrow for it
 
@@ -170,7 +165,7 @@ def interaction_rows(planned: Iterable[PlannedRow], records: Mapping[str, Record
     """The planned rows that have a finished or diverged run."""
     rows = []
     for row in planned:
-        jobs = [job for job in row.jobs if getattr(records.get(job.id), "status", "") in ("finished", "diverged")]
+        jobs = [job for job in row.jobs if job.id in records and records[job.id].status != "failed"]
         if jobs:
             first = jobs[0]
             rows.append(Row(row_name(first), first.task, first.label, jobs, [records[job.id] for job in jobs]))
@@ -203,11 +198,11 @@ def _colliding_claims(row: Row) -> list[Claim]:
         text = f"{name}: no error at L*, and elsewhere the one predicted"
         return [_claim(row, text, sources[world.control], is_so, ", ".join(errors))]
     at, others = max(row.errors(world.length)), [n for n in world.lengths if n != world.length]
-    elsewhere = max(max(row.errors(n)) for n in others) if others else math.nan
     distance = math.inf if row.distance is None else row.distance
     paper = f"the paper, at N 360: {PAPER_ERROR:.0e}"
     claims = [_claim(row, f"{name}: no error on fresh agents", "Theorem 4.6", at <= NOTHING, f"{at:.1e}; {paper}")]
     if others:
+        elsewhere = max(max(row.errors(n)) for n in others)
         text = f"{name}: no error at other lengths"
         claims.append(_claim(row, text, "Theorem 4.8", elsewhere <= NOTHING, f"at most {elsewhere:.1e}; {paper}"))
     text = f"{name}: the learned matrix is the devised one"

@@ -20,7 +20,7 @@ from madbench.mixers.probe import LagKernel
 MOST_LAGS = 256  # that are measured, from the newest
 MOST_SHIFT = 8
 RANDOM_TABLES = 200
-LEVEL = 0.95  # quantile of the random tables that counts as more than chance
+RANDOM_QUANTILE = 0.95  # of the shares of random tables; what is above it is more than chance
 
 
 def mixed(kernel: LagKernel, lags: int) -> Tensor:
@@ -73,7 +73,7 @@ def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
     """What is measured of each head's kernel over the first ``length`` lags, ``MOST_LAGS`` at most.
 
     ``size`` is the norm of K over that of I + Diag(p), ``p`` the root mean square of p, and each share has beside it the
-    ``LEVEL`` quantile of random tables, ``..._random``. ``shift`` and ``window`` are where the best are. Empty for one lag.
+    ``RANDOM_QUANTILE`` of random tables, ``..._random``. ``shift`` and ``window`` are where the best are. Empty for one lag.
     """
     lags = min(length, kernel.p.shape[1], MOST_LAGS)
     if lags < 2:
@@ -86,7 +86,7 @@ def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
         (offsets, of_shift), (widths, of_window) = shifts(one, rank), windows(one)
         row = {"head": head + 1, "size": float(size), "p": float(p[head].square().mean().sqrt())}
         for name, share in found.items():
-            row |= {name: float(share), f"{name}_random": float(chance[name].quantile(LEVEL))}
+            row |= {name: float(share), f"{name}_random": float(chance[name].quantile(RANDOM_QUANTILE))}
         rows.append(row | {"shift": offsets[int(of_shift.argmax())], "window": widths[int(of_window.argmax())]})
     return rows
 

@@ -139,7 +139,7 @@ def _simulated(sample: Sample, n: int, rng: np.random.Generator) -> Sample:
         spread = sample.spread * math.sqrt((sample.n - 1) / rng.chisquare(sample.n - 1))
         mean = sample.mean + rng.normal() * spread / math.sqrt(sample.n)
         return Sample(np.clip(rng.normal(mean, spread, n), *sample.scale.limits), sample.scale)
-    successes, others = sample.values[sample.succeeds], sample.values[~sample.succeeds]
+    successes, others = sample.modes
     share = rng.beta(len(successes) + 0.5, len(others) + 0.5)
     is_success = rng.random(n) < share
     good = rng.choice(successes, n) if len(successes) else np.full(n, sample.scale.ceiling)

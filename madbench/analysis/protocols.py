@@ -95,11 +95,8 @@ def interaction_change(job: Job) -> list[str]:
 
     found = {name: changes(profile) for name, profile in shipped_profiles(INTERACTIONS).items()}
     nearest = min(found, key=lambda name: len(found[name]))
-    return [
-        nearest,
-        *(job.setting[name] for name in ("embedding", "control") if job.setting.get(name)),
-        *found[nearest],
-    ]
+    variant = [job.setting[name] for name in ("embedding", "control") if job.setting.get(name)]
+    return [nearest, *variant, *found[nearest]]
 
 
 def trains(profile: Profile, job: Job) -> bool:
@@ -193,20 +190,20 @@ def mad_protocol_list(jobs: Iterable[Job], results: Path) -> str:
         if key not in words:
             name, changes = nearest_profile(job)
             chosen = name if name != OWN else f"YAML with model.d_model={job.model.d_model}"
-            others = [change for change in changes if not change.startswith(_RATES)]
+            of_rates = [change for change in changes if change.startswith(_RATES)]
+            others = [change for change in changes if change not in of_rates]
             others.append(f"precision={job.training.precision}")
             words[key] = (*others, "--profile", chosen, "--fidelity", job.fidelity, "--budget", job.budget)
-            for change in set(changes) - set(others):
+            for change in of_rates:
                 rate, _, value = change.partition("=")
                 rates[words[key]][rate].add(float(value.strip("[]")))
         labels[words[key]].add(job.label)
-    tried = {
-        chosen: [f"{rate}=[{','.join(f'{x:g}' for x in sorted(xs))}]" for rate, xs in found.items()]
-        for chosen, found in rates.items()
-    }
     where = ["--results", str(results)] if results != Path("results") else []
-    commands = {shlex.join(["madbench", "table", *tried.get(key, []), *key, *where]): key for key in labels}
-    return "\n".join(f"  {command}: {some(labels[key])}" for command, key in commands.items())
+    lines = []
+    for others, found in labels.items():
+        tried = [f"{rate}=[{','.join(f'{x:g}' for x in sorted(xs))}]" for rate, xs in rates[others].items()]
+        lines.append(f"  {shlex.join(['madbench', 'table', *tried, *others, *where])}: {some(found)}")
+    return "\n".join(lines)
 
 
 def some(labels: Iterable[str], most: int = 4) -> str:

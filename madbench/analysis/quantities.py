@@ -39,9 +39,9 @@ _TITLES = {MAD_AVERAGE: "MAD average", LOSS: "L5 loss of the language model", "l
 
 def heading(name: str) -> str:
     """Heading of a column: a task, the average, a loss or steps to one."""
-    return _HEADINGS.get(name) or (
-        f"Steps {name.removeprefix(STEPS)}" if name.startswith(STEPS) else task_heading(name)
-    )
+    if name.startswith(STEPS):
+        return f"Steps {name.removeprefix(STEPS)}"
+    return _HEADINGS.get(name) or task_heading(name)
 
 
 def title(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,9 @@ def registered_findings(found: Registration, results: Results) -> list[Finding]:
     confirmed = findings.findings(results.scores, quantities, claims=found.claims)
     others = [claim for claim in CLAIMS if claim.name not in names]
     explored = findings.findings(results.scores, quantities, claims=others)
-    return confirmed + [row.as_exploratory(EXPLORATORY) for row in explored if not row.missing]
+    return confirmed + [
+        replace(row, claim=replace(row.claim, group=EXPLORATORY)) for row in explored if not row.missing
+    ]
 
 
 def sentences(found: Registration, path: Path, results: Results) -> list[str]:
@@ -134,7 +136,8 @@ def _prepared(mapping: Mapping[str, Any], results: Path, where: str) -> Experime
 
 def _claims(names: Sequence[str], labels: Sequence[str], where: str) -> list[Claim]:
     """The claims by name; without names those of which all labels are there."""
-    lacking = {claim.name: [label for label in _labels(claim) if label not in labels] for claim in CLAIMS}
+    needed = {claim.name: claim.labels(range(len(claim.pairs))) for claim in CLAIMS}
+    lacking = {name: [label for label in needed[name] if label not in labels] for name in needed}
     for name in names:
         if name not in lacking:
             raise ConfigError(f"{where}: claims: no claim {name!r}{did_you_mean(name, lacking)}")
@@ -146,10 +149,6 @@ def _claims(names: Sequence[str], labels: Sequence[str], where: str) -> list[Cla
     if not found:
         raise ConfigError(f"{where}: no claim has all its labels here; madbench findings lists claims and labels")
     return found
-
-
-def _labels(claim: Claim) -> tuple[str, ...]:
-    return claim.labels(range(len(claim.pairs)))
 
 
 def _thresholds(made: Experiment) -> dict[str, Any]:

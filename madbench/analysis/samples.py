@@ -67,8 +67,8 @@ def count_left_out(scores: pd.DataFrame) -> int:
     return len(begun) - len(whole_seeds(begun))
 
 
-def sample_of(name: str, rows: Mapping[str, np.ndarray] | pd.DataFrame) -> Sample:
-    """The sample of one label on the column ``name``: ``rows`` of a frame of scores, one a seed."""
+def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:
+    """The sample of one label on the column ``name``; ``rows`` are columns of a frame of scores, one row a seed."""
     values = np.asarray(rows["value"], dtype=float)
     shown = column(name)
     resolution = 10**-shown.digits

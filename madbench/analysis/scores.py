@@ -50,7 +50,7 @@ _METRICS = ("accuracy", "selection_accuracy", "ceiling")
 _SETTING = ["suite", "label", "column", "setting", "seed"]
 _DETAILS = ("budget_ratio", "mixer_parameters", "device")
 _COUNTS = ("done", "expected", "diverged")
-SUMS = {name: (name, "sum") for name in _COUNTS}
+_SUMS = {name: (name, "sum") for name in _COUNTS}
 """Of jobs, where rows are aggregated."""
 
 
@@ -97,7 +97,7 @@ def setting_scores(collected: pd.DataFrame) -> pd.DataFrame:
     best = chosen_runs(jobs)
     best = best[_SETTING].assign(value=100 * best.accuracy, ceiling=100 * best.ceiling)
     by_setting = jobs.assign(expected=1, chance=100 * jobs.chance).groupby(_SETTING, sort=False, as_index=False)
-    counts = by_setting.agg(**SUMS, **{name: (name, "mean") for name in ("budget_ratio", "chance")})
+    counts = by_setting.agg(**_SUMS, **{name: (name, "mean") for name in ("budget_ratio", "chance")})
     scores = counts.merge(best, on=_SETTING, how="left")
     scores["is_diverged"] = (scores.done == scores.expected) & scores.value.isna()
     scores["value"] = scores.value.where(~scores.is_diverged, scores.chance)
@@ -120,7 +120,7 @@ def mad_scores(collected: pd.DataFrame) -> pd.DataFrame:
     settings["lacks"] = (settings.done > 0) & settings.value.isna()
     scores = settings.groupby(["suite", "label", "column", "seed"], sort=False, as_index=False).agg(
         **{name: (name, "mean") for name in ("value", "budget_ratio", *_SCALE)},
-        **SUMS,
+        **_SUMS,
         **{name: (name, "any") for name in ("is_diverged", "lacks")},
     )
     scores["value"] = scores.value.mask(scores.lacks)
@@ -152,7 +152,7 @@ def language_scores(
         losses["label"] = list(names)
     losses["budget_ratio"] = [float(run.record.details.get("budget_ratio", "nan")) for run in runs]
     losses["uniform"] = [math.log(run.job.setting["vocab_size"]) for run in runs]
-    losses["last_step"] = [run.record.curve[-1]["step"] if run.record.curve else float("nan") for run in runs]
+    losses["last_step"] = [run.record.curve[-1]["step"] if run.record.curve else math.nan for run in runs]
     keys = ["label", "seed", "status", "budget_ratio", "uniform", "last_step"]
     columns = [name for name in losses if name not in (*keys, "id")]
     scores = losses.melt(keys, columns, "column", "value")
@@ -164,7 +164,7 @@ def language_scores(
     scores["chance"] = uniform.where(is_loss, scores.last_step.where(is_steps))
     scores["value"] = scores.value.where(~scores.is_diverged, scores.chance)
     scores["done"] = scores.value.notna().astype(int)
-    return scores.assign(suite=LANGUAGE.name, expected=1, ceiling=float("nan"), solved=float("nan"))[list(COLUMNS)]
+    return scores.assign(suite=LANGUAGE.name, expected=1, ceiling=math.nan, solved=math.nan)[list(COLUMNS)]
 
 
 def perplexity_scores(scores: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:

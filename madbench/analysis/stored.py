@@ -67,15 +67,16 @@ class Selection:
     def __post_init__(self):
         for task in self.mad_tasks or ():
             check_task(task)
-        if self.mad_tasks == []:
+        if not self.has_mad:
             unused = [word for word in self.overrides if suite_of_override(word) == MAD.name]
             unused += ["--profile"] * (self.profile != "quick") + ["--fidelity"] * (self.fidelity != "corrected")
             if unused:
                 raise ConfigError(f"{unused[0]}: has no effect on language models; --protocol chooses among those")
         if not self.has_language:
-            chosen = {f"--protocol {self.protocol}": self.protocol, f"--corpus {self.corpus}": self.corpus}
-            for word in [*(name for name, value in chosen.items() if value), *self._of_preset]:
-                raise ConfigError(f"{word}: has no effect, the tasks are {', '.join(self.tasks)}")
+            chosen = {"--protocol": self.protocol, "--corpus": self.corpus}
+            unused = [f"{option} {value}" for option, value in chosen.items() if value] + self._of_preset
+            if unused:
+                raise ConfigError(f"{unused[0]}: has no effect, the tasks are {', '.join(self.tasks)}")
         if self.protocol and (self.corpus or self._of_preset):
             raise ConfigError(
                 f"--protocol {self.protocol}: other choices have no effect beside it; give one or the other"
@@ -130,7 +131,8 @@ class Selection:
         """
         has_mad = self.has_mad and (self.tasks is not None or self._stored(MAD) or not self._stored(LANGUAGE))
         rows = self.mad() if has_mad else []
-        rows = [*rows, *(self.language(nothing, is_enough) if self.has_language else [])]
+        if self.has_language:
+            rows += self.language(nothing, is_enough)
         if not rows:
             raise StoreError(f"{self.results}: no language-model runs of one protocol; choose one with --protocol ID")
         return self.results_of(rows)
@@ -180,37 +182,33 @@ class Selection:
         labels = self.labels or in_grammar_order({job.label for job in alike})
         seeds = sorted({job.seed for job in stored})
         about = (MAD, profile, self.profile, overrides, tasks, *asked)
-        planned = [self._rows(Protocol(*about, precision, "cpu"), labels, seeds) for precision in precisions]
-        begun = [rows for rows in map(self._begun, planned) if rows]
+        protocols = [Protocol(*about, precision, "cpu") for precision in precisions]
+        begun = [rows for one in protocols if (rows := self._begun(self._rows(one, labels, seeds)))]
         if len(begun) > 1:
             raise ConfigError(
                 f"{self.results}: runs in float32 and in bfloat16; add precision=float32 or precision=bfloat16"
             )
-        if not begun and (others := self._others()):
-            named = [
-                "--profile",
-                self.profile,
-                "--fidelity",
-                asked[0],
-                "--budget",
-                asked[1],
-                "--results",
-                str(self.results),
-            ]
-            tasks_asked = ["-t", ",".join(tasks)] if self.tasks is not None else []
-            command = shlex.join(["madbench", "run", *self.labels, *overrides, *tasks_asked, *named])
-            raise StoreError(
-                f"{self.results}: no run of {' or '.join(self.labels)} under these settings, only of {some(others)}; this "
-                f"trains it:\n  {command}"
-            )
         if not begun:
-            changes = f" with {' '.join(overrides)}" if overrides else ""
-            raise StoreError(
-                f"{self.results}: none of its {len(stored)} runs belongs to profile {self.profile}{changes}, fidelity "
-                f"{asked[0]}, budget {asked[1]}; each of these commands shows one protocol:\n"
-                f"{mad_protocol_list(stored, self.results)}"
-            )
+            raise StoreError(f"{self.results}: {self._instead(stored, protocols[0])}")
         return begun[0]
+
+    def _instead(self, stored: Sequence[Job], protocol: Protocol) -> str:
+        """What is stored where nothing of ``protocol`` is, and the commands that train or show something."""
+        if others := self._others():
+            words = [*self.labels, *protocol.overrides]
+            words += ["-t", ",".join(protocol.tasks)] if self.tasks is not None else []
+            words += ["--profile", self.profile, "--fidelity", protocol.fidelity, "--budget", protocol.budget]
+            command = shlex.join(["madbench", "run", *words, "--results", str(self.results)])
+            return (
+                f"no run of {' or '.join(self.labels)} under these settings, only of {some(others)}; this trains it:\n"
+                f"  {command}"
+            )
+        changes = f" with {' '.join(protocol.overrides)}" if protocol.overrides else ""
+        return (
+            f"none of its {len(stored)} runs belongs to profile {self.profile}{changes}, fidelity {protocol.fidelity}, "
+            f"budget {protocol.budget}; each of these commands shows one protocol:\n"
+            f"{mad_protocol_list(stored, self.results)}"
+        )
 
     def _others(self) -> list[str]:
         """The labels that are stored under the protocol asked for, where only the labels asked for are not."""
@@ -235,12 +233,13 @@ class Selection:
     def _begun(self, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
         """Only rows and seeds of which at least one job is stored, and labels that were named; none without any."""
         pairs = {(row.name, job.seed) for row in rows for job in row.jobs if job.id in self.jobs}
-        names, seeds = ({pair[i] for pair in pairs} for i in range(2))
+        names, seeds = {name for name, _ in pairs}, {seed for _, seed in pairs}
         found = []
         for row in rows:
             is_whole = bool(self.labels) and row.name not in names
             jobs = [job for job in row.jobs if (row.name, job.seed) in pairs or (is_whole and job.seed in seeds)]
-            found += [replace(row, jobs=jobs)] if jobs else []
+            if jobs:
+                found.append(replace(row, jobs=jobs))
         return found
 
     def language(

@@ -1,19 +1,17 @@
-"""Result tables: a label, or a row of a grid, a row; a task or a loss a column; published numbers below ours."""
+"""Tables of what is stored: of the MAD tasks, of language models, and of both side by side."""
 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from madbench.analysis import captions, quantities
-from madbench.analysis.cells import Cell, cells_of, is_over_budget, legend, row_texts, with_marks
-from madbench.analysis.inference import Difference
+from madbench.analysis.cells import Cell, cells_of, is_over_budget, with_marks
 from madbench.analysis.loss_curves import (
     PAPER_THRESHOLDS,
     common_seconds,
@@ -30,13 +28,11 @@ from madbench.analysis.quantities import (
     SEEDS,
     SPEED,
     STEPS,
-    difference_text,
     loss_column,
     mad_columns,
     steps_column,
-    suite_title,
 )
-from madbench.analysis.rendering import PUBLISHED, TextTable, known
+from madbench.analysis.result_table import ResultTable
 from madbench.analysis.samples import differences_from
 from madbench.analysis.scores import (
     Results,
@@ -46,163 +42,13 @@ from madbench.analysis.scores import (
     published_perplexities,
     published_scores,
 )
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError, StoreError
 from madbench.experiment import PlannedRow
-from madbench.grid import Row
 from madbench.store.runs import Run
 from madbench.suites import LANGUAGE, MAD, SUITES, Column, Suite
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-_VS_BASELINE = "vs baseline"
-
-
-@dataclass(frozen=True)
-class ResultTable(TextTable):
-    """Rows of cells and published numbers; :func:`result_table` makes one."""
-
-    suites: tuple[Suite, ...]
-    columns: list[Column]
-    """Those of the suites, each followed by its budget ratio and its number of seeds."""
-    rows: dict[str, Row]
-    """By name, in their order."""
-    cells: dict[str, dict[str, Cell]]
-    """By name of the row and of the column."""
-    published: Mapping[str, Mapping[str, float]]
-    """The paper's numbers by name of the row and of the column."""
-    short: str
-    """The protocol in a few words."""
-    about: Callable[[], str]
-    """The part of the notes that says what the numbers are of; worked out where notes are shown."""
-    has_over_budget: bool = False
-    """Whether rows do not compete."""
-    baseline: str = ""
-    """Name of the row that the others are compared with; empty for none."""
-    compared: Column | None = None
-    """The column whose differences from the baseline are shown; it need not be one of ``columns``."""
-    differences: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
-    """By names of the row and of the column."""
-    shows_notes: bool = False
-    parts: tuple[ResultTable, ...] = ()
-    """The tables of single suites that stand side by side in this one."""
-
-    @property
-    def title(self) -> str:
-        return " and ".join(map(suite_title, self.suites))
-
-    @property
-    def caption(self) -> str:
-        texts = "".join(text for name in self.rows for text in row_texts(self.columns, self.cells[name]))
-        marks = "".join(self.marks().values())
-        signs = {
-            "±: 95% interval": "±" in texts,
-            "[k/n]: k of n seeds solve the task, or get there": "[" in texts,
-            "†: single seed": "†" in texts,
-            "‡: with diverged runs": "‡" in texts,
-            "(d/e): jobs done": "(" in texts,
-            "bold: best; underlined: may be the best": marks,
-            f"vs baseline: less {self.baseline}": self.compared,
-        }
-        of_suite = {MAD: "accuracy in percent", LANGUAGE: "loss in nats per token"}
-        what = " and ".join(of_suite[suite] for suite in self.suites)
-        shown = "; ".join(text for text, is_there in signs.items() if is_there)
-        return f"{what[:1].upper()}{what[1:]}, mean over n seeds ({self.short}){shown and f'. {shown}'}."
-
-    @functools.cached_property
-    def notes(self) -> str:
-        return " ".join([self.about(), *legend(self.columns, self.cells, self.has_over_budget)])
-
-    def texts(self, name: str) -> list[str]:
-        """The row ``name`` as text, one a column, and the difference from the baseline."""
-        texts = row_texts(self.columns, self.cells.get(name, {}))
-        if self.compared is None:
-            return texts
-        found = self.differences.get((name, self.compared.name))
-        text = difference_text(found, self.compared.name) if found else "-"
-        return [*texts, "baseline" if name == self.baseline else text]
-
-    def published_texts(self, name: str) -> list[str]:
-        """The published numbers below the row as text; nothing but empty texts where there are none."""
-        numbers = self.published.get(name, {})
-        found = [(numbers.get(column.name, ""), column.digits) for column in self.columns]
-        texts = [f"{value:.{digits}f}" if isinstance(value, float) else str(value) for value, digits in found]
-        return texts + [""] * bool(self.compared)
-
-    def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        lines = []
-        for name in self.rows:
-            lines.append([name, *self.texts(name)])
-            if any(theirs := self.published_texts(name)):
-                lines.append([PUBLISHED, *theirs])
-        headings = [column.heading for column in self.columns]
-        return ["Label", *headings, *[_VS_BASELINE] * bool(self.compared)], lines
-
-    def marks(self) -> dict[tuple[str, int], str]:
-        return {
-            (name, i): row[column.name].mark
-            for name, row in self.cells.items()
-            for i, column in enumerate(self.columns, 1)
-            if column.name in row
-        }
-
-    def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
-        """As any table, but where it is narrow the suites are below each other."""
-        from rich.console import Group
-
-        if not self.parts or self.keeps_columns(width, has_styles):
-            return super().to_rich(width, has_styles)
-        first, *others = (part.to_rich(width, has_styles) for part in self.parts)
-        return Group(first, *(item for other in others for item in ("", other)))
-
-    def records(self) -> list[dict[str, Any]]:
-        """Every result, suite by suite; ``task`` is the column."""
-        if self.parts:
-            return [record for part in self.parts for record in part.records()]
-        shown = [column for column in self.columns if column.name not in (BUDGET_RATIO.name, SEEDS.name)]
-        pairs = itertools.product(self.rows.values(), shown)
-        return [self._record(row, column) for row, column in pairs if column.name in self.cells[row.name]]
-
-    def _record(self, row: Row, column: Column) -> dict[str, Any]:
-        cells = self.cells[row.name]
-        cell = cells[column.name]
-        record = {"label": row.name, "task": column.name} | cell.numbers(column)
-        record |= {name: getattr(cell, name) for name in ("done", "expected", "diverged")}
-        record["budget_ratio"] = cells[BUDGET_RATIO.name].mean if BUDGET_RATIO.name in cells else None
-        record["published"] = self.published.get(row.name, {}).get(column.name)
-        if not self.baseline:
-            return record
-        record = {"row": row.name} | record | {"label": row.label, "changes": " ".join(row.changes)}
-        found = self.differences.get((row.name, column.name))
-        names = {"difference": "estimate", "difference_low": "low", "difference_high": "high", "difference_p": "p"}
-        numbers = {key: getattr(found, name, math.nan) for key, name in names.items()}
-        return record | known(numbers) | {"difference_n": found.n if found else 0}
-
-    def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
-        """What rows may be sorted by: numbers by name, and whether the highest comes first."""
-        return {
-            column.name: (
-                {name: row[column.name].mean for name, row in self.cells.items() if column.name in row},
-                column.better != "lower" and not column.name.endswith(BUDGET_RATIO.name),
-            )
-            for column in self.columns
-        }
-
-    def sorted_by(self, key: str) -> ResultTable:
-        """With the best row of column ``key`` first, those without a number last; ``ConfigError`` for no column."""
-        if key == "label":
-            return self
-        keys = self.sort_keys()
-        if key not in keys:
-            raise ConfigError(f"--sort {key!r}: no such column{did_you_mean(key, ['label', *keys])}")
-        numbers, is_descending = keys[key]
-        numbers = {name: number for name, number in numbers.items() if not math.isnan(number)}
-        first = sorted(filter(numbers.__contains__, self.rows), key=numbers.__getitem__, reverse=is_descending)
-        return self._in_order(list(dict.fromkeys([*first, *self.rows])))
-
-    def _in_order(self, names: Sequence[str]) -> ResultTable:
-        rows = {name: self.rows[name] for name in names if name in self.rows}
-        return replace(self, rows=rows, parts=tuple(part._in_order(names) for part in self.parts))
+    from madbench.analysis.stored import Selection
 
 
 def _side_by_side(results: Results, mad: ResultTable, language: ResultTable) -> ResultTable:
@@ -214,7 +60,7 @@ def _side_by_side(results: Results, mad: ResultTable, language: ResultTable) -> 
     cells: dict[str, dict[str, Cell]] = {}
     for name in names:
         of_language = language.cells.get(name, {})
-        cells[name] = mad.cells.get(name, {}) | {own[key].name: cell for key, cell in of_language.items() if key in own}
+        cells[name] = mad.cells.get(name, {}) | {own[key].name: cell for key, cell in of_language.items()}
     parts = (mad, language)
 
     def about() -> str:
@@ -261,6 +107,13 @@ def result_table(
     mad = _mad_table(results, has_baseline, shows_published)
     language = _language_table(results, thresholds, is_brief, has_baseline, shows_published)
     return _side_by_side(results, mad, language) if mad and language else mad or language
+
+
+def stored_table(selection: Selection, **choices: Any) -> ResultTable:
+    """:func:`result_table` of what a user asked to see; raises ``StoreError`` where no run of it has a result."""
+    if table := result_table(selection.select(), **choices):
+        return table
+    raise StoreError(f"{selection.results}: no result yet, every run asked for failed; madbench status says why")
 
 
 def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTable]:
@@ -313,10 +166,8 @@ def _language_table(
     if not has_baseline:
         check_one_protocol(runs)
     groups = list(by_protocol(runs).values())
-    is_comparable = all(language_protocol(found[0]).profile.comparable_with_paper for found in groups)
     if thresholds is None:
-        lowest = min((row["train_loss"] for run in runs for row in evaluations(run)), default=math.nan)
-        thresholds = PAPER_THRESHOLDS if is_comparable else thresholds_above(lowest)
+        thresholds = _usual_thresholds(groups)
     for threshold in thresholds:
         if not 0 < threshold < math.inf:
             raise ConfigError(f"threshold {threshold:g}: expected a loss above 0, in nats per token")
@@ -339,6 +190,14 @@ def _language_table(
     losses = pd.concat(frames, ignore_index=True)
     losses = losses[losses.column.isin([LOSS, "validation_loss"])]
     return _compared(table, results.rows(LANGUAGE), losses, columns[0], "L5, in nats per token")
+
+
+def _usual_thresholds(groups: Sequence[Sequence[Run]]) -> Sequence[float]:
+    """The paper's where all protocols are of its size, else those just above the lowest training loss."""
+    if all(language_protocol(runs[0]).profile.comparable_with_paper for runs in groups):
+        return PAPER_THRESHOLDS
+    losses = (row["train_loss"] for runs in groups for run in runs for row in evaluations(run))
+    return thresholds_above(min(losses, default=math.nan))
 
 
 def _language_columns(runs: Sequence[Run], scores: pd.DataFrame, thresholds: Sequence[float]) -> list[Column]:
@@ -366,8 +225,8 @@ def suite_table(
 ) -> ResultTable:
     """The table of one suite; ``frames`` are scores of one protocol each.
 
-    Rows of several protocols do not compete, so none is marked as the best. Published
-    numbers stand below rows whose profile is comparable with the paper, with ``shows_published`` below all.
+    Rows of several protocols do not compete, so none is marked as the best. Published numbers stand below rows whose
+    profile is comparable with the paper, with ``shows_published`` below all.
     """
     planned = {row.name: row for row in results.rows(suite)}
     scores = pd.concat(frames, ignore_index=True)
@@ -380,23 +239,27 @@ def suite_table(
         cells |= with_marks(columns, cells_of(frame, columns), competing)
     for name, row in cells.items():
         seeds = max((cell.n for cell in row.values()), default=0)
-        row |= {BUDGET_RATIO.name: Cell.of(ratios[name])} if name in ratios else {}
-        row |= {SEEDS.name: Cell.of(seeds)} if seeds else {}
-    names = [name for name in _ordered(results) if name in cells]
-    published: dict[str, dict[str, float]] = {}
-    for name in cells:
-        protocol, numbers = planned[name].protocol, {}
-        if protocol.profile.comparable_with_paper or shows_published:
-            numbers |= published_scores().get(name, {})
-        perplexities = published_perplexities(protocol.profile_name, protocol.overrides)
-        if name in perplexities:
-            numbers[PERPLEXITIES[0]] = perplexities[name]
-        if shown := {column.name: numbers[column.name] for column in columns if column.name in numbers}:
-            published[name] = shown
-    rows = {name: planned[name].row for name in names}
-    protocol = planned[names[0]].protocol
+        if name in ratios:
+            row[BUDGET_RATIO.name] = Cell.of(ratios[name])
+        if seeds:
+            row[SEEDS.name] = Cell.of(seeds)
+    rows = {name: planned[name].row for name in _ordered(results) if name in cells}
+    published = {name: _published(planned[name], columns, shows_published) for name in rows}
+    protocol = planned[next(iter(rows))].protocol
     short = f"{protocol.profile.noun} {protocol.profile_name}"
     return ResultTable((suite,), [*columns, BUDGET_RATIO, SEEDS], rows, cells, published, short, about, bool(over))
+
+
+def _published(row: PlannedRow, columns: Sequence[Column], shows_always: bool) -> dict[str, float]:
+    """The paper's numbers of a row, by name of the column."""
+    protocol = row.protocol
+    numbers: dict[str, float] = {}
+    if protocol.profile.comparable_with_paper or shows_always:
+        numbers |= published_scores().get(row.name, {})
+    perplexities = published_perplexities(protocol.profile_name, protocol.overrides)
+    if row.name in perplexities:
+        numbers[PERPLEXITIES[0]] = perplexities[row.name]
+    return {column.name: numbers[column.name] for column in columns if column.name in numbers}
 
 
 def _compared(

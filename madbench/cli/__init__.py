@@ -17,8 +17,10 @@ from madbench import __version__
 from madbench.errors import ConfigError, MadbenchError
 
 VERBS = """
-training:run sweep:sweep progress:status results:table plots:plot principles:principles results:compare results:attribute results:findings
-interactions:interactions registering:register registering:power results:report inspecting:inspect labels:explain labels:budget verifying:verify bench:bench data:data ls:ls validate:validate doctor:doctor
+training:run sweep:sweep progress:status results:table plots:plot principles:principles results:compare
+results:attribute results:findings interactions:interactions registering:register registering:power results:report
+inspecting:inspect labels:explain labels:budget verifying:verify bench:bench data:data ls:ls validate:validate
+doctor:doctor
 """
 LANGUAGE_VERBS = """
 training:train prepare:prepare results:language_table plots:language_plot trained_models:sample trained_models:evaluate

@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,11 +15,11 @@ from rich.progress import Progress
 
 from madbench.cli import options
 from madbench.cli.options import PrintOptions, argument, option, with_groups
-from madbench.cli.printing import PLAIN, print_json, print_text_table
+from madbench.cli.printing import PLAIN, counted, print_json, print_text_table
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError, did_you_mean
 from madbench.execute.journal import command_line
-from madbench.files import explain_os_errors, write_atomically
+from madbench.files import write_atomically
 from madbench.labels import expand
 
 if TYPE_CHECKING:
@@ -29,6 +28,13 @@ if TYPE_CHECKING:
 LABELS = ("G-cg-q-12o", "S", "R-cg-q-12o", "R-cg-q")
 SHARES = {"mixers": 2, "length": 1, "training": 1, "table5": 3, "decode": 1}  # of the minutes
 PARTS = tuple(SHARES)
+OWNERS = {
+    "--peer": ["training"],
+    "--profile": ["training"],
+    "--paths": ["mixers", "length"],
+    "--d-model": ["mixers", "length", "table5", "decode"],
+}
+"""The parts on which an option has an effect, where it has none on the others."""
 NOTES = (
     "Medians of rounds in which each takes one pass in turn, after one round that does not count; the least and the longest "
     "are of the same rounds. Outputs and gradients are compared with the dense path in float64 first, and a compiled path "
@@ -100,8 +106,11 @@ def bench(
         part.name: part for part in (mixer.MIXERS, mixer.LENGTH, training.TRAINING, language.TABLE5, language.DECODE)
     }
     names, labels = _parts_and_labels(words or [], everything)
-    if peer and "training" not in names:
-        raise ConfigError(f"--peer {peer}: has no effect without the part training")
+    flags = {"--peer": peer, "--paths": paths, "--d-model": d_model}
+    flags |= {"--profile": profile} if profile != "full" else {}
+    for flag, value in flags.items():
+        if value is not None and not {*OWNERS[flag]} & {*names}:
+            raise ConfigError(f"{flag} {value}: has no effect without the part {' or '.join(OWNERS[flag])}")
     if peer:
         reference.check_checkout(peer)
     device = resolve_device(device)
@@ -114,8 +123,6 @@ def bench(
     if 0 in given:
         raise ConfigError(f"--lengths {lengths}: a sequence has at least one token")
     named = tuple(path.strip() for path in paths.split(",")) if paths else ()
-    if named and not {"mixers", "length"} & {*names}:
-        raise ConfigError(f"--paths {paths}: has no effect without the part mixers or length")
     compiles = compile == "always" or (compile == "auto" and device != "cpu")
     setup = Setup(labels, device, chosen, Limits(repeats), profile, given, batch, d_model, peer, named, compiles)
     if device == "cpu":
@@ -124,13 +131,17 @@ def bench(
         torch._dynamo.config.recompile_limit = 64  # every model of table5 compiles the code of the same block
     where = _machine(setup)
     done: list[BenchTable] = []
-    with _interruptible() as was_interrupted:
+    was_interrupted = False
+    try:
         for table in _measured([known[name] for name in names], setup, minutes, where):
             done.append(table)
             if printed.asked != "json":
                 print_text_table(table, printed)
             if output is not None:
                 _write(output, table, where)
+    except KeyboardInterrupt:
+        was_interrupted = True
+        Console(stderr=True).print("interrupted: what was measured is shown", **PLAIN)
     if printed.asked == "json":
         print_json({table.part.name: {"caption": table.below, "rows": table.records()} for table in done})
     if output is not None:
@@ -151,17 +162,6 @@ def _parts_and_labels(words: Sequence[str], everything: bool) -> tuple[list[str]
             raise ConfigError(f"{word!r} is no part{did_you_mean(word, PARTS)}")
     labels = expand(others) or list(LABELS)
     return list(PARTS) if everything else names or ["mixers"], labels
-
-
-@contextmanager
-def _interruptible() -> Iterator[list[bool]]:
-    """Ends its block on Ctrl-C, and then yields a list that is not empty."""
-    found: list[bool] = []
-    try:
-        yield found
-    except KeyboardInterrupt:
-        found.append(True)
-        Console(stderr=True).print("interrupted: what was measured is shown", **PLAIN)
 
 
 def _measured(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -> Iterator[BenchTable]:
@@ -196,8 +196,7 @@ def _machine(setup: Setup) -> str:
 
     from madbench.training.devices import device_name
 
-    count = torch.get_num_threads()
-    threads = f", {count} thread{'s' * (count != 1)}" if setup.is_cpu else ""
+    threads = f", {counted(torch.get_num_threads(), 'thread')}" if setup.is_cpu else ""
     compiled = ", compiled" if setup.compiles else ""
     return f"{device_name(setup.device)}{threads}, {setup.precision}{compiled}, torch {torch.__version__}."
 
@@ -206,13 +205,10 @@ def _write(folder: Path, table: BenchTable, where: str) -> None:
     """The rows as CSV, and the figure."""
     import pandas as pd
 
-    from madbench.analysis.figures.files import save_figure
+    from madbench.analysis.figures.files import save_figure, write_frame
     from madbench.bench.figures import draw
 
-    with explain_os_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    rows = pd.DataFrame(table.records()).assign(machine=where)
-    write_atomically(folder / f"{table.part.name}.csv", rows.to_csv(index=False, lineterminator="\n").encode())
+    write_frame(pd.DataFrame(table.records()).assign(machine=where), folder / f"{table.part.name}.csv")
     if (figure := draw(table.part, table.rows, where)) is not None:
         save_figure(figure, folder / table.part.name)
 

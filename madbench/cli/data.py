@@ -58,9 +58,10 @@ def data(
         raise ConfigError(f"--split: unknown split {split!r}{did_you_mean(split, SPLITS)}")
     if check and examples is not None:
         raise ConfigError("--examples has no effect with --check, which reads every example")
-    if not tasks and (overrides or (not check and (split or examples is not None))):
-        given = overrides[0] if overrides else "--split" if split else "--examples"
-        raise ConfigError(f"{given} has no effect without a task; see: madbench data")
+    if not tasks:
+        flags = {} if check else {"--split": split, "--examples": examples, "--seed": seed}
+        for name in [*overrides, *(flag for flag, value in flags.items() if value)]:
+            raise ConfigError(f"{name} has no effect without a task; see: madbench data")
 
     console = Console(highlight=False)
     data_seed = Job("mad", "", "S", "", {}, None, {}, None, seed=seed).derived_seed("data")

@@ -212,10 +212,11 @@ def _print(content: dict[str, Any]) -> None:
 
     console.print("[bold]machine[/bold]")
     for name, value in content["machine"].items():
-        show(name.removesuffix("_bytes").replace("_", " "), _text(value, name))
+        text = _gib(value) if name == "memory_bytes" else str(value)
+        show(name.removesuffix("_bytes").replace("_", " "), {"True": "yes", "False": "no"}.get(text, text))
     for gpu in content["gpus"]:
-        memory, capability = _text(gpu["memory_bytes"], "memory_bytes"), gpu["compute_capability"]
-        show(gpu["device"], f"{gpu['name']}, {memory}, compute capability {capability}")
+        about = f"{_gib(gpu['memory_bytes'])}, compute capability {gpu['compute_capability']}"
+        show(gpu["device"], f"{gpu['name']}, {about}")
     if not content["gpus"]:
         show("gpu", "none that torch can use")
     console.print("[bold]packages[/bold]")
@@ -233,12 +234,9 @@ def _print(content: dict[str, Any]) -> None:
     console.print("[bold]results[/bold]")
     results = content["results"]
     state = "writable" if results["exists"] else "can be created"
-    free = f"{state}, {_text(results['free_bytes'], 'free_bytes')} free"
+    free = f"{state}, {_gib(results['free_bytes'])} free"
     show(results["folder"], free if results["writable"] else results["reason"], results["writable"])
 
 
-def _text(value: Any, name: str) -> str:
-    """``value`` as the screen shows it; ``name`` tells bytes."""
-    if name.endswith("_bytes"):
-        return "unknown" if value is None else f"{value / 2**30:.1f} GiB"
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+def _gib(size: int | None) -> str:
+    return "unknown" if size is None else f"{size / 2**30:.1f} GiB"

@@ -12,23 +12,28 @@ from rich.console import Console
 from madbench.cli.ls import setting_change
 from madbench.cli.options import RESULTS, DeviceOption, JsonOption, ResultsOption, argument, option, with_groups
 from madbench.cli.plots import LayoutOptions
-from madbench.cli.printing import print_json, print_lines, table_lines
+from madbench.cli.printing import counted, print_json, print_lines, table_lines
 from madbench.cli.trained_models import TrainedModel
 from madbench.errors import ConfigError
-from madbench.suites import LANGUAGE, suite_of
+from madbench.jobs import Job
+from madbench.suites import INTERACTIONS, LANGUAGE, suite_of
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
     from madbench.analysis.inspection import Inspection
 
-_RUN = "A label with one run that has weights, the first digits of a run's id (madbench ls runs), or a file of weights"
 MOST_LAYERS = 3  # of which each has a number in a comparison
 MOST_ROWS = 12  # of a table, a layer and head each; of more, only the means of a layer
 
 
 @with_groups
 def inspect(
-    run: argument(str, "RUN", f"{_RUN}: weights.safetensors or checkpoint.pt."),
+    run: argument(
+        str,
+        "RUN",
+        "A label with one run that has weights, the first digits of a run's id (madbench ls runs), or a file of weights: "
+        "weights.safetensors or checkpoint.pt.",
+    ),
     other: argument(str | None, "RUN2", "A second one, to compare with.") = None,
     task: option(str | None, "The task of the run, where a label has runs of several.", "--task", "-t") = None,
     examples: option(int | None, "Inputs to look at.", min=1, show_default="up to 32, fewer of long ones") = None,
@@ -83,63 +88,60 @@ def inspect(
     from madbench.analysis.inspection import examples_for
     from madbench.analysis.inspection import inspect as measure
 
+    if no_figures and (output is not None or shape != LayoutOptions()):
+        raise ConfigError("--output, --width, --no-title and --no-caption have no effect with --no-figures")
     device = resolve_device(device)
-    found: list[tuple[TrainedModel, Inspection]] = []
-    lengths = []
+    jobs: list[Job] = []
+    models: list[Inspection] = []
+    sizes: list[list[int]] = []  # of the inputs
     for name in [run] if other is None else [run, other]:
         trained = TrainedModel(name, results, suite=None, task=task)
-        if any(trained.job.id == one.job.id for one, _ in found):
+        job = trained.job
+        if jobs and job.id == jobs[0].id:
             raise ConfigError(f"{name!r} is the same run as {run!r}; name two, or one alone")
-        is_text = trained.job.suite == LANGUAGE.name
+        if job.suite == INTERACTIONS.name:
+            problem = f"is of interacting agents, task {job.task}; madbench interactions draws what they learned"
+            raise ConfigError(f"{name!r} {problem}")
+        is_text = job.suite == LANGUAGE.name
         if corpus is not None and not is_text:
-            raise ConfigError(f"--corpus {corpus}: has no effect on task {trained.job.task}")
-        corpora = {trained.job.setting["corpus"]: trained.corpus(corpus)} if is_text else {}
-        draw = suite_of(trained.job).Trial.examples
-        count = examples or examples_for(draw(trained.job, 1, corpora).shape[1])
-        inputs = draw(trained.job, count, corpora)
-        lengths.append(list(inputs.shape))
-        with Console(stderr=True).status(f"{trained.job.label}: {len(inputs)} inputs of {inputs.shape[1]} tokens"):
-            found.append((trained, measure(trained.model.to(device), inputs.to(device))))
-    names = _names([trained for trained, _ in found])
+            raise ConfigError(f"--corpus {corpus}: has no effect on task {job.task}")
+        corpora = {job.setting["corpus"]: trained.corpus(corpus)} if is_text else {}
+        draw = suite_of(job).Trial.examples
+        inputs = draw(job, examples or examples_for(draw(job, 1, corpora).shape[1]), corpora)
+        with Console(stderr=True).status(f"{job.label}: {len(inputs)} inputs of {inputs.shape[1]} tokens"):
+            models.append(measure(trained.model.to(device), inputs.to(device)))
+        jobs.append(job)
+        sizes.append(list(inputs.shape))
+    names = _names(jobs)
     written = []
     if not no_figures:
         from madbench.analysis.figures.files import save_figure
         from madbench.analysis.figures.inspection import figures
 
-        ids = "-".join(trained.job.id[:8] for trained, _ in found)
-        folder = output or results / "plots" / f"inspect-{ids}"
-        models = dict(zip(names, (model for _, model in found)))
+        folder = output or results / "plots" / f"inspect-{'-'.join(job.id[:8] for job in jobs)}"
         with Console(stderr=True).status("drawing"):
-            written = [
-                path for name, figure in figures(models, shape.layout) for path in save_figure(figure, folder / name)
-            ]
-    heads = [
-        {"label": one.job.label, "id": one.job.id, "task": one.job.task, "seed": one.job.seed, "inputs": size}
-        for (one, _), size in zip(found, lengths)
-    ]
+            drawn = figures(dict(zip(names, models)), shape.layout)
+            written = [path for name, figure in drawn for path in save_figure(figure, folder / name)]
     if as_json:
-        runs = [head | model.tables() for head, (_, model) in zip(heads, found)]
+        runs = [
+            {"label": job.label, "id": job.id, "task": job.task, "seed": job.seed, "inputs": size} | model.tables
+            for job, size, model in zip(jobs, sizes, models)
+        ]
         print_json({"runs": runs, "figures": list(map(str, written))})
         return
     console = Console()
-    for name, head, (trained, _) in zip(names, heads, found):
-        what = f"{head['task']} {setting_change(trained.job)}, seed {head['seed']}, run {head['id']}"
-        console.print(f"{name}: {what}; {size_of_inputs(head['inputs'])}", markup=False, highlight=False)
-    for lines in _page(found[0][1]) if other is None else [_comparison(names, [model for _, model in found])]:
+    for name, job, (count, length) in zip(names, jobs, sizes):
+        what = f"{job.task} {setting_change(job)}, seed {job.seed}, run {job.id}"
+        console.print(f"{name}: {what}; {counted(count, 'input')} of {length} tokens", markup=False, highlight=False)
+    for lines in _page(models[0]) if other is None else [_comparison(names, models)]:
         console.print()
         print_lines(console, lines)
     if written:
         print(f"\nfigures: {written[0].parent}/ {', '.join(path.stem for path in written if path.suffix == '.png')}")
 
 
-def size_of_inputs(shape: Sequence[int]) -> str:
-    """``32 inputs of 63 tokens``."""
-    return f"{shape[0]} input{'s' * (shape[0] != 1)} of {shape[1]} tokens"
-
-
-def _names(models: Sequence[TrainedModel]) -> list[str]:
+def _names(jobs: Sequence[Job]) -> list[str]:
     """The labels, with the task, seed or id behind those that are not all different."""
-    jobs = [one.job for one in models]
     for more in ("", "task", "seed", "id"):
         names = [f"{job.label} {more} {getattr(job, more)}" if more else job.label for job in jobs]
         if len(set(names)) == len(names):
@@ -155,28 +157,42 @@ def _number(value: float | None) -> str:
     return "-" if value is None or value != value else f"{value:.2f}"
 
 
-def _share(row: Mapping[str, Any], name: str, place: str = "") -> str:
-    """``-1: 63 [4]*``: where, unless it is a mean, a share, that of random tables, and whether it is above."""
-    where = place.format(**row) if "head" in row else ""
-    mark = "*" if row[name] > row[f"{name}_random"] else " "
-    return f"{where}{100 * row[name]:.0f} [{100 * row[f'{name}_random']:.0f}]{mark}"
+def _cell(row: Mapping[str, Any], name: str) -> str:
+    """A number, a share in percent, or ``-1: 63 [4]*``: a head's place, its share, that of random tables, * above it."""
+    value, random = row.get(name), row.get(f"{name}_random")
+    if random is None or value is None:
+        return (_number if name in _NUMBERS else _percent)(value)
+    where = _PLACES.get(name, "").format(**row) if "head" in row else ""
+    return f"{where}{100 * value:.0f} [{100 * random:.0f}]{'*' if value > random else ' '}"
 
 
 def _page(model: Inspection) -> list[list[str]]:
-    """The tables of one model as lines."""
-    tables = {name: _condensed(rows) for name, rows in model.tables().items()}
-    return [_PAGES[name](rows) for name, rows in tables.items()]
+    """The tables of one model as lines; a row begins as ``R(1) 1.2`` for layer 1, head 2."""
+    tables, found = _columns(), []
+    for table, rows in model.tables.items():
+        (first, columns), lines = tables[table], []
+        for row in _condensed(rows):
+            place = f"{row['layer']}.{row['head']}" if "head" in row else str(row["layer"])
+            cells = {heading: _cell(row, name) for heading, name in columns.items()}
+            lines.append({first: f"{_kind(row)} {place}".strip()} | cells)
+        found.append(table_lines(lines, right=list(columns)))
+    return found
 
 
 def _condensed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows, or of too many the means over the heads of each layer."""
     if len(rows) <= MOST_ROWS or "head" not in rows[0]:
         return rows
+    names = ("layer", "kernel", "matrix")
+    return [{name: heads[0][name] for name in names if name in heads[0]} | _means(heads) for heads in _by_layer(rows)]
+
+
+def _by_layer(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The rows of each layer, and within it of each gate, kernel or matrix."""
     groups: dict[tuple, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["layer"], _kind(row)), []).append(row)
-    names = ("layer", "kernel", "matrix")
-    return [{name: one[0][name] for name in names if name in one[0]} | _means(one) for one in groups.values()]
+    return list(groups.values())
 
 
 def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -189,61 +205,31 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return found
 
 
-def _lines(rows: Sequence[Mapping[str, Any]], first: str, columns: Mapping[str, Any]) -> list[str]:
-    """A table with ``columns`` {heading: cell of a row}, behind a first one such as ``R(1) 1.2`` for layer 1, head 2."""
-    cells = []
-    for row in rows:
-        place = f"{row['layer']}.{row['head']}" if "head" in row else str(row["layer"])
-        named = {first: f"{_kind(row)} {place}".strip()}
-        cells.append(named | {heading: cell(row) for heading, cell in columns.items()})
-    return table_lines(cells, right=list(columns))
-
-
 def _kind(row: Mapping[str, Any]) -> str:
     """Which gate, kernel or matrix the row is about."""
     return row.get("gate") or row.get("kernel") or row.get("matrix") or ""
 
 
-def _of(name: str, show: Any = _percent) -> Any:
-    return lambda row: show(row.get(name))
-
-
-def _active(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    columns = {"slots": _of("slots", _number), "share %": _of("share"), "lags <8": _of("share_recent")}
-    columns |= {"older": _of("share_older"), "same lags": _of("same_lags"), "same slots": _of("same_slots")}
-    return _lines(rows, "Active", columns | {"chance": _of("chance"), "flips %": _of("flips")})
-
-
-def _weights(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _columns() -> dict[str, tuple[str, dict[str, str]]]:
+    """By table the heading of its first column, and by the headings of the others the names of what they show."""
     from madbench.analysis.inspection import BANDS
 
-    columns = {"keys": _of("keys", _number), "~0": _of("near_zero"), "~1": _of("near_one")}
-    columns |= {"neg.": _of("negative")} | {band: _of(band) for band in BANDS}
-    return _lines(rows, "Weights", columns | {"same lag": _of("same_lags"), "token": _of("same_tokens")})
+    active = {"slots": "slots", "share %": "share", "lags <8": "share_recent", "older": "share_older"}
+    active |= {"same lags": "same_lags", "same slots": "same_slots", "chance": "chance", "flips %": "flips"}
+    weights = {"keys": "keys", "~0": "near_zero", "~1": "near_one", "neg.": "negative"}
+    weights |= {band: band for band in BANDS} | {"same lag": "same_lags", "token": "same_tokens"}
+    gates = {"mean": "mean", "sd": "sd", "sd over rows": "over_time", "closed %": "closed", "open %": "open"}
+    kernels = {"size %": "size", "p %": "p", "shift 1": "shift_1", "best shift": "best_shift"}
+    kernels |= {"average": "average", "window": "best_window", "by offset": "by_offset"}
+    matrices = {"norm": "norm", "rank": "rank", "symmetric %": "symmetric", "diagonal %": "diagonal"}
+    tables = {"active": ("Active", active), "weights": ("Weights", weights), "gates": ("Gate", gates)}
+    return tables | {"kernels": ("Kernel", kernels), "matrices": ("Matrix", matrices)}
 
 
-def _kernels(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    columns = {"size %": _of("size"), "p %": _of("p")}
-    columns["shift 1"] = lambda row: _share(row, "shift_1")
-    columns["best shift"] = lambda row: _share(row, "best_shift", "{shift:+d}: ")
-    columns["average"] = lambda row: _share(row, "average")
-    columns["window"] = lambda row: _share(row, "best_window", "{window}: ")
-    columns["by offset"] = lambda row: _share(row, "by_offset")
-    return _lines(rows, "Kernel", columns)
-
-
-def _gates(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    columns = {"mean": _of("mean", _number), "sd": _of("sd", _number)}
-    columns |= {"sd over rows": _of("over_time", _number), "closed %": _of("closed"), "open %": _of("open")}
-    return _lines(rows, "Gate", columns)
-
-
-def _matrices(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    columns = {"norm": _of("norm", _number), "rank": _of("rank", _number)}
-    return _lines(rows, "Matrix", columns | {"symmetric %": _of("symmetric"), "diagonal %": _of("diagonal")})
-
-
-_PAGES = {"active": _active, "weights": _weights, "gates": _gates, "kernels": _kernels, "matrices": _matrices}
+_NUMBERS = ("slots", "keys", "mean", "sd", "over_time", "norm", "rank")
+"""What is shown as it is; everything else is a share, shown in percent."""
+_PLACES = {"best_shift": "{shift:+d}: ", "best_window": "{window}: "}
+"""Where the largest of a head is."""
 
 _COMPARED = {
     "active": {"share": "active slots, %", "same_lags": "overlap at the same lags, %", "flips": "flips at 1% noise, %"},
@@ -259,15 +245,12 @@ def _comparison(names: Sequence[str], models: Sequence[Inspection]) -> list[str]
     """What the models have, a measure a row: means over heads, of each layer where they are few."""
     found: dict[tuple[str, str], list[list[float]]] = {}
     for i, model in enumerate(models):
-        for table, rows in model.tables().items():
-            layers: dict[tuple[str, int], list[dict[str, Any]]] = {}
-            for row in rows:
-                layers.setdefault((_kind(row), row["layer"]), []).append(row)
-            for (kind, _), of_layer in layers.items():
-                means = _means(of_layer)
+        for table, rows in model.tables.items():
+            for heads in _by_layer(rows):
+                means = _means(heads)
                 for name, heading in _COMPARED[table].items():
-                    values = found.setdefault((table, f"{kind} {heading}".strip()), [[] for _ in models])[i]
-                    values.append(means.get(name, math.nan))
+                    named = f"{_kind(heads[0])} {heading}".strip()
+                    found.setdefault((table, named), [[] for _ in models])[i].append(means.get(name, math.nan))
     lines = []
     for (_, heading), values in sorted(found.items(), key=lambda item: [*_COMPARED].index(item[0][0])):
         show = _percent if heading.endswith("%") else _number

@@ -15,15 +15,20 @@ from rich.text import Text
 from madbench.cli.options import (
     RESULTS,
     DeviceOption,
+    ForceOption,
     JsonOption,
     ResultsOption,
+    SeedsOption,
+    SlotsOption,
     argument,
     labels_and_overrides,
     option,
     split_list,
 )
-from madbench.cli.printing import PLAIN, count_of_jobs, print_json, print_lines, quantity, table_lines
-from madbench.cli.progress import observed
+from madbench.cli.plan import job_states
+from madbench.cli.plots import write_figure
+from madbench.cli.printing import PLAIN, counted, print_json, print_lines, quantity, table_lines
+from madbench.cli.training import train_on_screen
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy
@@ -41,7 +46,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from madbench.analysis.interactions import Claim, Row
-    from madbench.mixers.interactions.worlds import Embedding
 
 
 def interactions(
@@ -63,11 +67,11 @@ def interactions(
     ) = None,
     controls: option(bool, "Colliding agents also where a theorem's condition is broken.") = True,
     profile: option(str, "quick, full, or a YAML file like those in tasks/interactions.", "--profile", "-p") = "quick",
-    seeds: option(str, "Seeds such as 0,1,2 or 0-4; each decides initialisation, data and order.") = "0",
+    seeds: SeedsOption = "0",
     device: DeviceOption = "cpu",
     results: ResultsOption = RESULTS,
-    slots: option(int | None, "Jobs at a time; one a CPU core, one on a GPU by default.", min=1) = None,
-    force: option(bool, "Train again what the store has already.", "--force") = False,
+    slots: SlotsOption = None,
+    force: ForceOption = False,
     dry_run: option(bool, "Show jobs, parameters and steps; train nothing.", "--dry-run") = False,
     figures: option(bool, "Draw learned against theoretical matrices, and error against length.") = True,
     output: option(Path | None, "Folder of the figures.", "--output", "-o", show_default="RESULTS/plots") = None,
@@ -101,6 +105,8 @@ def interactions(
       madbench interactions hfa:C1 hfa:L1 hfa:2 -t hunters training.steps=1000
       madbench interactions --dry-run --seeds 0-9
     """
+    from madbench.training.devices import resolve_device
+
     labels, overrides = labels_and_overrides(words or [])
     asked = split_list(tasks) or list(TASKS)
     for task in asked:
@@ -110,65 +116,46 @@ def interactions(
         raise ConfigError(f"{given}: has no effect without colliding agents")
     if output and not figures:
         raise ConfigError(f"--output {output}: has no effect with --no-figures")
-    experiment = plan(
-        expand(labels), overrides, asked, embedding, controls, profile, tuple(parse_seeds(seeds)), device, results
-    )
+    labels, how = expand(labels), {"seeds": parse_seeds(seeds), "embedding": embedding, "has_controls": controls}
+    loaded = InteractionProfile.load(profile, overrides)
+    for override in overrides:
+        if (of_task := re.match(r"tasks\.(\w+)\.", override)) and of_task[1] not in asked:
+            raise ConfigError(f"override {override!r} has no effect: the tasks are {', '.join(asked)}")
+    shared = {"fidelity": "corrected", "budget": "strict", "precision": "float32", "device": resolve_device(device)}
+    protocol = Protocol(INTERACTIONS, loaded, profile, tuple(overrides), asked, **shared)
+    jobs = INTERACTIONS.jobs(labels, loaded, tasks=asked, **how)
+    if not jobs:
+        raise ConfigError(f"nothing to train: the profile {profile} names no labels of {', '.join(asked)}")
+    experiment, policy = _experiment(jobs, protocol, results), Policy(redo=force)
     if dry_run:
-        _print_plan(experiment, as_json)
+        _print_plan(experiment, policy, as_json)
         return
     console = Console(stderr=True)
     names = {job.id: row.row.shown[0] for row in experiment.rows for job in row.jobs}
-    try:
-        with observed(experiment.jobs, experiment.title, results, console, names=names) as (on_event, screen):
-            summary = experiment.execute(on_event, slots=slots, policy=Policy(redo=force))
-    except KeyboardInterrupt:
-        console.print(f"stopped; finished runs are in {results}, the same command resumes", **PLAIN)
-        raise
-    failures = {f"{names[job_id]} ({job_id})": reason for job_id, reason in screen.tally.failures}
+    summary, failed = train_on_screen(experiment, policy, console, names, slots=slots)
+    failures = {f"{names[job_id]} ({job_id})": reason for job_id, reason in failed.items()}
     _show(experiment, console, figures, output or results / "plots", as_json, failures)
     if summary.failed:
         raise typer.Exit(1)
 
 
-def plan(
-    labels: Sequence[str],
-    overrides: Sequence[str],
-    tasks: Sequence[str],
-    embedding: Embedding | None,
-    has_controls: bool,
-    profile_name: str,
-    seeds: Sequence[int],
-    device: str,
-    results: Path,
-) -> Experiment:
-    """The checked plan, a row a label and setting. Raises a ``MadbenchError`` for what could not be trained."""
+def _experiment(jobs: Sequence[Job], protocol: Protocol, results: Path) -> Experiment:
+    """The jobs as rows, a row a label and setting."""
     from madbench.analysis.interactions import row_name
-    from madbench.training.devices import resolve_device
 
-    profile = InteractionProfile.load(profile_name, overrides)
-    for override in overrides:
-        if (of_task := re.match(r"tasks\.(\w+)\.", override)) and of_task[1] not in tasks:
-            raise ConfigError(f"override {override!r} has no effect: the tasks are {', '.join(tasks)}")
-    device = resolve_device(device)
-    how = {"seeds": seeds, "tasks": tasks, "embedding": embedding, "has_controls": has_controls}
     by_row: dict[tuple[str, str], list[Job]] = {}
-    for job in INTERACTIONS.jobs(labels, profile, **how):
+    for job in jobs:
         by_row.setdefault((job.task, row_name(job)), []).append(job)
-    if not by_row:
-        raise ConfigError(f"nothing to train: the profile {profile_name} names no labels of {', '.join(tasks)}")
-    shared = {"fidelity": "corrected", "budget": "strict", "precision": "float32", "device": device}
-    protocol = Protocol(INTERACTIONS, profile, profile_name, tuple(overrides), list(tasks), **shared)
-    rows = [PlannedRow(GridRow(jobs[0].label, shown=(name,)), protocol, jobs) for (_, name), jobs in by_row.items()]
-    grid = Grid(tuple(row.row for row in rows), tuple(tasks), tuple(seeds), profile_name, overrides=tuple(overrides))
-    return Experiment(grid, rows, device, results)
+    rows = [PlannedRow(GridRow(own[0].label, shown=(name,)), protocol, own) for (_, name), own in by_row.items()]
+    seeds = tuple(dict.fromkeys(job.seed for job in jobs))
+    shared = (tuple(protocol.tasks), seeds, protocol.profile_name)
+    grid = Grid(tuple(row.row for row in rows), *shared, overrides=protocol.overrides)
+    return Experiment(grid, rows, protocol.device, results)
 
 
-def _print_plan(experiment: Experiment, as_json: bool) -> None:
-    store = experiment.results / "runs"
-    missing = experiment.jobs
-    if store.exists():
-        missing = Store.open(experiment.results, create=False).missing(experiment.jobs)
-    todo = {job.id for job in missing}
+def _print_plan(experiment: Experiment, policy: Policy, as_json: bool) -> None:
+    states = job_states(experiment.jobs, experiment.results, policy)
+    todo = {job_id for job_id, state in states.items() if state == "todo"}
     lines = []
     for row in experiment.rows:
         size, job = size_of(row.jobs[0]), row.jobs[0]
@@ -180,7 +167,7 @@ def _print_plan(experiment: Experiment, as_json: bool) -> None:
         return
     console = Console(highlight=False)
     print_lines(console, table_lines(lines, right=("jobs", "to do", "parameters", "steps", "FLOPs")))
-    console.print(f"{count_of_jobs(len(experiment.jobs))}, {len(todo)} to do. FLOPs are of one run.", **PLAIN)
+    console.print(f"{counted(len(experiment.jobs), 'job')}, {len(todo)} to do. FLOPs are of one run.", **PLAIN)
 
 
 def _show(
@@ -251,15 +238,13 @@ def _number(value: float | None) -> str:
 
 def _draw(rows: Sequence[Row], store: Store, folder: Path) -> Iterator[Path]:
     """Writes the figures, each as CSV, PNG and PDF; of matrices the first seed's."""
-    from madbench.analysis.figures.files import save_figure, write_frame
     from madbench.analysis.figures.interactions import devised, errors, errors_frame, learned_matrices
     from madbench.mixers.interactions.worlds import Colliding
     from madbench.training.checkpoints import load_model
 
     def write(name: str, figure: Figure, frame: pd.DataFrame) -> Path:
-        stem = folder / f"interactions_{name}"
-        write_frame(frame, stem.with_name(f"{stem.name}.csv"))
-        return save_figure(figure, stem)[0]
+        _, png, _ = write_figure(figure, folder / f"interactions_{name}", frame)
+        return png
 
     yield write("errors", errors(rows), errors_frame(rows))
     if any(row.task == "colliding" for row in rows):

@@ -74,10 +74,11 @@ ResultsOption = option(Path, "Folder of the run store.")
 JsonOption = option(bool, "Print JSON for a program instead of a table.", "--json")
 TasksOption = option(list[str] | None, _TASKS_HELP, "--tasks", "-t", show_default="the six of MAD and language_model")
 DeviceOption = option(str, "auto, cpu, cuda or cuda:N.")
+SeedsOption = option(str, "Seeds such as 0,1,2 or 0-4; each decides initialisation, data and order.")
+SlotsOption = option(int | None, "Jobs at a time; one a CPU core, one on a GPU by default.", min=1)
+ForceOption = option(bool, "Train again what the store has already.", "--force")
 KeepWeightsOption = option(
-    bool,
-    "Keep the weights of MAD runs with them, as those of language models are.",
-    "--keep-weights",
+    bool, "Keep the weights of MAD runs with them, as those of language models are.", "--keep-weights"
 )
 DetailsOption = option(bool, "With --dry-run: also memory, and parameters by what they are for.", "--details")
 
@@ -96,7 +97,7 @@ class TrainingOptions:
     tokenizer: option(
         str | None, "What made the ids of nanoGPT's files: gpt2, bytes or none:N.", show_default="gpt2"
     ) = None
-    seeds: option(str, "Seeds such as 0,1,2 or 0-4; each decides initialisation, data and order.") = "0"
+    seeds: SeedsOption = "0"
     budget: BudgetOption = "strict"
     device: DeviceOption = "auto"
     results: ResultsOption = RESULTS
@@ -129,7 +130,7 @@ class TrainingOptions:
     track: option(list[str] | None, "Also log to tensorboard, wandb or trackio, comma-separated; each is an extra.") = (
         None
     )
-    force: option(bool, "Train again what the store has already.", "--force") = False
+    force: ForceOption = False
     dry_run: option(bool, "Show jobs, parameters, FLOPs and a time estimate; train nothing.", "--dry-run") = False
 
 
@@ -236,13 +237,13 @@ def with_groups(verb: Callable) -> Callable:
     return command
 
 
-def split_list(values: list[str] | None) -> list[str] | None:
+def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "task") -> list[str] | None:
     """``["a,b", "c"]`` -> ``["a", "b", "c"]``."""
     if not values:
         return None
     parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
     if not parts:
-        raise ConfigError(f"--tasks {','.join(values)!r}: no task named; without --tasks it is all of them")
+        raise ConfigError(f"{flag} {','.join(values)!r}: no {noun} named; without {flag} it is all of them")
     return parts
 
 

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from madbench.cli.printing import PLAIN, count_of_jobs, duration, first_of, print_lines, quantity, table_lines
+from madbench.cli.printing import PLAIN, counted, duration, first_of, print_lines, quantity, table_lines
 from madbench.execute.base import Policy
 from madbench.experiment import Experiment, PlannedRow
 from madbench.jobs import Job
 from madbench.store.runs import Store
 from madbench.suites import LANGUAGE, suite_of
+from madbench.suites.base import Size
 
 MOST_SHOWN = 100  # lines of a table that a person reads; the JSON has all
 STATES = ("done", "todo", "failed")
 _ADDED = ("jobs", *STATES, "steps", "flops", "estimated_seconds")
 
 
-def _job_states(jobs: Sequence[Job], results: Path, policy: Policy) -> dict[str, str]:
+def job_states(jobs: Sequence[Job], results: Path, policy: Policy) -> dict[str, str]:
     """What ``policy`` makes of each job, by id: done, todo, or failed for a stored failure that is left alone."""
-    if policy.redo or not (results / "runs").exists():
-        return {job.id: "todo" for job in jobs}
-    store = Store.open(results, create=False)
-    states = {job.id: "done" for job in jobs}
-    for job in store.missing(jobs):
-        states[job.id] = "failed" if not policy.retry and store.status(job) == "failed" else "todo"
-    return states
+    records = {}
+    if (results / "runs").exists():
+        records = Store.open(results, create=False).records(job.id for job in jobs)
+    statuses = {job_id: record.status for job_id, record in records.items()}
+    states = {None: "todo", "stored": "done", "failed": "failed"}
+    return {job.id: states[policy.skips(statuses.get(job.id))] for job in jobs}
 
 
 def make_plan(
@@ -37,10 +37,10 @@ def make_plan(
     policy: Policy,
     console: Console,
     *,
-    slots: int | None = None,
-    devices: Sequence[str] | None = None,
-    micro_batch: int | None = None,
-    details: bool = False,
+    slots: int | None,
+    devices: Sequence[str] | None,
+    micro_batch: int | None,
+    details: bool,
 ) -> dict[str, Any]:
     """Cost of every row and task of the experiment, and seconds of what is to do, timed on the device.
 
@@ -51,26 +51,8 @@ def make_plan(
     from madbench.training.cost import job_size, seconds_per_flop
 
     sizes = {job.id: job_size(job) for job in experiment.jobs}
-    states = _job_states(experiment.jobs, experiment.results, policy)
+    states = job_states(experiment.jobs, experiment.results, policy)
     cells, suites = [], {}
-
-    def cell(
-        row: PlannedRow, task: str, rates: Mapping[str, float], rate_of: Callable[..., Mapping[str, float]]
-    ) -> dict[str, Any]:
-        jobs = [job for job in row.jobs if job.task == task]
-        todo = [job for job in jobs if states[job.id] == "todo"]
-        rate = (rate_of(todo) if details else rates).get(task, 0.0)
-        about = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
-        about |= {"changes": " ".join(row.row.changes), "task": task, "jobs": len(jobs)}
-        about |= {state: sum(states[job.id] == state for job in jobs) for state in STATES}
-        return about | {
-            "parameters": sorted({sizes[job.id].parameters for job in jobs}),
-            "steps": sum(sizes[job.id].steps for job in jobs),
-            "flops": sum(sizes[job.id].flops for job in jobs),
-            "estimated_seconds": rate * sum(sizes[job.id].flops for job in todo),
-            **(_details(jobs[0], micro_batch) if details else {}),
-        }
-
     with console.status("counting, and timing a few steps"):
         todo = [job for job in experiment.jobs if states[job.id] == "todo"]
         for shift in plan_shifts(experiment.jobs, experiment.device, slots, devices, micro_batch, todo):
@@ -78,10 +60,14 @@ def make_plan(
             for suite in (suite for suite in experiment.suites if suite.name in together):
                 part = experiment.of(suite)
                 todo = [job for job in part.jobs if states[job.id] == "todo"]
-                rate = functools.partial(seconds_per_flop, device=experiment.device, threads=shift.threads)
-                rates = {} if details else rate(todo)
-                tasks = [(row, task) for row in part.rows for task in dict.fromkeys(job.task for job in row.jobs)]
-                made = [cell(row, task, rates, rate) for row, task in tasks]
+                rates_of = functools.partial(seconds_per_flop, device=experiment.device, threads=shift.threads)
+                rates = {} if details else rates_of(todo)
+                made = []
+                for row, jobs in _by_row_and_task(part):
+                    if details:
+                        rates = rates_of([job for job in jobs if states[job.id] == "todo"])
+                    cell = _cell(row, jobs, states, sizes, rates.get(jobs[0].task, 0.0))
+                    made.append(cell | (_details(jobs[0], micro_batch) if details else {}))
                 at_once = min(shift.slots, max(1, len(todo)))
                 apart = at_once  # slots that share no core and no GPU
                 if experiment.device != "cpu" and suite.uses_all_cores:
@@ -94,6 +80,28 @@ def make_plan(
     seconds = sum(one["estimated_seconds"] for one in suites.values())
     totals = {"jobs": len(states), **counts, "estimated_seconds": seconds, "notes": experiment.notes}
     return {"cells": cells, "suites": suites} | totals
+
+
+def _by_row_and_task(part: Experiment) -> Iterator[tuple[PlannedRow, list[Job]]]:
+    """Every row with its jobs of one task, task by task."""
+    for row in part.rows:
+        for task in dict.fromkeys(job.task for job in row.jobs):
+            yield row, [job for job in row.jobs if job.task == task]
+
+
+def _cell(
+    row: PlannedRow, jobs: Sequence[Job], states: Mapping[str, str], sizes: Mapping[str, Size], seconds_per_flop: float
+) -> dict[str, Any]:
+    """What the row's jobs of one task cost."""
+    about = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
+    about |= {"changes": " ".join(row.row.changes), "task": jobs[0].task, "jobs": len(jobs)}
+    about |= {state: sum(states[job.id] == state for job in jobs) for state in STATES}
+    return about | {
+        "parameters": sorted({sizes[job.id].parameters for job in jobs}),
+        "steps": sum(sizes[job.id].steps for job in jobs),
+        "flops": sum(sizes[job.id].flops for job in jobs),
+        "estimated_seconds": seconds_per_flop * sum(sizes[job.id].flops for job in jobs if states[job.id] == "todo"),
+    }
 
 
 def _details(job: Job, micro_batch: int | None) -> dict[str, Any]:
@@ -133,15 +141,14 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
                 "FLOPs/token are of training; dense: as torch counts the dense path, all pairs. Memory is that of tensors "
                 f"with {', '.join(sorted({str(cell['micro_batch']) for cell in cells}))} sequences at a time.\n"
             )
-    count = len(experiment.grid.rows)
     left = f", {plan['failed']} failed and left without --retry" if plan["failed"] else ""
     shared = sum(cell["jobs"] for cell in plan["cells"]) - plan["jobs"]
-    common = f" {count_of_jobs(shared)} of several rows count{'s' * (shared == 1)} once." if shared else ""
+    common = f" {counted(shared, 'job')} of several rows count{'s' * (shared == 1)} once." if shared else ""
     console.print(
-        f"{count_of_jobs(plan['jobs'])} in {count} row{'s' * (count != 1)}: {plan['done']} done, {plan['todo']} to "
-        f"do{left}.{common} Time is of what is to do, one job after the other in a row, estimated from a few steps, and "
-        "less where runs stop early. FLOPs are of training, forward and backward, with the pairs that causality keeps. "
-        "Parameters are the whole model's; madbench budget shows the mixer's.",
+        f"{counted(plan['jobs'], 'job')} in {counted(len(experiment.grid.rows), 'row')}: {plan['done']} done, "
+        f"{plan['todo']} to do{left}.{common} Time is of what is to do, one job after the other in a row, estimated "
+        "from a few steps, and less where runs stop early. FLOPs are of training, forward and backward, with the pairs "
+        "that causality keeps. Parameters are the whole model's; madbench budget shows the mixer's.",
         markup=False,
     )
 

@@ -7,7 +7,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 from rich.console import Console
@@ -20,6 +20,7 @@ from madbench.suites.language import TASK
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from madbench.analysis.figures.panels import Layout
     from madbench.analysis.stored import Selection
@@ -106,8 +107,9 @@ def plot(
         try:
             with Console(stderr=True).status(f"drawing {name}"):  # nothing may be printed within: it would go to stderr
                 stem = (output or stored.results / "plots") / FIGURES[name].file
-                choices = {"layout": shape.layout} | own.get(name, {})
-                written = _write_figure(name, figure_frame(name, results, **why), stem, **choices)
+                frame = figure_frame(name, results, **why)
+                figure = FIGURES[name].draw(frame, layout=shape.layout, **own.get(name, {}))
+                written = write_figure(figure, stem, frame)
         except NothingToDrawError as error:
             if asked:
                 raise StoreError(f"{stored.results}: {name}: {error}") from error
@@ -144,6 +146,8 @@ def language_plot(
       madbench lm plot S-p R-cg-q-12o G-cg-q-12o --x seconds
       madbench lm plot --from results/plots/loss_curves.csv --x step --out slide
     """
+    from madbench.analysis.figures.registry import FIGURES
+
     out = out or stored.results / "plots" / "loss_curves"
     stem = out.with_suffix("") if out.suffix in (".png", ".pdf", ".csv") else out
     if source is None:
@@ -153,17 +157,15 @@ def language_plot(
             if context.get_parameter_source(choice).name != "DEFAULT":
                 raise ConfigError(f"--{choice} has no effect with --from: the CSV holds what is drawn")
         frame = _read_curves(source, words or [])
-    choices = {"x": x, "log_x": log_x, "layout": shape.layout}
-    print(*_write_figure("loss", frame, stem, with_csv=source is None, **choices), sep="\n")
+    figure = FIGURES["loss"].draw(frame, x=x, log_x=log_x, layout=shape.layout)
+    print(*write_figure(figure, stem, frame if source is None else None), sep="\n")
 
 
-def _write_figure(name: str, frame: pd.DataFrame, stem: Path, with_csv: bool = True, **choices: Any) -> list[Path]:
-    """Draws a figure of the registry and writes it, and ``frame`` first as CSV; gives the paths."""
+def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) -> list[Path]:
+    """Writes the figure as PNG and PDF, and before them ``frame``, which it shows, as CSV; gives the paths."""
     from madbench.analysis.figures.files import save_figure, write_frame
-    from madbench.analysis.figures.registry import FIGURES
 
-    figure = FIGURES[name].draw(frame, **choices)
-    csv = [stem.with_name(f"{stem.name}.csv")] if with_csv else []
+    csv = [] if frame is None else [stem.with_name(f"{stem.name}.csv")]
     for path in csv:
         write_frame(frame, path)
     return [*csv, *save_figure(figure, stem)]

@@ -121,15 +121,15 @@ class PrepareScreen:
         self.bars = progress.Progress(description, progress.BarColumn(bar_width=24), *numbers, console=console)
         self.bars.disable = not console.is_terminal
 
-    def update(self, progress: Progress) -> None:
+    def update(self, report: Progress) -> None:
         """Shows one report of :func:`madbench.text.prepare.prepare`."""
         now = time.monotonic()
-        tokens = f"{quantity(progress.tokens)} tokens" if progress.tokens else ""
-        if progress.stage != self.stage:
-            total = progress.total or None  # a data set that does not say its size
-            self.stage, self.shown = progress.stage, now
-            self.bar = self.bars.add_task(progress.stage, total=total, completed=progress.done, tokens=tokens)
-        self.bars.update(self.bar, completed=progress.done, tokens=tokens)
+        tokens = f"{quantity(report.tokens)} tokens" if report.tokens else ""
+        if report.stage != self.stage:
+            total = report.total or None  # a data set that does not say its size
+            self.stage, self.shown = report.stage, now
+            self.bar = self.bars.add_task(report.stage, total=total, completed=report.done, tokens=tokens)
+        self.bars.update(self.bar, completed=report.done, tokens=tokens)
         if self.bars.disable and now - self.shown > LINE_SECONDS:
             self.shown = now
             task = self.bars.tasks[-1]

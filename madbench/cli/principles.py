@@ -12,6 +12,7 @@ from rich.console import Console
 
 from madbench.cli import options
 from madbench.cli.options import PrintOptions, TrainingOptions, argument, option, with_groups
+from madbench.cli.plots import write_figure
 from madbench.cli.printing import PLAIN, print_json, print_text_table
 from madbench.cli.training import carry_out
 from madbench.config import key_of, parse_seeds
@@ -41,8 +42,8 @@ def principles(
     *,
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
-    slots: option(int | None, "Jobs at a time; one a CPU core, one on a GPU by default.", min=1) = None,
-    force: option(bool, "Train again what the store has already.", "--force") = False,
+    slots: options.SlotsOption = None,
+    force: options.ForceOption = False,
     dry_run: option(bool, "Show jobs, FLOPs and a time estimate; train nothing.", "--dry-run") = False,
     printed: PrintOptions,
 ) -> None:
@@ -69,15 +70,20 @@ def principles(
       madbench principles 6 --seeds 0-4
       madbench principles 3 --profile coefficients --device cuda
     """
-    number, overrides = _split(words or [])
-    if number is None:
+    numbers, overrides = options.labels_and_overrides(words or [])
+    if len(numbers) > 1:
+        raise ConfigError(f"{' '.join(numbers)}: one principle at a time")
+    chosen = _find(numbers[0]) if numbers else None
+    if chosen is None or chosen.judge == "time":
+        given = {"--profile": profile != QUICK, "--seeds": seeds, "--tasks": tasks, "--slots": slots}
+        given |= {"--force": force, "--dry-run": dry_run}
+        why = f"on principle {chosen.number}: it trains nothing" if chosen else "without the number of a principle"
+        for name in [*(name for name, value in given.items() if value), *overrides]:
+            raise ConfigError(f"{name} has no effect {why}")
+    if chosen is None:
         _list(printed)
         return
-    chosen = _find(number)
     if chosen.judge == "time":
-        given = {"--seeds": seeds, "--tasks": tasks, "--slots": slots, "--force": force, "--dry-run": dry_run}
-        for name in [*(name for name, value in given.items() if value), *overrides]:
-            raise ConfigError(f"{name} has no effect on principle {number}: it trains nothing")
         _time(chosen, device, results, printed)
         return
     study = chosen.study(profile)
@@ -117,13 +123,6 @@ def _time(one: Principle, device: str, results: Path, printed: PrintOptions) -> 
     with Console(stderr=True).status("timing forward passes"):
         decision = decide_time(one, resolve_device(device))
     _report(one, decision, [], results, printed)
-
-
-def _split(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    numbers = [word for word in words if "=" not in word]
-    if len(numbers) > 1:
-        raise ConfigError(f"{' '.join(numbers)}: one principle at a time")
-    return (numbers[0] if numbers else None), [word for word in words if "=" in word]
 
 
 def _find(number: str) -> Principle:
@@ -166,12 +165,7 @@ def _report(
     one: Principle, decision: Decision, tables: Sequence[TextTable], results: Path, printed: PrintOptions
 ) -> None:
     """Draws the figure and prints the tables and the verdicts."""
-    from madbench.analysis.figures.files import save_figure, write_frame
-
-    stem = results / "plots" / f"principle_{one.number}"
-    csv = stem.with_name(f"{stem.name}.csv")
-    write_frame(decision.frame, csv)
-    files = [csv, *save_figure(decision.draw(decision.frame), stem)]
+    files = write_figure(decision.draw(decision.frame), results / "plots" / f"principle_{one.number}", decision.frame)
     if printed.asked == "json":
         about = {"principle": one.number, "claim": one.claim, "expected": one.expected, "limits": one.limits}
         accuracies = [cell for table in tables for cell in table.records()]

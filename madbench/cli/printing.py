@@ -43,9 +43,9 @@ def quantity(value: float) -> str:
     raise AssertionError
 
 
-def count_of_jobs(count: int) -> str:
+def counted(count: int, noun: str) -> str:
     """``1 job``, ``2 jobs``."""
-    return f"{count} job{'s' * (count != 1)}"
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def first_of(lines: Sequence[str], most: int, more: str) -> list[str]:

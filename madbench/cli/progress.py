@@ -17,10 +17,11 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption, option
-from madbench.cli.printing import PLAIN, count_of_jobs, duration, first_of, print_json, quantity
+from madbench.cli.printing import PLAIN, counted, duration, first_of, print_json, quantity
 from madbench.errors import ConfigError, StoreError
 from madbench.execute.base import Event, OnEvent
-from madbench.execute.journal import Journal, Tally, command_line, flatten, read_sweeps, weights
+from madbench.execute.journal import Journal, command_line, read_sweeps
+from madbench.execute.tally import Tally, flatten, weights
 from madbench.jobs import Job
 from madbench.trackers import Tracking, open_trackers
 
@@ -31,10 +32,23 @@ _SKIPPED = {
     "failed": "stored as failed; not retried",
     "busy": "left to another process that is training them",
 }
+"""Why jobs of a sweep that begins are skipped."""
+
+ENDED = 3  # sweeps shown that have ended
+FAILURES = 10  # shown of one sweep
+SILENT = 60.0  # seconds without an event after which a sweep is shown as silent
+_COUNTS = ("finished", "diverged", "failed", "stored", "failed before", "busy", "running", "waiting", "not done")
+_WORDS = {
+    "stored": "already in the store",
+    "failed before": "failed before and not retried",
+    "busy": "left to another process",
+}
+"""How some of these counts are shown."""
+_ENDINGS = {"died": "it died", "error": "not all was done", "interrupted": "it was interrupted"}
 
 
 def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
-    """The whole sweep (:meth:`madbench.execute.journal.Tally.content`) in at most ``height`` lines."""
+    """The whole sweep (:meth:`madbench.execute.tally.Tally.content`) in at most ``height`` lines."""
     room, slots = max(1, height - 1), sweep["slots"]
     shown = slots if len(slots) <= room else slots[: room - 1]
     parts = [_overview(sweep, width)]
@@ -98,7 +112,7 @@ class RunScreen:
         self.title, self.console = title, console
         self.tally = Tally(weights(jobs), jobs)
         for job_id, name in (names or {}).items():
-            self.tally.jobs[job_id] = {**self.tally.jobs[job_id], "label": name}
+            self.tally.jobs[job_id]["label"] = name
         self._count, self._skipped, self._began = len(jobs), Counter(), time.monotonic()
         self._warnings: set[str] = set()  # printed once, as every progress of a job repeats its own
         self._lock = threading.Lock()  # the live screen is drawn by a thread of its own
@@ -106,7 +120,7 @@ class RunScreen:
         self._live = Live(get_renderable=self.render, console=console, **how)
 
     def __enter__(self) -> RunScreen:
-        self._print(f"{count_of_jobs(self._count)}, {self.title}")
+        self._print(f"{counted(self._count, 'job')}, {self.title}")
         if self.console.is_terminal:
             self._live.start()
         return self
@@ -132,10 +146,8 @@ class RunScreen:
             self._warnings.add(warning)
             self._print(warning)
         if event["event"] in ("finished", "failed"):
-            outcome = _outcome(line) + (
-                f" in {duration(now - running.since)}" if running and "error" not in line else ""
-            )
-            self._print(f"[{self.tally.done}/{self._count}] {name}: {outcome}")
+            took = f" in {duration(now - running.since)}" if running and "error" not in line else ""
+            self._print(f"[{self.tally.done}/{self._count}] {name}: {_outcome(line)}{took}")
 
     def render(self) -> RenderableType:
         """The live part of the screen, never higher than the terminal."""
@@ -146,7 +158,7 @@ class RunScreen:
     def _print_skipped(self) -> None:
         for reason, text in _SKIPPED.items():
             if count := self._skipped.pop(reason, 0):
-                self._print(f"{count} of {count_of_jobs(self._count)} {text}")
+                self._print(f"{count} of {counted(self._count, 'job')} {text}")
 
     def _print(self, text: str) -> None:
         self.console.print(text, **PLAIN)
@@ -194,19 +206,6 @@ def observed(
                 observe(event)
 
         yield on_event, screen
-
-
-ENDED = 3  # sweeps shown that have ended
-FAILURES = 10  # shown of one sweep
-SILENT = 60.0  # seconds without an event after which a sweep is shown as silent
-_COUNTS = ("finished", "diverged", "failed", "stored", "failed before", "busy", "running", "waiting", "not done")
-_WORDS = {
-    "stored": "already in the store",
-    "failed before": "failed before and not retried",
-    "busy": "left to another process",
-}
-"""How some of these counts are shown."""
-_ENDINGS = {"died": "it died", "error": "not all was done", "interrupted": "it was interrupted"}
 
 
 def status(
@@ -272,7 +271,7 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
         return [f"damaged  {sweep['error']}"]
     parts: list[RenderableType] = [
         f"{state:<11} {sweep['command']}",
-        f"{count_of_jobs(sweep['total'])}, {sweep['title']}; since {sweep['started']}, {sweep['host']} {sweep['pid']}",
+        f"{counted(sweep['total'], 'job')}, {sweep['title']}; since {sweep['started']}, {sweep['host']} {sweep['pid']}",
     ]
     if state == "running":
         parts.append(view(sweep, width, room or len(sweep["slots"]) + 1))
@@ -285,7 +284,7 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
     if state in _ENDINGS:
         stored = {path.name for path in (results / "runs").glob("*")}
         if left := len(set(sweep["open"]) - stored):
-            parts.append(f"{_ENDINGS[state]}, {count_of_jobs(left)} left: the same command resumes")
+            parts.append(f"{_ENDINGS[state]}, {counted(left, 'job')} left: the same command resumes")
             parts.append(f"  cd {sweep['folder']} && {sweep['command']}")
         else:
             parts.append("all its jobs are in the store by now")

@@ -18,7 +18,7 @@ from madbench.cli.options import (
     split_list,
     with_groups,
 )
-from madbench.cli.printing import count_of_jobs, print_text_table, tracked
+from madbench.cli.printing import counted, print_text_table, tracked
 from madbench.errors import ConfigError, did_you_mean
 
 
@@ -47,9 +47,10 @@ def power(
     from madbench.analysis.claims import CLAIMS
     from madbench.analysis.power import power_table
 
-    names = split_list(claim) or [one.name for one in CLAIMS]
+    known = [one.name for one in CLAIMS]
+    names = split_list(claim, "--claim", "claim") or known
     for name in names:
-        if name not in (known := [one.name for one in CLAIMS]):
+        if name not in known:
             raise ConfigError(f"--claim {name}: no such claim{did_you_mean(name, known)}")
     selection = stored.selection(words)
     found = selection.select()
@@ -83,14 +84,12 @@ def register(
       madbench sweep lag.yaml
       madbench findings --registered lag.registered.json
     """
-    from madbench.analysis.registration import register
+    from madbench.analysis.registration import register as freeze
     from madbench.config import seed_list
 
-    found, made, path = register(file, results)
-    claims = ", ".join(claim.name for claim in found.claims)
-    print(
-        f"{path}: {claims}; {count_of_jobs(len(found.jobs))} of {len(made.labels)} labels, seeds {seed_list(made.grid.seeds)}"
-    )
+    found, experiment, path = freeze(file, results)
+    claims, seeds = ", ".join(claim.name for claim in found.claims), seed_list(experiment.grid.seeds)
+    print(f"{path}: {claims}; {counted(len(found.jobs), 'job')} of {len(experiment.labels)} labels, seeds {seeds}")
     print(f"hash {found.id}; keep the file where its date can be shown, such as in version control")
     if found.stored:
         print(

@@ -18,6 +18,7 @@ from madbench.cli.options import StoredOptions, StoredWordsArgument, argument, o
 from madbench.cli.printing import print_text_table, quantity
 from madbench.cli.registering import print_registered
 from madbench.errors import ConfigError, StoreError, did_you_mean
+from madbench.execute.journal import command_line
 from madbench.files import explain_os_errors, write_atomically
 from madbench.grid import suite_of_override
 from madbench.report.commands import option_words, protocol_words
@@ -56,10 +57,9 @@ def table(
       madbench table training.epochs=20 --sort mad_average
       madbench table -t compression,language_model -f html > table.html
     """
-    from madbench.analysis.tables import result_table
+    from madbench.analysis.tables import stored_table
 
-    selection = stored.selection(words)
-    found = result_table(selection.select(), is_brief=True, shows_published=published)
+    found = stored_table(stored.selection(words), is_brief=True, shows_published=published)
     print_text_table(found.sorted_by(sort), printed)
 
 
@@ -90,14 +90,13 @@ def language_table(
       madbench lm table --sort loss_l5
       madbench lm table --preset gpt2 --corpus openwebtext --format latex > lm.tex
     """
-    from madbench.analysis.tables import result_table
+    from madbench.analysis.tables import stored_table
 
     try:
         losses = None if thresholds is None else [float(part) for part in thresholds.split(",")]
     except ValueError:
         raise ConfigError(f"--thresholds {thresholds!r}: expected losses such as 2.0,1.9") from None
-    selection = stored.selection(words)
-    print_text_table(result_table(selection.select(), thresholds=losses).sorted_by(sort), printed)
+    print_text_table(stored_table(stored.selection(words), thresholds=losses).sorted_by(sort), printed)
 
 
 @with_groups
@@ -198,12 +197,14 @@ def findings(
       madbench findings -t language_model --format json
       madbench findings --registered lag.registered.json
     """
-    from madbench.analysis.findings import findings
+    from madbench.analysis.findings import findings as judge_claims
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.quantities import LOSS, STEPS_CLAIMED, mad_columns
     from madbench.analysis.samples import count_left_out
 
     if registered is not None:
+        if explain is not None:
+            raise ConfigError(f"--explain {explain}: has no effect with --registered")
         print_registered(words, registered, stored, printed)
         return
     selection = stored.selection(words)
@@ -218,7 +219,7 @@ def findings(
         for noun, profile in profiles.items():
             if not profile.comparable_with_paper:
                 sentences.append(f"The {noun} is not comparable with the paper: verdicts are about this {noun}.")
-    rows = findings(found and found.scores, quantities, **_options(selection, found))
+    rows = judge_claims(found and found.scores, quantities, **_command_options(selection, found))
     if explain is not None:
         names = [*dict.fromkeys(row.claim.name for row in rows), "all"]
         if explain not in names:
@@ -242,8 +243,8 @@ def _stored(selection: Selection) -> Results | None:
     return selection.results_of(rows)
 
 
-def _options(selection: Selection, found: Results | None) -> dict[str, str]:
-    """What ``madbench run`` and ``madbench lm`` need to know of the protocols."""
+def _command_options(selection: Selection, found: Results | None) -> dict[str, str]:
+    """The options with which ``madbench run`` and ``madbench lm`` train under these protocols."""
     overrides = [word for word in selection.overrides if suite_of_override(word) == MAD.name]
     MAD.Profile.load(selection.profile, overrides)  # which has to be one, with runs or without
     of_language = option_words({"--budget": selection.budget, "--results": str(selection.results)})
@@ -299,8 +300,7 @@ def report(
     selected = selection.select()
     with Console(stderr=True).status("making the tables and figures"):
         page = report_page(selected, selection.labels)
-        command = shlex.join(["madbench", *sys.argv[1:]])
-        content = page.render(command, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+        content = page.render(command_line(), f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
     path = output or stored.results / "report.html"
     with explain_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,6 @@ from madbench.errors import MadbenchError
 from madbench.execute.journal import FOLDER, read_sweeps
 from madbench.store.index import RunIndex
 from madbench.store.runs import Store
-
-Check = Callable[[Any], Iterable[str]]
-"""From a thing that a store holds to its problems, each with what to do."""
 
 
 def check_store(results: Path) -> list[dict[str, Any]]:
@@ -56,29 +53,22 @@ def check_store(results: Path) -> list[dict[str, Any]]:
 
     index, work, sweeps = RunIndex(results), results / "work", results / FOLDER
     checkpoints = sorted(path for path in work.glob(f"*/{NAME}") if path.exists())
-    kinds: list[tuple[str, Path, Callable[[], list[Any]], Check]] = [
-        ("runs", results / "runs", lambda: names, check_run),
-        ("checkpoints", work, lambda: checkpoints, lambda path: check_checkpoint(path) or ()),
-        ("corpora", results / "corpora", corpora, check_corpus),
-        ("index", index.path, lambda: [set(names)] * index.path.exists(), index.problems),
-        ("journals", sweeps, lambda: read_sweeps(results, len(list(sweeps.glob("*")))), check_journal),
+    return [
+        _report("runs", results / "runs", names, check_run),
+        _report("checkpoints", work, checkpoints, lambda path: check_checkpoint(path) or ()),
+        _report("corpora", results / "corpora", corpora(), check_corpus),  # after the runs, which name some
+        _report("index", index.path, [set(names)] * index.path.exists(), index.problems),
+        _report("journals", sweeps, read_sweeps(results, len(list(sweeps.glob("*")))), check_journal),
     ]
-    return [_report(*kind) for kind in kinds]
 
 
-def _report(kind: str, folder: Path, items: Callable[[], list[Any]], check: Check) -> dict[str, Any]:
-    problems, things = [], items()
-    for item in tracked(things, f"checking {kind}"):
+def _report(kind: str, folder: Path, items: Sequence[Any], check: Callable[[Any], Iterable[str]]) -> dict[str, Any]:
+    """What ``check`` finds wrong with each of the items, as ``madbench validate --json`` has it."""
+    problems = []
+    for item in tracked(items, f"checking {kind}"):
         try:
             problems += check(item)
         except MadbenchError as error:
             problems.append(str(error))
-    summary = f"{len(things)} checked" * (not problems)
-    return {
-        "ok": not problems,
-        "file": str(folder),
-        "kind": kind,
-        "summary": summary,
-        "problems": problems,
-        "notes": [],
-    }
+    about = {"ok": not problems, "file": str(folder), "kind": kind, "summary": f"{len(items)} checked" * (not problems)}
+    return about | {"problems": problems, "notes": []}

@@ -13,11 +13,11 @@ from rich.console import Console
 from madbench.cli import options
 from madbench.cli.options import PrintOptions, TrainingOptions, argument, labels_and_overrides, option
 from madbench.cli.plan import make_plan, print_plan
-from madbench.cli.printing import PLAIN, count_of_jobs, first_of, print_json, print_text_table
+from madbench.cli.printing import PLAIN, counted, first_of, print_json, print_text_table
 from madbench.cli.progress import observed
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError
-from madbench.execute.base import Executor, Policy, reason
+from madbench.execute.base import Executor, Policy, Summary, reason
 from madbench.experiment import Experiment, prepare
 from madbench.grid import LANGUAGE_MODEL, Grid, Row
 from madbench.labels import expand
@@ -116,14 +116,14 @@ def carry_out(
     grid: Grid,
     policy: Policy,
     options: TrainingOptions,
-    keep_weights: bool = False,
+    keep_weights: bool,
     *,
     executor: Executor | None = None,
     devices: list[str] | None = None,
     details: bool = False,
     has_baseline: bool = False,
     has_tables: bool = True,
-    printed: PrintOptions = PrintOptions(),
+    printed: PrintOptions,
 ) -> Results | None:
     """Prepares the grid, then prints its plan, or trains it and, with ``has_tables``, prints its tables.
 
@@ -147,72 +147,79 @@ def carry_out(
     if printed.asked == "csv" and len(experiment.suites) > 1:
         raise ConfigError("--format csv is for one table; choose the MAD tasks or language_model with --tasks")
     without_weights = experiment.note_on_weights() if keep_weights else ""
-    for note in [*experiment.notes, *([without_weights] if without_weights and not policy.redo else [])]:
-        console.print(note, **PLAIN)
+    for note in [*experiment.notes, "" if policy.redo else without_weights]:
+        if note:
+            console.print(note, **PLAIN)
     how = {"slots": options.slots, "devices": devices, "micro_batch": options.micro_batch}
     if options.compile == "auto" and executor is None and not has_compiler():
         console.print("no C++ compiler here: models are not compiled", **PLAIN)
-    if not options.dry_run:
-        how |= {"executor": executor, "compile": options.compile, "keep_weights": keep_weights}
-        how |= {"group": options.group, "cuda_graph": not options.no_cuda_graph}
-        return _train_and_show(experiment, policy, console, printed, has_baseline, has_tables, trackers, **how)
-    if is_first():
-        plan = make_plan(experiment, policy, console, details=details, **how)
-        if printed.asked == "json":
-            print_json(plan)
-        else:
-            print_plan(experiment, plan, by_task=not has_baseline)
-    return None
-
-
-def _train_and_show(
-    experiment: Experiment,
-    policy: Policy,
-    console: Console,
-    printed: PrintOptions,
-    has_baseline: bool,
-    has_tables: bool,
-    trackers: Sequence[str],
-    **how: Any,
-) -> Results | None:
-    """Trains what is missing, prints the tables and lists the failures; exits with code 1 where there are any."""
+    if options.dry_run:
+        if is_first():
+            plan = make_plan(experiment, policy, console, details=details, **how)
+            if printed.asked == "json":
+                print_json(plan)
+            else:
+                print_plan(experiment, plan, by_task=not has_baseline)
+        return None
+    how |= {"executor": executor, "compile": options.compile, "keep_weights": keep_weights}
+    how |= {"group": options.group, "cuda_graph": not options.no_cuda_graph}
+    names = {job.id: row.name for row in experiment.rows for job in row.jobs}
+    summary, failed_now = train_on_screen(experiment, policy, console, names, trackers, **how)
+    if not is_first():
+        return None
     from madbench.analysis.scores import Results
     from madbench.analysis.tables import result_tables
 
-    results = experiment.results
-    try:
-        names = {job.id: row.name for row in experiment.rows for job in row.jobs}
-        shown = (experiment.jobs, experiment.title, results, console, trackers, names)
-        with observed(*shown) as (on_event, screen):
-            summary = experiment.execute(on_event, policy=policy, **how)
-    except KeyboardInterrupt:
-        rest = "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"
-        console.print(f"stopped; finished runs are in {results}, {rest}", **PLAIN)
-        raise
-    if console.quiet:
-        return None
-    found = Results(experiment, Snapshot.open(results, create=False))
+    found = Results(experiment, Snapshot.open(experiment.results, create=False))
     tables = result_tables(found, has_baseline) if has_tables else []
-    failures = _failures(found, dict(screen.tally.failures))
-    if has_tables and printed.asked == "json":
+    failures = _failures(found, failed_now)
+    if printed.asked != "json":
+        for i, table in enumerate(tables):
+            print(end="\n" * (i > 0))
+            print_text_table(table, printed)
+    elif has_tables:
         output: dict[str, Any] = {}
         for table in tables:
             content = {"caption": table.caption, "notes": table.notes, "cells": table.records()}
             output |= {"language_model": content} if LANGUAGE in table.suites else content
         print_json(output | {"failed": failures, "left": summary.left})
-    for i, table in enumerate(tables if printed.asked != "json" else ()):
-        print(end="\n" if i else "")
-        print_text_table(table, printed)
     if tables:
         again = "the same command shows this again"
         if not has_baseline:
             again = f"again as a table: {_table_command(experiment)}"
-        console.print(f"runs: {results}/runs    {again}", **PLAIN)
+        console.print(f"runs: {experiment.results}/runs    {again}", **PLAIN)
+    _print_rest(summary, failures, experiment, policy, console)
+    return found
+
+
+def train_on_screen(
+    experiment: Experiment,
+    policy: Policy,
+    console: Console,
+    names: Mapping[str, str],
+    trackers: Sequence[str] = (),
+    **how: Any,
+) -> tuple[Summary, dict[str, str]]:
+    """Trains what is missing, and shows it with the ``names`` of jobs, by id; gives by id why jobs failed, too."""
+    jobs, title, results = experiment.jobs, experiment.title, experiment.results
+    try:
+        with observed(jobs, title, results, console, trackers, names) as (on_event, screen):
+            return experiment.execute(on_event, policy=policy, **how), dict(screen.tally.failures)
+    except KeyboardInterrupt:
+        rest = "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"
+        console.print(f"stopped; finished runs are in {results}, {rest}", **PLAIN)
+        raise
+
+
+def _print_rest(
+    summary: Summary, failures: Sequence[Mapping[str, Any]], experiment: Experiment, policy: Policy, console: Console
+) -> None:
+    """Lists what was not trained and what failed; exits with code 1 where something failed."""
     if summary.busy:
-        console.print(f"{count_of_jobs(summary.busy)} left to another process; run this again when it is done")
+        console.print(f"{counted(summary.busy, 'job')} left to another process; run this again when it is done")
     if summary.left:
-        most = f"after {count_of_jobs(policy.max_failures)} had failed"
-        console.print(f"{count_of_jobs(summary.left)} not started {most}; the same command trains them")
+        most = f"after {counted(policy.max_failures, 'job')} had failed"
+        console.print(f"{counted(summary.left, 'job')} not started {most}; the same command trains them")
     if failures:
         console.print(f"{len(failures)} of {len(experiment.jobs)} jobs failed:")
         lines = ["  {row} {task} seed {seed}: {reason}".format(**failure) for failure in failures]
@@ -222,7 +229,6 @@ def _train_and_show(
         again = "the same command" if policy.retry else shlex.join(["madbench", *words, "--retry"])
         console.print(f"to retry them: {again}", **PLAIN)
         raise typer.Exit(1)
-    return found
 
 
 def _failures(found: Results, failed_now: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from madbench.cli.options import RESULTS, JsonOption, argument, option
-from madbench.cli.printing import print_json
+from madbench.cli.printing import counted, print_json
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import BudgetError, ConfigError, MadbenchError
 from madbench.labels import LabelSet, available_sets, expand
@@ -72,19 +72,23 @@ def validate(
         reports = [_check(path) for path in files or _shipped_files()]
     if as_json:
         print_json(reports)
-    for report in reports if not as_json else ():
+    else:
+        _print(reports)
+    if wrong := [report for report in reports if not report["ok"]]:
+        where = ", ".join(report["kind"] for report in wrong)
+        if not store:
+            where = f"{len(wrong)} of {counted(len(reports), 'file')}"
+        raise ConfigError(f"{counted(sum(len(report['problems']) for report in wrong), 'problem')} in {where}")
+
+
+def _print(reports: Sequence[Mapping[str, Any]]) -> None:
+    console = Console(highlight=False)
+    for report in reports:
         verdict = ("ok   ", "green") if report["ok"] else ("wrong", "bold red")
         content = f"  {report['kind']}: {report['summary']}" if report["ok"] else ""
-        console = Console(highlight=False)
         console.print(Text.assemble(verdict, f"  {report['file']}", (content, "dim")), soft_wrap=True)
         for text in (*report["problems"], *(f"note: {note}" for note in report["notes"])):
             console.print(Text("       " + text.replace("\n", "\n       ")), soft_wrap=True)
-    if wrong := [report for report in reports if not report["ok"]]:
-        problems = sum(len(report["problems"]) for report in wrong)
-        where = ", ".join(report["kind"] for report in wrong)
-        if not store:
-            where = f"{len(wrong)} of {len(reports)} file{'s' * (len(reports) > 1)}"
-        raise ConfigError(f"{problems} problem{'s' * (problems > 1)} in {where}")
 
 
 def _shipped_files() -> list[Path]:
@@ -101,11 +105,12 @@ def _check(path: Path) -> dict[str, Any]:
     try:
         mapping = read_yaml(path)
         folder = path.resolve().parent.name
-        by_key = [kind for kind, key in KINDS.items() if key in mapping]
-        kind = next(iter(by_key or [kind for kind in KINDS if folder in (kind, f"{kind}s")]), "")
-        if not kind:
+        kinds = [name for name, key in KINDS.items() if key in mapping]
+        kinds = kinds or [name for name in KINDS if folder in (name, f"{name}s")]
+        if not kinds:
             keys = ", ".join(f"{key} ({name})" for name, key in KINDS.items())
             raise ConfigError(f"{path}: cannot tell what this is; expected one of the keys {keys}")
+        kind = kinds[0]
         checks = {"variants": _check_variants, "task": _check_task}
         checks |= {suite.Profile.noun: functools.partial(_check_profile, suite) for suite in SUITES.values()}
         problems, summary, notes = checks[kind](path, mapping)

@@ -36,7 +36,7 @@ def random():
 
 def test_sizes_and_overlaps_of_active_sets_are_those_of_sets(random):
     active, moved = ((random(B, H, T, T) > 0.3).tril() for _ in range(2))
-    found = inspect(Mixer(Probe(active=active), Probe(active=moved)), torch.zeros(B, T, 4)).active
+    found = inspect(Mixer(Probe(active=active), Probe(active=moved)), torch.zeros(B, T, 4)).tables["active"]
     for head, row in enumerate(found):
         rows = [(b, t) for b in range(B) for t in range(1, T)]
         sets = {(b, t): {lag for lag in range(t + 1) if active[b, head, t, lag]} for b in range(B) for t in range(T)}
@@ -61,14 +61,14 @@ def test_sizes_and_overlaps_of_active_sets_are_those_of_sets(random):
 
 def test_independent_sets_overlap_as_chance_says(random):
     active = (random(200, 1, 40, 40) > 0).tril()
-    (row,) = inspect(Mixer(Probe(active=active), Probe(active=active)), torch.zeros(200, 40, 4)).active
+    (row,) = inspect(Mixer(Probe(active=active), Probe(active=active)), torch.zeros(200, 40, 4)).tables["active"]
     assert row["same_lags"] == pytest.approx(row["chance"], abs=0.01) == pytest.approx(row["same_slots"], abs=0.02)
     assert row["flips"] == 0
 
 
 def test_weights_are_counted_and_placed_as_row_by_row(random):
     weights = (random(B, H, T, T).clamp(min=-0.2) * (random(B, H, T, T) > 0)).tril()
-    found = inspect(Mixer(Probe(weights=weights)), torch.zeros(B, T, 4)).weights
+    found = inspect(Mixer(Probe(weights=weights)), torch.zeros(B, T, 4)).tables["weights"]
     for head, row in enumerate(found):
         rows = [weights[b, head, t, : t + 1].tolist() for b in range(B) for t in range(1, T)]
         filled = [w for w in rows if any(w)]
@@ -89,17 +89,18 @@ def test_weights_are_counted_and_placed_as_row_by_row(random):
 
 def test_softmax_over_equal_scores_has_as_many_keys_as_it_sees():
     weights = torch.ones(T, T).tril() / torch.arange(1, T + 1)[:, None]
-    (row,) = inspect(Mixer(Probe(weights=weights[None, None])), torch.zeros(1, T, 4)).weights
+    (row,) = inspect(Mixer(Probe(weights=weights[None, None])), torch.zeros(1, T, 4)).tables["weights"]
     assert row["keys"] == pytest.approx(mean(range(2, T + 1))) and row["near_zero"] == row["negative"] == 0
 
 
 def test_gates_and_matrices_are_described_by_layer():
     gates = {"QK": torch.tensor([0.0, 1.0, 0.5, 0.5]).view(1, 4, 1)}
     matrix = torch.tensor([[[0.0, 1.0], [-1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]])
-    found = inspect(Mixer(Probe(gates=gates, matrices={"W": matrix})), torch.zeros(1, 4, 4))
-    assert found.gates[0]["closed"] == found.gates[0]["open"] == 0.25 and found.gates[0]["mean"] == 0.5
-    assert [(row["symmetric"], row["diagonal"]) for row in found.matrices] == [(0, 0), (1, 1)]
-    assert [row["rank"] for row in found.matrices] == pytest.approx([2, 2])
+    found = inspect(Mixer(Probe(gates=gates, matrices={"W": matrix})), torch.zeros(1, 4, 4)).tables
+    (gate,) = found["gates"]
+    assert gate["closed"] == gate["open"] == 0.25 and gate["mean"] == 0.5
+    assert [(row["symmetric"], row["diagonal"]) for row in found["matrices"]] == [(0, 0), (1, 1)]
+    assert [row["rank"] for row in found["matrices"]] == pytest.approx([2, 2])
 
 
 def test_a_model_without_probes_is_an_error():

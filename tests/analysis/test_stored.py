@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from madbench.analysis.stored import Selection, in_grammar_order
+from madbench.analysis.tables import stored_table
 from madbench.errors import BudgetError, ConfigError, StoreError
 from madbench.jobs import Record
 from madbench.store.runs import Store
@@ -113,6 +114,23 @@ def test_a_label_that_alone_is_missing_is_answered_with_the_command_that_trains_
         StoreError, match="no run of R-c under these settings, only of S; this trains it:\n  madbench run R-c"
     ):
         selected(labels=["R-c"], overrides=["training.epochs=7"])
+
+
+def test_diverged_runs_are_counted_among_those_that_ended(store):
+    first, second, third, *_ = MAD.jobs(["S"], MAD.Profile.load("quick"), precision="float32", tasks=MAD_TASKS)
+    store.finish(first, Record("diverged"))
+    store.finish(second, Record("finished", METRICS))
+    store.finish(third, Record("failed", error="out of memory"))
+    assert "1 of 2 runs diverged." in Selection(results=store.root).select().sentences()
+
+
+def test_failed_runs_alone_make_no_table(store):
+    for job in MAD.jobs(["S"], MAD.Profile.load("quick"), precision="float32", tasks=["compression"]):
+        store.finish(job, Record("failed", error="out of memory"))
+    selection = Selection(results=store.root)
+    with pytest.raises(StoreError, match="no result yet, every run asked for failed; madbench status says why"):
+        stored_table(selection)
+    assert selection.select().scores.value.isna().all()
 
 
 def test_other_ways_to_have_nothing_to_show(store, selected, fill_language):

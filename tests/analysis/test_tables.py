@@ -19,8 +19,9 @@ from scipy import stats
 from madbench.analysis.cells import Cell
 from madbench.analysis.inference import Sample, Scale
 from madbench.analysis.quantities import mad_columns, steps_column
+from madbench.analysis.result_table import ResultTable
 from madbench.analysis.scores import COLUMNS, MAD_AVERAGE, Results, mean_over, published_scores
-from madbench.analysis.tables import ResultTable, suite_table
+from madbench.analysis.tables import suite_table
 from madbench.errors import ConfigError
 from madbench.experiment import Experiment, PlannedRow, Protocol
 from madbench.grid import Grid, Row

@@ -145,6 +145,7 @@ def test_progress_of_a_check_is_for_terminals_and_leaves_the_table_alone(invoke,
         (["seq_len=4"], "seq_len=4 has no effect without a task"),
         (["seq_len=4", "--check"], "seq_len=4 has no effect without a task"),
         (["--split", "test"], "--split has no effect without a task"),
+        (["--seed", "3"], "--seed has no effect without a task"),
         (["compression", "--profile", "quik"], "did you mean 'quick'"),
     ],
 )

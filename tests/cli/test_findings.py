@@ -98,6 +98,7 @@ def test_one_claim_is_explained_in_full(fill, invoke, tiny):
     "words, message",
     [
         (["--explain", "lagg"], "--explain lagg: no such claim here; did you mean 'lag'?"),
+        (["--explain", "lag", "--registered", "a.json"], "--explain lag: has no effect with --registered"),
         (["-t", "compresion"], "compresion"),
         (["-t", "language_model", "training.epochs=1"], "training.epochs=1: has no effect on language"),
         (["-t", "compression", "--protocol", "ab"], "--protocol ab: has no effect, the tasks are compression"),

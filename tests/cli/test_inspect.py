@@ -7,7 +7,8 @@ import torch
 
 from madbench.cli.inspecting import inspect
 from madbench.jobs import KEEP, WEIGHTS, Record
-from madbench.suites import MAD, suite_of
+from madbench.suites import INTERACTIONS, MAD, suite_of
+from madbench.suites.interactions import InteractionProfile
 from madbench.training.checkpoints import save_weights
 
 
@@ -79,3 +80,15 @@ def test_what_cannot_be_inspected_says_what_to_do(keep, fill, refuse):
     assert first in refuse(inspect, "S") and second in refuse(inspect, "S")
     assert "same run" in refuse(inspect, first, first[:8], "--no-figures")
     assert "has no effect on task compression" in refuse(inspect, first, "--corpus", "x")
+    for words in (("-o", "pictures"), ("--no-title",)):
+        assert "have no effect with --no-figures" in refuse(inspect, first, "--no-figures", *words)
+
+
+def test_models_of_interacting_agents_are_drawn_by_their_own_verb(refuse, store):
+    profile = InteractionProfile.load("quick")
+    job = INTERACTIONS.jobs((), profile, tasks=["alliances"])[0]
+    with store.claim(job) as work:
+        (work / KEEP).mkdir()
+        save_weights(work / KEEP / WEIGHTS, suite_of(job).Trial.build(job), job)
+        store.finish(job, Record("finished", {"mse": 0.5}))
+    assert "madbench interactions draws what they learned" in refuse(inspect, job.id)

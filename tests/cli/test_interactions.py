@@ -121,6 +121,8 @@ def test_the_plan_says_what_is_left(invoke, fill):
     fill("alliances", seeds=(0,))
     content = json.loads(invoke(interactions, "-t", "alliances", "--seeds", "0-2", "--dry-run", "--json").stdout)
     assert [(line["jobs"], line["to do"], line["parameters"]) for line in content] == [(3, 2, 576), (3, 2, 576)]
+    words = ("-t", "alliances", "--seeds", "0-2", "--dry-run", "--force", "--json")
+    assert [line["to do"] for line in json.loads(invoke(interactions, *words).stdout)] == [3, 3]
 
 
 def test_other_tables_leave_these_runs_alone(invoke, fill, main):

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from madbench.cli.progress import RunScreen, observed, view
-from madbench.execute.journal import Tally
+from madbench.execute.tally import Tally
 from madbench.jobs import Record
 from madbench.suites import MAD
 

@@ -1,0 +1,168 @@
+"""The table of results: a label, or a row of a grid, a row; a task or a loss a column; published numbers below ours."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from madbench.analysis.cells import Cell, legend, row_texts
+from madbench.analysis.inference import Difference
+from madbench.analysis.quantities import BUDGET_RATIO, SEEDS, difference_text, suite_title
+from madbench.analysis.rendering import PUBLISHED, TextTable, known
+from madbench.errors import ConfigError, did_you_mean
+from madbench.grid import Row
+from madbench.suites import LANGUAGE, MAD, Column, Suite
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class ResultTable(TextTable):
+    """Rows of cells and published numbers; :func:`madbench.analysis.tables.result_table` makes one."""
+
+    suites: tuple[Suite, ...]
+    columns: list[Column]
+    """Those of the suites, each followed by its budget ratio and its number of seeds."""
+    rows: dict[str, Row]
+    """By name, in their order."""
+    cells: dict[str, dict[str, Cell]]
+    """By name of the row and of the column."""
+    published: Mapping[str, Mapping[str, float]]
+    """The paper's numbers by name of the row and of the column."""
+    short: str
+    """The protocol in a few words."""
+    about: Callable[[], str]
+    """The part of the notes that says what the numbers are of; worked out where notes are shown."""
+    has_over_budget: bool = False
+    """Whether rows do not compete."""
+    baseline: str = ""
+    """Name of the row that the others are compared with; empty for none."""
+    compared: Column | None = None
+    """The column whose differences from the baseline are shown; it need not be one of ``columns``."""
+    differences: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
+    """By names of the row and of the column."""
+    shows_notes: bool = False
+    parts: tuple[ResultTable, ...] = ()
+    """The tables of single suites that stand side by side in this one."""
+
+    @property
+    def title(self) -> str:
+        return " and ".join(map(suite_title, self.suites))
+
+    @property
+    def caption(self) -> str:
+        texts = "".join(text for name in self.rows for text in row_texts(self.columns, self.cells[name]))
+        marks = "".join(self.marks().values())
+        signs = {
+            "±: 95% interval": "±" in texts,
+            "[k/n]: k of n seeds solve the task, or get there": "[" in texts,
+            "†: single seed": "†" in texts,
+            "‡: with diverged runs": "‡" in texts,
+            "(d/e): jobs done": "(" in texts,
+            "bold: best; underlined: may be the best": marks,
+            f"vs baseline: less {self.baseline}": self.compared,
+        }
+        of_suite = {MAD: "accuracy in percent", LANGUAGE: "loss in nats per token"}
+        what = " and ".join(of_suite[suite] for suite in self.suites)
+        shown = "; ".join(text for text, is_there in signs.items() if is_there)
+        return f"{what.capitalize()}, mean over n seeds ({self.short}){shown and f'. {shown}'}."
+
+    @functools.cached_property
+    def notes(self) -> str:
+        return " ".join([self.about(), *legend(self.columns, self.cells, self.has_over_budget)])
+
+    def texts(self, name: str) -> list[str]:
+        """The row ``name`` as text, one a column, and the difference from the baseline."""
+        texts = row_texts(self.columns, self.cells.get(name, {}))
+        if self.compared is None:
+            return texts
+        found = self.differences.get((name, self.compared.name))
+        text = difference_text(found, self.compared.name) if found else "-"
+        return [*texts, "baseline" if name == self.baseline else text]
+
+    def published_texts(self, name: str) -> list[str]:
+        """The published numbers below the row as text; nothing but empty texts where there are none."""
+        numbers = self.published.get(name, {})
+        found = [(numbers.get(column.name, ""), column.digits) for column in self.columns]
+        texts = [f"{value:.{digits}f}" if isinstance(value, float) else str(value) for value, digits in found]
+        return texts + [""] * bool(self.compared)
+
+    def text_rows(self) -> tuple[list[str], list[list[str]]]:
+        lines = []
+        for name in self.rows:
+            lines.append([name, *self.texts(name)])
+            if any(theirs := self.published_texts(name)):
+                lines.append([PUBLISHED, *theirs])
+        headings = [column.heading for column in self.columns]
+        return ["Label", *headings, *["vs baseline"] * bool(self.compared)], lines
+
+    def marks(self) -> dict[tuple[str, int], str]:
+        return {
+            (name, i): row[column.name].mark
+            for name, row in self.cells.items()
+            for i, column in enumerate(self.columns, 1)
+            if column.name in row
+        }
+
+    def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
+        """As any table, but where it is narrow the suites are below each other."""
+        from rich.console import Group
+
+        if not self.parts or self.keeps_columns(width, has_styles):
+            return super().to_rich(width, has_styles)
+        first, *others = (part.to_rich(width, has_styles) for part in self.parts)
+        return Group(first, *(item for other in others for item in ("", other)))
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every result, suite by suite; ``task`` is the column."""
+        if self.parts:
+            return [record for part in self.parts for record in part.records()]
+        shown = [column for column in self.columns if column.name not in (BUDGET_RATIO.name, SEEDS.name)]
+        pairs = itertools.product(self.rows.values(), shown)
+        return [self._record(row, column) for row, column in pairs if column.name in self.cells[row.name]]
+
+    def _record(self, row: Row, column: Column) -> dict[str, Any]:
+        cells = self.cells[row.name]
+        cell = cells[column.name]
+        record = {"label": row.name, "task": column.name} | cell.numbers(column)
+        record |= {name: getattr(cell, name) for name in ("done", "expected", "diverged")}
+        record["budget_ratio"] = cells[BUDGET_RATIO.name].mean if BUDGET_RATIO.name in cells else None
+        record["published"] = self.published.get(row.name, {}).get(column.name)
+        if not self.baseline:
+            return record
+        record = {"row": row.name} | record | {"label": row.label, "changes": " ".join(row.changes)}
+        found = self.differences.get((row.name, column.name))
+        names = {"difference": "estimate", "difference_low": "low", "difference_high": "high", "difference_p": "p"}
+        numbers = {key: getattr(found, name, math.nan) for key, name in names.items()}
+        return record | known(numbers) | {"difference_n": found.n if found else 0}
+
+    def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
+        """What rows may be sorted by: numbers by name, and whether the highest comes first."""
+        return {
+            column.name: (
+                {name: row[column.name].mean for name, row in self.cells.items() if column.name in row},
+                column.better != "lower" and not column.name.endswith(BUDGET_RATIO.name),
+            )
+            for column in self.columns
+        }
+
+    def sorted_by(self, key: str) -> ResultTable:
+        """With the best row of column ``key`` first, those without a number last; ``ConfigError`` for no column."""
+        if key == "label":
+            return self
+        keys = self.sort_keys()
+        if key not in keys:
+            raise ConfigError(f"--sort {key!r}: no such column{did_you_mean(key, ['label', *keys])}")
+        numbers, is_descending = keys[key]
+        first = [name for name in self.rows if not math.isnan(numbers.get(name, math.nan))]
+        first.sort(key=numbers.__getitem__, reverse=is_descending)
+        return self._in_order(list(dict.fromkeys([*first, *self.rows])))
+
+    def _in_order(self, names: Sequence[str]) -> ResultTable:
+        rows = {name: self.rows[name] for name in names if name in self.rows}
+        return replace(self, rows=rows, parts=tuple(part._in_order(names) for part in self.parts))
