@@ -39,6 +39,7 @@ from madbench.jobs import Job
 from madbench.labels import expand
 from madbench.store.runs import Store
 from madbench.suites import INTERACTIONS, size_of
+from madbench.suites.base import check_tasks_of
 from madbench.suites.interactions import TASKS, InteractionProfile, check_task, world_of
 
 if TYPE_CHECKING:
@@ -118,9 +119,7 @@ def interactions(
         raise ConfigError(f"--output {output}: has no effect with --no-figures")
     labels, how = expand(labels), {"seeds": parse_seeds(seeds), "embedding": embedding, "has_controls": controls}
     loaded = InteractionProfile.load(profile, overrides)
-    for override in overrides:
-        if (of_task := re.match(r"tasks\.(\w+)\.", override)) and of_task[1] not in asked:
-            raise ConfigError(f"override {override!r} has no effect: the tasks are {', '.join(asked)}")
+    check_tasks_of(overrides, asked)
     shared = {"fidelity": "corrected", "budget": "strict", "precision": "float32", "device": resolve_device(device)}
     protocol = Protocol(INTERACTIONS, loaded, profile, tuple(overrides), asked, **shared)
     jobs = INTERACTIONS.jobs(labels, loaded, tasks=asked, **how)

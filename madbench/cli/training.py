@@ -137,8 +137,6 @@ def carry_out(
         raise ConfigError("--details has no effect without --dry-run")
     if printed.notes and options.dry_run:
         raise ConfigError("--notes has no effect with --dry-run, which shows no results")
-    if options.tokenizer is not None and options.corpus is None:
-        raise ConfigError(f"--tokenizer {options.tokenizer}: has no effect without --corpus")
     trackers = parse_names(options.track)
     console = Console(stderr=True, quiet=not is_first())
     with console.status("opening the corpus and planning"):

@@ -16,7 +16,7 @@ from madbench.jobs import Budget, Fidelity, Precision
 from madbench.labels import family_of, parse
 from madbench.mixers import solve
 from madbench.suites import LANGUAGE, MAD, Suite
-from madbench.suites.base import MOST_JOBS, Profile, field_names
+from madbench.suites.base import MOST_JOBS, Profile, check_tasks_of, field_names
 from madbench.suites.language import TASK
 from madbench.suites.mad import MadProfile
 from madbench.tasks import MAD_TASKS, check_task, task_names
@@ -82,10 +82,7 @@ def load_mad(name: str, overrides: Sequence[str], tasks: Iterable[str] | None) -
     profile = MadProfile.load(name, overrides)
     chosen = set(MAD_TASKS if tasks is None else tasks)
     ordered = [task for task in task_names() if task in chosen]
-    for override in overrides:
-        section, *names = key_of(override).split(".")
-        if section == "tasks" and names and names[0] not in ordered:
-            raise ConfigError(f"override {override!r} has no effect: the tasks are {', '.join(ordered)}")
+    check_tasks_of(overrides, ordered)
     return profile, ordered
 
 

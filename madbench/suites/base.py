@@ -207,6 +207,14 @@ def _changed(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
     return changed
 
 
+def check_tasks_of(overrides: Iterable[str], tasks: Sequence[str]) -> None:
+    """Raises ``ConfigError`` for an override of a task that is none of ``tasks``."""
+    for override in overrides:
+        section, *names = key_of(override).split(".")
+        if section == "tasks" and names and names[0] not in tasks:
+            raise ConfigError(f"override {override!r} has no effect: the tasks are {', '.join(tasks)}")
+
+
 @functools.cache
 def field_names(kind: type) -> tuple[str, ...]:
     """The fields of a settings dataclass."""

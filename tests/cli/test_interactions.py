@@ -140,6 +140,7 @@ def test_other_tables_leave_these_runs_alone(invoke, fill, main):
         (("-t", "hunters", "--embedding", "one_hot"), "has no effect without colliding agents"),
         (("-t", "hunters", "--no-controls"), "has no effect without colliding agents"),
         (("-t", "hunters", "tasks.alliances.setting.types=3"), "has no effect: the tasks are hunters"),
+        (("-t", "hunters", "tasks.alliances={setting: {types: 3}}"), "has no effect: the tasks are hunters"),
         (("tasks.colliding.setting.embedding=one_hot",), "'embedding' has no effect"),
         (("tasks.hunters.learning_rates.one_hot=0.1",), "'one_hot' has no effect"),
         (("--no-figures", "-o", "there"), "has no effect with --no-figures"),

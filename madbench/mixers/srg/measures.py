@@ -94,6 +94,11 @@ def dynamic_weights(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(found[0]), torch.stack(found[1])
 
 
+def _largest(*residuals: float) -> float:
+    """NaN where one of them is."""
+    return float(torch.tensor(residuals, dtype=torch.float64).max())
+
+
 def extension(family: Any, label: Variant) -> float:
     mixer, x = sample(family, label)
     residuals = []
@@ -106,7 +111,7 @@ def extension(family: Any, label: Variant) -> float:
         transposed = mix.right_transposed(torch.eye(WINDOW).double(), s)
         residuals += [difference(block, whole[..., :WINDOW, :WINDOW]), difference(whole[0], expected)]
         residuals.append(difference(transposed.transpose(-1, -2), block))
-    return max(residuals)
+    return _largest(*residuals)
 
 
 def truncation(family: Any, label: Variant) -> float:
@@ -169,7 +174,7 @@ def bend(family: Any, label: Variant, is_static: bool = False) -> float:
 
     lines = (-0.5, 0.0, 0.5)
     coarse = [switches(u) for u in lines]
-    return max(map(bend_of, sorted(set.intersection(*map(set, coarse)))[:3]))
+    return _largest(*map(bend_of, sorted(set.intersection(*map(set, coarse)))[:3]))
 
 
 def with_ranks(family: Any, label: Variant, **ranks: int) -> tuple[DynamicMLP, Tensor]:
@@ -248,7 +253,7 @@ def registers(family: Any, label: Variant) -> float:
     expected = expected / mixer.allocation.qk_width**0.5 if label.has_softmax else expected
     scores = mixer.maps(x).scores
     mixer.registers, mixer.register_slots, mixer.mix1, mixer.mix2 = None, 0, None, None
-    return max(difference(scores[..., :count], expected), difference(scores[..., count:], mixer.maps(x).scores))
+    return _largest(difference(scores[..., :count], expected), difference(scores[..., count:], mixer.maps(x).scores))
 
 
 def adapters(family: Any, label: Variant) -> float:
@@ -259,7 +264,7 @@ def adapters(family: Any, label: Variant) -> float:
     mixer.o.weight += up @ mixer.o_down.weight
     mixer.v.weight += mixer.v_up.weight @ mixer.v_down.weight
     mixer.v_up.weight.zero_()
-    return max(float(values[mixer.allocation.adapter_rank] / values[0]), difference(mixer(x), y))
+    return _largest(float(values[mixer.allocation.adapter_rank] / values[0]), difference(mixer(x), y))
 
 
 def differential(family: Any, label: Variant) -> float:
