@@ -122,6 +122,8 @@ def bench(
     given = parse_seeds(lengths, "--lengths") if lengths else ()
     if 0 in given:
         raise ConfigError(f"--lengths {lengths}: a sequence has at least one token")
+    if len(given) > 1 and {*names} <= {"table5", "decode"}:
+        raise ConfigError(f"--lengths {lengths}: the part {' or '.join(names)} has one length")
     named = tuple(path.strip() for path in paths.split(",")) if paths else ()
     compiles = compile == "always" or (compile == "auto" and device != "cpu")
     setup = Setup(labels, device, chosen, Limits(repeats), profile, given, batch, d_model, peer, named, compiles)

@@ -115,8 +115,8 @@ def interactions(
     if "colliding" not in asked and (embedding or not controls):
         given = f"--embedding {embedding}" if embedding else "--no-controls"
         raise ConfigError(f"{given}: has no effect without colliding agents")
-    if output and not figures:
-        raise ConfigError(f"--output {output}: has no effect with --no-figures")
+    if output and (dry_run or not figures):
+        raise ConfigError(f"--output {output}: has no effect with {'--dry-run' if dry_run else '--no-figures'}")
     labels, how = expand(labels), {"seeds": parse_seeds(seeds), "embedding": embedding, "has_controls": controls}
     loaded = InteractionProfile.load(profile, overrides)
     check_tasks_of(overrides, asked)
