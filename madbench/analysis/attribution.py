@@ -51,7 +51,7 @@ class Effect:
 
     @property
     def name(self) -> str:
-        """``conv: c against none``, ``c x 1o``."""
+        """``conv: c vs. none``, ``c x 1o``."""
         if self.is_interaction:
             return " x ".join(contrast.short_name for contrast in self.contrasts)
         return self.contrasts[0].name

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from madbench.labels import FACTORS, factors_in, family_of, levels, parse
+from madbench.labels import FACTOR_NAMES, FACTORS, factors_in, family_of, levels, parse
 from madbench.mixers.srg.family import LEVELS
 
 Pair = tuple[str, str]
@@ -34,9 +34,8 @@ class Contrast:
 
     @property
     def name(self) -> str:
-        """``conv: c against none``."""
-        factor = {"mix1": "R(1)", "mix2": "R(2)"}.get(self.factor, self.factor)
-        return f"{self.prefix}{factor}: {self.given} against {self.against or 'none'}"
+        """``conv: c vs. none``."""
+        return f"{self.prefix}{FACTOR_NAMES.get(self.factor, self.factor)}: {self.given} vs. {self.against or 'none'}"
 
     @property
     def short_name(self) -> str:

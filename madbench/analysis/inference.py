@@ -74,8 +74,8 @@ class Scale:
 
     @property
     def best(self) -> float:
-        """The limit that is farthest from chance: 100 of an accuracy, 0 of a loss; the ceiling without a limit."""
-        return max(filter(math.isfinite, self.limits), key=lambda limit: abs(limit - self.chance), default=self.ceiling)
+        """The highest finite limit: 100 of an accuracy, 0 of a loss; the ceiling without one."""
+        return max(filter(math.isfinite, self.limits), default=self.ceiling)
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from madbench.analysis import claims, findings, inference, samples, scores
-from madbench.analysis.claims import CLAIMS, MARGIN_SHARE, Claim
+from madbench.analysis.claims import CLAIMS, MARGIN_SHARE, Claim, orientation
 from madbench.analysis.findings import Finding
+from madbench.analysis.quantities import heading, mad_columns
 from madbench.analysis.scores import Results
 from madbench.config import from_mapping, read_yaml, seed_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.experiment import Experiment, prepare
-from madbench.files import write_atomically
+from madbench.files import read_file, write_atomically
 from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
 from madbench.store.runs import Store
-from madbench.suites import MAD
+from madbench.suites import LANGUAGE, MAD
 from madbench.tasks import settings_class
 
 EXPLORATORY = "Exploratory, not registered"
@@ -52,16 +53,16 @@ def register(path: Path, results: Path) -> tuple[Registration, Experiment, Path]
     """Freezes the grid in the YAML file ``path``, and writes the registration beside it.
 
     The file has the keys of a grid and ``claims``: names of claims of the paper, by default those of which the grid has
-    the labels.
+    the labels and the tasks.
 
-    Raises ``ConfigError`` for a registration that exists, and what :func:`madbench.experiment.prepare` does.
+    Raises ``ConfigError`` for a registration that exists, for a claim that its labels or tasks cannot decide, and what :func:`madbench.experiment.prepare` does.
     """
     target = path.with_name(path.stem + SUFFIX)
     if target.exists():
         raise ConfigError(f"{target}: registered already; choose another name for another registration")
     mapping = read_yaml(path)
     made = _prepared(mapping, results, str(path))
-    frozen = _claims(from_mapping(GridFile, mapping, str(path)).claims, made.labels, str(path))
+    frozen = _claims(from_mapping(GridFile, mapping, str(path)).claims, made, str(path))
     present = Store.open(results).records({job.id for job in made.jobs})
     content = {
         "registered": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}",
@@ -84,8 +85,8 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
     Raises ``ConfigError`` where the file was changed, or where this installation would not train the registered runs.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        content = json.loads(read_file(path))
+    except (OSError, RecursionError, ValueError) as error:
         raise ConfigError(f"{path}: not a registration: {error}; madbench register FILE makes one") from None
     found = from_mapping(Registration, content, str(path))
     if content_id({name: value for name, value in content.items() if name != "id"}) != found.id:
@@ -134,10 +135,18 @@ def _prepared(mapping: Mapping[str, Any], results: Path, where: str) -> Experime
     return prepare(expand_grid(from_mapping(GridFile, mapping, where), where), results=results)
 
 
-def _claims(names: Sequence[str], labels: Sequence[str], where: str) -> list[Claim]:
-    """The claims by name; without names those of which all labels are there."""
+def _claims(names: Sequence[str], made: Experiment, where: str) -> list[Claim]:
+    """The claims by name; without names those of which all labels, and a quantity, are there."""
     needed = {claim.name: claim.labels(range(len(claim.pairs))) for claim in CLAIMS}
-    lacking = {name: [label for label in needed[name] if label not in labels] for name in needed}
+    lacking = {name: [label for label in needed[name] if label not in made.labels] for name in needed}
+    there = {column.name for column in mad_columns(_mad_tasks(made))}
+    has_loss = LANGUAGE in made.suites
+    quantities = {claim.name: claim.quantities for claim in CLAIMS}
+    undecided = {
+        name
+        for name, found in quantities.items()
+        if not any(x in there or has_loss and orientation(x) < 0 for x in found)
+    }
     for name in names:
         if name not in lacking:
             raise ConfigError(f"{where}: claims: no claim {name!r}{did_you_mean(name, lacking)}")
@@ -145,20 +154,29 @@ def _claims(names: Sequence[str], labels: Sequence[str], where: str) -> list[Cla
             raise ConfigError(
                 f"{where}: claims: {name} needs the labels {', '.join(lacking[name])}; add them to labels"
             )
-    found = [claim for claim in CLAIMS if (claim.name in names if names else not lacking[claim.name])]
+        if name in undecided:
+            about = " or ".join(map(heading, quantities[name]))
+            raise ConfigError(f"{where}: claims: {name} is about {about}, which these tasks do not give; change tasks")
+    possible = [name for name in needed if not lacking[name] and name not in undecided]
+    found = [claim for claim in CLAIMS if claim.name in (names or possible)]
     if not found:
-        raise ConfigError(f"{where}: no claim has all its labels here; madbench findings lists claims and labels")
+        raise ConfigError(
+            f"{where}: no claim has all its labels and a task here; madbench findings lists claims and labels"
+        )
     return found
 
 
 def _thresholds(made: Experiment) -> dict[str, Any]:
-    tasks = [task for row in made.of(MAD).rows[:1] for task in row.protocol.tasks]
     return {
         "level": inference.LEVEL,
         "margin_share": MARGIN_SHARE,
         "least_seeds": inference.LEAST_SEEDS,
-        "solved_share": {task: settings_class(task).solved_share for task in tasks},
+        "solved_share": {task: settings_class(task).solved_share for task in _mad_tasks(made)},
     }
+
+
+def _mad_tasks(made: Experiment) -> list[str]:
+    return [task for row in made.of(MAD).rows[:1] for task in row.protocol.tasks]
 
 
 def _analysis_hash() -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.cells import Cell, legend, row_texts
 from madbench.analysis.inference import Difference
-from madbench.analysis.quantities import BUDGET_RATIO, SEEDS, difference_text, suite_title
+from madbench.analysis.quantities import BUDGET_RATIO, LOSS, SEEDS, STEPS, difference_text, suite_title
 from madbench.analysis.rendering import PUBLISHED, TextTable, known
 from madbench.errors import ConfigError, did_you_mean
 from madbench.grid import Row
@@ -56,11 +56,16 @@ class ResultTable(TextTable):
 
     @property
     def caption(self) -> str:
-        texts = "".join(text for name in self.rows for text in row_texts(self.columns, self.cells[name]))
+        rows = (zip(self.columns, row_texts(self.columns, self.cells[name])) for name in self.rows)
+        shown = [(column.name.startswith(STEPS), text) for row in rows for column, text in row]
+        texts = "".join(text for _, text in shown)
         marks = "".join(self.marks().values())
         signs = {
+            "L5: mean of the last five training losses": any(column.name == LOSS for column in self.columns),
+            "to x: steps to a training loss below x": any(are_steps for are_steps, _ in shown),
             "±: 95% interval": "±" in texts,
-            "[k/n]: k of n seeds solve the task, or get there": "[" in texts,
+            "[k/n]: k of n seeds solve the task": any("[" in text and not are_steps for are_steps, text in shown),
+            "[k/n] of steps: k of n seeds get there": any("[" in text and are_steps for are_steps, text in shown),
             "†: single seed": "†" in texts,
             "‡: with diverged runs": "‡" in texts,
             "(d/e): jobs done": "(" in texts,
@@ -69,8 +74,8 @@ class ResultTable(TextTable):
         }
         of_suite = {MAD: "accuracy in percent", LANGUAGE: "loss in nats per token"}
         what = " and ".join(of_suite[suite] for suite in self.suites)
-        shown = "; ".join(text for text, is_there in signs.items() if is_there)
-        return f"{what.capitalize()}, mean over n seeds ({self.short}){shown and f'. {shown}'}."
+        meanings = "; ".join(text for text, is_there in signs.items() if is_there)
+        return f"{what.capitalize()}, mean over n seeds ({self.short}){meanings and f'. {meanings}'}."
 
     @functools.cached_property
     def notes(self) -> str:

@@ -83,15 +83,18 @@ lm = typer.Typer(
     rich_markup_mode="rich",
     help="""Train labels as GPT-2-shaped language models, and read the runs.
 
+A preset has sizes, schedule and corpus: madbench ls presets. By default it is
+tiny, on the bytes of Python's own standard library.
+
 [bold]Start here[/bold]
 
-  madbench lm G-cg-q-12o             train one, a minute or two on a laptop
-  madbench lm S-p R-cg-q --seeds 0-2 compare two; the same command resumes
-  madbench lm table                  losses and steps to thresholds
-  madbench lm plot                   loss curves as PNG, PDF and CSV
-  madbench lm sample G-cg-q-12o      text from the trained model
-  madbench lm prepare my_texts/      tokens from your own text
-  madbench lm train --help           every option of training
+  madbench lm G-cg-q-12o               train one, a minute or two on a laptop
+  madbench lm S-p R-cg-q --seeds 0-2   compare two; the same command resumes
+  madbench lm table                    losses and steps to thresholds
+  madbench lm plot                     loss curves as PNG, PDF and CSV
+  madbench lm sample G-cg-q-12o        text from the trained model
+  madbench lm prepare my_texts/        tokens from your own text
+  madbench lm train --help             every option of training
 """,
 )
 

@@ -70,7 +70,7 @@ def bench(
     ) = "auto",
     repeats: option(int, "Rounds that count, after one that does not.", min=2) = 5,
     minutes: option(float, "Time for all parts; what is not begun by then is left out.", min=0.1) = 8.0,
-    output: option(Path | None, "Folder for CSV, PNG, PDF and one page of it all.", "--out", "-o") = None,
+    output: option(Path | None, "Folder for CSV, PNG, PDF and one page of it all.", "--output", "-o") = None,
     printed: PrintOptions,
 ) -> None:
     """Measure the speed and memory of mixers, of training and of decoding on this machine.
@@ -92,7 +92,7 @@ def bench(
       madbench bench training @quick --peer mad-lab --lengths 32 --compile always
       madbench bench G-cg-q-12o --paths dense,tiled --lengths 256 --threads 1
       madbench bench length R-cg-q R-cg-q-12o --lengths 512,1024,2048
-      madbench bench --all --out bench-results     eight minutes
+      madbench bench --all --output bench-results  eight minutes
     """
     import torch
 

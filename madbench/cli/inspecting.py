@@ -136,8 +136,9 @@ def inspect(
     for lines in _page(models[0]) if other is None else [_comparison(names, models)]:
         console.print()
         print_lines(console, lines)
+    print("\ncolumns: madbench inspect --help")
     if written:
-        print(f"\nfigures: {written[0].parent}/ {', '.join(path.stem for path in written if path.suffix == '.png')}")
+        print(f"figures: {written[0].parent}/ {', '.join(path.stem for path in written if path.suffix == '.png')}")
 
 
 def _names(jobs: Sequence[Job]) -> list[str]:

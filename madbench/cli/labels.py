@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -15,10 +15,10 @@ from madbench.cli.options import LABELS_HELP, BudgetOption, JsonOption, argument
 from madbench.cli.printing import first_of, print_json, print_lines, table_lines
 from madbench.config import settings_of
 from madbench.errors import BudgetError
-from madbench.labels import diff, expand, parse
+from madbench.labels import FACTOR_NAMES, Label, diff, expand, levels, parse
 from madbench.mixers import Allocation, solve
 
-BYTES_PER_ELEMENT = 2  # of a decoding cache in bfloat16
+BYTES_PER_ELEMENT = 2  # of a model in bfloat16
 MOST_REASONS = 3
 
 
@@ -54,7 +54,16 @@ def explain(labels: argument(list[str], "LABEL", LABELS_HELP, show_default=False
             table.add_row(Text(row.letter or "-"), Text("\n").join(Text(*part) for part in about if part[0]))
         console.print(table)
         if i:
-            console.print(f"differs from {first} in: {', '.join(diff(first, label))}", markup=False)
+            console.print(f"differs from {first} in: {', '.join(_differences(first, label))}", markup=False)
+
+
+def _differences(first: Label, label: Label) -> Iterator[str]:
+    """``R(1) (1o vs. none)``: each factor in which ``label`` differs, with its level and that of ``first``."""
+    of_first, of_label = levels(first), levels(label)
+    for factor in diff(first, label):
+        given, against = of_label.get(factor), of_first.get(factor)
+        is_shown = None not in (given, against) and given != against  # not of factors that one family alone has
+        yield FACTOR_NAMES.get(factor, factor) + is_shown * f" ({given or 'none'} vs. {against or 'none'})"
 
 
 def budget(
@@ -77,8 +86,9 @@ def budget(
 
     Softmax attention of width d has 4 d^2 parameters: that is the budget B.
     A label with c gets 8 d more for its conv taps, one with D 4 d_qk + d_vo for
-    its lambda and norm. --budget chooses the rule for the ranks; both counts of them are always shown: strict has every
-    parameter, paper leaves out the tables of R(1) and R(2).
+    its lambda and norm. --budget chooses the rule for the ranks; both counts of
+    them are always shown: strict has every parameter, paper leaves out the tables
+    of R(1) and R(2).
 
     [bold]Examples[/bold]
 
@@ -107,8 +117,8 @@ def budget(
         _print_summary(console, found)
         console.print(
             f"d_model {d_model}, n_head {n_head}, max_len {max_len}, ranks by the {budget} budget. r_qk, r_vo: ranks "
-            "over all heads; d_qk, d_vo: width of one head; r_mix: rank r of R(1), R(2). state: bytes a token adds to a "
-            "bfloat16 decoding cache; FLOP: of a forward pass, per token at max_len. B: budget in parameters; "
+            "over all heads; d_qk, d_vo: width of one head; r_mix: rank r of R(1), R(2). state: bytes a token adds to "
+            "the decoding cache of a bfloat16 model; FLOP: of a forward pass, per token at max_len. B: budget in parameters; "
             "left: B - strict.",
             style="dim",
         )

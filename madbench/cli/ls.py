@@ -125,7 +125,7 @@ def _profiles(suite: Suite) -> Rows:
             row = {"profile": name, "runs": len(suite.jobs((), profile))}
         else:
             tokens = quantity(profile.training["steps"] * profile.training["tokens_per_step"])
-            row = {"preset": name, "tokens": tokens, "corpus": profile.corpus or "to be named"}
+            row = {"preset": name, "tokens": tokens, "corpus": profile.corpus or "give --corpus"}
         paper = "comparable" if profile.comparable_with_paper else "not comparable"
         rows.append(row | {"paper": paper, "description": _line(profile.description)})
     return rows

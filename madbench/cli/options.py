@@ -180,7 +180,7 @@ class LanguageOptions:
     corpus: option(str | None, "Only runs on the corpus of this name, folder or digest.") = None
     preset: option(str | None, "Only runs of this preset; tiny when a KEY=VALUE is given.", "--preset", "-p") = None
     budget: option(
-        str | None, "Only runs with this parameter budget.", parser=parse_budget, metavar="[strict|paper]"
+        str | None, "Only runs with this parameter budget.", parser=parse_budget, metavar="<strict|paper>"
     ) = None
     results: ResultsOption = RESULTS
 

@@ -47,39 +47,38 @@ def make_plan(
     A few steps are timed of each task, with ``details`` of each row and task, which then also have memory, FLOPs as torch
     counts them, and parameters by group.
     """
-    from madbench.execute.slots import plan_shifts
+    from madbench.execute.slots import makespan, plan_shifts
     from madbench.training.cost import job_size, seconds_per_flop
 
     sizes = {job.id: job_size(job) for job in experiment.jobs}
     states = job_states(experiment.jobs, experiment.results, policy)
-    cells, suites = [], {}
+    cells, shifts = [], []
     with console.status("counting, and timing a few steps"):
         todo = [job for job in experiment.jobs if states[job.id] == "todo"]
         for shift in plan_shifts(experiment.jobs, experiment.device, slots, devices, micro_batch, todo):
             together = {job.suite for job in shift.jobs}
-            for suite in (suite for suite in experiment.suites if suite.name in together):
+            suites = [suite for suite in experiment.suites if suite.name in together]
+            rates_of = functools.partial(seconds_per_flop, device=experiment.device, threads=shift.threads)
+            seconds: dict[str, float] = {}  # of every job to do
+            for suite in suites:
                 part = experiment.of(suite)
-                todo = [job for job in part.jobs if states[job.id] == "todo"]
-                rates_of = functools.partial(seconds_per_flop, device=experiment.device, threads=shift.threads)
-                rates = {} if details else rates_of(todo)
-                made = []
+                rates = {} if details else rates_of([job for job in part.jobs if states[job.id] == "todo"])
                 for row, jobs in _by_row_and_task(part):
-                    if details:
-                        rates = rates_of([job for job in jobs if states[job.id] == "todo"])
-                    cell = _cell(row, jobs, states, sizes, rates.get(jobs[0].task, 0.0))
-                    made.append(cell | (_details(jobs[0], micro_batch) if details else {}))
-                at_once = min(shift.slots, max(1, len(todo)))
-                apart = at_once  # slots that share no core and no GPU
-                if experiment.device != "cpu" and suite.uses_all_cores:
-                    apart = min(at_once, len(devices or [""]))
-                repeats = sum(one["todo"] for one in made) / max(1, len(todo))  # a job may be in several rows
-                seconds = sum(one["estimated_seconds"] for one in made) / apart / max(1, repeats)
-                suites[suite.name] = {"slots": at_once, "estimated_seconds": seconds}
-                cells += made
+                    left = [job for job in jobs if states[job.id] == "todo"]
+                    rate = (rates_of(left) if details else rates).get(jobs[0].task, 0.0)
+                    cell = _cell(row, jobs, states, sizes, rate)
+                    cells.append(cell | (_details(jobs[0], micro_batch) if details else {}))
+                    seconds |= {job.id: rate * sizes[job.id].flops for job in left}
+            at_once = min(shift.slots, max(1, len(seconds)))
+            apart = at_once  # slots that share no core and no GPU
+            if experiment.device != "cpu" and any(suite.uses_all_cores for suite in suites):
+                apart = min(at_once, len(devices or [""]))
+            needed = makespan([seconds[job.id] for job in shift.jobs if job.id in seconds], apart)
+            shifts.append({"suites": [suite.name for suite in suites], "slots": at_once, "estimated_seconds": needed})
     counts = {state: list(states.values()).count(state) for state in STATES}
-    seconds = sum(one["estimated_seconds"] for one in suites.values())
-    totals = {"jobs": len(states), **counts, "estimated_seconds": seconds, "notes": experiment.notes}
-    return {"cells": cells, "suites": suites} | totals
+    needed = sum(shift["estimated_seconds"] for shift in shifts)
+    totals = {"jobs": len(states), **counts, "estimated_seconds": needed, "notes": experiment.notes}
+    return {"cells": cells, "shifts": shifts} | totals
 
 
 def _by_row_and_task(part: Experiment) -> Iterator[tuple[PlannedRow, list[Job]]]:
@@ -127,20 +126,17 @@ def _details(job: Job, micro_batch: int | None) -> dict[str, Any]:
 def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = False) -> None:
     """The plan of :func:`make_plan` as tables: a line a row, or with ``by_task`` a line a row and task."""
     console = Console(highlight=False)
-    for suite, totals in plan["suites"].items():
-        cells = [cell for cell in plan["cells"] if cell["suite"] == suite]
-        lines = [_line(cell, plan["failed"] > 0) for cell in (cells if by_task else _rows(cells))]
-        text = table_lines(lines, right=lines[0].keys() - {"row", "task"})
-        print_lines(console, first_of(text, MOST_SHOWN + 2, "and {:,} more lines; --json has them all"))
-        seconds = duration(totals["estimated_seconds"])
-        console.print(f"about {seconds} on {experiment.device} with {totals['slots']} at a time\n", **PLAIN)
-        if "parameter_groups" in cells[0]:
-            lines = _groups({f"{cell['row']} {cell['task']}": cell["parameter_groups"] for cell in cells})
-            print_lines(console, table_lines(lines, right=tuple(lines[0])[2:]))
-            console.print(
-                "FLOPs/token are of training; dense: as torch counts the dense path, all pairs. Memory is that of tensors "
-                f"with {', '.join(sorted({str(cell['micro_batch']) for cell in cells}))} sequences at a time.\n"
-            )
+    for shift in plan["shifts"]:
+        for suite in shift["suites"]:
+            cells = [cell for cell in plan["cells"] if cell["suite"] == suite]
+            lines = [_line(cell, plan["failed"] > 0) for cell in (cells if by_task else _rows(cells))]
+            text = table_lines(lines, right=lines[0].keys() - {"row", "task"})
+            print_lines(console, first_of(text, MOST_SHOWN + 2, "and {:,} more lines; --json has them all"))
+            console.print()
+            if "parameter_groups" in cells[0]:
+                _print_groups(console, cells)
+        seconds = duration(shift["estimated_seconds"])
+        console.print(f"about {seconds} on {experiment.device} with {shift['slots']} at a time\n", **PLAIN)
     left = f", {plan['failed']} failed and left without --retry" if plan["failed"] else ""
     shared = sum(cell["jobs"] for cell in plan["cells"]) - plan["jobs"]
     common = f" {counted(shared, 'job')} of several rows count{'s' * (shared == 1)} once." if shared else ""
@@ -176,13 +172,24 @@ def _line(cell: Mapping[str, Any], has_failed: bool) -> dict[str, Any]:
     return line
 
 
-def _groups(by_name: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """A line a group of parameters, a column a model."""
-    lines: dict[tuple[str, bool], dict[str, Any]] = {}
-    for name, groups in by_name.items():
-        for group in groups:
-            usual = {"parameters": group["group"], "weight decay": "yes" if group["decays"] else "no"}
-            line = lines.setdefault((group["group"], group["decays"]), usual | dict.fromkeys(by_name, "0"))
-            line[name] = f"{group['parameters']:,}"
-    totals = {name: f"{sum(group['parameters'] for group in groups):,}" for name, groups in by_name.items()}
-    return [*lines.values(), {"parameters": "all", "weight decay": ""} | totals]
+def _print_groups(console: Console, cells: Sequence[Mapping[str, Any]]) -> None:
+    """Prints the parameters of each row and task by group, a line a group."""
+    from madbench.execute.slots import HEADROOM, PROCESS_BYTES
+
+    lines = []
+    for cell in cells:
+        groups = cell["parameter_groups"]
+        name = {"row": cell["row"], "task": cell["task"]}
+        for group in [*groups, {"group": "all", "parameters": sum(group["parameters"] for group in groups)}]:
+            decays = {True: "yes", False: "no"}.get(group.get("decays"), "")
+            lines.append(
+                name | {"parameters": group["group"], "count": f"{group['parameters']:,}", "weight decay": decays}
+            )
+            name = {"row": "", "task": ""}
+    print_lines(console, table_lines(lines, right=("count",)))
+    at_once = ", ".join(sorted({str(cell["micro_batch"]) for cell in cells}))
+    console.print(
+        "FLOPs/token are of training; dense: as torch counts the dense path, all pairs. Memory is that of tensors with "
+        f"{at_once} sequences at a time; a process on a CPU takes about {HEADROOM} times as much and "
+        f"{PROCESS_BYTES / 1e9} GB.\n"
+    )

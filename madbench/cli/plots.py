@@ -74,7 +74,8 @@ def plot(
     budget      accuracy and L5 against the parameters, with the Pareto front
     difficulty  accuracy against length, vocabulary, examples and noise
 
-    Of more than eight labels, learning, loss and difficulty show eight in colour, the best and S, the others in grey.
+    Of more than eight labels, learning, loss and difficulty show eight in colour,
+    the best and S, the others in grey.
 
     [bold]Examples[/bold]
 
@@ -131,7 +132,13 @@ def language_plot(
     *,
     stored: options.LanguageOptions,
     shape: LayoutOptions,
-    out: option(Path | None, "Files to write, without their endings; RESULTS/plots/loss_curves by default.") = None,
+    output: option(
+        Path | None,
+        "Files to write, without their endings.",
+        "--output",
+        "-o",
+        show_default="RESULTS/plots/loss_curves",
+    ) = None,
     source: option(Path | None, "Draw the CSV that an earlier plot wrote, without the store.", "--from") = None,
 ) -> None:
     """Draw the loss curves of stored language-model runs: a PNG, a PDF and the CSV they can be drawn again from.
@@ -144,12 +151,12 @@ def language_plot(
 
       madbench lm plot
       madbench lm plot S-p R-cg-q-12o G-cg-q-12o --x seconds
-      madbench lm plot --from results/plots/loss_curves.csv --x step --out slide
+      madbench lm plot --from results/plots/loss_curves.csv --x step --output slide
     """
     from madbench.analysis.figures.registry import FIGURES
 
-    out = out or stored.results / "plots" / "loss_curves"
-    stem = out.with_suffix("") if out.suffix in (".png", ".pdf", ".csv") else out
+    output = output or stored.results / "plots" / "loss_curves"
+    stem = output.with_suffix("") if output.suffix in (".png", ".pdf", ".csv") else output
     if source is None:
         frame = _stored_curves(stored.selection(words), x)
     else:

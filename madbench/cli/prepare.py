@@ -30,7 +30,7 @@ def prepare(
     tokenizer: option(str, "bytes, gpt2, bpe:N to train one of N tokens on this text, or a tokenizer.json.") = "bytes",
     name: option(str | None, "Name of the corpus.", show_default="the source's, and the tokenizer's") = None,
     results: ResultsOption = RESULTS,
-    out: option(Path | None, "Folder of the corpus.", show_default="RESULTS/corpora/NAME") = None,
+    output: option(Path | None, "Folder of the corpus.", "--output", "-o", show_default="RESULTS/corpora/NAME") = None,
     validation: option(
         float, "Share for validation: documents chosen by hash; of a few documents, the end of each."
     ) = 0.01,
@@ -59,9 +59,9 @@ def prepare(
     from madbench.text.prepare import prepare as prepare_corpus
     from madbench.text.sources import Limits
 
-    if out is not None and results != RESULTS:
-        raise ConfigError(f"--results {results} has no effect with --out, which names the corpus's folder itself")
-    if out is None:
+    if output is not None and results != RESULTS:
+        raise ConfigError(f"--results {results} has no effect with --output, which names the corpus's folder itself")
+    if output is None:
         name = name or default_name(sources, tokenizer)
     console = Console(stderr=True)
     screen = PrepareScreen(console)
@@ -73,7 +73,7 @@ def prepare(
         raise ConfigError("--max-line, --max-document and --max-total: expected numbers of MB") from None
     try:
         with screen.bars:
-            corpus = prepare_corpus(sources, out or results / "corpora" / name, **options)
+            corpus = prepare_corpus(sources, output or results / "corpora" / name, **options)
     except KeyboardInterrupt:
         console.print("stopped; run the same command to resume")
         raise

@@ -32,11 +32,11 @@ def power(
 ) -> None:
     """Estimate how many seeds each claim of the paper needs, from the spread of the stored seeds.
 
-    The number of seeds with which a claim would be decided with a probability of 80%,
-    if further seeds are like the stored ones: means, spreads and shares of solved seeds
-    are drawn from what the stored seeds allow, seeds are drawn from these, and tested
-    as madbench findings does, at the level that Holm's method leaves the first of as many
-    tests. It needs two stored seeds of every label.
+    The number of seeds with which a claim would be decided with a probability of
+    80%, if further seeds are like the stored ones: means, spreads and shares of
+    solved seeds are drawn from what the stored seeds allow, seeds are drawn from
+    these, and tested as madbench findings does, at the level that Holm's method
+    leaves the first of as many tests. It needs two stored seeds of every label.
 
     [bold]Examples[/bold]
 
@@ -67,16 +67,15 @@ def register(
 ) -> None:
     """Freeze claims, labels, tasks, seeds and thresholds before the runs exist.
 
-    Writes FILE's name with .registered.json beside FILE, with a hash of its content. Then train
-    the grid, and read the verdicts with madbench findings --registered. Runs that were
-    stored before the registration are named there.
+    Writes FILE's name with .registered.json beside FILE, with a hash of its
+    content. Then train the grid, and read the verdicts with madbench findings
+    --registered. Runs that were stored before the registration are named there.
 
     [bold]A file[/bold]
 
-      claims: [lag]
+      claims: [ lag ]
       labels: [R-12!, R-12o!, G-12!, G-12o!]
       seeds: 0-4
-      tasks: [in_context_recall, selective_copying]
 
     [bold]Examples[/bold]
 

@@ -140,10 +140,10 @@ def compare(
 ) -> None:
     """Compare labels on the runs they share: mean difference, interval, p-value, and whether it is significant.
 
-    The unit is the seed, under one protocol as in madbench table. Where the seeds of
-    both labels scatter about one value, Welch's t; where some seeds solve the task and
-    others do not, an exact test of how many solve it. p is adjusted by Holm's method
-    for all rows. Nothing is tested with fewer than three seeds.
+    The unit is the seed, under one protocol as in madbench table. Where the seeds
+    of both labels scatter about one value, Welch's t; where some seeds solve the
+    task and others do not, an exact test of how many solve it. p is adjusted by
+    Holm's method for all rows. Nothing is tested with fewer than three seeds.
 
     [bold]Examples[/bold]
 
@@ -285,8 +285,8 @@ def report(
 
     It needs no network and no other file. Headings sort, labels filter, a number
     opens its runs: settings, curve, versions, folder, measurements, and the command
-    that trains it again. The report says what is missing. Protocols are never mixed, as in
-    madbench table.
+    that trains it again. The report says what is missing. Protocols are never
+    mixed, as in madbench table.
 
     [bold]Examples[/bold]
 

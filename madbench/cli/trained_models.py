@@ -132,7 +132,7 @@ def evaluate(
 
 def export(
     run: ModelArgument,
-    out: option(Path | None, "File to write.", "--out", "-o", show_default="LABEL-ID.safetensors") = None,
+    output: option(Path | None, "File to write.", "--output", "-o", show_default="LABEL-ID.safetensors") = None,
     force: option(bool, "Replace the file if it is there.", "--force") = False,
     results: ResultsOption = RESULTS,
 ) -> None:
@@ -144,16 +144,16 @@ def export(
     [bold]Examples[/bold]
 
       madbench lm export G-cg-q-12o
-      madbench lm export 3f9a --out hyperglu.safetensors
+      madbench lm export 3f9a --output hyperglu.safetensors
     """
     from madbench.training.checkpoints import save_weights
 
     trained = TrainedModel(run, results)
-    out = out or Path(f"{trained.job.label}-{trained.job.id[:8]}.safetensors")
-    if out.exists() and not force:
-        raise ConfigError(f"{out}: already exists; give --force to replace it, or another --out")
-    save_weights(out, trained.model, trained.job)
-    print(f"{out}: {quantity(sum(p.numel() for p in trained.model.parameters()))} parameters of {trained.job.label}")
+    output = output or Path(f"{trained.job.label}-{trained.job.id[:8]}.safetensors")
+    if output.exists() and not force:
+        raise ConfigError(f"{output}: already exists; give --force to replace it, or another --output")
+    save_weights(output, trained.model, trained.job)
+    print(f"{output}: {quantity(sum(p.numel() for p in trained.model.parameters()))} parameters of {trained.job.label}")
 
 
 class TrainedModel:

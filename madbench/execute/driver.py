@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import resource
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +32,7 @@ GRACE = 15.0  # seconds beyond its time limit that a group has to stop by itself
 ATTEMPTS = 3  # how often a group is given to a machine that is lost with it
 _ATTEMPTS = {"lost": ATTEMPTS, "killed": 2}
 POLL_SECONDS = 1.0
+OPEN_FILES = 1 << 16  # that the driver may have at a time, where the system lets it
 
 
 @dataclass(eq=False)
@@ -109,6 +111,8 @@ def drive(
     """
     driver = _Driver(store, policy, on_event)
     if todo := driver.missing(groups):
+        usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # a claimed job is an open file; 1,024 are usual
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(usual, min(most, OPEN_FILES)), most))
         with connect(store) as backend:
             driver.run(train, backend, todo)
     return driver.summary

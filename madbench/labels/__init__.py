@@ -22,6 +22,7 @@ from madbench.errors import LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.grammar import (
     ALIASES,
+    FACTOR_NAMES,
     FACTORS,
     Explanation,
     Variant,
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = [
-    "ALIASES", "FACTORS", "Explanation", "LabelSet", "Variant", "all_labels", "all_variants", "available_sets", "diff",
-    "every_label", "every_variant", "expand", "explain", "factors", "factors_in", "families", "family_identity",
+    "ALIASES", "FACTORS", "FACTOR_NAMES", "Explanation", "LabelSet", "Variant", "all_labels", "all_variants",
+    "available_sets", "diff", "every_label", "every_variant", "expand", "explain", "factors", "factors_in", "families", "family_identity",
     "family_of", "levels", "parse",
 ]  # fmt: skip
 

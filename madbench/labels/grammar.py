@@ -8,8 +8,8 @@
     rank     = "q" | "v"
     mixing   = ("1" | "2" | "12"), ["o"]
 
-Three rules hold beyond the syntax. ``q`` and ``v`` pay for a matched budget and ``!`` lifts it, so they exclude each
-other. A label that adds parameters (``g``, ``k``, ``a``, ``1``, ``2``) says what pays for them: ``q``, ``v`` or ``!``. A
+Three rules hold beyond the syntax. ``q`` and ``v`` meet the budget and ``!`` lifts it, so they exclude each
+other. A label that adds parameters (``g``, ``k``, ``a``, ``1``, ``2``) says where they are saved: ``q``, ``v`` or ``!``. A
 label that adds none has nothing for ``!`` to lift. That leaves 2,688 labels, 504 of them in the letters of the HyperMLP
 paper's Table 1, which are all but ``D``, ``k`` and ``a``.
 
@@ -59,7 +59,7 @@ class Letter(Explanation):
     value: str | bool = True  # of that field
     needs: str = ""  # letters of which one has to stand before it
     terms: tuple[str, ...] = ()  # parameters it adds, named as in madbench.mixers.srg.budget.TERMS
-    raises_budget: bool = False  # whether the budget grows by these, so that nothing has to pay for them
+    raises_budget: bool = False  # whether the budget grows by these, so that they are saved nowhere
     beside: tuple[tuple[str, Explanation], ...] = ()  # explanation beside another letter
     is_in_table1: bool = True  # whether it is one of the letters of the paper's Table 1
 
@@ -70,7 +70,7 @@ class Letter(Explanation):
 
     @property
     def is_paid(self) -> bool:
-        """Whether it adds parameters that something has to pay for."""
+        """Whether it adds parameters that have to be saved elsewhere."""
         return bool(self.terms) and not self.raises_budget
 
 
@@ -131,11 +131,11 @@ LETTERS = (
         "W_v, W_o in R^(d x r_vo), r_vo starting at d/4", "the opposite of Theorem 2.5's advice, Section 3",
         "rank", "rank", "v"),
     Letter("1", "R(1)",
-        "Scores of one row are mixed along the sequence before the activation, by a diagonal plus rank r.",
+        "The scores z_t of one row are mixed along the sequence before the activation, by a diagonal plus rank r.",
         "h_t = z_t R(1)(x_t), R(1) = I + Diag(p1) + A1 Diag(s1_t) B1^T", "temporal mixing R(1), Section 2.4, eq. 9",
         "mixing", "mix1", terms=("mix1", "mix1_tables")),
     Letter("2", "R(2)",
-        "Activations of one row are mixed along the sequence before the readout, by a diagonal plus rank r.",
+        "The activations a_t of one row are mixed along the sequence before the readout, by a diagonal plus rank r.",
         "w_t = a_t R(2)(x_t)^T, R(2) = I + Diag(p2) + A2 Diag(s2_t) B2^T", "temporal mixing R(2), Section 2.4, eq. 10",
         "mixing", "mix2", terms=("mix2", "mix2_tables")),
     Letter("o", "lag layout",
@@ -158,7 +158,7 @@ POSITION_LAYOUT = Explanation("", "position layout",
     "Without o, mixing rows are counted from the oldest token, so their distance to the current token grows.",
     "row(l) = l + 1", "Section 3, result 3",
 )  # fmt: skip
-MATCHED = Explanation("", "nothing to pay for",
+MATCHED = Explanation("", "no rank compressed",
     "The label adds no parameters that the budget has to find, so no rank is compressed.",
     "r_qk = r_vo = d", "parameter allocation, Section 2.6",
 )  # fmt: skip
@@ -219,7 +219,9 @@ FIELDS = {row.field: [getattr(Variant, row.field)] if hasattr(Variant, row.field
 for _row in LETTERS:
     FIELDS[_row.field].append(_row.value)
 FACTORS = tuple(dict.fromkeys(row.factor for row in LETTERS))
-"""Names of what labels differ in, in the order of the letters."""
+"""What labels differ in, in the order of the letters."""
+FACTOR_NAMES = {"mix1": "R(1)", "mix2": "R(2)"}
+"""Of factors that people do not see under their own name."""
 
 
 def either(options: list[str] | str) -> str:
@@ -251,7 +253,7 @@ def _check_rules(variant: Variant) -> None:
         matched = _spell(variant, over=False)
         lifted = _spell(variant, rank="", over=variant.adds_parameters)
         raise LabelError(
-            f"'!' lifts the budget and {variant.rank!r} pays to keep it, which is a contradiction;"
+            f"'!' lifts the budget and {variant.rank!r} keeps it, which is a contradiction;"
             f" did you mean {matched!r} or {lifted!r}?"
         )
     if variant.over and not variant.adds_parameters:
@@ -263,8 +265,8 @@ def _check_rules(variant: Variant) -> None:
         paid = ("".join(row.letter for row in rows if row.is_paid and row.segment == name) for name in SEGMENTS)
         q, v, over = _spell(variant, rank="q"), _spell(variant, rank="v"), _spell(variant, over=True)
         raise LabelError(
-            f"{'-'.join(filter(None, paid))!r} adds parameters and nothing pays for them; add q to compress QK ({q!r}),"
-            f" v to compress VO ({v!r}) or ! to lift the budget ({over!r})"
+            f"{'-'.join(filter(None, paid))!r} adds parameters; add q to compress QK ({q!r}), v to compress VO ({v!r})"
+            f" or ! to lift the budget ({over!r})"
         )
 
 
@@ -292,7 +294,7 @@ def from_letters(given: str) -> Variant:
 
 @functools.cache
 def every_variant() -> tuple[Variant, ...]:
-    """Every valid variant: by base, then features, mixing, and what pays for them."""
+    """Every valid variant: by base, then features, mixing, and where parameters are saved."""
     names: list[str] = []  # those that change slowest first
     for segments in ("base",), ("features",), ("mixing",), ("rank", "budget"):
         names += reversed(dict.fromkeys(row.field for row in LETTERS if row.segment in segments))

@@ -58,7 +58,7 @@ class Allocation(Protocol):
         """Forward FLOPs per token of a causal sequence of ``seq_len`` tokens, two for each multiply-add."""
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
-        """Bytes by which each token makes the decoding cache grow."""
+        """Bytes by which each token makes the decoding cache of a model in numbers of so many bytes grow."""
 
 
 @dataclass(frozen=True)

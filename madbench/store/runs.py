@@ -295,12 +295,17 @@ class Store:
     def _install(self, job: Job, record: Record) -> None:
         target, work = self._runs / job.id, self._work / job.id
         kept, staged = work / KEEP, work / "run.tmp"
-        with explain_os_errors(target):
-            remove(staged)
-            kept.mkdir(exist_ok=True)
-            os.rename(kept, staged)
         try:
             with explain_os_errors(target):
+                half_written: list[Path] = []
+                if kept.exists() or not staged.exists():
+                    remove(staged)
+                    kept.mkdir(exist_ok=True)
+                    os.rename(kept, staged)
+                else:  # an earlier try was killed
+                    half_written = [staged / name for name in NAMES]
+                for path in [*half_written, *staged.rglob("*.tmp")]:
+                    remove(path)
                 others = [path for path in staged.rglob("*") if path.is_file()]
                 files = encode(job, record, {str(path.relative_to(staged)): file_digest(path) for path in others})
                 for name, content in files.items():

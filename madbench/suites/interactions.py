@@ -194,7 +194,7 @@ def _world(task: str, setting: Mapping[str, Any]) -> World:
 
 
 def size(job: Job) -> Size:
-    """Mixers by their own formula, with the pairs that causality keeps, and a value or readout of width 1."""
+    """Mixers by their own formula, where all see each other; FLOPs as if values were as wide as tokens, not of width 1."""
     world, config = world_of(job), job.training
     width = world.vectors.shape[1]
     mixer = solve(job.label, width, job.model.n_head, world.length, job.budget, **job.mixer)
@@ -204,7 +204,7 @@ def size(job: Job) -> Size:
         steps=config.steps,
         seq_len=world.length,
         sequences_per_step=config.batch_size,
-        flops_per_token=mixer.flops_per_token(world.length),
+        flops_per_token=mixer.flops_per_token(world.length, causal=False),
         trained_tokens=config.steps * config.batch_size * world.length,
         evaluated_tokens=world.test_samples * sum(world.lengths),
     )

@@ -197,9 +197,10 @@ class Batches:
         Raises ``ConfigError`` for a token id beyond the corpus' vocabulary.
         """
         for arrays in self.read(split, starts):
-            inputs, targets = map(torch.from_numpy, arrays)
+            found = map(torch.from_numpy, arrays)
             if self.device.type == "cuda":
-                inputs, targets = (ids.pin_memory().to(self.device, non_blocking=True) for ids in (inputs, targets))
+                found = (ids.pin_memory() for ids in found)
+            inputs, targets = (ids.to(self.device, non_blocking=True) for ids in found)
             yield inputs, targets
 
     def read(self, split: Split, starts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -192,7 +192,7 @@ def _trained_tokenizer(content: bytes, where: Path | str) -> BytePairTokenizer:
         tokens = _tokens_in_order(model["vocab"])
         merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
         merged = [_bytes_of(left + right) for left, right in merges]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{where}: not a byte-level BPE ({type(error).__name__}: {error})") from None
     if not (is_plain and is_gpt2_like and set(map(len, tokens[:256])) == {1} and tokens[256:] == merged):
         raise ConfigError(

@@ -60,9 +60,10 @@ def counted_flops_per_token(job: Job) -> float:
 def peak_memory_bytes(job: Job, micro_batch: int) -> int:
     """Most bytes of tensors alive at once in a training step, found by running one on tensors without data.
 
-    Parameters, gradients, AdamW's two moments and activations of one process, without ``torch.compile``; an
-    allocator's reserve and the workspace inside an operation come on top. Models of two and three blocks are run: every
-    further block adds what the third did.
+    Parameters, gradients, AdamW's two moments and activations of one process, without ``torch.compile``, exactly what
+    torch allocates. The process itself, an allocator's reserve and the workspace inside an operation come on top: on a
+    CPU :mod:`madbench.execute.slots` has how much. Models of two and three blocks are run: every further block adds
+    what the third did.
     """
     if job.model.n_layer <= 3:
         return _peak_memory_bytes(job, micro_batch)

@@ -138,13 +138,13 @@ def test_a_contrast_is_a_row_with_its_interval_pairs_and_seeds():
     table = attribution_table(scored(SIX))
     rows = shown(table)
     assert table.text_rows()[0] == ["Factor", "Compr.", "Pairs", "n"]
-    assert list(rows)[:3] == ["base: R against S", "rope: p against none", "conv: c against none"]
+    assert list(rows)[:3] == ["base: R vs. S", "rope: p vs. none", "conv: c vs. none"]
     conv = next(one for one in table.effects if one.contrasts[0].factor == "conv")
     assert conv.estimate.estimate == pytest.approx((20.0 + 5.0 + 20.0667) / 3, abs=1e-4) and conv.is_significant
     half = conv.estimate.high - conv.estimate.estimate
-    assert rows["conv: c against none"] == [f"+15.0 ±{half:.1f}*", "3", "3"]
+    assert rows["conv: c vs. none"] == [f"+15.0 ±{half:.1f}*", "3", "3"]
     assert rows["p x c"][0].startswith("-15.0 ±") and rows["p x c"][0].endswith("*")
-    assert not rows["base: R against S"][0].endswith("*")
+    assert not rows["base: R vs. S"][0].endswith("*")
 
 
 def test_an_interaction_that_is_not_significant_is_in_the_records_alone():
@@ -172,7 +172,7 @@ def test_the_average_is_a_column_of_seeds_with_all_tasks_and_the_loss_one_of_its
     frame = frame[~(frame.column.isin(["memorization", MAD_AVERAGE]) & (frame.seed == 1))]
     table = attribution_table(pd.concat([frame, lost({"S": (3.0, 3.2), "S-c": (2.5, 2.6)})]))
     assert table.quantities == [*MAD_TASKS, MAD_AVERAGE, "loss_l5"]
-    *_, average, loss, pairs, seeds = shown(table)["conv: c against none"]
+    *_, average, loss, pairs, seeds = shown(table)["conv: c vs. none"]
     assert (average, pairs, seeds) == ("(+30.0)", "1", "1-2") and loss.startswith("-0.550 ±")
     assert "Of L5 less is better." in table.notes
     units = {record["quantity"]: record["unit"] for record in table.records()}
@@ -206,10 +206,10 @@ def test_every_format_is_written_and_120_columns_are_enough():
     with console.capture() as captured:
         console.print(table.to_rich(120))
     lines = captured.get().splitlines()
-    assert max(map(len, lines)) <= 120 and any(line.startswith("conv: c against none  ") for line in lines)
+    assert max(map(len, lines)) <= 120 and any(line.startswith("conv: c vs. none  ") for line in lines)
     assert "…" not in captured.get()
-    assert "| conv: c against none | " in table.to_markdown()
-    assert r"\texttt{conv: c against none} & " in table.to_latex() and r"$\pm$" in table.to_latex()
+    assert "| conv: c vs. none | " in table.to_markdown()
+    assert r"\texttt{conv: c vs. none} & " in table.to_latex() and r"$\pm$" in table.to_latex()
     heading, *rows = table.to_csv().splitlines()
     assert heading.startswith(
         "kind,contrast,second,given,without,pairs,quantity,unit,estimate,low,high,p,n,test,reason"

@@ -16,22 +16,22 @@ def named(labels: list[str]) -> dict[str, list[tuple[str, str]]]:
 @pytest.mark.parametrize(
     "given, without, name, short_name",
     [
-        ("R", "S", "base: R against S", "R/S"),
-        ("G-c", "S-c", "base: G against S", "G/S"),
-        ("G", "R", "base: G against R", "G/R"),
-        ("S-p", "S", "rope: p against none", "p"),
-        ("S-pc", "S-p", "conv: c against none", "c"),
-        ("R-g-q", "R-q", "gates: g against none", "g"),
-        ("R-q", "R", "rank: q against none", "q"),
-        ("R-v", "R", "rank: v against none", "v"),
-        ("R-q", "R-v", "rank: q against v", "q/v"),
-        ("R-q-1", "R-q", "R(1): 1 against none", "1"),
-        ("R-q-12o", "R-q-2o", "R(1): 1o against none", "1o"),
-        ("R-q-12", "R-q-1", "R(2): 2 against none", "2"),
-        ("R-q-2o", "R-q", "R(2): 2o against none", "2o"),
-        ("G-12o!", "G-12!", "layout: o against none", "o"),
-        ("G-12o!", "G-q-12o", "budget: ! against q", "!/q"),
-        ("G-g!", "G-g-v", "budget: ! against v", "!/v"),
+        ("R", "S", "base: R vs. S", "R/S"),
+        ("G-c", "S-c", "base: G vs. S", "G/S"),
+        ("G", "R", "base: G vs. R", "G/R"),
+        ("S-p", "S", "rope: p vs. none", "p"),
+        ("S-pc", "S-p", "conv: c vs. none", "c"),
+        ("R-g-q", "R-q", "gates: g vs. none", "g"),
+        ("R-q", "R", "rank: q vs. none", "q"),
+        ("R-v", "R", "rank: v vs. none", "v"),
+        ("R-q", "R-v", "rank: q vs. v", "q/v"),
+        ("R-q-1", "R-q", "R(1): 1 vs. none", "1"),
+        ("R-q-12o", "R-q-2o", "R(1): 1o vs. none", "1o"),
+        ("R-q-12", "R-q-1", "R(2): 2 vs. none", "2"),
+        ("R-q-2o", "R-q", "R(2): 2o vs. none", "2o"),
+        ("G-12o!", "G-12!", "layout: o vs. none", "o"),
+        ("G-12o!", "G-q-12o", "budget: ! vs. q", "!/q"),
+        ("G-g!", "G-g-v", "budget: ! vs. v", "!/v"),
     ],
 )
 def test_what_is_given_is_the_first_label_whatever_the_order(given, without, name, short_name):
@@ -92,9 +92,9 @@ def test_the_factor_of_a_contrast_is_that_of_diff():
 
 
 def test_a_family_that_has_a_place_for_softmax_attention_pairs_with_it():
-    assert named(["S", "hfa:2"]) == {"hfa:orders: 2 against 1": [("hfa:2", "S")]}
+    assert named(["S", "hfa:2"]) == {"hfa:orders: 2 vs. 1": [("hfa:2", "S")]}
     assert named(["ha:3-p", "S-p", "S"]) == {
-        "rope: p against none": [("S-p", "S")],
-        "ha:degree: 3 against 2": [("ha:3-p", "S-p")],
+        "rope: p vs. none": [("S-p", "S")],
+        "ha:degree: 3 vs. 2": [("ha:3-p", "S-p")],
     }
     assert named(["R", "ha:3", "hfa:2"]) == {}

@@ -41,7 +41,7 @@ def rows(found) -> dict[str, list[str]]:
 
 def test_a_finding_is_a_row_below_the_heading_of_its_group():
     found = rows(table())
-    assert list(found)[:2] == ["Questions of the talk: MAD avg", "Softmax is not essential"]
+    assert list(found)[:2] == ["Main claims: MAD avg", "Softmax is not essential"]
     published, ours, n, verdict, why = found["The lag layout is necessary"]
     assert (published, n, verdict) == ("+35.5", "3", "supported")
     assert ours.startswith("+48.0 ±") and why.startswith("p 0.")
@@ -66,7 +66,7 @@ def test_a_loss_is_a_row_of_its_own_below_its_claim_or_the_claims_row_where_it_i
     assert both[1:3] == ["Softmax is not essential", "  on L5 loss"]
     alone = table(None, {"R-12o!": [3.0, 3.1], "R-12!": [4.0, 4.3]})
     assert rows(alone)["The lag layout is necessary"][:3] == ["+1.307", "+1.100 ±1.327", "2"]
-    assert next(iter(rows(alone))) == "Questions of the talk: L5 loss"
+    assert next(iter(rows(alone))) == "Main claims: L5 loss"
     assert not any("on L5" in title for title in rows(alone))
     assert "0.022 nats" in alone.notes and "0.022 nats" not in table().notes
 

@@ -140,7 +140,8 @@ def test_a_spread_is_never_below_the_rounding_error():
     [
         (accuracies(50.0, 60.0, 40.0), True),
         (accuracies(91.0, 89.0, 88.0), True),
-        (accuracies(99.0, 60.0, 61.0), False),
+        (accuracies(99.0, 80.0, 81.0), True),
+        (accuracies(99.0, 79.0, 80.0), False),
         (accuracies(99.0, 98.0, 97.0), False),
         (accuracies(50.0, 51.0, diverged=1), False),
         (losses(2.0, 4.0), True),
@@ -149,6 +150,17 @@ def test_a_spread_is_never_below_the_rounding_error():
 )
 def test_a_sample_is_level_where_its_seeds_scatter_about_one_value(found, is_level):
     assert found.is_level == is_level
+
+
+def test_a_seed_at_the_threshold_solves_the_task():
+    assert accuracies(90.3, 90.4, 90.5).solved == 2
+
+
+def test_where_chance_is_one_of_two_the_best_is_still_100():
+    coin = Scale(chance=50.0, solved=95.0, ceiling=100.0, limits=(0.0, 100.0), resolution=0.1)
+    found = difference(sample([100.0, 100.0, 99.0], coin, 0), sample([50.0, 51.0, 52.0], coin, 0))
+    assert found.p == 0.03125 and found.low > 0
+    assert (ACCURACY.best, LOSS.best, Scale(ceiling=3.0).best) == (100.0, 0.0, 3.0)
 
 
 # Differences
@@ -246,7 +258,7 @@ def test_the_label_with_the_worse_mean_is_never_significantly_better(first, seco
         (accuracies(50.0), accuracies(10.0, 11.0, 12.0), "single seed"),
         (accuracies(99.0, 99.0), accuracies(10.0, 11.0, 12.0), "two seeds"),
         (losses(2.0, 2.1), losses(3.0, 3.1), "two seeds"),
-        (accuracies(4.4, 4.5, 4.4), accuracies(3.9, 4.0, 4.1), NEITHER_LEARNED),
+        (accuracies(8.7, 8.8, 8.7), accuracies(3.9, 4.0, 4.1), NEITHER_LEARNED),
         (accuracies(4.4, 4.5, 4.4), accuracies(diverged=3), NEITHER_LEARNED),
         (accuracies(99.0, 98.0, 97.0), accuracies(100.0, 100.0, 100.0), BOTH_SOLVE),
         (accuracies(50.0, 50.0, 50.0), accuracies(60.0, 60.0, 60.0), "zero variance"),
@@ -265,7 +277,7 @@ def test_a_claim_of_no_loss_is_tested_where_both_solve_the_task():
 
 
 def test_one_label_that_learns_or_spreads_is_enough_for_a_test():
-    assert difference(accuracies(4.4, 4.5, 4.4), accuracies(30.0, 31.0, 32.0)).test == "t"
+    assert difference(accuracies(8.9, 9.0, 8.9), accuracies(3.9, 4.0, 4.1)).test == "t"
     assert difference(accuracies(50.0, 50.0, 50.0), accuracies(60.0, 61.0, 60.0)).test == "t"
     assert difference(accuracies(99.0, 99.0, 99.0), accuracies(99.0, 99.0, 50.0)).test == "exact"
 
@@ -371,6 +383,15 @@ def test_a_noisy_best_does_not_save_a_label_that_another_beats():
         "poor": accuracies(30, 30.1, 30.2),
     }
     assert may_be_best(of_column, True) == ["noisy", "sure"]
+
+
+def test_rivals_and_columns_share_the_level_at_which_a_label_is_ruled_out():
+    of_column = {"a": accuracies(60.0, 61.0, 62.0), "b": accuracies(57.8, 58.8, 59.8)}
+    p = stats.ttest_ind(of_column["a"].values, of_column["b"].values, equal_var=False).pvalue / 2
+    assert LEVEL / 2 < p < LEVEL
+    assert may_be_best(of_column, True) == ["a"]
+    assert may_be_best(of_column, True, columns=2) == ["a", "b"]
+    assert may_be_best(of_column | {"poor": accuracies(20.0, 21.0, 22.0)}, True) == ["a", "b"]
 
 
 def test_labels_that_are_not_tested_may_be_the_best():

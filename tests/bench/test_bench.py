@@ -202,7 +202,19 @@ def test_every_part_is_drawn():
 
 
 def test_the_verb_writes_tables_figures_and_a_page(tmp_path):
-    words = ["bench", "length", "R", "--lengths", "8,16", "--repeats", "2", "--d-model", "16", "--out", str(tmp_path)]
+    words = [
+        "bench",
+        "length",
+        "R",
+        "--lengths",
+        "8,16",
+        "--repeats",
+        "2",
+        "--d-model",
+        "16",
+        "--output",
+        str(tmp_path),
+    ]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     frame = pd.read_csv(tmp_path / "length.csv")
@@ -279,7 +291,7 @@ def test_what_was_measured_before_an_interrupt_is_shown_and_written(tmp_path, mo
         "1",
         "--repeats",
         "2",
-        "--out",
+        "--output",
         str(tmp_path),
     ]
     result = CliRunner().invoke(app, words)

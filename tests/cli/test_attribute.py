@@ -32,11 +32,11 @@ def test_all_stored_labels_of_a_protocol_count_unless_some_are_named(fill, effec
     fill("S-c", 0.9, fidelity="published")
     fill("S-c", 0.9, budget="paper")
     assert effects("-t", "compression") == {
-        ("base: R against S", "compression"): 0.0,
-        ("conv: c against none", "compression"): 30.0,
+        ("base: R vs. S", "compression"): 0.0,
+        ("conv: c vs. none", "compression"): 30.0,
     }
     named = effects("S", "S-c")
-    assert named == {("conv: c against none", task): 40.0 for task in TWO}
+    assert named == {("conv: c vs. none", task): 40.0 for task in TWO}
 
 
 def test_language_models_are_a_column_unless_tasks_are_named(fill, fill_language, effects, invoke, tiny):
@@ -45,7 +45,7 @@ def test_language_models_are_a_column_unless_tasks_are_named(fill, fill_language
         for seed in (0, 1):
             fill_language(label, [3.0, 3 - accuracy], seed=seed)
     fill_language("S-c", [1.0], budget="paper")
-    conv = "conv: c against none"
+    conv = "conv: c vs. none"
     assert effects()[conv, "loss_l5"] == pytest.approx(-0.2)  # L5 of two evaluations, of which one is equal
     assert (conv, "loss_l5") not in effects("-t", ",".join(TWO))
     assert list(effects("-t", "compression,language_model")) == [(conv, "compression"), (conv, "loss_l5")]
@@ -82,7 +82,7 @@ def test_pairs_are_rows_when_asked_for(fill, invoke, tiny):
     assert "S-c - S" not in invoke(attribute, *words).stdout
     shown = invoke(attribute, *words, "--pairs").stdout
     assert [line.split() for line in shown.splitlines()[2:4]] == [
-        ["conv:", "c", "against", "none", "(+40.0)", "1", "1"],
+        ["conv:", "c", "vs.", "none", "(+40.0)", "1", "1"],
         ["S-c", "-", "S", "(+40.0)", "1"],
     ]
     assert "Trained on an abacus." not in " ".join(shown.split())
@@ -109,7 +109,7 @@ def test_labels_and_tasks_of_installed_packages_have_contrasts_of_their_own(fill
     assert effects == [
         (contrast, task, pytest.approx(points))
         for task in ("compression", "prefix_sum")
-        for contrast, points in (("conv: c against none", 40.0), ("lin:gate: g against none", 30.0))
+        for contrast, points in (("conv: c vs. none", 40.0), ("lin:gate: g vs. none", 30.0))
     ]
     assert "Prefix sum" in invoke(attribute, *words, columns=160).stdout
 

@@ -21,8 +21,8 @@ def test_the_screen_has_every_letter_name_and_equation_within_its_width(invoke, 
 
 def test_later_labels_say_how_they_differ_from_the_first(invoke):
     text = invoke(explain, "R-cg-q", "R-cg-q-12o", "G-cg-q").output
-    assert "differs from R-cg-q in: mix1, mix2" in text
-    assert "differs from R-cg-q in: base" in text
+    assert "differs from R-cg-q in: R(1) (1o vs. none), R(2) (2o vs. none)" in text
+    assert "differs from R-cg-q in: base (G vs. R)" in text
     assert text.count("differs from") == 2
 
 
@@ -41,4 +41,4 @@ def test_an_installed_family_explains_its_own_letters(invoke, install_example):
     install_example("plugin")
     text = invoke(explain, "lin:elu", "lin:elu-g", "S").output
     assert "feature map" in text and "elu(x) + 1" in text
-    assert "differs from lin:elu in: gate" in text and "differs from lin:elu in: family" in text
+    assert "differs from lin:elu in: gate (g vs. none)" in text and "differs from lin:elu in: family" in text

@@ -88,9 +88,9 @@ def test_a_run_trains_both_suites_and_the_model_can_be_used(start, finish, main,
         main("lm", "sample", "R-12o!", "--prompt", "The", "--tokens", "30", "--device", "cpu").stdout == sampled.stdout
     )
 
-    exported = main("lm", "export", "R-12o!", "--out", "hen.safetensors")
+    exported = main("lm", "export", "R-12o!", "--output", "hen.safetensors")
     assert exported.code == 0 and "parameters of R-12o!" in exported.stdout
-    assert main("lm", "export", "R-12o!", "--out", "hen.safetensors").code == 2
+    assert main("lm", "export", "R-12o!", "--output", "hen.safetensors").code == 2
     again = main("lm", "sample", "hen.safetensors", "--corpus", "hens", "--prompt", "The", "--tokens", "30")
     assert again.stdout == sampled.stdout
 

@@ -43,7 +43,7 @@ def test_a_plot_is_redrawn_from_its_csv_alone(fill_language, drawn, tmp_path):
     stem = "results/plots/loss_curves"
     assert drawn() == [f"{stem}.csv", f"{stem}.png", f"{stem}.pdf"]
     (tmp_path / "results" / "runs").rename(tmp_path / "gone")
-    assert drawn("--from", f"{stem}.csv", "--out", "again.png") == ["again.png", "again.pdf"]
+    assert drawn("--from", f"{stem}.csv", "--output", "again.png") == ["again.png", "again.pdf"]
     for ending in ("png", "pdf"):
         assert (tmp_path / f"again.{ending}").read_bytes() == (tmp_path / f"{stem}.{ending}").read_bytes()
 
@@ -52,7 +52,7 @@ def test_of_many_labels_the_csv_has_the_same_in_the_same_colours(fill_language, 
     for i, label in enumerate(expand(["@table1"])[:10]):
         fill_language(label, [3.0, 2.5 - i / 20])
     *_, pdf = drawn()
-    *_, again = drawn("--from", "results/plots/loss_curves.csv", "--out", "again")
+    *_, again = drawn("--from", "results/plots/loss_curves.csv", "--output", "again")
     assert (tmp_path / pdf).read_bytes() == (tmp_path / again).read_bytes()
 
 
@@ -60,7 +60,7 @@ def test_labels_and_axis_are_those_asked_for(fill_language, drawn, no_drawing, t
     for label in ("R-c", "S", "R"):
         fill_language(label)
     drawn()
-    assert drawn("R-c", "S", "--x", "seconds", "--log-x", "--out", "slides/two.v2") == [
+    assert drawn("R-c", "S", "--x", "seconds", "--log-x", "--output", "slides/two.v2") == [
         "slides/two.v2.csv", "slides/two.v2.png",
     ]  # fmt: skip
     drawn("--from", "slides/two.v2.csv", "S", "--x", "step")
@@ -107,4 +107,4 @@ def test_a_file_that_is_no_csv_of_curves_is_named(fill_language, refuse, tmp_pat
 def test_a_folder_that_cannot_be_written_is_named(fill_language, refuse, tmp_path):
     fill_language("S")
     (tmp_path / "taken").write_text("")
-    assert refuse(plot, "--out", "taken/curves").startswith("taken: a file is where a folder should be")
+    assert refuse(plot, "--output", "taken/curves").startswith("taken: a file is where a folder should be")

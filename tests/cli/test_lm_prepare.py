@@ -36,7 +36,7 @@ def test_a_folder_becomes_a_corpus_with_a_table_and_the_next_command(folder, inv
 
 
 def test_json_is_the_description_and_the_folder(folder, invoke):
-    content = json.loads(invoke(prepare.prepare, "poems", "--json", "--out", "here", "--name", "verse").stdout)
+    content = json.loads(invoke(prepare.prepare, "poems", "--json", "--output", "here", "--name", "verse").stdout)
     assert content == {"folder": "here", **open_corpus(folder / "here").description()}
     assert content["name"] == "verse"
     assert content["splits"]["val"]["tokens"] == 22
@@ -59,8 +59,8 @@ def test_the_default_name_is_the_source_s_and_the_tokenizer_s(folder, words, tok
 def test_errors_say_what_to_do(folder, refuse):
     assert "--name" in refuse(prepare.prepare, "poems", "poems/a.txt")
     assert "did you mean 'poems'" in refuse(prepare.prepare, "poem")
-    assert "--results other has no effect with --out" in refuse(
-        prepare.prepare, "poems", "--results", "other", "--out", "x"
+    assert "--results other has no effect with --output" in refuse(
+        prepare.prepare, "poems", "--results", "other", "--output", "x"
     )
     assert "did you mean 'gpt2'" in refuse(prepare.prepare, "poems", "--tokenizer", "gpt-2")
     assert "no effect" in refuse(prepare.prepare, "poems", "--text-key", "article")

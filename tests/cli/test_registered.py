@@ -139,7 +139,11 @@ def test_a_registration_that_was_changed_is_refused(grid, fill_all, invoke, refu
         (tmp_path / FILE).write_text(json.dumps(content | change))
         message = refuse(findings, "--registered", FILE)
         assert f"{FILE}: changed after it was registered" in message and content["id"] in message
-    (tmp_path / FILE).write_text("{")
+    for damaged in ("{", "[" * 200_000, "\0"):
+        (tmp_path / FILE).write_text(damaged)
+        assert f"{FILE}: not a registration" in refuse(findings, "--registered", FILE)
+    (tmp_path / FILE).unlink()
+    os.mkfifo(tmp_path / FILE)  # which nobody writes
     assert f"{FILE}: not a registration" in refuse(findings, "--registered", FILE)
     assert "nowhere.json" in refuse(findings, "--registered", "nowhere.json")
 
@@ -159,7 +163,9 @@ def test_an_installation_that_would_train_other_runs_is_refused(grid, fill_all, 
     [
         ("claims: [lag]", LABELS[:2], "claims: lag needs the labels G-12o!, G-12!; add them to labels"),
         ("claims: [lagg]", LABELS, "claims: no claim 'lagg'; did you mean 'lag'?"),
-        ("", ("S",), "no claim has all its labels here"),
+        ("claims: [lag]\ntasks: [compression]", LABELS, "claims: lag is about MAD avg or L5 loss"),
+        ("tasks: [compression]", LABELS, "no claim has all its labels and a task here"),
+        ("", ("S",), "no claim has all its labels and a task here"),
         ("claim: [lag]", LABELS, "unknown key 'claim'; did you mean 'claims'?"),
     ],
 )

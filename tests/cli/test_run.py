@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from madbench.store.runs import Store
+from madbench.training import cost, devices
 from madbench.training.checkpoints import load_model
 
 TASKS = "compression,in_context_recall"
@@ -101,6 +102,15 @@ def test_a_dry_run_trains_and_writes_nothing(main, tiny, tmp_path):
     assert "4 jobs in 2 rows: 0 done, 4 to do." in " ".join(shown.stdout.split())
     assert "on cpu with 1 at a time" in shown.stdout
     assert os.listdir(tmp_path / "results") == ["published"]
+
+
+def test_a_dry_run_gives_the_time_from_the_first_start_to_the_last_end(main, tiny, monkeypatch):
+    monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {"compression": 1e-6, "in_context_recall": 1e-3})
+    monkeypatch.setattr(devices, "available_cores", lambda: 2)
+    words = ("run", "S", "--profile", tiny, "-t", TASKS, "--device", "cpu", "--dry-run", "--json", "--slots")
+    for slots, total in (("1", sum), ("2", max)):
+        plan = json.loads(main(*words, slots).stdout)
+        assert plan["estimated_seconds"] == pytest.approx(total(cell["estimated_seconds"] for cell in plan["cells"]))
 
 
 def test_a_run_that_diverges_is_shown_and_stored(main, tiny, tmp_path):

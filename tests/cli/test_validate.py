@@ -78,7 +78,7 @@ def test_every_wrong_label_of_a_set_is_named(problems, write):
     assert found[1].startswith("unknown key 'desc'")
     assert found[2] == "key 'description' is missing"
     assert "^" in found[3] and found[3].endswith("labels[1]")
-    assert "nothing pays" in found[4] and found[4].endswith("labels[2]")
+    assert "adds parameters" in found[4] and found[4].endswith("labels[2]")
     assert "no such set" in found[5] and found[5].endswith("labels[3]")
     assert found[6] == "labels[4]: 'S' is in the set already, as labels[0]"
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections import deque
 from contextlib import contextmanager
 from pathlib import Path
@@ -333,3 +334,12 @@ def test_a_language_job_without_its_corpus_on_the_worker_says_which_file(tmp_pat
     manifest = Manifest(None, TokenizerInfo("bytes", "", 257), "uint16", "", {"train": split, "val": split})
     with pytest.raises(StoreError, match=r"train\.bin: not there; every machine that trains needs the corpus"):
         Corpus(tmp_path / "gone", manifest).tokens("train")
+
+
+def test_more_jobs_are_claimed_at_a_time_than_files_may_usually_be_open(fake, store):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))
+    try:
+        assert sweep_groups([[fake.make_job(seed) for seed in range(30)]], store, fake.train) == Summary(finished=30)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -36,25 +36,25 @@ MESSAGES = {
     "R-cg-q-o": (14, "expected '1' or '2' after '-'; did you mean 'R-cg-q-12o'?"),
     "G-cg-q-12o!": (
         17,
-        "'!' lifts the budget and 'q' pays to keep it, which is a contradiction; did you mean 'G-cg-q-12o' or 'G-cg-12o!'?",
+        "'!' lifts the budget and 'q' keeps it, which is a contradiction; did you mean 'G-cg-q-12o' or 'G-cg-12o!'?",
     ),
     "S-c-v!": (
         12,
-        "'!' lifts the budget and 'v' pays to keep it, which is a contradiction; did you mean 'S-c-v' or 'S-c'?",
+        "'!' lifts the budget and 'v' keeps it, which is a contradiction; did you mean 'S-c-v' or 'S-c'?",
     ),
     "G-c-12o": (
         11,
-        "'12' adds parameters and nothing pays for them; add q to compress QK ('G-c-q-12o'), v to compress VO ('G-c-v-12o') or ! to lift the budget ('G-c-12o!')",
+        "'12' adds parameters; add q to compress QK ('G-c-q-12o'), v to compress VO ('G-c-v-12o') or ! to lift the budget ('G-c-12o!')",
     ),
     "S-pg": (
         10,
-        "'g' adds parameters and nothing pays for them; add q to compress QK ('S-pg-q'), v to compress VO ('S-pg-v') or ! to lift the budget ('S-pg!')",
+        "'g' adds parameters; add q to compress QK ('S-pg-q'), v to compress VO ('S-pg-v') or ! to lift the budget ('S-pg!')",
     ),
     "R-c!": (10, "'!' has no effect: nothing here adds parameters, so there is no budget to lift; did you mean 'R-c'?"),
     "R-ag-q": (10, "expected '-' or '!' after 'a'; did you mean 'R-ga-q'?"),
     "D-pk": (
         10,
-        "'k' adds parameters and nothing pays for them; add q to compress QK ('D-pk-q'), v to compress VO ('D-pk-v') or ! to lift the budget ('D-pk!')",
+        "'k' adds parameters; add q to compress QK ('D-pk-q'), v to compress VO ('D-pk-v') or ! to lift the budget ('D-pk!')",
     ),
     "D-kx-q": (10, "expected 'a', '-' or '!' after 'k'; did you mean 'D-k-q'?"),
     "D!": (8, "'!' has no effect: nothing here adds parameters, so there is no budget to lift; did you mean 'D'?"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -38,3 +39,12 @@ def test_what_goes_wrong_with_a_figure_is_raised(store, selected, monkeypatch):
     monkeypatch.setitem(registry.FIGURES, "loss", replace(registry.FIGURES["loss"], draw=fail))
     with pytest.raises(ValueError, match="no figure of .*S-c"):
         report_page(selected(store))
+
+
+def test_a_stored_drawing_that_is_no_file_is_drawn_again(store, selected, monkeypatch):
+    monkeypatch.setattr(page, "CAPTIONS", {"budget": CAPTIONS["budget"]})
+    drawn = report_page(selected(store)).content["figures"]
+    (stored,) = (store.root / "index" / "figures").glob("budget-*.svg")
+    stored.unlink()
+    os.mkfifo(stored)  # which nobody writes
+    assert report_page(selected(store)).content["figures"] == drawn

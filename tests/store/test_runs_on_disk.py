@@ -7,13 +7,16 @@ import itertools
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from madbench.errors import StoreError
-from madbench.jobs import Record
+from madbench.files import write_atomically
+from madbench.jobs import KEEP, WEIGHTS, Record
 from madbench.store import runs
+from madbench.store.format import NAMES
 from madbench.store.runs import Store
 from stored_samples import FAILED, RECORD, make_job, run_tree, tree
 
@@ -125,6 +128,69 @@ def test_a_disk_full_at_any_step_is_an_error_and_loses_nothing(tmp_path, monkeyp
         assert store.kept_file(make_job().id, "weights").read_bytes() == b"heavy"
         assert [run.record for run in store.runs()] == [RECORD, RECORD]
     assert failures >= 1
+
+
+def with_weights(store, action) -> None:
+    """Stores a run with its weights, as a driver whose workers may outlive it; ``action`` is done before the weights go."""
+    with store.claim(make_job(), is_shared=True) as work:
+        action(work)
+        store.finish(make_job(), RECORD)
+
+
+def left_by_worker(work) -> None:
+    (work / KEEP).mkdir()
+    write_atomically(work / KEEP / WEIGHTS, b"weights")
+
+
+@pytest.mark.parametrize("function", ["fsync", "rename"])
+def test_a_driver_killed_while_it_stores_a_run_loses_no_weights(tmp_path, monkeypatch, function):
+    for n in itertools.count():
+        store = Store.open(tmp_path / str(n))
+
+        def storing(store=store, n=n):
+            def then(work):
+                left_by_worker(work)
+                at_call(monkeypatch, function, n, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+            with_weights(store, then)
+
+        was_killed = in_child(storing) != 0
+        if not store.has(make_job()):  # the worker does not train again
+            with_weights(store, lambda work: None)
+        assert store.kept_file(make_job().id, WEIGHTS).read_bytes() == b"weights"
+        assert store.problems_of(make_job().id) == []
+        if not was_killed:
+            break
+    assert n > 1
+
+
+@pytest.mark.parametrize("n", range(3))
+def test_an_interrupt_while_a_run_is_stored_loses_no_weights(store, monkeypatch, n):
+    rename, calls = os.rename, iter(range(100))
+
+    def interrupted(*args):
+        rename(*args)
+        if next(calls) == n:
+            raise KeyboardInterrupt
+
+    with store.claim(make_job()) as work:
+        left_by_worker(work)
+        monkeypatch.setattr(os, "rename", interrupted)
+        with suppress(KeyboardInterrupt):
+            store.finish(make_job(), RECORD)
+        store.finish(make_job(), RECORD)
+    assert store.kept_file(make_job().id, WEIGHTS).read_bytes() == b"weights"
+
+
+def test_a_file_that_a_killed_worker_has_half_written_is_not_stored_with_the_run(store):
+    with store.claim(make_job()) as work:
+        (work / KEEP).mkdir()
+        in_child(lambda: write_atomically(work / KEEP / WEIGHTS, lambda file: os.kill(os.getpid(), signal.SIGKILL)))
+        assert os.listdir(work / KEEP)
+        write_atomically(work / KEEP / WEIGHTS, b"weights")
+        store.finish(make_job(), RECORD)
+    assert sorted(os.listdir(store.root / "runs" / make_job().id)) == sorted([*NAMES, WEIGHTS])
+    assert store.problems_of(make_job().id) == []
 
 
 def test_all_files_are_on_disk_before_the_run_has_its_name_and_that_before_the_checkpoint_goes(store, monkeypatch):

@@ -224,7 +224,7 @@ def test_a_file_whose_ids_we_would_not_reproduce_is_refused(trained, tmp_path, c
         load_tokenizer(str(path))
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"null", b"\xff", b'{"model": 1}'])
+@pytest.mark.parametrize("content", [b"", b"[]", b"[" * 200_000, b"null", b"\xff", b'{"model": 1}'])
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, content):
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(ConfigError, match=r"tokenizer.json: not a byte-level BPE"):

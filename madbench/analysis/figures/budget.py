@@ -181,11 +181,19 @@ def _name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Se
     axes.add_collection(LineCollection(leaders, colors=GREY, linewidths=0.5, zorder=2.5), autolim=False)
 
 
-def _covered(axes: Axes, names: Sequence[Bbox], taken: Sequence[Bbox]) -> int:
-    """How often a name covers another one or what is taken, or leaves the axes."""
-    covered = sum(one.overlaps(other) for one, other in itertools.combinations(names, 2))
+def _covered(axes: Axes, names: Sequence[Bbox], taken: Sequence[Bbox]) -> float:
+    """How often a name leaves the axes or covers what is taken or, ten times as bad where it hides it, another name."""
+    covered = sum(_hidden(one, other) for one, other in itertools.combinations(names, 2))
     covered += sum(box.overlaps(other) for box in names for other in taken)
     return covered + sum((box.min < axes.bbox.min).any() or (box.max > axes.bbox.max).any() for box in names)
+
+
+def _hidden(one: Bbox, other: Bbox) -> float:
+    """0 for boxes that do not overlap, else from 1 to 10 with the share of the smaller one that the other hides."""
+    if not one.overlaps(other):
+        return 0.0
+    both = Bbox.intersection(one, other)
+    return 1 + 9 * both.width * both.height / min(one.width * one.height, other.width * other.height)
 
 
 def _notes(frame: pd.DataFrame, x: str) -> list[str]:

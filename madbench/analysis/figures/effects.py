@@ -37,7 +37,7 @@ def effects_frame(effects: Sequence[Effect], protocol: str) -> pd.DataFrame:
     """What :func:`effects_figure` draws: all effects and the significant interactions; ``protocol`` is about the runs."""
     rows: list[dict[str, Any]] = []
     for one in effects:
-        shared = {"row": one.name.removesuffix(" against none"), "quantity": one.quantity}
+        shared = {"row": one.name.removesuffix(" vs. none"), "quantity": one.quantity}
         kind = "interaction" if one.is_interaction else "effect"
         if kind == "effect" or one.is_significant:
             rows.append({"kind": kind, **shared, "pairs": len(one.cases), **_numbers(one.estimate, one.p_holm)})

@@ -23,7 +23,7 @@ MOST_LAYERS = 3  # of a figure: the first, the middle and the last
 MOST_LAGS = 32  # of a kernel that are drawn
 MOST_HEADS = 4
 _NAMES = {"active": "share of rows active", "weights": "share of |weight|"}
-_DASHES = ("-", (0, (4, 2)))
+_DASHES = ("-", (0, (4, 2)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 
 
 def figures(models: Models, layout: Layout = Layout()) -> Iterator[tuple[str, Figure]]:
@@ -59,7 +59,7 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
     for (name, quantity), axes_of_line in zip(lines, panels.rows):
         for layer, found, axes in zip(_layers(models[name]), drawn[name], axes_of_line):
             for head, values in enumerate(found[quantity][:MOST_HEADS]):
-                axes.plot(np.arange(len(values)), values, color=_color(head), linewidth=0.9)
+                axes.plot(np.arange(len(values)), values, **_line(head) | {"linewidth": 0.9})
             axes.set(title=f"{_before(models, name)}layer {layer + 1}", xlabel="lag")
             axes.set_xscale("symlog", base=2, linthresh=1)
             axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
@@ -131,7 +131,7 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
         for what, axes in zip("pAB", axes_of_line[heads:]):
             values = _array(getattr(kernel, what))[:, :lags]
             for head in range(heads):
-                axes.plot(np.arange(values.shape[1]), values[head], color=_color(head), linewidth=0.8)
+                axes.plot(np.arange(values.shape[1]), values[head], **_line(head) | {"linewidth": 0.8})
             axes.axhline(0, color=GREY, linewidth=0.6)
             axes.set(title=what, xlabel="lag" if kernel.layout == "lag" else "position")
     notes = [
@@ -216,4 +216,4 @@ def _color(head: int) -> str:
 
 
 def _line(head: int) -> Look:
-    return {"color": _color(head), "linestyle": "-", "linewidth": 1.3}
+    return {"color": _color(head), "linestyle": _DASHES[head % MOST_HEADS], "linewidth": 1.3}

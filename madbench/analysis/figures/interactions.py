@@ -94,10 +94,11 @@ def errors(rows: Sequence[Row]) -> Figure:
             own = [row for row in rows if row.task == task]
             for row, (color, marker) in zip(own, looks):
                 lengths = list(row.world.lengths)
-                ax.plot(lengths, [_shown(max(row.errors(n))) for n in lengths], color=color, lw=1.6, label=row.name)
+                look = {"color": color, "marker": marker, "ms": 4.5, "mfc": "white"}
+                ax.plot(lengths, [_shown(max(row.errors(n))) for n in lengths], lw=1.6, label=row.name, **look)
                 for n in lengths:
                     marks = [_shown(error) for error in row.errors(n)]
-                    ax.plot([n] * len(marks), marks, marker, color=color, ms=4.5, mfc="white")
+                    ax.plot([n] * len(marks), marks, ls="", **look)
                 references = [(n, _shown(value)) for n in lengths if (value := row.reference(n))]
                 if references:
                     ax.plot(*zip(*references), "x", color=color, ms=8, mew=1.4)

@@ -91,19 +91,28 @@ class Allocation:
         return n * self.value_width + n * (label.norm in ("sum", "max")) + self.size.n_head * has_maximum + convs
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
-        """Bytes the decoding cache grows by with each token: none for a recurrent label."""
-        return (self.state_elements(2) - self.state_elements(1)) * bytes_per_element
+        """Bytes the decoding cache grows by with each token: none for a recurrent label.
+
+        What A acts on is held in float32 at least, values of softmax attention as they come.
+        """
+        if self.label.is_recurrent:
+            return 0
+        wide = max(bytes_per_element, 4)
+        return self.qk_rank * wide + self.vo_rank * (bytes_per_element if self.label.is_softmax else wide)
 
     def flops_per_token(self, seq_len: int) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens, about, two for each multiply-add.
 
-        Twice the parameters, and per head 5 n d_v for the state of a recurrent label (4 n d_v more for a mirror), or for
-        each of (seq_len + 1) / 2 pairs 2 (n + d_v) (4 n more for a mirror).
+        Twice the parameters, and per head 4 n d_v for the state of a recurrent label (n d_v more for a gate, 4 n d_v for a
+        mirror, and d_v + 1 for d_v where a sum is kept), or for each of (seq_len + 1) / 2 pairs 2 (n + d_v) (4 n more for
+        a mirror, which leaves the newest key as it is). Only the pairs that causality keeps are counted; the gate of a
+        score, readouts and norms are left out.
         """
-        n, m, has_mirror = self.qk_rank, self.vo_rank, bool(self.label.mirror)
-        if self.label.is_recurrent:
-            return 2 * self.total + (5 + 4 * has_mirror) * n * self.value_width
-        return 2 * self.total + (2 * (n + m) + 4 * n * has_mirror) * (seq_len + 1) / 2
+        label, n, m = self.label, self.qk_rank, self.vo_rank
+        if label.is_recurrent:
+            columns = self.value_width + (label.norm in ("sum", "max"))
+            return 2 * self.total + (4 + bool(label.gate) + 4 * bool(label.mirror)) * n * columns
+        return 2 * self.total + (n + m) * (seq_len + 1) + 2 * n * bool(label.mirror) * (seq_len - 1)
 
 
 def solve(label: Label, size: Size, qk_rank: int = 0) -> Allocation:

@@ -52,7 +52,7 @@ def _leaves_float64(label: Label, check: str) -> bool:
 
 def paths_of(mixer: CoefficientMixer) -> list[str]:
     """The fast forms of a whole sequence."""
-    return ["dense", *["chunked"] * mixer.variant.is_recurrent, "blocks", *["sdpa"] * mixer.is_softmax]
+    return ["dense", *["chunked"] * mixer.variant.is_recurrent, "blocks", *["sdpa"] * mixer.variant.is_softmax]
 
 
 def _forms(subject: Subject) -> Iterator[Check]:

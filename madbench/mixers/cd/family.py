@@ -1,4 +1,4 @@
-"""Coefficient dynamics (arXiv 2510.09389), labels such as cd:id-sm-bd-cg: grammar, budget and operator behind the protocol."""
+"""Coefficient dynamics (arXiv 2510.09389), labels such as cd:id-sm-bd-cg."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Settings:
     """What mixers of coefficient dynamics have besides their label and size."""
 
     qk_rank: int = 0
-    """Rank N of queries and keys, over all heads, where the budget does not decide it (``--budget paper``, ``!``); 0 is d."""
+    """Rank N of queries and keys, over all heads, where the budget does not decide it (--budget paper, !); 0 is d."""
     init_std: float = 0.02
     """Standard deviation at which projections start."""
 
@@ -52,7 +52,7 @@ class CoefficientFamily:
         raise InvalidLabel(text)
 
     def factors(self, label: Label) -> dict[str, str]:
-        """Spelling by factor; ``rank`` is there only where the budget is enforced, as nothing pays otherwise."""
+        """Spelling by factor; ``rank`` is there only where the budget is enforced, as nothing is compressed otherwise."""
         found = {name: getattr(label, name) for name in CORE}
         found |= {"rope": "p" * label.rope, "conv": "c" * label.conv, "unit": "u" * label.unit, "output": label.output}
         found |= {} if label.over else {"rank": label.rank}

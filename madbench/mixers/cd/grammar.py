@@ -98,6 +98,11 @@ class Label:
         return self.is_kernel or self.readout == "id"
 
     @property
+    def is_softmax(self) -> bool:
+        """Whether its coefficients are those of softmax attention."""
+        return (self.readout, self.gate, self.mirror, self.norm) == ("exp", "", "", "sum")
+
+    @property
     def is_constant(self) -> bool:
         """Whether the gate is a constant; ``float(gate)`` is its value."""
         return bool(CONSTANT.fullmatch(self.gate))
@@ -161,11 +166,11 @@ def check_rules(label: Label) -> None:
         problem = "'pow' is a power of a constant gate, and there is none"
         raise BrokenRule("eta", problem, {"gate": "0.95"}, {"norm": ""})
     if label.over and label.rank:
-        problem = "'!' lifts the budget and 'v' pays to keep it, which is a contradiction"
+        problem = "'!' lifts the budget and 'v' keeps it, which is a contradiction"
         raise BrokenRule("!", problem, {"rank": ""}, {"over": False})
     if (label.over or label.rank) and not label.adds_parameters:
         letter = "!" if label.over else "v"
-        problem = f"{letter!r} has no effect: nothing here adds parameters, so there is nothing to pay for"
+        problem = f"{letter!r} has no effect: nothing here adds parameters, so no rank is compressed"
         raise BrokenRule(letter, problem, {"rank": "", "over": False})
 
 

@@ -73,7 +73,7 @@ class CoefficientMixer(Projections):
         self.dense_limit = self.chunk if label.is_recurrent or is_costly else DENSE_LIMIT_LENGTH
         if path in ("chunked", "fla") and not label.is_recurrent:
             raise TrainingError(f"path {path!r} needs a readout that is linear in the state, not {label}; use 'auto'")
-        if path == "sdpa" and not self.is_softmax:
+        if path == "sdpa" and not self.variant.is_softmax:
             raise TrainingError(f"path 'sdpa' computes 'exp' with 'sum' and A = I, not {label}; use 'auto'")
         self.path = path
 
@@ -130,7 +130,7 @@ class CoefficientMixer(Projections):
             raise TrainingError(f"{self.variant}: 0 tokens; a sequence has at least one")
         if self.path != "auto":
             return self.path
-        if self.is_softmax:
+        if self.variant.is_softmax:
             return "sdpa"
         pairs = batch * self.n_head * length * length * 4
         if length <= self.chunk or length <= self.dense_limit and pairs <= DENSE_LIMIT_BYTES:

@@ -39,7 +39,6 @@ class Projections(nn.Module):
         super().__init__()
         label, d_model, heads = allocation.label, allocation.size.d_model, allocation.size.n_head
         self.allocation, self.variant, self.n_head, self.init_std = allocation, label, heads, init_std
-        self.is_softmax = (label.readout, label.gate, label.mirror, label.norm) == ("exp", "", "", "sum")
         # phi(s c) = c phi(s) for c > 0: powers of lambda may move from the gate to the keys
         self.is_homogeneous = label.is_recurrent or label.readout == "relu"
         self.has_log_scale = label.scaling.startswith("bi") and label.readout == "id"
@@ -120,7 +119,7 @@ class Projections(nn.Module):
         q, k, v = (parts.split_heads(side, heads) for side in (q, k, v))
         with without_autocast(x):
             x, q, k = x.to(dtype), q.to(dtype), k.to(dtype)
-            v = v if self.is_softmax else v.to(dtype)
+            v = v if self.variant.is_softmax else v.to(dtype)
             if label.unit:
                 q, k = parts.unit(q), parts.unit(k)
             if label.rope:

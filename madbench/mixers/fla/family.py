@@ -1,4 +1,4 @@
-"""Layers of flash-linear-attention, labels such as fla:gla: grammar, budget and checks behind the protocol. GPU only."""
+"""Layers of flash-linear-attention, labels such as fla:gla. Trained on GPUs only."""
 
 from __future__ import annotations
 

@@ -32,18 +32,42 @@ class Allocation(InteractionAllocation):
             "o": (d * self.r_vo, "d r_vo", "W_o"),
         }
 
-    def mean_tuples(self, seq_len: int) -> float:
-        n = self.label.degree
+    def tuples(self, seq_len: int, slots: int) -> int:
+        """How often the rows of a causal sequence, one after the other, meet other tokens in the first slots of their tuples."""
+        missing = self.label.degree - 1 - slots
         if self.label.tuples == ALL:  # by how many tokens a tuple has: t^k = sum_j surjections(k, j) C(t, j)
-            count = sum(_surjections(n - 1, j) * math.comb(seq_len + 1, j + 1) for j in range(1, n))
-        else:
-            count = math.comb(seq_len + 1 if self.label.tuples == STRICT else seq_len + n - 1, n)
-        return count / seq_len
+            return sum(_surjections(slots, j) * math.comb(seq_len + 1, j + 1) for j in range(1, slots + 1))
+        if self.label.tuples == STRICT:
+            return math.comb(max(seq_len + 1 - missing, 0), slots + 1)
+        return math.comb(seq_len + slots, slots + 1)
 
-    def flops_of_tuple(self) -> float:
-        if self.label.base == "C":
-            return 4 * self.size.n_head * self.size.d_model
-        return 2 * self.r_qk + 2 * self.r_vo
+    def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
+        """Of a row the sums over one slot after the other, j1 first: the fewer slots, the fewer tuples, and the wider.
+
+        With m slots of tokens, base ``C`` contracts d^(n - m) couplings of a row, and d^(n - m + 1) values once for all
+        rows; else a product of keys takes r_qk and a weighted sum of values 2 r_vo. The last slot takes 2 r_qk and 2 r_vo;
+        of base ``C`` 2 d more for the readout. With RoPE keys are complex: a product takes 6 for 1, a sum of them 4 for 2.
+        """
+        d, heads, n, turns = self.size.d_model, self.size.n_head, self.label.degree, self.label.rope
+        last = [
+            self.tuples(seq_len, slots) - self.tuples(seq_len - 1, slots) for slots in range(1, n)
+        ]  # of the last row
+        *outer, every = (self.tuples(seq_len, m + 1) if causal else seq_len * last[m] for m in range(n - 1))
+        if self.label.base != "C":
+            of_tuple, of_outer = (4, 6) if turns else (2, 1)
+            found = (of_tuple * self.r_qk + 2 * self.r_vo) * every
+            return (found + (of_outer * self.r_qk + 2 * self.r_vo) * sum(outer)) / seq_len
+        found = 2 * d * every
+        for slots, count in enumerate((*outer, every), start=1):
+            found += 2 * d ** (n - slots) * (count + d * last[slots - 1] * (slots > 1))
+        return heads * found / seq_len
+
+    def flops_of_sums(self) -> float:
+        """d_qk d_vo numbers a head: made of each slot, multiplied with inner ones, added to each sum, and read."""
+        n, turns = self.label.degree, self.label.rope
+        sums = 1 if self.slots == 1 and self.label.tuples == ALL else n - 1
+        of_number = (self.slots + sums + 2) * (1 + turns) + (n - 2) * (6 if turns else 1)
+        return of_number * self.r_qk * self.widths["vo"]
 
 
 def _surjections(slots: int, tokens: int) -> int:

@@ -1,4 +1,4 @@
-"""HyperAttention, labels such as ha:3us-p-q: grammar, budget and operator behind the protocol."""
+"""HyperAttention, labels such as ha:3us-p-q."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from madbench.mixers.hfa.grammar import Label
 from madbench.mixers.interactions.budget import InteractionAllocation
 
@@ -40,10 +42,24 @@ class Allocation(InteractionAllocation):
     def head_multiple(self) -> int:
         return len(self.label.orders)
 
-    def mean_tuples(self, seq_len: int) -> float:
-        return (seq_len + 1) / 2
-
-    def flops_of_tuple(self) -> float:
+    def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
+        """Of each of ``seq_len`` pairs, causal (``seq_len`` + 1) / 2, 2 r_qk + 2 r_vo, base ``C`` 2 d a factor and a head, and A_h - 1 products."""
         factors, heads = sum(self.orders), self.size.n_head
         widths = (factors + heads) * self.size.d_model if self.label.base == "C" else self.r_qk + self.r_vo
-        return 2 * widths + factors - heads
+        return (2 * widths + factors - heads) * ((seq_len + 1) / 2 if causal else seq_len)
+
+    def flops_of_sums(self) -> float:
+        """4 d_vo prod_a e_a a head: a token written, and read."""
+        widths = (factor_widths(self.widths["qk"], order, self.label.rope) for order in self.orders)
+        return 4 * self.widths["vo"] * sum(map(math.prod, widths))
+
+
+def factor_widths(d_qk: int, order: int, rope: bool) -> list[int]:
+    """d_qk split over the factors as evenly as possible, wider ones first, in steps of 1, of 2 with RoPE.
+
+    >>> factor_widths(256, 3, rope=True)
+    [86, 86, 84]
+    """
+    step = 2 if rope else 1
+    units, more = divmod(d_qk // step, order)
+    return [(units + (a < more)) * step for a in range(order)]

@@ -1,4 +1,4 @@
-"""HyperFeatureAttention, labels such as hfa:2w-p-q: grammar, budget and operator behind the protocol."""
+"""HyperFeatureAttention, labels such as hfa:2w-p-q."""
 
 from __future__ import annotations
 

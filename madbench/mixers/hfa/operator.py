@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from madbench.errors import TrainingError
+from madbench.mixers.hfa.budget import factor_widths
 from madbench.mixers.interactions.mixer import InteractionMixer, softmax_over, split_heads
 from madbench.mixers.interactions.reference import feature_reference
 from madbench.mixers.precision import wide, without_autocast
@@ -16,17 +17,6 @@ from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.srg.parts import rotate
 
 MOST_STATE = 2**20  # entries of the running sum of a head
-
-
-def factor_widths(d_qk: int, order: int, rope: bool) -> list[int]:
-    """d_qk split over the factors as evenly as possible, wider ones first, in steps of 1, of 2 with RoPE.
-
-    >>> factor_widths(256, 3, rope=True)
-    [86, 86, 84]
-    """
-    step = 2 if rope else 1
-    units, more = divmod(d_qk // step, order)
-    return [(units + (a < more)) * step for a in range(order)]
 
 
 class HyperFeatureAttention(InteractionMixer):

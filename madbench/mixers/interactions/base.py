@@ -19,7 +19,7 @@ NO_POSITIONS = Explanation("", "no positions",
     " the layers below tell positions apart.",
     "", "Def. F.3, G.1",
 )  # fmt: skip
-MATCHED = Explanation("", "nothing to pay for",
+MATCHED = Explanation("", "no rank compressed",
     "It costs what softmax attention costs, 4 d^2, so no rank is compressed.",
     "r_qk = r_vo = d", "Remark F.4, Table 1",
 )  # fmt: skip

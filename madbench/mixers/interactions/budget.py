@@ -72,27 +72,33 @@ class InteractionAllocation:
         """The slots of a tuple that have keys and values of their own."""
         return 1
 
-    def mean_tuples(self, seq_len: int) -> float:
-        """Mean number of tuples of a row of a causal sequence."""
+    def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
+        """Per token, of the effects and the values of the tuples that rows see, all heads."""
         raise NotImplementedError
 
-    def flops_of_tuple(self) -> float:
-        """Of the effect and the value of one tuple, all heads."""
+    def flops_of_sums(self) -> float:
+        """Per token, of the running sums of base ``L``, all heads."""
         raise NotImplementedError
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
-        """Bytes the decoding cache grows by with each token: none where a sum of fixed size replaces it."""
-        elements = {"": self.slots * sum(self.ranks.values()), "L": 0, "C": self.size.d_model}[self.label.base]
-        return elements * bytes_per_element
+        """Bytes the decoding cache grows by with each token: none where a sum of fixed size replaces it.
 
-    def flops_per_token(self, seq_len: int) -> float:
-        """Forward FLOPs per token of a causal sequence of ``seq_len`` tokens, two for each multiply-add.
+        Keys and values are held in float32 at least, the inputs of base ``C`` as they come.
+        """
+        if self.label.base == "C":
+            return self.size.d_model * bytes_per_element
+        return self.slots * sum(self.ranks.values()) * max(bytes_per_element, 4) * (self.label.base != "L")
 
-        Twice the parameters, and the tuples one by one; linear labels have a path of less.
+    def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
+        """Forward FLOPs per token of a sequence of ``seq_len`` tokens, two for each multiply-add.
+
+        Twice the parameters, and the tuples that rows see, only those that causality keeps where there is; of base ``L`` its running sums where they are less.
+        Softmax and RoPE, where it is not of pairs, are left out.
         """
         if seq_len < 1:
             raise BudgetError(f"{self.label}: seq_len must be at least 1, got {seq_len}")
-        return 2 * self.total + self.flops_of_tuple() * self.mean_tuples(seq_len)
+        of_tuples = self.flops_of_tuples(seq_len, causal)
+        return 2 * self.total + (min(of_tuples, self.flops_of_sums()) if self.label.base == "L" else of_tuples)
 
     def solved(self, rank_multiple: int) -> Self:
         """The allocation with the ranks of its label at its size.

@@ -92,14 +92,14 @@ class InteractionLabel:
                     linear = [{"base": "L"}] if letter != "!" else []
                     raise BrokenRule(letter, why, self.mended(*linear, bare))
         if self.over and self.rank:
-            problem = f"'!' lifts the budget and {self.rank!r} pays to keep it, which is a contradiction"
+            problem = f"'!' lifts the budget and {self.rank!r} keeps it, which is a contradiction"
             raise BrokenRule("!", problem, self.mended({"over": False}, {"rank": ""}))
         if self.over and not self.adds_parameters:
             problem = "'!' has no effect: nothing here adds parameters, so there is no budget to lift"
             raise BrokenRule("!", problem, self.mended({"over": False}))
         if self.adds_parameters and not (self.rank or self.over):
             q, v, over = (replace(self, **change) for change in ({"rank": "q"}, {"rank": "v"}, {"over": True}))
-            problem = f"{self.extra!r} adds parameters and nothing pays for them"
+            problem = f"{self.extra!r} adds parameters"
             problem += f"; add q ('{q}'), v ('{v}') or ! ('{over}')"
             raise BrokenRule(self.extra, problem, [str(q)], has_hint=False)
 

@@ -1,4 +1,4 @@
-"""S/R/G (HyperMLP), labels such as G-cg-q-12o: grammar, factors, budget and operator behind the protocol."""
+"""S/R/G (HyperMLP), labels such as G-cg-q-12o."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class SRGFamily(ListedFamily):
         return {name: value for name, value in found.items() if name not in absent}
 
     def levels(self, label: Variant) -> dict[str, str]:
-        """Letters by factor as contrasts name them: mixing with its layout, and what pays for the budget."""
+        """Letters by factor as contrasts name them: mixing with its layout, and where parameters are saved."""
         found = self.factors(label) | {"budget": "!" if label.over else label.rank}
         if label.has_mixing:
             lag = "o" * (label.layout == "lag")

@@ -144,7 +144,10 @@ class _Pass:
         return (slice(i, min(i + self.entries, self.batch)) for i in range(0, end, self.entries))
 
     def _blocks(self) -> Iterator[slice]:
-        return (slice(i, min(i + self.rows, self.length)) for i in range(0, self.length, self.rows))
+        """Rows of a tile each; without data the last two, which see the most and are in memory together."""
+        starts = range(0, self.length, self.rows)
+        starts = starts if has_data(self.inputs[0]) else starts[-2:]
+        return (slice(i, min(i + self.rows, self.length)) for i in starts)
 
     def _tiles(self, backward: bool) -> Callable[[slice, slice], Tile]:
         """The tile of a group and a block; all of them in the same memory."""

@@ -195,6 +195,7 @@ class Tile:
             self._through_norm(gate, scale, of_gate, of_a, along)
         if x.mix1:
             grads.s1.copy_(self.grad.unmix(z, self.inner1, x.s1, x.mix1, grads.mix1, self.work))
+        self.inner1 = self.inner2 = (None, None)  # of every tile they would be much
         columns = self.grad.mask().keys
         if x.q.shape[-1] < THIN:
             grads.q.copy_(torch.bmm(x.k.mT, columns.mT).mT)

@@ -92,7 +92,7 @@ def loss(labels, tasks, seeds=2):
 def effects(labels, tasks):
     rng = np.random.default_rng(0)
     rows = []
-    factors = [*(f"base: {label} against S" for label in labels), "conv: c", "R(2): 2o against 2"]
+    factors = [*(f"base: {label} vs. S" for label in labels), "conv: c", "R(2): 2o vs. 2"]
     for quantity in [*tasks, MAD_AVERAGE, LOSS] if len(tasks) == len(MAD_TASKS) else tasks:
         unit = 0.01 if quantity == LOSS else 1.0
         for name in factors:

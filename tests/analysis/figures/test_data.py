@@ -124,7 +124,7 @@ def test_effects_and_their_pairs_are_rows(scores):
     values = {"S": [10.0, 11.0], "S-c": [40.0, 41.5], "R": [20.0, 21.0], "R-c": [51.0, 51.0]}
     frame = effects_of(scores({(label, "compression"): seeds for label, seeds in values.items()}))
     found = frame[frame.kind == "effect"]
-    assert dict(zip(found.row, found.difference)) == {"base: R against S": 10.125, "conv: c": 30.375}
+    assert dict(zip(found.row, found.difference)) == {"base: R vs. S": 10.125, "conv: c": 30.375}
     pairs = frame[(frame.kind == "pair") & (frame.row == "conv: c")]
     assert set(zip(pairs.given, pairs.without, pairs.difference)) == {("S-c", "S", 30.25), ("R-c", "R", 30.5)}
 

@@ -90,4 +90,4 @@ def test_recurrent_labels_keep_one_state():
     for text, elements in states.items():
         one = Allocation(parse(text), size, 64, 64)
         assert one.state_elements(10) == elements
-        assert one.state_bytes_per_token() == (256 if "exp" in text else 0)
+        assert one.state_bytes_per_token() == (64 * 4 + 64 * 2 if "exp" in text else 0)

@@ -16,7 +16,7 @@ ROUNDING = 1e-10
 def paths_of(mixer):
     """The forms beside the reference that this label has."""
     linear = ["chunked"] * mixer.variant.is_recurrent
-    return ["dense", "blocks", *linear, *["sdpa"] * mixer.is_softmax, "step"]
+    return ["dense", "blocks", *linear, *["sdpa"] * mixer.variant.is_softmax, "step"]
 
 
 def with_gradients(compute, x, mixer, weights):

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from coefficient_labels import random_label
 from madbench.mixers import build, solve
@@ -95,6 +96,32 @@ def test_the_cache_holds_what_the_allocation_says(randn):
             _, cache = mixer.step(token, cache)
         held = sum(part.numel() for part in vars(cache).values() if isinstance(part, torch.Tensor))
         assert held == mixer.allocation.state_elements(5), str(mixer.variant)
+
+
+def test_a_token_adds_to_the_cache_what_is_stated(randn):
+    for label in ("cd:exp-sum-pc", "cd:relu-hk1-c", "cd:softplus-0.95-sum", "cd:gla"):
+        for dtype in (torch.float32, torch.bfloat16):
+            mixer, cache, held = build(label, 16, 8, budget="paper").to(dtype), None, []
+            for token in randn(1, 4, 16).to(dtype).unbind(1):
+                _, cache = mixer.step(token, cache)
+                held.append(sum(part.nbytes for part in vars(cache).values() if isinstance(part, torch.Tensor)))
+            assert held[3] - held[1] == 2 * mixer.allocation.state_bytes_per_token(dtype.itemsize), label
+
+
+def test_flops_are_those_of_the_products_of_steps(randn):
+    """The counter sees what steps multiply; gates of the state, taps, biases and gains it does not."""
+    for seed in range(40):
+        mixer, x, cache, counted = build(random_label(seed), 16, 8, budget="paper"), randn(1, 5, 16).float(), None, 0
+        for token in x.unbind(1):
+            with FlopCounterMode(display=False) as counter, torch.no_grad():
+                _, cache = mixer.step(token, cache)
+            counted += counter.get_total_flops()
+        found, label = mixer.allocation, mixer.variant
+        columns = found.value_width + (label.norm in ("sum", "max"))
+        state = found.qk_rank * columns * label.is_recurrent
+        unseen = 2 * sum(p.numel() for name, p in mixer.named_parameters() if p.dim() == 1 or "conv" in name)
+        unseen += state * (bool(label.gate) + 4 / 5 * bool(label.mirror))  # the first token finds no state to mirror
+        assert found.flops_per_token(5) == pytest.approx(counted / 5 + unseen, rel=1e-12), str(label)
 
 
 def test_a_cache_of_a_nonlinear_readout_slides(make_mixer, randn):

@@ -7,6 +7,8 @@ import random
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import BudgetError, ConfigError
 from madbench.mixers import build, solve
@@ -98,28 +100,75 @@ def test_names_and_shapes_of_weights():
     assert abs(float(weights.std()) - 0.02) < 5e-4
 
 
-def test_flops_and_state():
-    d, length = 64, 128
-    order, degree = solve("hfa:3-q", d), solve("ha:3u-q", d)
-    pairs = (length + 1) / 2
+def test_flops_of_pairs():
+    length = 128
+    order, pairs = solve("hfa:3-q", 64), (length + 1) / 2
     assert order.flops_per_token(length) == 2 * order.total + pairs * (2 * order.r_qk + 2 * order.r_vo) + 2 * 2 * pairs
-    assert order.state_bytes_per_token() == 2 * (order.r_qk + order.r_vo)
-    assert degree.state_bytes_per_token() == 2 * 2 * (degree.r_qk + degree.r_vo)
-    assert solve("ha:L3", d).state_bytes_per_token() == 0
-    assert solve("hfa:C1", d).state_bytes_per_token() == 2 * d
 
 
-@pytest.mark.parametrize("tuples", ["", "s", "a"])
-@pytest.mark.parametrize("degree", [3, 4, 6])
-def test_the_mean_number_of_tuples_is_counted(degree, tuples):
-    length = 6
-    newest_first = {"": lambda a, b: a >= b, "s": lambda a, b: a > b, "a": lambda a, b: True}[tuples]
-    count = sum(
-        all(itertools.starmap(newest_first, itertools.pairwise(one)))
-        for row in range(length)
-        for one in itertools.product(range(row + 1), repeat=degree - 1)
-    )
-    assert solve(f"ha:{degree}{tuples}", 64).mean_tuples(length) * length == pytest.approx(count, rel=1e-12)
+@pytest.mark.parametrize("label", ["hfa:C1", "hfa:C1+3", "hfa:C2w", "ha:C3", "ha:C3a", "ha:C4", "ha:C5"])
+def test_flops_of_one_token_with_full_couplings_are_the_counter_s(label):
+    mixer = build(label, 8, 4, n_head=2, path="dense")
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        mixer(torch.randn(1, 1, 8))
+    products = sum(mixer.allocation.orders) - 2 if label.startswith("hfa") else 0  # of factors, which it does not see
+    assert mixer.allocation.flops_per_token(1) == counter.get_total_flops() + products
+
+
+@pytest.mark.parametrize("label", ["ha:3", "ha:3us-p!", "ha:4a", "ha:5-p", "ha:C3", "ha:C3s", "ha:C4a", "ha:C5s"])
+@pytest.mark.parametrize(("length", "causal"), [(1, True), (2, True), (6, True), (6, False)])
+def test_flops_are_those_of_the_sums_over_one_slot_after_the_other(label, length, causal):
+    """Of every row, of each start of one of its tuples: the sum over its last token."""
+    d, heads, found = 4, 2, solve(label, 4, 2, budget="paper")
+    n, is_full, turns = found.label.degree, found.label.base == "C", found.label.rope
+    newest_first = {"": lambda a, b: a >= b, "s": lambda a, b: a > b, "a": lambda a, b: True}[found.label.tuples]
+    count, starts = 2 * found.total * length, {}
+    for row in range(length):
+        tuples = itertools.product(range(row + 1 if causal else length), repeat=n - 1)
+        kept = [one for one in tuples if all(itertools.starmap(newest_first, itertools.pairwise(one)))]
+        starts = {m: {one[:m] for one in kept} for m in range(1, n)}
+        for m, given in starts.items():
+            if is_full:
+                count += heads * 2 * d ** (n - m) * len(given) + heads * 2 * d * len(given) * (m == n - 1)
+            elif m < n - 1:
+                count += ((6 if turns else 1) * found.r_qk + 2 * found.r_vo) * len(given)
+            else:
+                count += (2 * (1 + turns) * found.r_qk + 2 * found.r_vo) * len(given)
+    if is_full:  # values of all tuples, which are those of the last row
+        count += sum(heads * 2 * d ** (n - m + 1) * len(starts[m]) for m in range(2, n))
+    assert found.flops_per_token(length, causal) == pytest.approx(count / length, rel=1e-12)
+
+
+@pytest.mark.parametrize("label", ["hfa:L1", "hfa:L2-p", "hfa:L1+2"])
+def test_flops_of_a_long_linear_label_are_those_of_its_steps(label):
+    mixer, cache = build(label, 16, 4, n_head=2), None
+    with torch.no_grad():
+        for _ in range(2):
+            with FlopCounterMode(display=False) as counter:
+                _, cache = mixer.step(torch.randn(1, 16), cache)
+    found = mixer.allocation
+    of_itself = found.flops_of_tuples(1) - (sum(found.orders) - 2)  # a step meets its own token as a pair
+    assert found.flops_per_token(4096) == counter.get_total_flops() - of_itself
+    assert found.flops_per_token(2) == 2 * found.total + found.flops_of_tuples(2) < found.flops_per_token(4096)
+
+
+@pytest.mark.parametrize("label", ["ha:L3", "ha:L4u-q", "ha:L3a", "ha:L3s-p"])
+def test_flops_of_long_sums_over_tuples_do_not_grow_with_the_length(label):
+    found = solve(label, 64)
+    assert found.flops_per_token(3) < found.flops_per_token(4096) == found.flops_per_token(8192) < 8 * found.total
+
+
+@pytest.mark.parametrize("label", ["hfa:3-q", "hfa:2w!", "ha:3u!", "ha:4-p", "ha:L3", "hfa:L2", "hfa:C1"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_token_adds_to_the_cache_what_is_stated(label, dtype):
+    mixer, cache, held = build(label, 16, 8).to(dtype), None, []
+    if label == "hfa:C1" and dtype == torch.bfloat16:
+        pytest.skip("full couplings have no weights in bfloat16")
+    with torch.no_grad():
+        for _ in range(4):
+            _, cache = mixer.step(torch.randn(1, 16, dtype=dtype), cache)
+            held.append(sum(one.nbytes for one in tree_leaves(cache) if isinstance(one, torch.Tensor)))
+    assert held[3] - held[1] == 2 * mixer.allocation.state_bytes_per_token(dtype.itemsize)
 
 
 @pytest.mark.parametrize(

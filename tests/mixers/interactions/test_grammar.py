@@ -47,7 +47,7 @@ def test_the_16907_labels_of_hyper_feature_attention_have_one_spelling_each():
         """label 'hfa:1-p'
            ^ order 1 alone is softmax attention; did you mean 'S-p'?""",
         """label 'ha:3u'
-           ^ 'u' adds parameters and nothing pays for them; add q ('ha:3u-q'), v ('ha:3u-v') or ! ('ha:3u!')""",
+           ^ 'u' adds parameters; add q ('ha:3u-q'), v ('ha:3u-v') or ! ('ha:3u!')""",
         """label 'hfa:4w-c-q'
               ^ expected 'p', 'q' or 'v' after '-'; did you mean 'hfa:4w-q'?""",
         """label 'ha:C3-p'
@@ -71,7 +71,7 @@ def test_the_16907_labels_of_hyper_feature_attention_have_one_spelling_each():
         """label 'hfa:4!'
             ^ '!' has no effect: nothing here adds parameters, so there is no budget to lift; did you mean 'hfa:4'?""",
         """label 'hfa:4w-q!'
-               ^ '!' lifts the budget and 'q' pays to keep it, which is a contradiction; did you mean 'hfa:4w-q' or """
+               ^ '!' lifts the budget and 'q' keeps it, which is a contradiction; did you mean 'hfa:4w-q' or """
         "'hfa:4w!'?",
         """label 'hfa:C2-q'
               ^ 'C' has no ranks to compress; did you mean 'hfa:L2-q' or 'hfa:C2'?""",

@@ -13,6 +13,9 @@ import pytest
 import madbench
 
 HOPPER_SHARED_BYTES = 227 * 1024
+LONGEST = 4500  # instructions of a kernel with ``o``, its loops once
+MOST_SPILLED = 0.09  # of them
+MOST_SHARED = 48 * 1024  # bytes of a kernel with ``o``, so that two and more programs fit on a multiprocessor
 
 
 @pytest.fixture
@@ -39,3 +42,15 @@ def test_kernels_of_a_language_model_have_short_loops_that_hardly_spill(compile_
     for name, instructions in most.items():
         assert kernels[name]["loop_instructions_a_score"] <= instructions, (name, kernels[name])
         assert kernels[name]["loop_spills"] <= 16 and kernels[name]["all_spills"] <= 100, (name, kernels[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("widths", ["32,64", "48,384"], ids=["MAD", "language model"])
+def test_kernels_with_o_are_short_and_spill_little(widths, compile_kernels):
+    kernels = compile_kernels("lag", f"G,12,1,1,1024,{widths},16")
+    assert len(kernels) == 6
+    for name, row in kernels.items():
+        assert row["all_instructions"] <= LONGEST, (name, row)
+        assert row["all_spills"] <= MOST_SPILLED * row["all_instructions"], (name, row)
+        assert row["shared_bytes"] <= MOST_SHARED, (name, row)
+    assert not kernels["sums_kernel"]["all_spills"] and not kernels["mixed_gradients_kernel"]["all_spills"]

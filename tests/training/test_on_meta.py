@@ -1,0 +1,89 @@
+"""A training step where the data is out of the host's reach, as on a GPU; torch's meta device stands for one.
+
+There a tensor has no values: reading one raises, and so does an operation on tensors of two devices.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from madbench.suites import trial
+from madbench.training import member, stack
+from madbench.training.graphs import GraphStep
+from madbench.training.member import Member
+from madbench.training.stack import Stack
+from madbench.training.step import PlainStep
+
+LABELS = ("S-p", "D-c", "G-cg-q-12o", "S-pcgka-v", "cd:gla", "cd:id-sm-bd-cg", "hfa:2w-p-q", "ha:3us-p-q")
+
+
+class Still(torch.optim.AdamW):
+    """AdamW, whose fused kernels the meta device lacks, without its steps."""
+
+    def __init__(self, groups, fused=False, capturable=False, **how):
+        super().__init__(groups, **how)
+
+    def step(self):
+        pass
+
+
+@pytest.fixture(autouse=True)
+def meta(monkeypatch):
+    """The device ``meta`` as one that trains."""
+    monkeypatch.setattr(torch.optim, "AdamW", Still)
+    monkeypatch.setattr(trial, "autocast", lambda device, precision: nullcontext())
+    monkeypatch.setattr(member, "device_name", lambda device: device)
+    monkeypatch.setattr(stack, "_check_equal", lambda models: None)  # before the first step; it reads buffers
+
+
+@pytest.fixture
+def take_steps(tmp_path):
+    """``take_steps(make_step, *jobs, **how)``: two steps of their members."""
+
+    def take(make_step, *jobs, **how):
+        members = [Member(job, tmp_path, lambda progress: None, "meta", **how) for job in jobs]
+        step = make_step(members)
+        for _ in range(2):
+            losses, _ = step([one.rate for one in members])
+            for one, loss in zip(members, losses, strict=True):
+                assert loss.is_meta
+                one.count_step(loss)
+        assert all(parameter.is_meta for one in members for parameter in one.trial.model.parameters())
+
+    return take
+
+
+def plain(members):
+    return PlainStep(members[0])
+
+
+def graphed(members):
+    return GraphStep(Stack(members))
+
+
+@pytest.mark.parametrize("make_step", [plain, graphed])
+@pytest.mark.parametrize("task", ["in_context_recall", "compression"])
+@pytest.mark.parametrize("label", LABELS)
+def test_a_step_neither_mixes_devices_nor_waits_for_one(label, task, make_step, make_job, take_steps):
+    take_steps(make_step, make_job(task, label), micro_batch=6)
+
+
+@pytest.mark.parametrize("make_step", [Stack, graphed])
+@pytest.mark.parametrize("label", ["G-cg-q-12o", "cd:id-sm-bd-cg"])
+def test_jobs_that_share_a_step_neither_mix_devices_nor_wait(label, make_step, make_job, take_steps):
+    take_steps(make_step, *(make_job(label=label, seed=seed) for seed in range(3)))
+
+
+@pytest.mark.parametrize("make_step", [plain, graphed])
+@pytest.mark.parametrize("positions", ["none", "learned"])
+def test_a_language_model_neither_mixes_devices_nor_waits(positions, make_step, tiny, corpus, take_steps):
+    job = tiny.make_job(corpus, positions=positions, grad_clip=0.5)
+    take_steps(make_step, job, corpora={corpus.digest: corpus}, micro_batch=3)
+
+
+def test_reading_a_loss_there_raises():
+    with pytest.raises(RuntimeError, match="meta"):
+        torch.zeros((), device="meta").item()
