@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from madbench.cli import options
-from madbench.cli.options import PrintOptions, argument, option, with_groups
+from madbench.cli.options import PrintOptions, argument, option, output_option, with_groups
 from madbench.cli.printing import PLAIN, counted, print_json, print_text_table
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError, did_you_mean
@@ -70,7 +70,7 @@ def bench(
     ) = "auto",
     repeats: option(int, "Rounds that count, after one that does not.", min=2) = 5,
     minutes: option(float, "Time for all parts; what is not begun by then is left out.", min=0.1) = 8.0,
-    output: option(Path | None, "Folder for CSV, PNG, PDF and one page of it all.", "--output", "-o") = None,
+    output: output_option("Folder for CSV, PNG, PDF and one page of it all.") = None,
     printed: PrintOptions,
 ) -> None:
     """Measure the speed and memory of mixers, of training and of decoding on this machine.

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from madbench.cli.ls import setting_change
-from madbench.cli.options import RESULTS, DeviceOption, JsonOption, ResultsOption, argument, option, with_groups
+from madbench.cli.options import (
+    RESULTS,
+    DeviceOption,
+    JsonOption,
+    ResultsOption,
+    argument,
+    option,
+    output_option,
+    with_groups,
+)
 from madbench.cli.plots import LayoutOptions
 from madbench.cli.printing import counted, print_json, print_lines, table_lines
 from madbench.cli.trained_models import TrainedModel
@@ -38,9 +47,7 @@ def inspect(
     task: option(str | None, "The task of the run, where a label has runs of several.", "--task", "-t") = None,
     examples: option(int | None, "Inputs to look at.", min=1, show_default="up to 32, fewer of long ones") = None,
     corpus: option(Path | None, "Folder of a language model's corpus, where it has been moved.") = None,
-    output: option(
-        Path | None, "Folder of the figures.", "--output", "-o", show_default="RESULTS/plots/inspect-ID"
-    ) = None,
+    output: output_option("Folder of the figures.", show_default="RESULTS/plots/inspect-ID") = None,
     no_figures: option(bool, "Print the numbers only.", "--no-figures") = False,
     *,
     shape: LayoutOptions,

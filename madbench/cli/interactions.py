@@ -23,6 +23,7 @@ from madbench.cli.options import (
     argument,
     labels_and_overrides,
     option,
+    output_option,
     split_list,
 )
 from madbench.cli.plan import job_states
@@ -75,7 +76,7 @@ def interactions(
     force: ForceOption = False,
     dry_run: option(bool, "Show jobs, parameters and steps; train nothing.", "--dry-run") = False,
     figures: option(bool, "Draw learned against theoretical matrices, and error against length.") = True,
-    output: option(Path | None, "Folder of the figures.", "--output", "-o", show_default="RESULTS/plots") = None,
+    output: output_option("Folder of the figures.", show_default="RESULTS/plots") = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train attention on interacting agents, test it on other numbers of them, and compare what it learned with theory.

@@ -35,6 +35,11 @@ def argument(type_: Any, metavar: str, help: str, **settings: Any) -> Any:
     return Annotated[type_, typer.Argument(metavar=metavar, help=help, **settings)]
 
 
+def output_option(help: str, **settings: Any) -> Any:
+    """The type of the option that names what a command writes."""
+    return option(Path | None, help, "--output", "--out", "-o", **settings)
+
+
 def parse_budget(text: str) -> str:
     """The value of ``--budget``; a usage error for any other."""
     if text not in get_args(Budget):

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from madbench.cli import options
-from madbench.cli.options import argument, labels_and_overrides, option, split_list, with_groups
+from madbench.cli.options import argument, labels_and_overrides, option, output_option, split_list, with_groups
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.labels import ALIASES, expand
 from madbench.suites.language import TASK
@@ -63,7 +63,7 @@ def plot(
     *,
     stored: options.StoredOptions,
     shape: LayoutOptions,
-    output: option(Path | None, "Folder of the files.", "--output", "-o", show_default="RESULTS/plots") = None,
+    output: output_option("Folder of the files.", show_default="RESULTS/plots") = None,
 ) -> None:
     """Draw what the store holds under one protocol: every figure as PNG and PDF, with the CSV of exactly what it shows.
 
@@ -132,13 +132,7 @@ def language_plot(
     *,
     stored: options.LanguageOptions,
     shape: LayoutOptions,
-    output: option(
-        Path | None,
-        "Files to write, without their endings.",
-        "--output",
-        "-o",
-        show_default="RESULTS/plots/loss_curves",
-    ) = None,
+    output: output_option("Files to write, without their endings.", show_default="RESULTS/plots/loss_curves") = None,
     source: option(Path | None, "Draw the CSV that an earlier plot wrote, without the store.", "--from") = None,
 ) -> None:
     """Draw the loss curves of stored language-model runs: a PNG, a PDF and the CSV they can be drawn again from.

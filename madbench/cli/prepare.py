@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich import progress
 from rich.console import Console
 
-from madbench.cli.options import RESULTS, JsonOption, ResultsOption, argument, option
+from madbench.cli.options import RESULTS, JsonOption, ResultsOption, argument, option, output_option
 from madbench.cli.printing import PLAIN, print_json, print_lines, quantity, table_lines
 from madbench.errors import ConfigError
 
@@ -30,7 +30,7 @@ def prepare(
     tokenizer: option(str, "bytes, gpt2, bpe:N to train one of N tokens on this text, or a tokenizer.json.") = "bytes",
     name: option(str | None, "Name of the corpus.", show_default="the source's, and the tokenizer's") = None,
     results: ResultsOption = RESULTS,
-    output: option(Path | None, "Folder of the corpus.", "--output", "-o", show_default="RESULTS/corpora/NAME") = None,
+    output: output_option("Folder of the corpus.", show_default="RESULTS/corpora/NAME") = None,
     validation: option(
         float, "Share for validation: documents chosen by hash; of a few documents, the end of each."
     ) = 0.01,

@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from madbench.cli import options
-from madbench.cli.options import StoredOptions, StoredWordsArgument, argument, option, with_groups
+from madbench.cli.options import StoredOptions, StoredWordsArgument, argument, option, output_option, with_groups
 from madbench.cli.printing import print_text_table, quantity
 from madbench.cli.registering import print_registered
 from madbench.errors import ConfigError, StoreError, did_you_mean
@@ -276,9 +276,7 @@ def report(
     words: StoredWordsArgument = None,
     *,
     stored: StoredOptions,
-    output: option(
-        Path | None, "The file to write.", "--output", "-o", show_default="report.html in the results"
-    ) = None,
+    output: output_option("The file to write.", show_default="report.html in the results") = None,
     open_it: option(bool, "Show it in the browser.", "--open") = False,
 ) -> None:
     """Write one HTML file with the tables, the figures, the findings and every run behind a number.

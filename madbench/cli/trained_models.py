@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from madbench.cli.ls import setting_change
-from madbench.cli.options import RESULTS, DeviceOption, JsonOption, ResultsOption, argument, open_stored, option
+from madbench.cli.options import (
+    RESULTS,
+    DeviceOption,
+    JsonOption,
+    ResultsOption,
+    argument,
+    open_stored,
+    option,
+    output_option,
+)
 from madbench.cli.printing import print_json, quantity
 from madbench.errors import ConfigError, MadbenchError, StoreError
 from madbench.jobs import WEIGHTS
@@ -132,7 +141,7 @@ def evaluate(
 
 def export(
     run: ModelArgument,
-    output: option(Path | None, "File to write.", "--output", "-o", show_default="LABEL-ID.safetensors") = None,
+    output: output_option("File to write.", show_default="LABEL-ID.safetensors") = None,
     force: option(bool, "Replace the file if it is there.", "--force") = False,
     results: ResultsOption = RESULTS,
 ) -> None:
