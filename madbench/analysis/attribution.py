@@ -125,7 +125,7 @@ class AttributionTable(TextTable):
         """The table; raises ``StoreError`` for one of a store ``results`` without any pair of labels."""
         if not self.effects:
             raise StoreError(
-                f"{results}: no two labels with a finished task and seed in common differ in exactly one factor; "
+                f"{results}: no two labels with a finished task in common differ in exactly one factor; "
                 "madbench run '~G-cg-q-12o' trains such"
             )
         return self

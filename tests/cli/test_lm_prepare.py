@@ -59,9 +59,10 @@ def test_the_default_name_is_the_source_s_and_the_tokenizer_s(folder, words, tok
 def test_errors_say_what_to_do(folder, refuse):
     assert "--name" in refuse(prepare.prepare, "poems", "poems/a.txt")
     assert "did you mean 'poems'" in refuse(prepare.prepare, "poem")
-    assert "--results other has no effect with --output" in refuse(
-        prepare.prepare, "poems", "--results", "other", "--output", "x"
-    )
+    for name in ("--output", "--out"):
+        assert "--results other has no effect with --output" in refuse(
+            prepare.prepare, "poems", "--results", "other", name, "x"
+        )
     assert "did you mean 'gpt2'" in refuse(prepare.prepare, "poems", "--tokenizer", "gpt-2")
     assert "no effect" in refuse(prepare.prepare, "poems", "--text-key", "article")
     assert not (folder / "results").exists()

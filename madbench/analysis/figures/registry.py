@@ -84,7 +84,7 @@ def _learning(results: Results) -> pd.DataFrame:
 def _effects(results: Results) -> pd.DataFrame:
     found = attribute(results.scores)
     if not found:
-        raise NothingToDrawError("no two labels with a finished task and seed in common differ in exactly one factor")
+        raise NothingToDrawError("no two labels with a finished task in common differ in exactly one factor")
     return effects.effects_frame(found, " ".join(results.sentences()))
 
 
