@@ -179,7 +179,7 @@ def test_runs_that_failed_or_are_missing_or_unknown_say_so(show, store: Store):
 
 
 def test_effects_open_their_pairs_and_language_models_their_curves(show):
-    page = show("#effect/conv%3A%20c%20against%20none/loss_l5")
+    page = show("#effect/conv%3A%20c%20vs.%20none/loss_l5")
     assert "S-c" in page.locator("#view tbody").inner_text()
     page.locator("#view tbody a", has_text="S-c").click()
     page.locator("#view-title", has_text="S-c: L5 loss of the language model").wait_for()
