@@ -55,7 +55,8 @@ def register(path: Path, results: Path) -> tuple[Registration, Experiment, Path]
     The file has the keys of a grid and ``claims``: names of claims of the paper, by default those of which the grid has
     the labels and the tasks.
 
-    Raises ``ConfigError`` for a registration that exists, for a claim that its labels or tasks cannot decide, and what :func:`madbench.experiment.prepare` does.
+    Raises ``ConfigError`` for a registration that exists, for a claim that its labels or tasks cannot decide, and what
+    :func:`madbench.experiment.prepare` does.
     """
     target = path.with_name(path.stem + SUFFIX)
     if target.exists():

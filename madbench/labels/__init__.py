@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALIASES", "FACTORS", "FACTOR_NAMES", "Explanation", "LabelSet", "Variant", "all_labels", "all_variants",
-    "available_sets", "diff", "every_label", "every_variant", "expand", "explain", "factors", "factors_in", "families", "family_identity",
+    "available_sets", "diff", "every_label", "every_variant", "expand", "explain", "factors", "factors_in", "families",
+    "family_identity",
     "family_of", "levels", "parse",
 ]  # fmt: skip
 

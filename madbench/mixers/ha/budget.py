@@ -33,7 +33,7 @@ class Allocation(InteractionAllocation):
         }
 
     def tuples(self, seq_len: int, slots: int) -> int:
-        """How often the rows of a causal sequence, one after the other, meet other tokens in the first slots of their tuples."""
+        """How often the rows of a causal sequence together meet other tokens in the first ``slots`` of their tuples."""
         missing = self.label.degree - 1 - slots
         if self.label.tuples == ALL:  # by how many tokens a tuple has: t^k = sum_j surjections(k, j) C(t, j)
             return sum(_surjections(slots, j) * math.comb(seq_len + 1, j + 1) for j in range(1, slots + 1))
@@ -49,17 +49,15 @@ class Allocation(InteractionAllocation):
         of base ``C`` 2 d more for the readout. With RoPE keys are complex: a product takes 6 for 1, a sum of them 4 for 2.
         """
         d, heads, n, turns = self.size.d_model, self.size.n_head, self.label.degree, self.label.rope
-        last = [
-            self.tuples(seq_len, slots) - self.tuples(seq_len - 1, slots) for slots in range(1, n)
-        ]  # of the last row
-        *outer, every = (self.tuples(seq_len, m + 1) if causal else seq_len * last[m] for m in range(n - 1))
+        of_last_row = [self.tuples(seq_len, m) - self.tuples(seq_len - 1, m) for m in range(1, n)]
+        *outer, every = (self.tuples(seq_len, m + 1) if causal else seq_len * of_last_row[m] for m in range(n - 1))
         if self.label.base != "C":
             of_tuple, of_outer = (4, 6) if turns else (2, 1)
             found = (of_tuple * self.r_qk + 2 * self.r_vo) * every
             return (found + (of_outer * self.r_qk + 2 * self.r_vo) * sum(outer)) / seq_len
         found = 2 * d * every
         for slots, count in enumerate((*outer, every), start=1):
-            found += 2 * d ** (n - slots) * (count + d * last[slots - 1] * (slots > 1))
+            found += 2 * d ** (n - slots) * (count + d * of_last_row[slots - 1] * (slots > 1))
         return heads * found / seq_len
 
     def flops_of_sums(self) -> float:

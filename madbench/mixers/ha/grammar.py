@@ -4,7 +4,7 @@ ha     = "ha:", [ base ], degree, [ "u" ], [ tuples ], [ "-p" ], [ "-", rank ], 
 base   = "L" | "C"             linear, factored | linear, full coupling tensors; absent: softmax
 degree = "3" .. "9"            n, tokens of an interaction, the row's own among them
 u      unshared slots          tuples = "s" strict | "a" all; absent: ordered
-p      RoPE                    rank   = "q" | "v", where parameters are saved          !   nowhere
+p      RoPE                    rank   = "q" | "v", where parameters are saved   !   nowhere
 """
 
 from __future__ import annotations

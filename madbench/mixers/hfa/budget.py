@@ -43,7 +43,10 @@ class Allocation(InteractionAllocation):
         return len(self.label.orders)
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
-        """Of each of ``seq_len`` pairs, causal (``seq_len`` + 1) / 2, 2 r_qk + 2 r_vo, base ``C`` 2 d a factor and a head, and A_h - 1 products."""
+        """Of each of ``seq_len`` pairs, causal (``seq_len`` + 1) / 2: 2 r_qk + 2 r_vo, and A_h - 1 products a head.
+
+        Base ``C`` has 2 d a factor and a head in place of the first two.
+        """
         factors, heads = sum(self.orders), self.size.n_head
         widths = (factors + heads) * self.size.d_model if self.label.base == "C" else self.r_qk + self.r_vo
         return (2 * widths + factors - heads) * ((seq_len + 1) / 2 if causal else seq_len)

@@ -4,7 +4,7 @@ hfa    = "hfa:", [ base ], order, { "+", order }, [ "w" ], [ "-p" ], [ "-", rank
 base   = "L" | "C"             linear, factored | linear, full coupling matrices; absent: softmax
 order  = "1" .. "9"            factors A of one part of the heads, at most 4 parts, ascending, each an equal share
 w      value product           p   RoPE
-rank   = "q" | "v"             where parameters are saved          !   nowhere
+rank   = "q" | "v"             where parameters are saved   !   nowhere
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ class InteractionAllocation:
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens, two for each multiply-add.
 
-        Twice the parameters, and the tuples that rows see, only those that causality keeps where there is; of base ``L`` its running sums where they are less.
-        Softmax and RoPE, where it is not of pairs, are left out.
+        Twice the parameters, and the tuples that rows see, with ``causal`` only those that causality keeps; of base ``L``
+        its running sums where they are less. Softmax and RoPE, where it is not of pairs, are left out.
         """
         if seq_len < 1:
             raise BudgetError(f"{self.label}: seq_len must be at least 1, got {seq_len}")
