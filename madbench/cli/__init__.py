@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 import gc
-import itertools
+import math
 import pkgutil
 import re
 import sys
 from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from madbench import __version__
 from madbench.errors import ConfigError, MadbenchError
@@ -68,6 +68,26 @@ def _options(
     pass
 
 
+class _Verb(TyperCommand):
+    """A command that refuses an option given twice, an empty value, inf and NaN."""
+
+    def parse_args(self, ctx, args):
+        given, _, order = self.make_parser(ctx).parse_args(list(args))
+        options = [parameter for parameter in order if parameter.param_type_name == "option"]
+        for option in options if not any(option.is_eager for option in options) else ():
+            name, value = option.opts[0], given[option.name]
+            if options.count(option) > 1 and not option.multiple:
+                raise ConfigError(f"{name}: given twice; give it once")
+            if "" in (value if option.multiple else [value]) and option.default != "":
+                raise ConfigError(f"{name} '': expected a value; leave the option out for its default")
+        rest = super().parse_args(ctx, args)
+        for option in options:
+            value = ctx.params[option.name]
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"{option.opts[0]} {value}: expected a finite number")
+        return rest
+
+
 class _TrainByDefault(TyperGroup):
     """A group whose first word, where it is none of its verbs, is a label to train."""
 
@@ -101,7 +121,7 @@ tiny, on the bytes of Python's own standard library.
 for _group, _paths in ((app, VERBS), (lm, LANGUAGE_VERBS)):
     for _path in _paths.split():
         _verb = pkgutil.resolve_name(f"madbench.cli.{_path}")
-        _group.command(_verb.__name__.removeprefix("language_"))(_verb)
+        _group.command(_verb.__name__.removeprefix("language_"), cls=_Verb)(_verb)
 app.add_typer(lm, name="lm")
 
 
@@ -112,7 +132,6 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows '?' for what it lacks
     try:
-        _check_values(sys.argv[1:])
         app(prog_name="madbench")
         return
     except MadbenchError as error:
@@ -126,12 +145,3 @@ def main() -> None:
             raise
     print(problem, file=sys.stderr)
     sys.exit(2)
-
-
-def _check_values(words: list[str]) -> None:
-    """Raises ``ConfigError`` for an option with an empty value, which none but a prompt can have."""
-    for word, following in itertools.pairwise([*words, "end"]):
-        name, equals, value = word.partition("=")
-        is_empty = following == "" and not equals or equals and value == ""
-        if is_empty and re.fullmatch("-[a-z]|--[a-z-]+", name) and name != "--prompt":
-            raise ConfigError(f"{name} '': expected a value; leave the option out for its default")

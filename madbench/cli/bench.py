@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +18,7 @@ from madbench.cli import options
 from madbench.cli.options import PrintOptions, argument, option, output_option, with_groups
 from madbench.cli.printing import PLAIN, counted, print_json, print_text_table
 from madbench.config import parse_seeds
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.execute.journal import command_line
 from madbench.files import write_atomically
 from madbench.labels import expand
@@ -127,6 +128,8 @@ def bench(
     named = tuple(path.strip() for path in paths.split(",")) if paths else ()
     compiles = compile == "always" or (compile == "auto" and device != "cpu")
     setup = Setup(labels, device, chosen, Limits(repeats), profile, given, batch, d_model, peer, named, compiles)
+    if named:
+        _check_paths(setup)
     if device == "cpu":
         timing.keep_freed_memory()
     if compiles:
@@ -164,6 +167,22 @@ def _parts_and_labels(words: Sequence[str], everything: bool) -> tuple[list[str]
             raise ConfigError(f"{word!r} is no part{did_you_mean(word, PARTS)}")
     labels = expand(others) or list(LABELS)
     return list(PARTS) if everything else names or ["mixers"], labels
+
+
+def _check_paths(setup: Setup) -> None:
+    """Raises ``ConfigError`` for a path given twice, and for one that no label has."""
+    from madbench.bench.mixer import Shape, make, paths_of
+
+    offered = {"auto", "reference"}
+    for label in setup.labels:
+        with suppress(MadbenchError):  # a label that cannot be built is a row with its reason
+            offered.update(paths_of(make(label, Shape(1, 8, setup.d_model or 128), setup)))
+    for path in setup.paths:
+        if path not in offered:
+            problem = f"these labels have no path {path!r}{did_you_mean(path, offered)}"
+            raise ConfigError(f"--paths {','.join(setup.paths)}: {problem}")
+        if setup.paths.count(path) > 1:
+            raise ConfigError(f"--paths {','.join(setup.paths)}: give {path} once")
 
 
 def _measured(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -> Iterator[BenchTable]:

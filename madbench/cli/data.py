@@ -30,7 +30,7 @@ class DataError(MadbenchError):
 def data(
     words: argument(list[str] | None, "TASK|KEY=VALUE", "A MAD task, and changes to its setting.") = None,
     split: option(str | None, "train, validation or test.", show_default="test; all three with --check") = None,
-    seed: option(int, "Seed of the run whose data are shown.") = 0,
+    seed: option(int, "Seed of the run whose data are shown.", min=0) = 0,
     examples: option(int | None, "How many examples to show.", min=1, show_default=str(DEFAULT_EXAMPLES)) = None,
     profile: ProfileOption = "quick",
     check: option(bool, "Check every example against the task's rules.", "--check") = False,

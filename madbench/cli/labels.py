@@ -14,7 +14,7 @@ from madbench import labels as grammar
 from madbench.cli.options import LABELS_HELP, BudgetOption, JsonOption, argument, labels_and_overrides, option
 from madbench.cli.printing import first_of, print_json, print_lines, table_lines
 from madbench.config import settings_of
-from madbench.errors import BudgetError
+from madbench.errors import BudgetError, ConfigError
 from madbench.labels import FACTOR_NAMES, Label, diff, expand, levels, parse
 from madbench.mixers import Allocation, solve
 
@@ -97,6 +97,8 @@ def budget(
       madbench budget '~R-cg-q-12o' --budget paper   by the paper's rule
       madbench budget S-c G-cg-q-12o --d-model 768 --n-head 12 --max-len 1024
     """
+    if terms and as_json:
+        raise ConfigError("--terms has no effect with --json, which has every term")
     labels, overrides = labels_and_overrides(words)
     short = {"mix_rank": mix_rank, "rank_multiple": rank_multiple}
     given = [f"{name}={value}" for name, value in short.items() if value is not None]

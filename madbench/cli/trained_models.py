@@ -47,7 +47,7 @@ def sample(
     tokens: option(int, "Tokens to write at most; the end of a document ends it.", min=1, max=1_000_000) = 200,
     temperature: option(float, "Below 1 likelier, above 1 bolder; 0 the likeliest.", min=0) = 0.8,
     top_k: option(int | None, "Choose among this many likeliest tokens only.", min=1) = None,
-    seed: option(int, "Seed of the draws.") = 0,
+    seed: option(int, "Seed of the draws.", min=0) = 0,
     corpus: option(Path | None, "Folder of the corpus, for its tokenizer, where it has been moved.") = None,
     device: DeviceOption = "auto",
     results: ResultsOption = RESULTS,
@@ -66,6 +66,8 @@ def sample(
 
     from madbench.models.gpt import generate
 
+    if top_k and not temperature:
+        raise ConfigError(f"--top-k {top_k}: has no effect with --temperature 0, which takes the likeliest token")
     device = resolve_device(device)
     trained = TrainedModel(run, results)
     tokenizer = trained.corpus(corpus).tokenizer()
@@ -176,6 +178,8 @@ class TrainedModel:
         from madbench.training.checkpoints import load_model
 
         self.results = results
+        if task and Path(name).is_file():
+            raise ConfigError(f"--task {task}: has no effect on {name}, a file of one run")
         self.weights = Path(name) if Path(name).is_file() else _stored_weights(name, results, suite, task)
         self.model, self.job = load_model(self.weights)
         if suite is not None and self.job.suite != suite:

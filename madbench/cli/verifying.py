@@ -12,6 +12,7 @@ from rich.text import Text
 
 from madbench.cli.options import LABELS_HELP, JsonOption, argument, option
 from madbench.cli.printing import print_json, tracked
+from madbench.errors import ConfigError
 from madbench.labels import expand
 from madbench.mixers.checks import Outcome, run_checks
 
@@ -43,6 +44,8 @@ def verify(
       madbench verify '~R-cg-q-12o' --all
       madbench verify S-p --json         for a program
     """
+    if show_all and as_json:
+        raise ConfigError("--all has no effect with --json, which has every check")
     found = {label: run_checks(label) for label in tracked(expand(labels), "checking")}
     if as_json:
         print_json([{"label": label} | outcome.row for label, outcomes in found.items() for outcome in outcomes])

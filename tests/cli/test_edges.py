@@ -46,6 +46,37 @@ def test_no_option_takes_an_empty_value(verb, main):
 
 
 @pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["run", "S", "--seeds", "0", "--seeds=1"], "--seeds: given twice; give it once"),
+        (["lm", "S", "--preset", "mini", "-p", "tiny"], "--preset: given twice; give it once"),
+        (["bench", "--minutes", "inf"], "--minutes inf: expected a finite number"),
+        (["bench", "--paths", "dens"], "--paths dens: these labels have no path 'dens'; did you mean 'dense'?"),
+        (["bench", "--paths", "dense,dense"], "--paths dense,dense: give dense once"),
+        (["verify", "S", "--all", "--json"], "--all has no effect with --json, which has every check"),
+        (["budget", "S", "R", "--terms", "--json"], "--terms has no effect with --json, which has every term"),
+        (["inspect", __file__, "-t", "x"], f"--task x: has no effect on {__file__}, a file of one run"),
+        (
+            ["lm", "sample", "S", "--temperature", "0", "--top-k", "3"],
+            "--top-k 3: has no effect with --temperature 0, which takes the likeliest token",
+        ),
+    ],
+)
+def test_options_that_cannot_all_hold_are_refused(words, problem, main):
+    ended = main(*words)
+    assert ended.code == 2 and ended.stderr == f"{problem}\n"
+
+
+def test_an_option_may_be_repeated_where_its_values_add_up(main):
+    ended = main("run", "S", "-t", "compression", "-t", "memorization", "--dry-run", "--json")
+    assert ended.code == 0 and "memorization" in ended.stdout
+
+
+def test_help_is_printed_whatever_else_is_wrong(main):
+    assert main("run", "S", "--seeds=", "--seeds=1", "--help").code == 0
+
+
+@pytest.mark.parametrize(
     "verb", ["run", "sweep", "status", "table", "report", "findings", "ls", "lm train", "lm sample"]
 )
 def test_a_name_too_long_for_the_file_system_is_named(verb, main):
