@@ -16,7 +16,7 @@ from madbench.config import field_docs, from_mapping, key_of, overridden, read_y
 from madbench.errors import BudgetError, ConfigError, LabelError, did_you_mean
 from madbench.jobs import Budget, Fidelity, Job, identifying
 from madbench.labels import families, family_identity, family_of, parse
-from madbench.mixers import own_settings, solve
+from madbench.mixers import Family, own_settings, solve
 
 if TYPE_CHECKING:
     from madbench.suites.trial import Trial
@@ -187,12 +187,19 @@ class Profile:
 
     @classmethod
     def _model_kinds(cls) -> list[type]:
-        """What ``model`` has the settings of: the model, and every family that can be loaded."""
+        """What ``model`` has the settings of: the model, and every family that can be loaded and is trained here."""
         kinds = [cls.Model]
         for name in families():
             with suppress(LabelError):  # a broken package matters only to its own labels
-                kinds.append(family_of(f"{name}:" if name else "").Settings)
+                family = family_of(f"{name}:" if name else "")
+                if cls.trains(family):
+                    kinds.append(family.Settings)
         return kinds
+
+    @staticmethod
+    def trains(family: Family) -> bool:
+        """Whether labels of the family can be trained in this suite."""
+        return True
 
 
 def _changed(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:

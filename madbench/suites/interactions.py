@@ -16,6 +16,7 @@ from madbench.mixers import solve
 from madbench.suites.base import Profile, Size, Suite, unique
 
 if TYPE_CHECKING:
+    from madbench.mixers import Family
     from madbench.mixers.interactions.worlds import Embedding, World
 
 NAME = "interactions"
@@ -113,6 +114,11 @@ class InteractionProfile(Profile):
             self.world(task)
             self.check_training(plan.training, f"training of {task}")
 
+    @staticmethod
+    def trains(family: Family) -> bool:
+        """Whether the mixers of the family can see all tokens."""
+        return getattr(family, "is_bidirectional", False)
+
     def plan(self, task: str) -> InteractionTask:
         """How the task is set up."""
         return self.tasks.get(task, InteractionTask())
@@ -163,7 +169,7 @@ def jobs(
         for setting in profile.settings(task, embedding, has_controls):
             for label in labels or plan.labels:
                 family = family_of(label)
-                if not getattr(family, "is_bidirectional", False):
+                if not profile.trains(family):
                     raise LabelError(
                         f"{label} sees earlier tokens only; agents all see each other: hfa: and ha: labels do"
                     )
