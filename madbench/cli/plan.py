@@ -160,9 +160,9 @@ def _rows(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _line(cell: Mapping[str, Any], has_failed: bool) -> dict[str, Any]:
-    names = ["row", *["task"] * ("task" in cell), "jobs", "done", "todo", *["failed"] * has_failed]
+    names = ["row", *["task"] * ("task" in cell), "jobs", "todo", *["failed"] * has_failed]
     sizes = [quantity(count) for count in (cell["parameters"][0], cell["parameters"][-1])]
-    line = {name: cell[name] for name in names} | {"parameters": " - ".join(dict.fromkeys(sizes))}
+    line = {name: cell[name] for name in names} | {"params": " - ".join(dict.fromkeys(sizes))}
     line |= {"steps": quantity(cell["steps"]), "FLOPs": quantity(cell["flops"])}
     line["time"] = duration(cell["estimated_seconds"]) if cell["todo"] else "-"
     if "memory_bytes" in cell:
