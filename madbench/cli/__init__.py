@@ -74,7 +74,8 @@ class _Verb(TyperCommand):
     def parse_args(self, ctx, args):
         given, _, order = self.make_parser(ctx).parse_args(list(args))
         options = [parameter for parameter in order if parameter.param_type_name == "option"]
-        for option in options if not any(option.is_eager for option in options) else ():
+        is_checked = not ctx.resilient_parsing and not any(option.is_eager for option in options)
+        for option in options if is_checked else ():
             name, value = option.opts[0], given[option.name]
             if options.count(option) > 1 and not option.multiple:
                 raise ConfigError(f"{name}: given twice; give it once")

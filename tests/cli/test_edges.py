@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,6 +73,14 @@ def test_options_that_cannot_all_hold_are_refused(words, problem, main):
 def test_an_option_may_be_repeated_where_its_values_add_up(main):
     ended = main("run", "S", "-t", "compression", "-t", "memorization", "--dry-run", "--json")
     assert ended.code == 0 and "memorization" in ended.stdout
+
+
+def test_a_line_that_cannot_be_run_is_completed():
+    line = {"COMP_WORDS": "madbench run S --seeds= --tasks a --seeds 1 --fid", "COMP_CWORD": "8"}
+    environment = os.environ | line | {"_MADBENCH_COMPLETE": "complete_bash"}
+    command = [sys.executable, "-m", "madbench"]
+    completed = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert (completed.stdout, completed.stderr) == ("--fidelity\n", "")
 
 
 def test_help_is_printed_whatever_else_is_wrong(main):
