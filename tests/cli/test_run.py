@@ -93,11 +93,11 @@ def test_a_dry_run_trains_and_writes_nothing(main, tiny, tmp_path):
     shown = main("run", "S", "R-12o!", "--profile", tiny, "-t", TASKS, "--device", "cpu", "--dry-run", "--slots", "1")
     assert shown.code == 0
     rows = [line.split() for line in shown.stdout.splitlines() if line.startswith((" S", " R-12o!", "S", "R-12o!"))]
-    assert [row[:5] for row in rows] == [
-        ["S", "compression", "1", "0", "1"],
-        ["S", "in_context_recall", "1", "0", "1"],
-        ["R-12o!", "compression", "1", "0", "1"],
-        ["R-12o!", "in_context_recall", "1", "0", "1"],
+    assert [row[:4] for row in rows] == [
+        ["S", "compression", "1", "1"],
+        ["S", "in_context_recall", "1", "1"],
+        ["R-12o!", "compression", "1", "1"],
+        ["R-12o!", "in_context_recall", "1", "1"],
     ]
     assert "4 jobs in 2 rows: 0 done, 4 to do." in " ".join(shown.stdout.split())
     assert "on cpu with 1 at a time" in shown.stdout
