@@ -9,8 +9,8 @@ reports is false; of "mixed tasks" each task is of another kind, of "unlike labe
 
 Frames of scores go through the functions that the verbs call. Columns of the table that is printed, in Markdown:
 
-- cells, differences: the share of 95% intervals, where one is given, that hold the truth (and how many are given); that of
-  a cell in which no run diverged is of the runs that do not diverge;
+- cells, differences: the share of 95% intervals, where one is given, that hold the truth (and how many are given); that
+  of a cell in which no run diverged is of the runs that do not diverge;
 - compare, attribute, findings: the share of tables with a verdict that is false;
 - marks: the share of columns, and of tables, in which the label with the best true mean is not marked.
 """
@@ -130,7 +130,7 @@ Means = Mapping[tuple[str, str], float]
 
 
 def truth(kind: str, with_diverged: bool = True) -> Means:
-    """The true mean of every label and column: of all seeds, diverged ones at chance, or of those that do not diverge."""
+    """The true mean of every label and column: of all seeds, diverged ones at chance, or of the others."""
     rng = np.random.default_rng(0)
     known: dict[Callable, float] = {}
     found: dict[tuple[str, str], float] = {}
@@ -209,7 +209,7 @@ class Outcome:
 
 
 _ROUNDING = {LOSS: 0.0005}
-"""Half of a column's resolution, 0.05 where nothing else is said: so far beyond its end an interval still holds a number."""
+"""Half of a column's resolution, 0.05 by default: so far beyond its end an interval still holds a number."""
 
 
 def simulate(kind: str, seeds: int, stores: int, seed: int = 0) -> Outcome:

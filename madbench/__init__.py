@@ -7,7 +7,8 @@
 ``parse`` reads a label, ``build`` makes its mixer (a ``torch.nn.Module``), ``run`` trains labels on the MAD tasks and
 returns the scores, ``run_language_model`` trains them as language models and returns the loss curves, ``sweep`` trains
 a grid of labels and settings on both. ``table``, ``compare``, ``attribute`` and ``findings`` return frames of what is
-stored, ``plot`` a Matplotlib figure, ``verify`` measures what has to hold of a mixer. Importing madbench loads none of torch, numpy and pandas.
+stored, ``plot`` a Matplotlib figure, ``verify`` measures what has to hold of a mixer. Importing madbench loads none of
+torch, numpy and pandas.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ MOST_YAML_NUMBER = 10**99
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file; a duplicate key, bad syntax or anything but a mapping is a ``ConfigError``.
 
-    So are more than a million bytes, lists and mappings more than 100 deep, and more than 100,000 values with those that
-    aliases repeat.
+    So are more than a million bytes, lists and mappings more than 100 deep, and more than 100,000 values with those
+    that aliases repeat.
     """
     import yaml
 
@@ -155,7 +155,7 @@ def check_at_least(config: Any, least: int, *names: str) -> None:
 
 
 def check_numbers(config: Any, *names: str) -> None:
-    """Makes the fields floats, as 1 and 1.0 are one job; raises ``ConfigError`` unless each is finite and at least 0."""
+    """Makes the fields floats, as 1 and 1.0 are one job; ``ConfigError`` unless each is finite and at least 0."""
     for name in names:
         if not 0 <= getattr(config, name) < math.inf:
             raise ConfigError(f"{name} must be a number of at least 0, got {getattr(config, name)}")

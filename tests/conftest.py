@@ -72,7 +72,7 @@ def language_run():
 
 @pytest.fixture
 def install_example(tmp_path_factory, monkeypatch):
-    """``install_example("task")``: a package of ``examples/``, as pip installs it, here and in processes started here."""
+    """``install_example("task")``: a package of ``examples/``, as pip installs it, here and in new processes."""
 
     def install(name: str) -> Path:
         folder = Path(__file__).resolve().parents[1] / "examples" / name

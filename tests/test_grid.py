@@ -27,7 +27,8 @@ def names(made: Grid) -> list[str]:
 def test_a_product_is_every_label_with_every_combination():
     made = grid(labels=["S-p", "HyperMLP"], vary=VARY)
     assert [(row.label, *row.changes) for row in made.rows] == [
-        ("S-p", RANKS[0], EPOCHS[0]), ("S-p", RANKS[0], EPOCHS[1]), ("S-p", RANKS[1], EPOCHS[0]), ("S-p", RANKS[1], EPOCHS[1]),
+        ("S-p", RANKS[0], EPOCHS[0]), ("S-p", RANKS[0], EPOCHS[1]),
+        ("S-p", RANKS[1], EPOCHS[0]), ("S-p", RANKS[1], EPOCHS[1]),
         ("R-cg-q-12o", RANKS[0], EPOCHS[0]), ("R-cg-q-12o", RANKS[0], EPOCHS[1]),
         ("R-cg-q-12o", RANKS[1], EPOCHS[0]), ("R-cg-q-12o", RANKS[1], EPOCHS[1]),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Imports go one way, from the rooms that know more to those that know less; none is hidden in a function to go back."""
+"""Imports go one way, from rooms that know more to those that know less; none is hidden in a function to go back."""
 
 from __future__ import annotations
 

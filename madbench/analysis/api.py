@@ -239,7 +239,7 @@ def plot(
 
 
 def verify(labels: str | Sequence[str]) -> pd.DataFrame:
-    """The checks of ``labels``, each run on a small mixer in float64: a row a check, as ``madbench verify --json`` has it.
+    """The checks of ``labels``, on a small mixer in float64: a row a check, as ``madbench verify --json`` has it.
 
     ``verdict`` is ``pass``, ``fail`` or ``not applicable``; ``residual`` is missing where nothing could be measured.
     """

@@ -77,8 +77,8 @@ def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[
         f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the training text"
         f"{'; Val: the last loss on validation text' * has_validation}, all labels after the same tokens.": True,
         **dict.fromkeys(_evaluation(runs[0].record.details.get("evaluation", {})), True),
-        "PPL: exponential of the last loss on validation text; of 5: of the mean of the last five. Published ones are of one"
-        " run each, those of the presets hyper1 and hyper3 smoothed.": has_perplexity,
+        "PPL: exponential of the last loss on validation text; of 5: of the mean of the last five. Published ones are"
+        " of one run each, those of the presets hyper1 and hyper3 smoothed.": has_perplexity,
         f"To x: steps to the first evaluation with training loss below x, one every {training.eval_every:,} steps of"
         f" {training.tokens_per_step:,} tokens.": any(x.startswith(STEPS) for x in names),
         where: True,

@@ -67,7 +67,7 @@ class Cell:
         return self.sample.has_diverged and self.sample.scale.is_counted
 
     def text(self, column: Column, n: int | None = None) -> str:
-        """``61.2 ±3.0``; ``99.8 [3/3]`` where 3 of 3 seeds solve the task; ``76.1† (3/6)`` of one seed, 3 of 6 jobs done.
+        """``61.2 ±3.0``; ``99.8 [3/3]`` where 3 of 3 seeds solve it; ``76.1† (3/6)`` of one seed, 3 of 6 jobs done.
 
         ``n`` is what the row says of its seeds; a cell that rests on fewer, but more than one, says so.
         """
@@ -115,7 +115,7 @@ Cells = Mapping[str, Mapping[str, Cell]]
 
 
 def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[str, Cell]]:
-    """The cells of a frame of scores, without marks; a seed not begun has no part in a mean, but its jobs are expected."""
+    """The cells of a frame of scores, without marks; a seed not begun is in no mean, but its jobs are expected."""
     shown = scores[scores.column.isin([column.name for column in columns])]
     samples = samples_of(shown[shown.done > 0], is_whole=False)
     counts = shown.groupby(["label", "column"], sort=False)[["done", "expected", "diverged"]].sum()
@@ -135,8 +135,8 @@ def is_over_budget(label: str, budget_ratio: float) -> bool:
 def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
     """``cells`` with their marks.
 
-    In each column those cells of the rows ``names`` compete that have three seeds or more and nothing missing, if any of
-    them has learned the task. The best mean is marked, with those that are printed alike, and all that may be the
+    In each column those cells of the rows ``names`` compete that have three seeds or more and nothing missing, if any
+    of them has learned the task. The best mean is marked, with those that are printed alike, and all that may be the
     best as well (:func:`madbench.analysis.inference.may_be_best`).
     """
     filled = {name: dict(row) for name, row in cells.items()}

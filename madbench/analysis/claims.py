@@ -1,8 +1,8 @@
 """What the HyperMLP paper claims of its own design: each claim with the pairs of labels that isolate it, and its line.
 
-Everything is a gain: points of accuracy, nats per token of loss or steps that are saved, so that more is better. A claim
-draws a line. "gain" expects more than 0, or more than ``reach`` of the published gain; "no loss" more than minus the
-margin; "no gain" less than the margin. So a "no difference" is never read off a large p-value. The margin is
+Everything is a gain: points of accuracy, nats per token of loss or steps that are saved, so that more is better. A
+claim draws a line. "gain" expects more than 0, or more than ``reach`` of the published gain; "no loss" more than minus
+the margin; "no gain" less than the margin. So a "no difference" is never read off a large p-value. The margin is
 :data:`MARGIN_SHARE` of what sequence mixing gains in the paper's table, from R-cg-q to R-cg-q-12o. Lines on losses and
 steps scale with the stored numbers: 0.022 nats a BPE token are not 0.022 nats a byte.
 

@@ -70,10 +70,10 @@ class FindingsTable(TextTable):
 
 
 def findings_table(rows: list[Finding], protocol: Sequence[str] = (), left_out: int = 0) -> FindingsTable:
-    """The table of ``rows``; sentences about the protocols begin its notes, and it says how many results are left out."""
+    """The table of ``rows``; sentences about the protocols begin its notes, which count the results left out."""
     caption = (
-        "Gain, more is better: accuracy in points, loss saved in nats per token. Published: Table 1, one seed; *: against"
-        " the claim. Ours: of the pairs of labels that isolate the claim, with a 95% interval."
+        "Gain, more is better: accuracy in points, loss saved in nats per token. Published: Table 1, one seed; *:"
+        " against the claim. Ours: of the pairs of labels that isolate the claim, with a 95% interval."
     )
     return FindingsTable(rows, caption, " ".join([*protocol, *_notes(rows, left_out)]))
 
@@ -139,12 +139,13 @@ def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
         margins += f" or {margin(LOSS):.3f} nats per token of the paper's loss, in proportion to the stored one"
     tested = max((row.tested for row in rows), default=0)
     return [
-        "Ours: mean over seeds and pairs; ±: half of the 95% interval over seeds, [low, high] where some seeds solve the"
-        " task; in brackets: no interval.",
+        "Ours: mean over seeds and pairs; ±: half of the 95% interval over seeds, [low, high] where some seeds solve"
+        " the task; in brackets: no interval.",
         f"Verdict: p of at most {LEVEL} after Holm over {tested} tests that the gain is on this side of 0; for 'large'"
         " and 'collapse' of half of the published gain, for 'not essential' of minus, for 'hardly' of plus the margin:"
         f" {margins}, {MARGIN_SHARE:.0%} of what mixing gains from R-cg-q to R-cg-q-12o in Table 1.",
-        f"Not testable: neither label has learned the task, or both solve it. No verdict of fewer than {LEAST_SEEDS} seeds.",
+        "Not testable: neither label has learned the task, or both solve it. No verdict of fewer than "
+        f"{LEAST_SEEDS} seeds.",
         *left_out_sentences(left_out),
         f"--explain NAME: {', '.join(dict.fromkeys(row.claim.name for row in rows))}.",
         *(f"What is not stored: {command}" for command in open_commands(rows)),

@@ -390,8 +390,8 @@ def holm(p_values: Sequence[float], share: float = 1.0) -> list[float]:
 def may_be_best(samples: Mapping[str, Sample], is_higher_better: bool, columns: int = 1) -> list[str]:
     """The keys that the seeds do not rule out as the best, from the best mean on.
 
-    A key is ruled out where another is better by a one-sided test at :data:`LEVEL` / (k - 1) for k keys, which rules out
-    the truly best one with a probability of at most :data:`LEVEL` (Bonferroni over its k - 1 rivals; after Hsu's
+    A key is ruled out where another is better by a one-sided test at :data:`LEVEL` / (k - 1) for k keys, which rules
+    out the truly best one with a probability of at most :data:`LEVEL` (Bonferroni over its k - 1 rivals; after Hsu's
     "multiple comparisons with the best"). The level is shared by the ``columns`` of a table.
     """
     ranked = sorted(samples, key=lambda key: samples[key].mean, reverse=is_higher_better)

@@ -109,9 +109,9 @@ def _heads(columns: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
 def _active_rows(active: Tensor, moved: Tensor) -> list[dict[str, float]]:
     """Sizes, and overlaps |A and B| / |A or B| of the sets of one row and the row before, and what chance would give.
 
-    ``same_lags``: the slots are matched by their lag; ``same_slots``: slot l of a row with slot l - 1 of the row before,
-    which without mixing is the same token. ``chance``: about what independent sets of these sizes give. ``flips``: share of the
-    slots that change sides when the input moves by ``NOISE``.
+    ``same_lags``: the slots are matched by their lag; ``same_slots``: slot l of a row with slot l - 1 of the row
+    before, which without mixing is the same token. ``chance``: about what independent sets of these sizes give.
+    ``flips``: share of the slots that change sides when the input moves by ``NOISE``.
     """
     visible = _visible(active.shape[-1], active.device)
     sizes = active.sum(-1).double()
@@ -176,7 +176,7 @@ def _kernel_rows(probe: Probe, length: int) -> list[dict[str, Any]]:
 
 
 def _matrix_rows(probe: Probe) -> list[dict[str, Any]]:
-    """``rank``: (sum of singular values)^2 / sum of their squares; ``symmetric``, ``diagonal``: shares of squared mass."""
+    """``rank``: (sum of singular values)^2 / sum of squares; ``symmetric``, ``diagonal``: shares of squared mass."""
     rows = []
     for name, matrices in probe.matrices.items():
         for head, matrix in enumerate(matrices.detach().double().cpu(), start=1):

@@ -1,4 +1,4 @@
-"""Stored runs of the interactions suite as rows: errors by length beside floors and predictions, and what they decide."""
+"""Stored runs of the interactions suite as rows: errors by length, floors and predictions, and what they decide."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ class Row:
         return None if floor == 0.0 and label.base != "C" else floor  # factors may be too narrow for it
 
     def predicted(self, length: int) -> list[float]:
-        """By seed the error of a control at a length, as theory predicts it after a perfect fit at L*; else no number."""
+        """By seed the error of a control at a length, as theory predicts it after a perfect fit at L*; else none."""
         if not self.control:
             return []
         known = (0.0 if math.isnan(error) else error for error in self.metric("diagonal_error"))
         return [self.world.control_error(length, error) for error in known]
 
     def reference(self, length: int) -> float | None:
-        """What the errors at a length are compared with: the largest prediction, or the floor; None where neither is."""
+        """What the errors at a length are compared with: the largest prediction, or the floor; else None."""
         return max(self.predicted(length), default=self.floor(length))
 
     @property

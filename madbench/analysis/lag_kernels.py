@@ -1,11 +1,12 @@
 """How much of a learned lag kernel is a shift or an average, against random tables of the same size.
 
-A slot i of a row is made of the tokens j by column i of R = I + Diag(p) + K, K = A Diag(s) B^T (HyperMLP, section 2.4 and
-Theorem 2.1 iii). Appendix I predicts two structures: a shift, slot i reads token i + n, for copying at an offset (I.3.4);
-and slots that average many tokens, for summaries and against noise (I.3.1, I.3.2). Each is a share of the squared mass
-of K: of its best approximation by one number times a shift, by columns that are constant over a window, or by a matrix
-that depends on the offset alone. A shift of L lags has L equal singular values, so K of rank r can be one to r / L at
-most: its share is relative to that. Tables of independent normal numbers, of the same size and strengths, have shares too.
+A slot i of a row is made of the tokens j by column i of R = I + Diag(p) + K, K = A Diag(s) B^T (HyperMLP, section 2.4
+and Theorem 2.1 iii). Appendix I predicts two structures: a shift, slot i reads token i + n, for copying at an offset
+(I.3.4); and slots that average many tokens, for summaries and against noise (I.3.1, I.3.2). Each is a share of the
+squared mass of K: of its best approximation by one number times a shift, by columns that are constant over a window, or
+by a matrix that depends on the offset alone. A shift of L lags has L equal singular values, so K of rank r can be one
+to r / L at most: its share is relative to that. Tables of independent normal numbers, of the same size and strengths,
+have shares too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def mixed(kernel: LagKernel, lags: int) -> Tensor:
 
 
 def diagonals(k: Tensor, offsets: Sequence[int]) -> Tensor:
-    """Share of the squared mass of K (..., L, L) that a constant on the diagonal j = i + n has, for every n: (..., N)."""
+    """Share of the squared mass of K (..., L, L) that a constant on diagonal j = i + n has, for every n: (..., N)."""
     length = k.shape[-1]
     sums = torch.stack([k.diagonal(-n, -2, -1).sum(-1) ** 2 / (length - abs(n)) for n in offsets], dim=-1)
     return sums / _mass(k)[..., None]
@@ -45,7 +46,7 @@ def shifts(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
 
 
 def windows(k: Tensor) -> tuple[list[int], Tensor]:
-    """Widths m = 2, 4, ... and L, and the share of K (..., L, L) in columns constant over the m newest tokens: (..., M)."""
+    """Widths m = 2, 4, ... and L, and K's (..., L, L) share in columns constant over the m newest tokens: (..., M)."""
     length = k.shape[-1]
     widths = [m for m in (2**i for i in range(1, 30)) if m < length] + [length]
     sums = k.cumsum(-2)[..., [m - 1 for m in widths], :].square().sum(-1)
@@ -53,7 +54,7 @@ def windows(k: Tensor) -> tuple[list[int], Tensor]:
 
 
 def structure(k: Tensor, rank: int) -> dict[str, Tensor]:
-    """The shares of K (..., L, L), L > 1, each (...,): ``shift_1``, ``best_shift``, ``average``, ``best_window``, ``by_offset``."""
+    """K's (..., L, L > 1) shares: (...,) ``shift_1``, ``best_shift``, ``average``, ``best_window``, ``by_offset``."""
     length = k.shape[-1]
     of_shift, of_window = shifts(k, rank)[1], windows(k)[1]
     return {
@@ -72,8 +73,9 @@ def _mass(k: Tensor) -> Tensor:
 def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
     """What is measured of each head's kernel over the first ``length`` lags, ``MOST_LAGS`` at most.
 
-    ``size`` is the norm of K over that of I + Diag(p), ``p`` the root mean square of p, and each share has beside it the
-    ``RANDOM_QUANTILE`` of random tables, ``..._random``. ``shift`` and ``window`` are where the best are. Empty for one lag.
+    ``size`` is the norm of K over that of I + Diag(p), ``p`` the root mean square of p, and each share has beside it
+    the ``RANDOM_QUANTILE`` of random tables, ``..._random``. ``shift`` and ``window`` are where the best are. Empty for
+    one lag.
     """
     lags = min(length, kernel.p.shape[1], MOST_LAGS)
     if lags < 2:
@@ -92,7 +94,7 @@ def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
 
 
 def random_structure(lags: int, s: Tensor) -> dict[str, Tensor]:
-    """The shares of ``RANDOM_TABLES`` random tables over so many lags with strengths ``s`` (R,); always the same ones."""
+    """The shares of ``RANDOM_TABLES`` random tables over so many lags with strengths ``s`` (R,); always the same."""
     generator = torch.Generator().manual_seed(0)
     found: list[dict[str, Tensor]] = []
     for _ in range(RANDOM_TABLES // 20):

@@ -18,7 +18,7 @@ Samples = dict[str, dict[str, Sample]]
 
 
 def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
-    """The samples of ``scores`` (:mod:`madbench.analysis.scores`), of one protocol; seeds whose jobs are all done count.
+    """The samples of ``scores`` (:mod:`madbench.analysis.scores`), of one protocol; a seed counts once all is done.
 
     With ``is_whole`` false all seeds with a number count. A sample of the MAD average has those of its tasks, on the
     same seeds, as parts.

@@ -13,9 +13,9 @@ A frame of scores has a row a label, seed and column:
 - ``done`` and ``expected`` jobs, and how many of them ``diverged``;
 - ``budget_ratio``: mean over the jobs;
 - ``chance``, ``ceiling``, and the value from which on a task is ``solved``; NaN where there is no such value;
-- ``is_diverged``: whether every run of a setting diverged. Such a setting has the value of chance: one over the number of
-  answers, of a loss the uniform distribution's. Of steps to a loss: whether the run did not get there; the value is its
-  last step.
+- ``is_diverged``: whether every run of a setting diverged. Such a setting has the value of chance: one over the number
+  of answers, of a loss the uniform distribution's. Of steps to a loss: whether the run did not get there; the value is
+  its last step.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def mean_over(scores: pd.DataFrame, columns: Sequence[str], name: str) -> pd.Dat
 def language_scores(
     runs: Sequence[Run], thresholds: Sequence[float] = (), names: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """The scores of language-model runs with their curves; ``names`` are those of the runs' rows, by default the labels.
+    """The scores of language-model runs with their curves; ``names`` are those of the runs' rows, by default labels.
 
     Columns: :data:`madbench.analysis.quantities.LOSSES`, steps_to_x for each of ``thresholds``, tokens_per_second.
     """
@@ -168,7 +168,7 @@ def language_scores(
 
 
 def perplexity_scores(scores: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
-    """The rows of :data:`madbench.analysis.quantities.PERPLEXITIES`; ``scores`` is :func:`language_scores` of ``runs``."""
+    """Rows of :data:`madbench.analysis.quantities.PERPLEXITIES`; ``scores`` is :func:`language_scores` of ``runs``."""
     last = scores[scores.column == "validation_loss"]
     means = [loss_l5([row["validation_loss"] for row in evaluations(run)]) for run in runs]
     of_five = last.assign(value=last.chance.where(last.is_diverged, means))
@@ -215,7 +215,8 @@ def published_perplexities(preset: str, overrides: tuple[str, ...] = ()) -> dict
 class Results:
     """What the jobs of an experiment gave, as far as ``store`` has it; read once, however much of it is asked for.
 
-    Of the MAD suite a row shows all its jobs, whether they are stored or not; of the language suite those with a result.
+    Of the MAD suite a row shows all its jobs, whether they are stored or not; of the language suite those with a
+    result.
     """
 
     experiment: Experiment

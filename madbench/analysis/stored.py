@@ -47,7 +47,7 @@ class Selection:
     labels: Sequence[str] = ()
     """Canonical labels; without any all in the store count."""
     overrides: Sequence[str] = ()
-    """Changes to the profile, as KEY=VALUE; ``language_model=PRESET`` and ``language_model.KEY=VALUE`` to the preset."""
+    """Changes to the profile, as KEY=VALUE; ``language_model=PRESET``, ``language_model.KEY=VALUE`` to the preset."""
     profile: str = "quick"
     tasks: Sequence[str] | None = None
     """MAD tasks and language_model; None for the six, and for the language model too where one protocol is stored."""

@@ -198,9 +198,10 @@ def _decoding_problem(model: GPT, tokens: Tensor, setup: Setup) -> str:
 TABLE5 = Part(
     "table5",
     "the columns of the paper's Table 5",
-    "A GPT-2-shaped model on random tokens: TFLOP of a forward pass and MFLOP a token by formula (a training step has three "
-    "times as many), seconds of a forward pass and of a training step (forward, loss, backward, AdamW), the latter as a "
-    "multiple of S flash in the same rounds, thousand tokens a second, and peak GiB. S flash and S naive have many heads, the labels two.",
+    "A GPT-2-shaped model on random tokens: TFLOP of a forward pass and MFLOP a token by formula (a training step has "
+    "three times as many), seconds of a forward pass and of a training step (forward, loss, backward, AdamW), the "
+    "latter as a multiple of S flash in the same rounds, thousand tokens a second, and peak GiB. S flash and S naive "
+    "have many heads, the labels two.",
     [
         Column("label", "Model"),
         Column("forward_tflop", "TFLOP", "{:.3g}"),
@@ -222,8 +223,8 @@ TABLE5 = Part(
 DECODE = Part(
     "decode",
     "reading a prompt, and token by token after it",
-    f"A GPT-2-shaped model without training: milliseconds of a prompt, and of each of {NEW_TOKENS} tokens after it, with the "
-    "least and the longest; tokens a second, and over those of S in the same rounds.",
+    f"A GPT-2-shaped model without training: milliseconds of a prompt, and of each of {NEW_TOKENS} tokens after it, "
+    "with the least and the longest; tokens a second, and over those of S in the same rounds.",
     [
         Column("label", "Label"),
         Column("length", "Prompt"),

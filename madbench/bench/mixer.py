@@ -56,7 +56,7 @@ def paths_of(mixer: nn.Module) -> list[str]:
 
 
 def make(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int = HEADS) -> nn.Module:
-    """The mixer of a label on the device, always with the same weights; ranks as in the paper, the same at any length."""
+    """The mixer of a label on the device, always with the same weights; the paper's ranks, the same at any length."""
     torch.manual_seed(0)
     return build(label, shape.d_model, shape.length, n_head=n_head, budget="paper", path=path).to(setup.device)
 
@@ -168,7 +168,7 @@ def _compiled(case: Case, x: Tensor, setup: Setup) -> Case:
 def core_passes(
     mixer: nn.Module, shape: Shape, setup: Setup, attend: Callable[..., Tensor] = fused.attend
 ) -> dict[tuple[str, bool], Callable[[], Any]]:
-    """The operator alone, without linear maps, and torch's softmax attention in heads of 64, forward and with backward."""
+    """The operator without linear maps, and torch's softmax attention in heads of 64, forward and with backward."""
     dtype = getattr(torch, setup.precision)
     sizes, heads = mixer.allocation, (mixer.query_heads, mixer.n_head)
 
@@ -279,9 +279,9 @@ _TIMES = [
 MIXERS = Part(
     "mixers",
     "time and memory of a mixer, by path",
-    "Milliseconds of a mixer's forward pass, and of forward and backward with the least and the longest; speed over the "
-    "chunked path, where it was compiled over that; MiB kept for the backward pass; GFLOP by formula and their share of "
-    "what a matrix product reaches here.",
+    "Milliseconds of a mixer's forward pass, and of forward and backward with the least and the longest; speed over "
+    "the chunked path, where it was compiled over that; MiB kept for the backward pass; GFLOP by formula and their "
+    "share of what a matrix product reaches here.",
     [
         Column("label", "Label"),
         Column("shape", "BxTxD"),
@@ -300,8 +300,8 @@ MIXERS = Part(
 LENGTH = Part(
     "length",
     "time and memory of a mixer against length",
-    "Milliseconds of a mixer's forward pass, and of forward and backward with the least and the longest, on the path that it "
-    "takes by itself; microseconds a token; MiB kept for the backward pass.",
+    "Milliseconds of a mixer's forward pass, and of forward and backward with the least and the longest, on the path "
+    "that it takes by itself; microseconds a token; MiB kept for the backward pass.",
     [
         Column("label", "Label"),
         Column("length", "T"),

@@ -143,7 +143,7 @@ def kept_bytes(module: nn.Module, forward: Callable[[], Tensor], device: str = "
 
 
 def keep_freed_memory() -> None:
-    """Keeps freed memory in this process, as processes that train do (:func:`madbench.execute.base.worker_environment`)."""
+    """Keeps freed memory in this process, as workers do (:func:`madbench.execute.base.worker_environment`)."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's
     if mallopt is not None:
         for option, value in (_MMAP_MAX, 0), (_TRIM_THRESHOLD, 10**9):

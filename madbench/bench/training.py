@@ -22,7 +22,7 @@ from madbench.training.member import Member
 
 
 def measure_training(setup: Setup) -> Iterator[Row]:
-    """A row a task and label: the first setting of the profile, through the step of the training loop; then all tasks."""
+    """A row a task and label: the profile's first setting, through the step of the training loop; then all tasks."""
     profile, done = MadProfile.load(setup.profile), []
     compiles = setup.compiles and setup.is_cpu  # on a GPU a step is a graph
     for task in setup.in_time(_tasks(setup)):
@@ -102,8 +102,8 @@ def _seconds_of_all(jobs: list[Job], step_seconds: float) -> float:
 TRAINING = Part(
     "training",
     "MAD training by task, beside the reference",
-    "Milliseconds of a training step of the task's first setting, with the least and the longest; as a multiple of S; speed "
-    "over the reference's model with softmax attention; hours of all jobs of one seed, one after another.",
+    "Milliseconds of a training step of the task's first setting, with the least and the longest; as a multiple of S; "
+    "speed over the reference's model with softmax attention; hours of all jobs of one seed, one after another.",
     [
         Column("label", "Label"),
         Column("heading", "Task"),

@@ -36,8 +36,9 @@ app = typer.Typer(
     help="""Which part of an attention-like operator does the work?
 
 A label such as [bold]G-cg-q-12o[/bold] names one sequence mixer: a base activation (S, R, G, D), features (p RoPE, \
-c convolution, g gates, k registers, a adapters), where parameters are saved (q, v, or ! for nowhere), sequence mixing (1, 2, 12) and its \
-layout (o). madbench solves its ranks for softmax attention's parameter budget, trains it on the six MAD tasks and as a language model, and tabulates it. \
+c convolution, g gates, k registers, a adapters), where parameters are saved (q, v, or ! for nowhere), sequence \
+mixing (1, 2, 12) and its layout (o). madbench solves its ranks for softmax attention's parameter budget, trains it \
+on the six MAD tasks and as a language model, and tabulates it. \
 A prefix names another family, such as cd:gla or hfa:2: madbench ls families.
 
 [bold]Start here[/bold]

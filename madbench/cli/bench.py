@@ -37,9 +37,9 @@ OWNERS = {
 }
 """The parts on which an option has an effect, where it has none on the others."""
 NOTES = (
-    "Medians of rounds in which each takes one pass in turn, after one round that does not count; the least and the longest "
-    "are of the same rounds. Outputs and gradients are compared with the dense path in float64 first, and a compiled path "
-    "with itself as it is."
+    "Medians of rounds in which each takes one pass in turn, after one round that does not count; the least and the "
+    "longest are of the same rounds. Outputs and gradients are compared with the dense path in float64 first, and a "
+    "compiled path with itself as it is."
 )
 DESCRIPTION = f"Parts ({', '.join(PARTS)}) and labels. {options.LABELS_HELP}"
 

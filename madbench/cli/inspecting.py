@@ -40,8 +40,8 @@ def inspect(
     run: argument(
         str,
         "RUN",
-        "A label with one run that has weights, the first digits of a run's id (madbench ls runs), or a file of weights: "
-        "weights.safetensors or checkpoint.pt.",
+        "A label with one run that has weights, the first digits of a run's id (madbench ls runs), or a file of "
+        "weights: weights.safetensors or checkpoint.pt.",
     ),
     other: argument(str | None, "RUN2", "A second one, to compare with.") = None,
     task: option(str | None, "The task of the run, where a label has runs of several.", "--task", "-t") = None,
@@ -166,7 +166,7 @@ def _number(value: float | None) -> str:
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:
-    """A number, a share in percent, or ``-1: 63 [4]*``: a head's place, its share, that of random tables, * above it."""
+    """A number, a share in percent, or ``-1: 63 [4]*``: a head's place and share, that of random tables, * above."""
     value, random = row.get(name), row.get(f"{name}_random")
     if random is None or value is None:
         return (_number if name in _NUMBERS else _percent)(value)

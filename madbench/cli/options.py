@@ -108,8 +108,8 @@ class TrainingOptions:
     results: ResultsOption = RESULTS
     slots: option(
         int | None,
-        "Jobs at a time; by default one on a GPU, and one a CPU core as memory allows, but a language model that takes longer "
-        "than all else has all cores.",
+        "Jobs at a time; by default one on a GPU, and one a CPU core as memory allows, but a language model that takes "
+        "longer than all else has all cores.",
         min=1,
     ) = None
     micro_batch: option(
@@ -117,9 +117,9 @@ class TrainingOptions:
     ) = None
     group: option(
         int | None,
-        "auto or N: jobs that differ in seed and rate alone share a step, at most N at a time. auto: at most 8, and where "
-        "a few steps of them are measured to be faster so; nothing is measured that trains in seconds. On the CPU that "
-        "is where sequences and batches are tiny, and only sweeps of many jobs a slot have groups.",
+        "auto or N: jobs that differ in seed and rate alone share a step, at most N at a time. auto: at most 8, and "
+        "where a few steps of them are measured to be faster so; nothing is measured that trains in seconds. On the "
+        "CPU that is where sequences and batches are tiny, and only sweeps of many jobs a slot have groups.",
         parser=parse_group,
         metavar="auto|N",
         show_default="auto",

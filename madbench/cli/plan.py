@@ -44,8 +44,8 @@ def make_plan(
 ) -> dict[str, Any]:
     """Cost of every row and task of the experiment, and seconds of what is to do, timed on the device.
 
-    A few steps are timed of each task, with ``details`` of each row and task, which then also have memory, FLOPs as torch
-    counts them, and parameters by group.
+    A few steps are timed of each task, with ``details`` of each row and task, which then also have memory, FLOPs as
+    torch counts them, and parameters by group.
     """
     from madbench.execute.slots import makespan, plan_shifts
     from madbench.training.cost import job_size, seconds_per_flop

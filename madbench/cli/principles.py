@@ -32,7 +32,7 @@ def principles(
     words: argument(
         list[str] | None,
         "N|KEY=VALUE",
-        "Number of a principle: 1, 2, 2.1, 2.2, 3, 4, 5 or 6; all are listed without it. KEY=VALUE changes the profile.",
+        "Number of a principle: 1, 2, 2.1, 2.2, 3, 4, 5 or 6; all without it. KEY=VALUE changes the profile.",
     ) = None,
     profile: option(
         str, "coefficients-quick, coefficients (the paper's sizes) or a YAML file.", "--profile", "-p"
@@ -47,7 +47,7 @@ def principles(
     dry_run: option(bool, "Show jobs, FLOPs and a time estimate; train nothing.", "--dry-run") = False,
     printed: PrintOptions,
 ) -> None:
-    """Test a design principle of the coefficient dynamics paper: train what is missing, draw the figure, give a verdict.
+    """Test a design principle of the coefficient dynamics paper: train what is missing, draw the figure, judge.
 
     A mixer of the family cd: multiplies values with coefficients phi(s) / eta;
     its score s comes from keys that a matrix A evolves and b scales (madbench

@@ -87,7 +87,8 @@ def print_text_table(table: TextTable, printed: PrintOptions) -> None:
 def table_lines(rows: Sequence[Mapping[str, Any]], right: Collection[str] = (), width: int | None = None) -> list[str]:
     """Headings, a rule and the rows, with one column a key; those in ``right`` are aligned right.
 
-    Within ``width`` the last column folds, and where that is not enough the one before it; without it every cell is on one line and uncut.
+    Within ``width`` the last column folds, and where that is not enough the one before it; without it every cell is on
+    one line and uncut.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [names, *([_shown(row.get(name)) for name in names] for row in rows)]

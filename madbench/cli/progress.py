@@ -252,7 +252,7 @@ def status(
 
 
 def _parts(sweeps: list[dict[str, Any]], results: Path, width: int, height: int | None) -> list[RenderableType]:
-    """The screen from top to bottom; where it is refreshed, at most ``height`` lines of it, running sweeps come first."""
+    """The screen from top to bottom; where it is refreshed, at most ``height`` lines, running sweeps first."""
     if not sweeps:
         return [f"{results}: no sweep is recorded here; madbench run, lm and sweep record theirs"]
     room = None

@@ -1,4 +1,4 @@
-"""What the stored runs say: ``madbench table``, ``attribute``, ``compare``, ``findings``, ``report`` and ``lm table``."""
+"""What stored runs say: ``madbench table``, ``attribute``, ``compare``, ``findings``, ``report`` and ``lm table``."""
 
 from __future__ import annotations
 

@@ -170,8 +170,8 @@ def export(
 class TrainedModel:
     """The model that ``name`` means, with its weights, the job that made it, and the store it is in, if any.
 
-    Only language models by default; of any ``suite`` and, where it is given, of one ``task``. Raises ``StoreError`` for no
-    finished one of the store, for one whose weights were not kept, and for several.
+    Only language models by default; of any ``suite`` and, where it is given, of one ``task``. Raises ``StoreError`` for
+    no finished one of the store, for one whose weights were not kept, and for several.
     """
 
     def __init__(self, name: str, results: Path, suite: str | None = LANGUAGE.name, task: str | None = None):

@@ -1,11 +1,11 @@
 """The driver of a sweep: one loop, whatever it is that starts workers.
 
 Workers only train (:mod:`madbench.execute.base`). Their records, and the files of their runs, come back to the driver,
-which alone writes the store, under the store's claim of each job: of two sweeps at once on one store each trains its own
-jobs. The driver claims a group when it hands it to the backend, and hands over no more than the machines can take.
+which alone writes the store, under the store's claim of each job: of two sweeps at once on one store each trains its
+own jobs. The driver claims a group when it hands it to the backend, and hands over no more than the machines can take.
 
-Where workers see the results folder (``Backend.shares_folder``) a job trains in its own work folder in the store, and an
-interrupted job resumes from its checkpoint wherever it runs next. Elsewhere it trains in a temporary folder of the
+Where workers see the results folder (``Backend.shares_folder``) a job trains in its own work folder in the store, and
+an interrupted job resumes from its checkpoint wherever it runs next. Elsewhere it trains in a temporary folder of the
 worker's machine, which is lost with it: an interrupted job begins again.
 """
 
@@ -60,8 +60,8 @@ Kind = Literal["started", "waiting", "progress", "record", "done", "failed", "ki
 Message = tuple[Task, Kind, Any]
 """``started`` comes with a slot or None, ``progress`` with a job's id and the reported dict, ``record`` with a job's id
 and its record before the rest of its group is done, and ``waiting`` when the task is back in the queue. ``done`` comes
-with an :class:`Outcome`, ``failed`` with why the worker ended without one, ``killed`` with how it was ended from outside,
-as where memory is short, and ``lost`` with what became of its machine; these four end the task."""
+with an :class:`Outcome`, ``failed`` with why the worker ended without one, ``killed`` with how it was ended from
+outside, as where memory is short, and ``lost`` with what became of its machine; these four end the task."""
 
 
 class Backend:
@@ -102,12 +102,12 @@ def drive(
 
     An executor (:mod:`madbench.execute.base`), once ``connect`` is given; it is called when there is anything to do.
     The jobs of a group that raises, whose process dies or that takes longer than ``policy.time_limit`` are stored as
-    ``failed``. A group whose process is killed from outside is tried once more, from its checkpoints; one whose machine is
-    lost is tried again, and fails when that has happened ``ATTEMPTS`` times.
+    ``failed``. A group whose process is killed from outside is tried once more, from its checkpoints; one whose machine
+    is lost is tried again, and fails when that has happened ``ATTEMPTS`` times.
 
     On Ctrl-C, on a ``StoreError`` and on any other error, results that have arrived are stored, tasks are cancelled and
-    the error is raised. Raises ``StoreError`` where results cannot be written, and where a worker reports that it cannot
-    train at all: another version of madbench, no corpus, no GPU, a full disk.
+    the error is raised. Raises ``StoreError`` where results cannot be written, and where a worker reports that it
+    cannot train at all: another version of madbench, no corpus, no GPU, a full disk.
     """
     driver = _Driver(store, policy, on_event)
     if todo := driver.missing(groups):

@@ -43,7 +43,8 @@ def command_line() -> str:
 class Journal:
     """Writes the journal of one sweep while the context is open; ``on_event`` takes an executor's events.
 
-    ``warn`` is called once, with a sentence, where it cannot be written. A sweep that trained nothing leaves no journal.
+    ``warn`` is called once, with a sentence, where it cannot be written. A sweep that trained nothing leaves no
+    journal.
     """
 
     def __init__(self, results: Path, jobs: Sequence[Job], title: str, command: str, warn: Callable[[str], None]):
@@ -132,8 +133,8 @@ class Journal:
 def read_sweeps(results: Path, ended: int) -> list[dict[str, Any]]:
     """The journals of the sweeps that are alive and the last ``ended`` of the others, in the order of their beginning.
 
-    With its ``name`` and ``state`` each: ``running``, ``finished``, ``interrupted``, ``error``, ``died``, or ``damaged``,
-    with the problem as ``error`` and nothing else.
+    With its ``name`` and ``state`` each: ``running``, ``finished``, ``interrupted``, ``error``, ``died``, or
+    ``damaged``, with the problem as ``error`` and nothing else.
     """
     sweeps = [_read(path) for path in sorted((results / FOLDER).glob("[!.]*.json"))]
     others = [sweep for sweep in sweeps if sweep["state"] != "running"]

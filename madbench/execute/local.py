@@ -30,7 +30,7 @@ from madbench.store.runs import Store
 
 GRACE = 5.0  # seconds in which runs may stop and save their state when a sweep ends early
 START_LIMIT = 600.0
-"""Seconds after which a process that has not begun to train is replaced: imports from a network disk take their time."""
+"""Seconds after which a process that has not begun to train is replaced: imports from a network disk take long."""
 
 
 def run_jobs(
@@ -46,12 +46,12 @@ def run_jobs(
 ) -> Summary:
     """An executor (:mod:`madbench.execute.base`) of ``slots`` groups at a time, in processes of their own.
 
-    Slot i sees the GPU ``devices[i % len(devices)]`` only (a value of ``CUDA_VISIBLE_DEVICES``). A process that fails is
-    replaced, so that the next group gets sound memory and a sound device.
+    Slot i sees the GPU ``devices[i % len(devices)]`` only (a value of ``CUDA_VISIBLE_DEVICES``). A process that fails
+    is replaced, so that the next group gets sound memory and a sound device.
 
-    On Ctrl-C and on any error runs in progress have ``GRACE`` seconds to save their checkpoints, and the error is raised;
-    a second Ctrl-C kills them at once. Workers never outlive this process, however it ends.
-    Raises ``StoreError`` where results cannot be written and ``TrainingError`` where no worker process starts.
+    On Ctrl-C and on any error runs in progress have ``GRACE`` seconds to save their checkpoints, and the error is
+    raised; a second Ctrl-C kills them at once. Workers never outlive this process, however it ends. Raises
+    ``StoreError`` where results cannot be written and ``TrainingError`` where no worker process starts.
     """
     check_counts(slots=slots, threads_per_slot=threads_per_slot)
 
@@ -162,7 +162,7 @@ class WorkerProcess:
             return "ended", None
 
     def end(self, patience: float = 0.0) -> tuple[str, bool]:
-        """Kills the process unless it ends by itself within ``patience`` seconds; gives how it ended, and if by a kill."""
+        """Kills the process unless it ends by itself within ``patience`` seconds; gives how it ended, and if killed."""
         self.process.join(patience)
         self.process.kill()
         self.process.join()
@@ -178,8 +178,8 @@ class WorkerProcess:
 def _serve(pipe: connection.Connection) -> None:
     """Trains the assignments that arrive until told to stop or the parent is gone; what arrives in between means stop.
 
-    It answers with ``started``, ``progress`` (a job's id and a dict), ``record`` (an id and a ``Record``) and ``done`` (an
-    ``Outcome``).
+    It answers with ``started``, ``progress`` (a job's id and a dict), ``record`` (an id and a ``Record``) and ``done``
+    (an ``Outcome``).
     """
 
     def end_with_parent() -> None:

@@ -1,4 +1,4 @@
-"""How many jobs train at a time on this machine, and in how many threads: on a CPU one a core where that is no slower."""
+"""How many jobs train at a time on this machine, and in how many threads: on a CPU one a core if that is no slower."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def plan_shifts(
 
     On a CPU all suites share one pool of single-threaded jobs, longest first, unless that takes longer than suite after
     suite with all cores for each job of a suite that can use them, as where one job is longer than all others together.
-    There are as many slots as cores, or fewer where memory is short, unless the user gives their number; with fewer than
-    there are cores, and on GPUs, the suites take turns.
+    There are as many slots as cores, or fewer where memory is short, unless the user gives their number; with fewer
+    than there are cores, and on GPUs, the suites take turns.
     """
     jobs = list(jobs)
     todo = {job.id for job in (jobs if left is None else left)}

@@ -27,10 +27,10 @@ def train_distributed(
     """Trains the jobs without a result in ``store``, in order, each group by all processes together.
 
     An executor (:mod:`madbench.execute.base`). Every process calls ``train(jobs, works, report, device=...)`` with a
-    device of its own, which is ``cpu`` or a GPU. The first process alone uses ``store`` and calls ``on_event``. On SIGINT
-    or SIGTERM in any process all of them stop after the same step, with a checkpoint, and raise ``KeyboardInterrupt``.
-    The jobs of a group that raises are stored as ``failed`` and its error ends all processes, which can no longer wait
-    for each other.
+    device of its own, which is ``cpu`` or a GPU. The first process alone uses ``store`` and calls ``on_event``. On
+    SIGINT or SIGTERM in any process all of them stop after the same step, with a checkpoint, and raise
+    ``KeyboardInterrupt``. The jobs of a group that raises are stored as ``failed`` and its error ends all processes,
+    which can no longer wait for each other.
 
     Raises ``ConfigError`` for fewer GPUs than processes and for a time limit, ``StoreError`` where results cannot be
     written.

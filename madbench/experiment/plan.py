@@ -1,4 +1,4 @@
-"""Experiment: the rows of a grid as jobs of every suite on one store, checked before anything trains, and their training."""
+"""The rows of a grid as jobs of every suite on one store, checked before anything trains, and their training."""
 
 from __future__ import annotations
 
@@ -147,8 +147,8 @@ class Experiment:
         processes as one. ``micro_batch`` sequences go through the model at once; it and ``compile``
         change the speed, not the result. ``keep_weights`` keeps those of MAD runs too.
 
-        ``group`` jobs of equal shapes share a step, which changes the result by rounding only. Without a number at most 8
-        do, on this machine and where a few steps of them are measured to be faster so; with a time limit, which is a
+        ``group`` jobs of equal shapes share a step, which changes the result by rounding only. Without a number at most
+        8 do, on this machine and where a few steps of them are measured to be faster so; with a time limit, which is a
         job's, or unless ``compile`` is ``never``, none. ``cuda_graph`` launches a step on a GPU as one graph.
         """
         from madbench.execute.local import run_jobs

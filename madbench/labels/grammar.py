@@ -9,9 +9,9 @@
     mixing   = ("1" | "2" | "12"), ["o"]
 
 Three rules hold beyond the syntax. ``q`` and ``v`` meet the budget and ``!`` lifts it, so they exclude each
-other. A label that adds parameters (``g``, ``k``, ``a``, ``1``, ``2``) says where they are saved: ``q``, ``v`` or ``!``. A
-label that adds none has nothing for ``!`` to lift. That leaves 2,688 labels, 504 of them in the letters of the HyperMLP
-paper's Table 1, which are all but ``D``, ``k`` and ``a``.
+other. A label that adds parameters (``g``, ``k``, ``a``, ``1``, ``2``) says where they are saved: ``q``, ``v`` or
+``!``. A label that adds none has nothing for ``!`` to lift. That leaves 2,688 labels, 504 of them in the letters of the
+HyperMLP paper's Table 1, which are all but ``D``, ``k`` and ``a``.
 
 The syntax, the messages, the nearest label, the explanations, the help and the factors in which two labels differ all
 derive from ``LETTERS``. Sources name places in the HyperMLP paper.

@@ -1,7 +1,8 @@
 """Sequence mixers by family: the protocol of a family, and from a label to its module with a known cost.
 
 S/R/G is the family without a name. Another is a folder here with a ``family.py``, or an installed package with an entry
-point of the group ``madbench.families`` (``examples/plugin`` is a complete one). A family is a value, imported without torch.
+point of the group ``madbench.families`` (``examples/plugin`` is a complete one). A family is a value, imported without
+torch.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Size:
 class Allocation(Protocol):
     """What a mixer is built from and what it costs. Every count is exact for the built module.
 
-    Optional, for ``madbench budget``: ``formulas`` {term: (formula, tensors)}, ``widths`` {name: width of one head}, and
-    ``paper_total``, the parameters that the family's paper counts.
+    Optional, for ``madbench budget``: ``formulas`` {term: (formula, tensors)}, ``widths`` {name: width of one head},
+    and ``paper_total``, the parameters that the family's paper counts.
     """
 
     label: Any
@@ -93,7 +94,8 @@ class Family(Protocol):
         """What the label is, factor by factor, ``""`` for what it lacks; one that has no meaning for it is left out.
 
         Two labels differ in the factors that both have with different values. ``budget`` is ``matched`` or ``over``.
-        Optional: ``factors_of_other(label)`` gives those of another family's label that has a place in this one, or None.
+        Optional: ``factors_of_other(label)`` gives those of another family's label that has a place in this one, or
+        None.
         """
 
     def neighbours(self, label: Any) -> Sequence[Any]:
@@ -106,17 +108,17 @@ class Family(Protocol):
         """The ranks of the label at a size; a ``BudgetError`` where nothing fits."""
 
     def build(self, allocation: Allocation, settings: Any, path: str = "auto") -> nn.Module:
-        """The causal mixer, (B, T, D) -> (B, T, D) for T up to ``max_len``, with exactly ``allocation.total`` parameters.
+        """The causal mixer, (B, T, D) -> (B, T, D) for T up to ``max_len``, of exactly ``allocation.total`` parameters.
 
         A family whose ``is_bidirectional`` is true takes ``causal=False`` too, where every row sees all tokens.
-        Optional: ``step(x, cache, slide)`` decodes one token (B, D) to its row (B, D) and the next cache, None being the
-        first; ``prefill(x, slide)`` a prompt (B, T, D) to its rows and the cache after it. ``paths`` are those it may be
-        built with, ``resolve_path(batch, length)`` names the one that computes an input of this shape, ``allocation`` is
-        what it was built from, ``probe(x)`` gives a :class:`madbench.mixers.probe.Probe` of x (B, T, D) for
-        ``madbench inspect``.
+        Optional: ``step(x, cache, slide)`` decodes one token (B, D) to its row (B, D) and the next cache, None being
+        the first; ``prefill(x, slide)`` a prompt (B, T, D) to its rows and the cache after it. ``paths`` are those it
+        may be built with, ``resolve_path(batch, length)`` names the one that computes an input of this shape,
+        ``allocation`` is what it was built from, ``probe(x)`` gives a :class:`madbench.mixers.probe.Probe` of x (B, T,
+        D) for ``madbench inspect``.
         """
 
-    # Optional: effective(label, settings), those of the settings, a mapping, that change the mixer of this label otherwise
+    # Optional: effective(label, settings), those of the settings, a mapping, that otherwise change this mixer
     # than through its ranks. A setting with NOT_AT_DEFAULT is an error for a label for which it is not among them.
 
     def checks(self, label: Any) -> Iterable[Check]:
@@ -165,8 +167,9 @@ def build(
         causal: whether a row sees the tokens up to its own, or all of them: of families with ``is_bidirectional`` only.
         settings: of the family alone; of S/R/G see :class:`madbench.mixers.srg.family.Settings`.
 
-    Raises ``LabelError`` for a label that does not parse, ``BudgetError`` where no ranks meet the budget, ``ConfigError``
-    for a setting that the family does not have or take, ``TrainingError`` for a path that cannot compute this label.
+    Raises ``LabelError`` for a label that does not parse, ``BudgetError`` where no ranks meet the budget,
+    ``ConfigError`` for a setting that the family does not have or take, ``TrainingError`` for a path that cannot
+    compute this label.
     """
     label, family, settings = _resolve(label, settings)
     if not (causal or getattr(family, "is_bidirectional", False)):

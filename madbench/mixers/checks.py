@@ -43,7 +43,7 @@ class Outcome:
 
 
 def run_checks(label: Any) -> list[Outcome]:
-    """The outcome of every check of a label or its text; one that raises has failed, and its outcome names the error."""
+    """The outcome of every check of a label or its text; one that raises has failed, with the error as its reason."""
     import torch
 
     label = parse(label) if isinstance(label, str) else label

@@ -14,8 +14,8 @@ from torch import Tensor
 class Probe:
     """What a mixer computed for one input, and the tables that it learned; a field that it lacks is None or empty.
 
-    The last axis L of what has one row a query counts back from the row: [..., t, l] is the slot or token l steps before
-    row t, and zero or False for l > t. Any floating dtype, without gradients.
+    The last axis L of what has one row a query counts back from the row: [..., t, l] is the slot or token l steps
+    before row t, and zero or False for l > t. Any floating dtype, without gradients.
     """
 
     weights: Tensor | None = None

@@ -46,7 +46,7 @@ class Block(nn.Module):
         return x + self.mlp(self.mlp_norm(x))
 
     def prefill(self, x: Tensor, slide: bool) -> tuple[Tensor, Any]:
-        """A prompt: x (B, T, D) -> (B, T, D) and the mixer's cache; token by token where the mixer has no ``prefill``."""
+        """A prompt: x (B, T, D) -> (B, T, D) and the mixer's cache; token by token where it has no ``prefill``."""
         given = self.mixer_norm(x)
         if hasattr(self.mixer, "prefill"):
             mixed, cache = self.mixer.prefill(given, slide=slide)
@@ -75,7 +75,7 @@ class DecodingState:
 
 
 class GPT(nn.Module):
-    """Token embedding, pre-norm blocks, LayerNorm, and an output that shares the embedding's weights if tied. No dropout.
+    """Token embedding, pre-norm blocks, LayerNorm, and an output with the embedding's weights if tied. No dropout.
 
     ``make_mixer`` is called once a block. Weights start from N(0, 0.02^2); the projections that end in the residual
     stream, a mixer's ``o`` and the MLP's ``down``, are scaled by 1 / sqrt(2 n_layer), so that the stream's variance

@@ -45,8 +45,8 @@ class InteractionModel(nn.Module):
     def effects(self) -> Tensor | None:
         """What the mixer has learned, comparable across embeddings and factorisations (Corollary D.3).
 
-        The effect of other symbols on the first times their value, summed over heads: (S, S) of pairs, (S, S, S) of triples
-        that count once; None for a mixer whose values are no such sum (softmax), and for other tuples.
+        The effect of other symbols on the first times their value, summed over heads: (S, S) of pairs, (S, S, S) of
+        triples that count once; None for a mixer whose values are no such sum (softmax), and for other tuples.
         """
         if isinstance(self.mixer, HyperFeatureAttention) and self.mixer.linear and not self.mixer.rope:
             return self._pairs()
@@ -72,8 +72,8 @@ class InteractionModel(nn.Module):
     def start(self) -> None:
         """The start from which gradient flow provably converges (Theorems 4.4, G.7), or where it cannot, N(0, 0.3^2).
 
-        Linear attention of one head and HyperAttention begin with C = 0 and a value of 1 for every symbol or tuple of them.
-        With two factors or more C = 0 would stay: the gradient of a product of zeros is zero.
+        Linear attention of one head and HyperAttention begin with C = 0 and a value of 1 for every symbol or tuple of
+        them. With two factors or more C = 0 would stay: the gradient of a product of zeros is zero.
         """
         if not isinstance(self.mixer, Coupling):
             return

@@ -45,9 +45,9 @@ def chunked_cross_entropy(
 ) -> Tensor:
     """The mean over targets other than -100 of ``cross_entropy(hidden @ weight.T + bias, targets)``, in parts.
 
-    A part has at most ``most_logits`` logits, and at least one row. Where gradients are needed they are computed with the
-    logits of each part, which are needed no second time: N V D multiply-adds thrice, as without parts. Products are in
-    autocast's dtype where that is active; softmax, sums over parts and gradients in float32 at least.
+    A part has at most ``most_logits`` logits, and at least one row. Where gradients are needed they are computed with
+    the logits of each part, which are needed no second time: N V D multiply-adds thrice, as without parts. Products are
+    in autocast's dtype where that is active; softmax, sums over parts and gradients in float32 at least.
 
     Args:
         hidden: (N, D).

@@ -1,8 +1,8 @@
 """The design principles of the coefficient dynamics paper as experiments: what each trains, measures and decides.
 
-*Design Principles for Sequence Models via Coefficient Dynamics*, arXiv 2510.09389. A principle is a claim, the labels and
-tasks that test it under a profile, and the contrasts of labels that decide it. Training, storing and testing are those of
-every other verb: :mod:`madbench.experiment` and :mod:`madbench.analysis.inference`.
+*Design Principles for Sequence Models via Coefficient Dynamics*, arXiv 2510.09389. A principle is a claim, the labels
+and tasks that test it under a profile, and the contrasts of labels that decide it. Training, storing and testing are
+those of every other verb: :mod:`madbench.experiment` and :mod:`madbench.analysis.inference`.
 """
 
 from __future__ import annotations

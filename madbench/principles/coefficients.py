@@ -41,10 +41,10 @@ READOUT_PANEL = "φ near zero"
 def measure(results: Results) -> pd.DataFrame:
     """A row a trained model: label, task, seed, accuracy in percent, and shares of normalised coefficients a_ij.
 
-    Of the pairs j <= i of the rows i >= 2 of the first test sequences, means over rows, layers and heads: ``near_zero`` is
-    the share with |a_ij| <= 0.001, ``near_one`` that with 0.9 <= a_ij <= 1, ``ratio`` the second over the first, and
-    ``raw_near_zero`` the first of alpha_ij, before normalisation. The first row is left out, as its only coefficient is 1
-    under a sum. Raises what :func:`trained_models` does.
+    Of the pairs j <= i of the rows i >= 2 of the first test sequences, means over rows, layers and heads: ``near_zero``
+    is the share with |a_ij| <= 0.001, ``near_one`` that with 0.9 <= a_ij <= 1, ``ratio`` the second over the first, and
+    ``raw_near_zero`` the first of alpha_ij, before normalisation. The first row is left out, as its only coefficient is
+    1 under a sum. Raises what :func:`trained_models` does.
     """
     rows = []
     for one, job, weights in trained_models(results):
@@ -128,9 +128,9 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
             found.append(about | numbers | {"seeds": sample.n, "verdict": verdicts[panel]})
     contrasts = contrast_table(study.contrasts, results.scores[results.scores.column.isin(study.tasks)])
     caption = (
-        f"Accuracy in percent; shares of normalised coefficients near zero (at most {NEAR_ZERO}; raw: before normalisation)"
-        f" and near one (from {NEAR_ONE}) on {EXAMPLES} test sequences; means over n seeds. Spearman's correlation of"
-        f" accuracy over labels, by seed: {'; '.join(listed)}."
+        f"Accuracy in percent; shares of normalised coefficients near zero (at most {NEAR_ZERO}; raw: before"
+        f" normalisation) and near one (from {NEAR_ONE}) on {EXAMPLES} test sequences; means over n seeds. Spearman's"
+        f" correlation of accuracy over labels, by seed: {'; '.join(listed)}."
     )
     table = ShareTable(rows, found, caption=caption)
     draw = functools.partial(

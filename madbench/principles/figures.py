@@ -94,7 +94,8 @@ def point_figure(
 ) -> Figure:
     """Points or lines of each series, a panel each of ``axes_of``, which has Matplotlib's settings of the axes.
 
-    A panel of ``bands`` has lines, and shades where y is that close to zero; its y axis is linear there, logarithmic beyond.
+    A panel of ``bands`` has lines, and shades where y is that close to zero; its y axis is linear there, logarithmic
+    beyond.
     """
     names = [panel for panel in axes_of if panel in set(frame.panel)]
     series = list(dict.fromkeys(frame.series))

@@ -91,8 +91,8 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
         verdicts[f"{group}, {title(task)}"] = f"{verdict} (p {p_text(p)})" if not math.isnan(p) else verdict
         tests.append({"task": task, "group": group, "spread_gap": gap, "p": p, "verdict": verdict})
     caption = (
-        "Accuracy in percent over seeds. Verdict: Brown and Forsythe's test of the pooled spread over seeds of b = 1 and a gate"
-        " against 1/sqrt(n) and a gate/sqrt(n)."
+        "Accuracy in percent over seeds. Verdict: Brown and Forsythe's test of the pooled spread over seeds of b = 1"
+        " and a gate against 1/sqrt(n) and a gate/sqrt(n)."
     )
     points = [
         {"panel": f"{row.group}, {title(row.task)}", "series": row.scaling or "1/sqrt(n)", "label": row.label}

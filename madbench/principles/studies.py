@@ -49,7 +49,8 @@ PRINCIPLES = (
     Principle(
         "1", "time against length",
         "A recurrence of fixed size computes a linear readout, and no other: time grows as T instead of T^2.",
-        "Section 4.1, Lemma 1, Figure 5", "a slope of log time on log T of about 1 with the recurrence and 2 without it",
+        "Section 4.1, Lemma 1, Figure 5",
+        "a slope of log time on log T of about 1 with the recurrence and 2 without it",
         "time", {QUICK: Study((), ())}, "Nothing is trained; slopes are of forward passes on this machine.",
     ),
     Principle(
@@ -72,18 +73,19 @@ PRINCIPLES = (
     Principle(
         "2.2", "suppressed states of a kernel",
         "A query of a kernel suppresses at most n - 1 states.",
-        "Figure 9, Corollary 2.2", "at most n - 1 = 7 coefficients of a row below 1e-6, and more at T = 512 than at 128",
+        "Figure 9, Corollary 2.2",
+        "at most n - 1 = 7 coefficients of a row below 1e-6, and more at T = 512 than at 128",
         "count", {FULL: Study(("cd:k{softplus,exp}-sum-p",), (FUZZY, COPY)),
                   QUICK: Study(("cd:k{softplus,exp}-sum-p",), (COPY,))},
-        "The bound is about independent states: repeated tokens have equal ones and one query suppresses them all, so the rank"
-        " of the suppressed states is beside their number.",
+        "The bound is about independent states: repeated tokens have equal ones and one query suppresses them all, so"
+        " the rank of the suppressed states is beside their number.",
         keeps_weights=True,
     ),
     Principle(
         "3", "positions from a constant gate",
         "Positions come from A alone: a constant gate does what RoPE does.",
-        "Section 5, Figure 1", "solved with RoPE, with 0.95 and with both for all maps; with neither, exp and softplus at"
-        " chance and relu above it",
+        "Section 5, Figure 1", "solved with RoPE, with 0.95 and with both for all maps; with neither, exp and softplus"
+        " at chance and relu above it",
         "contrasts", {FULL: _positions("0.95", NOISY), QUICK: _positions("0.9", COPY)},
         "Quick: selective copying at T = 32 with 0.9 (0.9^32 = 0.03, the paper's 0.95^128 = 0.0014). In a stack of two"
         " layers causality alone tells positions apart a little, so 'neither' need not stay at chance.",
@@ -93,31 +95,32 @@ PRINCIPLES = (
         "The more transformations A allows, the more accurate.",
         "Section 5, Figure 3", "accuracy rises from scalar to diagonal to mirrors, learned strength above fixed",
         "contrasts", {FULL: _evolution(FUZZY, COPY, heads=8), QUICK: _evolution(COPY, heads=4)},
-        "Mirrors need unit queries and keys (u) and the gates of the paper have none: scalar and diagonal gates with u are"
-        " the control.",
+        "Mirrors need unit queries and keys (u) and the gates of the paper have none: scalar and diagonal gates with u"
+        " are the control.",
     ),
     Principle(
         "5", "spread over seeds and key width",
         "b of 1/sqrt(n) keeps the spread over seeds small at any key width.",
-        "Appendix D.3, Figure 10", "a wide spread with b = 1 and with a gate, a narrow one with 1/sqrt(n); widest for exp",
+        "Appendix D.3, Figure 10",
+        "a wide spread with b = 1 and with a gate, a narrow one with 1/sqrt(n); widest for exp",
         "spread",
         {
             FULL: Study(("@principle5",), (FUZZY,), ("model.n_head=4",), {"model.qk_rank": (128, 256, 512, 1024)}),
             QUICK: Study(("cd:exp{-b1,,-bz,-bzn}-sum-p",), (COPY,), ("model.n_head=2", "model.init_std=0.125"),
                          {"model.qk_rank": (64, 256)}),
         },
-        "A constant factor of b cancels in relu with sum and in id under RMSNorm, so there b1 and 1/sqrt(n), and bz and bzn,"
-        " are one function and only exp can differ; relu-p and id-cu are where it can show.",
+        "A constant factor of b cancels in relu with sum and in id under RMSNorm, so there b1 and 1/sqrt(n), and bz and"
+        " bzn, are one function and only exp can differ; relu-p and id-cu are where it can show.",
         seeds="0-4",
     ),
     Principle(
         "6", "growth and normalisation",
         "Growing coefficients need eta: their sum bounds them.",
-        "Appendix D.4, Figure 11", "solved with the sum for all maps; exp without it diverges or learns nothing; softplus"
-        " and relu are good without, perfect with the gate's power",
+        "Appendix D.4, Figure 11", "solved with the sum for all maps; exp without it diverges or learns nothing;"
+        " softplus and relu are good without, perfect with the gate's power",
         "contrasts", {FULL: _growth("1.05", NOISY), QUICK: _growth("1.15", COPY, "learning_rates=[1.0e-3]")},
-        "Quick: selective copying at T = 32 with 1.15, which grows by 87 over the sequence (the paper: 516), at a rate of 1e-3; at"
-        " 3e-3 exp with the sum does not learn it in 1,000 steps.",
+        "Quick: selective copying at T = 32 with 1.15, which grows by 87 over the sequence (the paper: 516), at a rate"
+        " of 1e-3; at 3e-3 exp with the sum does not learn it in 1,000 steps.",
     ),
 )  # fmt: skip
 

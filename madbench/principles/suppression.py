@@ -46,7 +46,7 @@ class SuppressionTable(PrincipleTable):
 
 
 def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
-    """Mean over sequences of the suppressed coefficients of each row (layers, H, T), and the largest rank of their states.
+    """Suppressed coefficients of each row (layers, H, T), mean over sequences, and the largest rank of their states.
 
     A coefficient is suppressed where |a_ij| <= 1e-6, j <= i. Without gates and mirrors the states h_ij are the keys.
     """
@@ -83,8 +83,8 @@ def decide_count(principle: Principle, results: Results) -> Decision:
             f" {seeds['rank'].max()}; the bound is {seeds.bound.min()}"
         )
     caption = (
-        f"Coefficients of at most {ZERO} in one row, mean over test sequences, the most over rows, layers and heads; largest"
-        " rank of their states; the paper's bound on them."
+        f"Coefficients of at most {ZERO} in one row, mean over test sequences, the most over rows, layers and heads;"
+        " largest rank of their states; the paper's bound on them."
     )
     frame = frame_of(points, POINT_COLUMNS, " ".join(results.sentences(MAD)))
     draw = functools.partial(

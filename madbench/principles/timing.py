@@ -72,8 +72,8 @@ def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None
         verdict = SUPPORTED if is_near else CONTRADICTED if is_other else OPEN.replace("significant", "clear")
         verdicts[form] = f"{verdict}: slope {slopes[form]:.2f}, expected about {expected:.0f}"
     caption = (
-        f"Milliseconds of a forward pass at each length on {device}, medians of {REPEATS}; slope of log time on log T over the"
-        " upper half."
+        f"Milliseconds of a forward pass at each length on {device}, medians of {REPEATS}; slope of log time on log T"
+        " over the upper half."
     )
     points = [
         {"panel": "forward pass", "series": form, "label": form, "x": float(n), "y": 1000 * value}

@@ -135,8 +135,8 @@ def _growth(results: Results) -> GrowthTable | None:
         if any(of_seed.values()):
             found[row.name] = [max(values, default=math.nan) for values in of_seed.values()]
     caption = (
-        "Largest |a_ij| of any layer on 16 validation examples, over all evaluations of a run; nan: the weights were no "
-        "numbers any more at the first of them."
+        "Largest |a_ij| of any layer on 16 validation examples, over all evaluations of a run; nan: the weights were "
+        "no numbers any more at the first of them."
     )
     return GrowthTable(found, seeds, caption=caption) if found else None
 

@@ -76,7 +76,7 @@ class Page:
     """Everything else that the template shows, by its names there."""
 
     def render(self, command: str, written: str) -> bytes:
-        """The HTML: one file that needs no other and no network; it names the ``command`` that wrote it, and the date."""
+        """The HTML: one file that needs no other and no network, with the ``command`` that wrote it and the date."""
         environment = Environment(
             loader=FileSystemLoader(_FOLDER),
             autoescape=True,

@@ -84,7 +84,7 @@ def column(values: Sequence[Any]) -> Column:
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON has it: floats of six digits; as text those that are not finite, and integers beyond a script's."""
+    """``value`` as JSON has it: floats of six digits; text where not finite, or an integer beyond a script's."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else str(value)
     if type(value) in _SCALARS:

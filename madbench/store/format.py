@@ -5,10 +5,11 @@ read back as the number; ``details`` are given back as JSON has them. In ``curve
 the row does not have. ``record.json`` ends with the digests of the files stored beside it, such as weights, and a
 checksum of itself, ``job.json`` and ``curve.csv``.
 
-Measurements of a run are made after its training: evaluation at another length, a benchmark, kernels, probes. Its folder
-``measurements`` holds one file each, never changed once written, with its provenance in it. A file is named by its number
-in the run and the digest of its content, so that an altered one is found. Measurements never change the record and go
-where the run goes: a run that is replaced takes them along. Of those with the same name and settings the newest counts.
+Measurements of a run are made after its training: evaluation at another length, a benchmark, kernels, probes. Its
+folder ``measurements`` holds one file each, never changed once written, with its provenance in it. A file is named by
+its number in the run and the digest of its content, so that an altered one is found. Measurements never change the
+record and go where the run goes: a run that is replaced takes them along. Of those with the same name and settings the
+newest counts.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The folders of runs are the truth. ``<root>/index/runs.sqlite`` can be deleted a
 locked, foreign or of another version the files are read, and it is written anew where that is possible.
 
 A row was read from the files of its run, with their checksums verified, and holds for as long as all of them are the
-very ones that were read: same inode, size, and times of change to the nanosecond. Times are compared for equality only, so
-the clock may jump. A digest over the row and the version of its writer covers every value that is given back.
+very ones that were read: same inode, size, and times of change to the nanosecond. Times are compared for equality only,
+so the clock may jump. A digest over the row and the version of its writer covers every value that is given back.
 """
 
 from __future__ import annotations

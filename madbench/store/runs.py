@@ -1,7 +1,7 @@
 """The store of runs. Files are the truth: one folder a run, written once, atomically.
 
-``<root>/runs/<job id>/`` holds ``job.json``, ``record.json`` and ``curve.csv`` of a finished, diverged or failed run, the
-files that it left in ``<root>/work/<job id>/keep/``, such as its weights, and the measurements made of it since.
+``<root>/runs/<job id>/`` holds ``job.json``, ``record.json`` and ``curve.csv`` of a finished, diverged or failed run,
+the files that it left in ``<root>/work/<job id>/keep/``, such as its weights, and the measurements made of it since.
 ``<root>/work/<job id>/`` holds what is in progress: ``lock``, the checkpoint, and names ending in ``.tmp`` that mean
 nothing once their writer is gone. A folder of ``work`` belongs to the process holding its lock, and only that process
 writes the run; the kernel frees the lock of a killed process, and the next owner sweeps up what it left.
@@ -219,8 +219,8 @@ class Store:
     def claim(self, job: Job | str, afresh: bool = False, is_shared: bool = False) -> Iterator[Path]:
         """Makes this process the only one at work on ``job`` (or its id); gives its work folder, with any checkpoint.
 
-        With ``afresh`` the folder is emptied first. With ``is_shared`` a worker of an earlier claim may be writing in it
-        still, and files it has begun stay. Raises ``StoreBusyError`` where another claim, of any process, holds.
+        With ``afresh`` the folder is emptied first. With ``is_shared`` a worker of an earlier claim may be writing in
+        it still, and files it has begun stay. Raises ``StoreBusyError`` where another claim, of any process, holds.
         """
         job_id = job if isinstance(job, str) else job.id
         work = self._work / job_id
@@ -247,8 +247,8 @@ class Store:
     def finish(self, job: Job, record: Record, replace: bool = False) -> None:
         """Stores ``record`` and the files in ``keep`` of the work folder; claims the job where this store has not yet.
 
-        An existing result stays and ``record`` is dropped, unless ``replace`` is given and the new run has not failed. A
-        failed or damaged run is replaced. The work folder goes, but a failed run keeps its checkpoint.
+        An existing result stays and ``record`` is dropped, unless ``replace`` is given and the new run has not failed.
+        A failed or damaged run is replaced. The work folder goes, but a failed run keeps its checkpoint.
         """
         if job.id not in self._claimed:
             with self.claim(job):

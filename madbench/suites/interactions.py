@@ -159,8 +159,8 @@ def jobs(
 ) -> list[Job]:
     """The jobs in the order task, setting, label, seed, none twice; without ``labels`` those that each task names.
 
-    Raises ``LabelError`` for a label that cannot see all tokens, ``BudgetError`` for one that has no ranks or not the heads
-    for its parts, ``ConfigError`` for a setting that makes no sense.
+    Raises ``LabelError`` for a label that cannot see all tokens, ``BudgetError`` for one that has no ranks or not the
+    heads for its parts, ``ConfigError`` for a setting that makes no sense.
     """
     labels, found = list(map(str, map(parse, labels))), []
     for task in TASKS if tasks is None else tasks:
@@ -200,7 +200,7 @@ def _world(task: str, setting: Mapping[str, Any]) -> World:
 
 
 def size(job: Job) -> Size:
-    """Mixers by their own formula, where all see each other; FLOPs as if values were as wide as tokens, not of width 1."""
+    """Mixers by their own formula, where all see each other; FLOPs as if values were as wide as tokens, not 1."""
     world, config = world_of(job), job.training
     width = world.vectors.shape[1]
     mixer = solve(job.label, width, job.model.n_head, world.length, job.budget, **job.mixer)

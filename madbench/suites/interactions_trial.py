@@ -21,7 +21,7 @@ TEST_BATCH = 500
 
 
 class InteractionTrial(Trial):
-    """Batches drawn with replacement, a row every twentieth of the steps, tests of the trained model at every length."""
+    """Batches drawn with replacement, a row every twentieth of the steps, tests of the trained model at all lengths."""
 
     Loss = ValueLoss
     streams = ("init", "data", "order")
@@ -72,7 +72,7 @@ class InteractionTrial(Trial):
 
     @torch.inference_mode()
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """``mse_<L>`` is the mean squared error of a test agent, ``mse`` that at L*, ``variance_<L>`` that of a constant.
+        """``mse_<L>`` is a test agent's mean squared error, ``mse`` that at L*, ``variance_<L>`` that of a constant.
 
         ``effects_error`` is the mean squared difference of the learned matrix or tensor, over all its entries, from the
         theory's; of pairs, ``diagonal_error`` is that of the diagonal.

@@ -49,8 +49,8 @@ class TrainingConfig:
     learning_rate: float = 5e-4
     """AdamW step size at the start, or at the end of the warm-up."""
     weight_decay: float = 0.0
-    """Decoupled weight decay on linear maps; biases, norm gains and the diagonals p of R(1), R(2) decay in the published
-    fidelity only."""
+    """Decoupled weight decay on linear maps; biases, norm gains and the diagonals p of R(1), R(2) decay in the
+    published fidelity only."""
     epochs: int = 200
     """Passes over the training examples, unless accuracy stops the run earlier."""
     batch_size: int = 128

@@ -183,7 +183,7 @@ class MadTrial(Trial):
 
     @torch.inference_mode()
     def _growth(self) -> dict[str, float]:
-        """The largest |a_ij| of all mixers whose coefficients may grow, on a few examples; nothing where there are none."""
+        """The largest |a_ij| of all mixers whose coefficients may grow, on a few examples; nothing where none may."""
         mixers = [module for module in self.model.modules() if getattr(module, "may_grow", False)]
         if not mixers:
             return {}

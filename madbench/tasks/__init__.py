@@ -1,7 +1,7 @@
 """The tasks by name: the six of MAD, and those of installed packages, entry points of the group ``madbench.tasks``.
 
-The file of a task (``tasks/*.yaml``) has its protocol: the baseline, and the settings with one variable changed at a time.
-:func:`generate` draws the examples of a setting. Importing this imports no numpy.
+The file of a task (``tasks/*.yaml``) has its protocol: the baseline, and the settings with one variable changed at a
+time. :func:`generate` draws the examples of a setting. Importing this imports no numpy.
 """
 
 from __future__ import annotations

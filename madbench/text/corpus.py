@@ -216,13 +216,13 @@ class Corpus:
 
 
 def open_corpus(folder: Path | str, tokenizer: str | None = None, cache: Path | None = None) -> Corpus:
-    """The corpus in ``folder``, which is only read: a prepared one, or ``train.bin`` and ``val.bin`` of nanoGPT's scripts.
+    """The corpus in ``folder``, which is only read: a prepared one, or nanoGPT's ``train.bin`` and ``val.bin``.
 
     Args:
         tokenizer: what gave nanoGPT's ids: ``gpt2`` (the default), ``bytes``, or ``none:N`` for ids below N of a
             tokenizer that madbench does not have, which leaves the loss per token and no text.
-        cache: folder that remembers which files were read and verified, and what nanoGPT's gave, so that only those whose
-            size, inode or time of change is another are read again. Without it they are read each time.
+        cache: folder that remembers which files were read and verified, and what nanoGPT's gave, so that only those
+            whose size, inode or time of change is another are read again. Without it they are read each time.
 
     Raises ``ConfigError`` for a folder that is no corpus, a wrong tokenizer and an id beyond its vocabulary, and
     ``StoreError`` for a corpus that is unfinished, truncated or damaged.
@@ -335,7 +335,7 @@ def save(content: Any, path: Path) -> None:
 
 
 def load(kind: type, path: Path) -> Any:
-    """The dataclass ``kind`` that was saved at ``path``; None where there is none. A damaged one is a ``StoreError``."""
+    """The dataclass ``kind`` that was saved at ``path``; None where there is none. A damaged one: ``StoreError``."""
     try:
         mapping = json.loads(content := read_file(path))
         if "checksum" in mapping:  # files of earlier versions have none

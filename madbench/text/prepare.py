@@ -237,7 +237,7 @@ def _batches(sources: list[Source], state: State) -> Iterator[Batch]:
 
 
 def _encode_all(batches: Iterable[Batch], encoder: Encoder, workers: int) -> Iterator[tuple[Batch, Encoded]]:
-    """Every batch with its ids, in order, those before an error included; a BPE encodes outside Python's global lock."""
+    """Every batch with its ids, in order, those before an error included; a BPE encodes outside Python's lock."""
     if workers == 1:
         yield from ((batch, encoder(batch.texts)) for batch in batches)
         return

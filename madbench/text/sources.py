@@ -46,8 +46,8 @@ class Limits:
 class Source:
     """Documents of one origin, in an order that never changes; streamed.
 
-    A kind of source has ``_documents``, which yields them, empty ones included, updates ``position`` and sets ``sha256``
-    at the end, and ``_explained``, which makes one of its ``errors`` a ``ConfigError``.
+    A kind of source has ``_documents``, which yields them, empty ones included, updates ``position`` and sets
+    ``sha256`` at the end, and ``_explained``, which makes one of its ``errors`` a ``ConfigError``.
     """
 
     name: str  # as the user gave it, for error messages and manifests

@@ -114,7 +114,7 @@ NAMES = tuple(SERVICES)
 
 
 def parse_names(values: Sequence[str] | None) -> list[str]:
-    """The trackers of ``--track``, comma-separated, each known and named once, or a ``ConfigError``; none without it."""
+    """The trackers of ``--track``, comma-separated, known and named once, else ``ConfigError``; none without it."""
     names = [part.strip() for value in values or () for part in value.split(",") if part.strip()]
     if values and not names:
         raise ConfigError(f"--track {','.join(values)!r}: no tracker named; expected one of: {', '.join(NAMES)}")
@@ -134,9 +134,9 @@ def open_trackers(names: Iterable[str], results: Path) -> dict[str, Any]:
 class Tracking:
     """Hands an executor's events to trackers while the context is open; ``warn`` gets a sentence where one fails.
 
-    A tracker's ``begin`` gives the service's run of a job, any number of which are open at a time; ``log`` takes numbers at
-    a step, which may go back, and ``end`` the record, None for a job that was interrupted. Trackers work in a thread of
-    their own, for a network must not hold up a sweep.
+    A tracker's ``begin`` gives the service's run of a job, any number of which are open at a time; ``log`` takes
+    numbers at a step, which may go back, and ``end`` the record, None for a job that was interrupted. Trackers work in
+    a thread of their own, for a network must not hold up a sweep.
     """
 
     def __init__(self, trackers: Mapping[str, Any], warn: Callable[[str], None]):

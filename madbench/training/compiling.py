@@ -1,7 +1,7 @@
 """Whether a model goes through torch.compile: always, never, or where the steps that are left repay it.
 
-The compiler keeps its graphs on disk (``TORCHINDUCTOR_CACHE_DIR``, a folder of the user's in the temporary one), so that
-jobs of equal shapes, in other processes too, compile once.
+The compiler keeps its graphs on disk (``TORCHINDUCTOR_CACHE_DIR``, a folder of the user's in the temporary one), so
+that jobs of equal shapes, in other processes too, compile once.
 """
 
 from __future__ import annotations

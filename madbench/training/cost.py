@@ -109,7 +109,8 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
     memory, bytes_needed = memory_bytes(), 8 * size.parameters
     if bytes_needed > memory:  # weights and gradients in float32
         raise TrainingError(
-            f"{job.label} {job.task}: {size.parameters:,} parameters and their gradients take {bytes_needed / 1e9:,.0f} GB; "
+            f"{job.label} {job.task}: {size.parameters:,} parameters and their gradients take "
+            f"{bytes_needed / 1e9:,.0f} GB; "
             f"this machine has {memory / 1e9:,.0f} GB"
         )
     flops = 3 * size.flops_per_token * size.seq_len

@@ -115,7 +115,7 @@ class GraphStep:
 
 
 def _buffers(parts: tuple[tuple[tuple[Tensor, ...], float | Tensor], ...]) -> tuple[list[Tensor], Tensor | float]:
-    """Buffers for the micro-batches of N members, with a leading axis; a share that is a number is the same each time."""
+    """Buffers for the micro-batches of N members, with a leading axis; a share that is a number stays the same."""
     (batch, share), count = parts[0], len(parts)
     buffers = [tensor.new_empty((count, *tensor.shape)) for tensor in batch]
     return buffers, batch[0].new_empty(count, dtype=torch.float32) if isinstance(share, Tensor) else share

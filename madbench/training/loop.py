@@ -45,15 +45,16 @@ def train(
 ) -> list[Record]:
     """Trains and evaluates a group of jobs, each from the checkpoint in its work folder on, if there is a sound one.
 
-    They train one after another, or jobs of equal shapes as one step with a leading axis. A stacked job sees the same data
-    in the same order as alone, and its numbers differ by rounding only; its checkpoint is the one it would write alone.
+    They train one after another, or jobs of equal shapes as one step with a leading axis. A stacked job sees the same
+    data in the same order as alone, and its numbers differ by rounding only; its checkpoint is the one it would write
+    alone.
 
     Args:
         jobs: what to train.
-        works: a folder for each job's checkpoint, and for ``keep/weights.safetensors`` once a run that keeps its weights
-            is finished; this process's alone while it runs.
-        report: called a few times a second with the progress of each job, and in a group with the record of each that is
-            done; when it raises ``StopTraining`` the state of all is saved first.
+        works: a folder for each job's checkpoint, and for ``keep/weights.safetensors`` once a run that keeps its
+            weights is finished; this process's alone while it runs.
+        report: called a few times a second with the progress of each job, and in a group with the record of each that
+            is done; when it raises ``StopTraining`` the state of all is saved first.
         device: a torch device name.
         corpora: those that language jobs name, by digest.
         micro_batch: sequences of a job that go through the model at once; gradients of the rest are accumulated.
@@ -65,10 +66,10 @@ def train(
         measurements: folder that remembers what was measured.
 
     Returns:
-        A record a job, ``finished`` or ``diverged``. On the CPU an interrupted and resumed run returns the same numbers,
-        bit for bit, as an uninterrupted one in as many threads; threads, micro-batches, processes and stacking change
-        them by rounding only. Seconds are those of training: evaluations and checkpoints are left out, and jobs that
-        share a step share its time evenly.
+        A record a job, ``finished`` or ``diverged``. On the CPU an interrupted and resumed run returns the same
+        numbers, bit for bit, as an uninterrupted one in as many threads; threads, micro-batches, processes and stacking
+        change them by rounding only. Seconds are those of training: evaluations and checkpoints are left out, and jobs
+        that share a step share its time evenly.
 
     Raises:
         ConfigError: what the suite cannot train so.

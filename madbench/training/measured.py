@@ -35,8 +35,9 @@ MakeStep = Callable[[Sequence[Member]], Step]
 def is_faster(members: Sequence[Member], make_step: MakeStep, folder: Path | None = None) -> bool:
     """Whether one step of all members takes less time than a step of each.
 
-    Where all of them train for less than ten seconds it does not matter and is not measured; nor are long steps on the CPU,
-    which are never faster. ``folder`` has earlier measurements, by device, versions, shapes and the number of members.
+    Where all of them train for less than ten seconds it does not matter and is not measured; nor are long steps on the
+    CPU, which are never faster. ``folder`` has earlier measurements, by device, versions, shapes and the number of
+    members.
     """
 
     def measure() -> dict[str, Any] | None:

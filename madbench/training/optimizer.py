@@ -55,8 +55,8 @@ def parameter_groups(model: nn.Module, fidelity: Fidelity = "corrected") -> list
     """The model's parameters by what they do and whether they decay, each counted once, in the model's order.
 
     A row is ``{"group", "decays", "tensors", "parameters"}``; the groups are embedding (the output shares it),
-    positions, norms, mixer projections, mixer conv, mixer gates, mixing gates, mixing tables, mlp and readout. A family's
-    mixer is in mixer projections, unless its names say otherwise.
+    positions, norms, mixer projections, mixer conv, mixer gates, mixing gates, mixing tables, mlp and readout. A
+    family's mixer is in mixer projections, unless its names say otherwise.
     """
     rows: dict[tuple[str, bool], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():

@@ -26,9 +26,9 @@ Batches = list[tuple[list[Tensor], Tensor | float]]
 class Stack:
     """The steps of N jobs that differ in seed, learning rate and weight decay, as one.
 
-    ``weights``, ``gradients`` and AdamW's two moments are matrices (N, P); a row has first the parameters that decay, then
-    the others. A member's module and optimiser see its row, so that its evaluations and checkpoints are those of a job
-    alone. The loss of a member depends on its own row alone, so that the gradient of the sum is each one's own.
+    ``weights``, ``gradients`` and AdamW's two moments are matrices (N, P); a row has first the parameters that decay,
+    then the others. A member's module and optimiser see its row, so that its evaluations and checkpoints are those of a
+    job alone. The loss of a member depends on its own row alone, so that the gradient of the sum is each one's own.
 
     Raises ``TrainingError`` where the models differ in more than the values of their parameters, and where their
     sequences are too long for a path that can be stacked.

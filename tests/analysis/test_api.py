@@ -20,7 +20,7 @@ TINY = ("model.d_model=16", "precision=float32")
 
 @pytest.fixture
 def trained(monkeypatch, language_run):
-    """Stands in for the executor of this machine: stores at once what ``records`` says of a label, and keeps the jobs."""
+    """Stands in for this machine's executor: stores at once what ``records`` says of a label, and keeps the jobs."""
     curve = language_run("S", [3.0, 2.0]).record.curve
     metrics = {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}
 

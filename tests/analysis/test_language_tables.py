@@ -43,7 +43,8 @@ def rows(table) -> dict[str, dict[str, str]]:
 def test_a_run_is_a_row_with_every_column(language_run, language_table):
     table = language_table([language_run("S", [3.0, 2.0, 1.0]), language_run("R-c", [3.0, 2.2, 1.9], seconds=3.0)])
     assert table.text_rows()[0] == [
-        "Label", "L5", "Val", "Bits/byte", "to 1.4", "to 1.3", "to 1.2", "to 1.1", "Val, 6 s", "Tokens/s", "Budget", "n",
+        "Label", "L5", "Val", "Bits/byte", "to 1.4", "to 1.3", "to 1.2", "to 1.1", "Val, 6 s", "Tokens/s",
+        "Budget", "n",
     ]  # fmt: skip
     assert rows(table)["R-c"] == {
         "L5": "2.367†", "Val": "2.000†", "Bits/byte": "4.000†", "to 1.4": "", "to 1.3": "", "to 1.2": "", "to 1.1": "",
@@ -188,7 +189,8 @@ def test_published_rows_are_shown_for_the_papers_protocol_alone(language_run, la
     ours = language_run("G-cg-q-12o", [3.25, 2.95], **PAPER)
     table = language_table([ours])
     assert rows(table)["G-cg-q-12o published"] == {
-        "L5": "2.986", "Val": "", "Bits/byte": "", "to 3.3": "4000", "to 3.2": "6500", "to 3.1": "11000", "to 3.0": "29000",
+        "L5": "2.986", "Val": "", "Bits/byte": "", "to 3.3": "4000", "to 3.2": "6500", "to 3.1": "11000",
+        "to 3.0": "29000",
         "Tokens/s": "", "Budget": "", "n": "",
     }  # fmt: skip
     assert "OpenWebText2" in table.notes
@@ -246,7 +248,8 @@ def test_records_and_csv_hold_every_cell_in_full(language_run, language_table):
     assert records == table.records() and len(records) == 2 * (len(table.columns) - 2)
     assert records[0] == {
         "label": "S", "task": "loss_l5", "mean": 10 / 3, "low": None, "high": None, "spread": None,
-        "n": 1, "solved": None, "solved_low": None, "solved_high": None, "diverged_high": 0.975, "mark": "", "done": 1, "expected": 1, "diverged": 0, "budget_ratio": 0.99, "published": None,
+        "n": 1, "solved": None, "solved_low": None, "solved_high": None, "diverged_high": 0.975, "mark": "", "done": 1,
+        "expected": 1, "diverged": 0, "budget_ratio": 0.99, "published": None,
     }  # fmt: skip
     by_name = {(record["label"], record["task"]): record for record in records}
     uniform = math.log(language_run("R").job.setting["vocab_size"])

@@ -1,4 +1,4 @@
-"""Damaged stores are named by ``validate --store``, and no verb hangs, breaks off or shows a number that was altered."""
+"""Damaged stores are named by ``validate --store``, and no verb hangs, breaks off or shows an altered number."""
 
 from __future__ import annotations
 
@@ -133,12 +133,16 @@ def damage(path: Path, other: Path, rng: random.Random) -> str:
     content = path.read_bytes() or b"\0"
     place = rng.randrange(len(content))
 
+    def flip():
+        flipped = content[place] ^ 1 << rng.randrange(8)
+        path.write_bytes(content[:place] + bytes([flipped]) + content[place + 1 :])
+
     def replace(make):
         path.unlink()
         make()
 
     kinds = {
-        "flip": lambda: path.write_bytes(content[:place] + bytes([content[place] ^ 1 << rng.randrange(8)]) + content[place + 1 :]),
+        "flip": flip,
         "truncate": lambda: path.write_bytes(content[:place]),
         "zeros": lambda: path.write_bytes(content[:place] + bytes(len(content) - place)),
         "delete": path.unlink,

@@ -170,7 +170,8 @@ def test_a_preempted_group_is_queued_again_and_goes_on_from_its_checkpoints(fake
 KILLED_BEFORE_IT_NOTES_THE_JOBS = (
     "import os, signal; from madbench.execute import submitit as module\n"
     "write = module.write_note\n"
-    "module.write_note = lambda path, **note: os.kill(os.getpid(), signal.SIGKILL) if 'slurm_job' in note else write(path, **note)\n"
+    "kill = lambda: os.kill(os.getpid(), signal.SIGKILL)\n"
+    "module.write_note = lambda path, **note: kill() if 'slurm_job' in note else write(path, **note)\n"
 )
 
 

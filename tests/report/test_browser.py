@@ -28,7 +28,8 @@ CONTRAST = """() => {
   const background = (element) => {
     const color = getComputedStyle(element).backgroundColor;
     const isClear = color === "transparent" || /, 0\\)$/.test(color);
-    return isClear && element.parentElement ? background(element.parentElement) : isClear ? "rgb(255, 255, 255)" : color;
+    if (isClear && element.parentElement) return background(element.parentElement);
+    return isClear ? "rgb(255, 255, 255)" : color;
   };
   const low = [];
   for (const element of document.querySelectorAll("body *:not(svg *):not(script):not(style)")) {

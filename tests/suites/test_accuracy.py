@@ -70,7 +70,7 @@ def test_scores_equal_loops_over_every_target(examples):
 
 
 def test_the_references_means_over_batches_weigh_a_batch_by_its_examples():
-    """Batches of 2 and 1 examples, one target each: losses log 2 and log 4, then 0; recalls 1/2, of two classes, and 1."""
+    """Batches of 2 and 1 examples, a target each: losses log 2, log 4, then 0; recalls 1/2, of two classes, and 1."""
     logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0], [99.0, 0.0]])[:, None]
     result = score(logits, torch.tensor([[0], [1], [0]]), 2)
     assert result.batch_perplexity == pytest.approx((2 * math.sqrt(2 * 4) + 1) / 3)

@@ -37,9 +37,9 @@ from madbench.tasks import MAD_TASKS
 
 MAD_COLUMNS = dict.fromkeys(("protocol", "task", "label", "mark"), str)
 MAD_COLUMNS |= dict.fromkeys(("seed", "accuracy", "low", "high"), float) | {"n": int, "state": str, "solved": str}
-"""A mark a row: ``mean``, with the ends of its 95% interval over ``n`` seeds and how many of these solve the task, ``2/3``,
-or ``state``, why it has no accuracy;
-``seed``; ``published``; ``ceiling`` where it is below 100, and ``chance``, without a label. Accuracy in percent."""
+"""A mark a row: ``mean``, with the ends of its 95% interval over ``n`` seeds and how many of these solve the task,
+``2/3``, or ``state``, why it has no accuracy; ``seed``; ``published``; ``ceiling`` where it is below 100, and
+``chance``, without a label. Accuracy in percent."""
 DIFFICULTY_COLUMNS = dict.fromkeys(("protocol", "task", "variable"), str) | {"value": float, "label": str}
 DIFFICULTY_COLUMNS |= dict.fromkeys(("accuracy", "low", "high", "ceiling"), float) | {"n": int}
 """A task, variable, value and label a row: the mean accuracy over ``n`` seeds, the ends of its 95% interval and the

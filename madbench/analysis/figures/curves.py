@@ -136,8 +136,8 @@ def learning_figure(
 ) -> Figure:
     """Means over seeds, and bands from the lowest to the highest one.
 
-    A run that stopped early keeps its last value. A diverged run is a thin line that ends in a cross. Of more than eight
-    labels the best at the end are in colour.
+    A run that stopped early keeps its last value. A diverged run is a thin line that ends in a cross. Of more than
+    eight labels the best at the end are in colour.
 
     Raises ``NothingToDrawError`` where no run was evaluated.
     """

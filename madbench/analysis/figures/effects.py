@@ -34,7 +34,7 @@ _ESTIMATES: dict[str, Look] = {
 
 
 def effects_frame(effects: Sequence[Effect], protocol: str) -> pd.DataFrame:
-    """What :func:`effects_figure` draws: all effects and the significant interactions; ``protocol`` is about the runs."""
+    """What :func:`effects_figure` draws: all effects and significant interactions; ``protocol`` is about the runs."""
     rows: list[dict[str, Any]] = []
     for one in effects:
         shared = {"row": one.name.removesuffix(" vs. none"), "quantity": one.quantity}

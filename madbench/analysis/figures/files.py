@@ -1,4 +1,4 @@
-"""The files of a figure, the CSV of what it draws among them, and its text for a page. The same figure gives the same bytes."""
+"""The files of a figure, with the CSV of what it draws, and its text for a page; equal figures give equal bytes."""
 
 from __future__ import annotations
 
@@ -92,6 +92,7 @@ def svg(figure: Figure, name: str) -> str:
     for color, name_of_page in _THEME.items():
         drawn = re.sub(rf"(fill|stroke): {color}", rf"\1: var({name_of_page}, {color})", drawn)
     title, notes = (html.escape(" ".join(part.split())) for part in (figure.get_suptitle(), figure.get_supxlabel()))
-    start = f'<svg role="img" aria-labelledby="{name}-title {name}-notes" fill="currentColor" stroke-linejoin="round" stroke-linecap="butt"'
+    start = f'<svg role="img" aria-labelledby="{name}-title {name}-notes" '
+    start += 'fill="currentColor" stroke-linejoin="round" stroke-linecap="butt"'
     described = f'<title id="{name}-title">{title}</title>\n <desc id="{name}-notes">{notes}</desc>'
     return f"{start}{opening}>\n {described}\n {drawn}"

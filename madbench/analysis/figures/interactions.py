@@ -61,8 +61,8 @@ class Matrices:
 def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
     """What the model of a row's first seed has learned, by the end of the file's name; nothing for other mixers.
 
-    Of linear attention on colliding agents C in the domain base and T, and its own coordinates where these are sinusoids;
-    of any other couplings T alone.
+    Of linear attention on colliding agents C in the domain base and T, and its own coordinates where these are
+    sinusoids; of any other couplings T alone.
     """
     effects, world, title = model.effects(), row.world, f"{row.world.title}, {row.name}"
     if effects is None or effects.ndim != world.effects.ndim:

@@ -1,4 +1,4 @@
-"""The figures by name: what each draws, as a frame, from the stored runs of one protocol a suite, and what draws that."""
+"""The figures by name: what each draws, as a frame, of the runs of one protocol a suite, and what draws that."""
 
 from __future__ import annotations
 

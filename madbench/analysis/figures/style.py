@@ -118,7 +118,7 @@ class LabelStyle:
 
 @functools.cache
 def label_style(label: str) -> LabelStyle:
-    """The style of a label, the same in every figure; those of the paper's letters differ, another's follows from its text."""
+    """The style of a label, the same in every figure; the paper's labels differ, another's follows from its text."""
     if (one := dict(zip(all_labels(), all_variants())).get(label)) is None:
         digest = zlib.crc32(label.encode())
         base, features, mixing, rank = "SRG"[digest % 3], digest // 3 % 8, digest // 24 % 7, digest // 168 % 3

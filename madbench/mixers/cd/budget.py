@@ -1,8 +1,8 @@
 """What a mixer of coefficient dynamics costs, and the ranks at which it costs what softmax attention costs.
 
-Ranks are summed over heads: N = H n and M = H d_v, with n and d_v the key and value widths of one head and H the heads; d
-is the width of the model. Softmax attention has 4 d^2 parameters. That is the budget, plus the conv taps of a label that
-has them.
+Ranks are summed over heads: N = H n and M = H d_v, with n and d_v the key and value widths of one head and H the heads;
+d is the width of the model. Softmax attention has 4 d^2 parameters. That is the budget, plus the conv taps of a label
+that has them.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ class Allocation:
     def flops_per_token(self, seq_len: int) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens, about, two for each multiply-add.
 
-        Twice the parameters, and per head 4 n d_v for the state of a recurrent label (n d_v more for a gate, 4 n d_v for a
-        mirror, and d_v + 1 for d_v where a sum is kept), or for each of (seq_len + 1) / 2 pairs 2 (n + d_v) (4 n more for
-        a mirror, which leaves the newest key as it is). Only the pairs that causality keeps are counted; the gate of a
-        score, readouts and norms are left out.
+        Twice the parameters, and per head 4 n d_v for the state of a recurrent label (n d_v more for a gate, 4 n d_v
+        for a mirror, and d_v + 1 for d_v where a sum is kept), or for each of (seq_len + 1) / 2 pairs 2 (n + d_v) (4 n
+        more for a mirror, which leaves the newest key as it is). Only the pairs that causality keeps are counted; the
+        gate of a score, readouts and norms are left out.
         """
         label, n, m = self.label, self.qk_rank, self.vo_rank
         if label.is_recurrent:

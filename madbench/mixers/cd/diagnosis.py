@@ -1,4 +1,4 @@
-"""Why a text is no label of coefficient dynamics: the segment at fault, what was expected there, and the nearest label."""
+"""Why a text is no label of coefficient dynamics: the segment at fault, what was expected, and the nearest label."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _fault(text: str) -> tuple[int, str]:
 
 
 def _fault_of(segment: str, last: str, before: str) -> tuple[int, str]:
-    """Where in a segment it goes wrong, and why, after the segment ``before``, which is a ``last``; "" for a right one."""
+    """Where in a segment it goes wrong, and why, after the segment ``before``, a ``last``; "" for a right one."""
     found, folded = fields_of(segment), segment.lower()
     if not last:
         if preset_of(segment) or segment in READOUTS:

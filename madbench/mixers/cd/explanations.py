@@ -8,6 +8,7 @@ from madbench.labels import Explanation
 from madbench.mixers.cd.grammar import CORE, DIAGONAL_GATES, PRESETS, Label, read, twin
 
 SHARED = "A shared tensor, not a second copy."
+POSITIVE = "Queries and keys become positive before the product."
 
 READOUTS = {
     "exp": ("exponential", "Coefficients are positive and grow exponentially with the score.", "phi(s) = e^s"),
@@ -17,14 +18,15 @@ READOUTS = {
     "sigmoid": ("sigmoid", "Coefficients lie between 0 and 1.", "phi(s) = 1 / (1 + e^-s)"),
     "id": ("identity", "The score is the coefficient: a state of fixed size computes it.", "phi(s) = s"),
     "krelu": ("ReLU kernel", "Queries and keys go through ReLU before the product.", "psi(q) . A psi(b k), psi = ReLU"),
-    "kelu": ("ELU + 1 kernel", "Queries and keys become positive before the product.", "psi(q) . A psi(b k), psi = ELU + 1"),
-    "ksoftplus": (
-        "softplus kernel", "Queries and keys become positive before the product.", "psi(q) . A psi(b k), psi = softplus",
-    ),
-    "kexp": ("exponential kernel", "Queries and keys become positive before the product.", "psi(q) . A psi(b k), psi = exp"),
-}  # fmt: skip
+    "kelu": ("ELU + 1 kernel", POSITIVE, "psi(q) . A psi(b k), psi = ELU + 1"),
+    "ksoftplus": ("softplus kernel", POSITIVE, "psi(q) . A psi(b k), psi = softplus"),
+    "kexp": ("exponential kernel", POSITIVE, "psi(q) . A psi(b k), psi = exp"),
+}
 GATES = {
-    "ss": ("scalar gate", "One gate a head shrinks past keys, as in a GRU.", "lambda_t = sigmoid(x_t w + c)", "Section 4.1"),
+    "ss": (
+        "scalar gate", "One gate a head shrinks past keys, as in a GRU.",
+        "lambda_t = sigmoid(x_t w + c)", "Section 4.1",
+    ),
     "sg": (
         "scalar gate", "One gate a head shrinks past keys, in GLA's parameterisation.",
         "lambda_t = sigmoid(x_t w + c)^(1/16)", "footnote 8",
@@ -34,7 +36,8 @@ GATES = {
         "lambda_t = exp(-Delta_t e^a), Delta_t = softplus(x_t w + c)", "eq. 9",
     ),
     "se": (
-        "scalar gate", "One gate a head scales past keys without a bound, as in mLSTM.", "lambda_t = exp(x_t w + c)", "eq. 12",
+        "scalar gate", "One gate a head scales past keys without a bound, as in mLSTM.",
+        "lambda_t = exp(x_t w + c)", "eq. 12",
     ),
     "dg": (
         "diagonal gate", "One gate a key coordinate shrinks past keys, in GLA's parameterisation of rank 16.",
@@ -55,30 +58,44 @@ SCALINGS = {
     "b1": ("no scaling", "Keys are not scaled, so scores grow with the key width n.", "b_j = 1", "Principle 5"),
     "bz": ("learned scaling", "A gate of the token scales its key.", "b_j = sigmoid(x_j w_z)", "Appendix D.3"),
     "bd": ("scaling by the step", f"The gate's step scales the key. {SHARED}", "b_j = Delta_j", "Table 1, Mamba-2"),
-    "bw": ("scaling by the mirror", f"The mirror's strength scales the key. {SHARED}", "b_j = beta_j", "Table 1, DeltaNet"),
+    "bw": (
+        "scaling by the mirror", f"The mirror's strength scales the key. {SHARED}", "b_j = beta_j", "Table 1, DeltaNet",
+    ),
     "bi": ("input gate", "An unbounded gate of the token scales its key.", "b_j = exp(x_j w + c)", "eq. 12, mLSTM"),
-    "bu": ("scaling by the gate", f"What the gate forgets, the key adds. {SHARED}", "b_j = 1 - lambda_j", "Section 4.1, GRU"),
+    "bu": (
+        "scaling by the gate", f"What the gate forgets, the key adds. {SHARED}",
+        "b_j = 1 - lambda_j", "Section 4.1, GRU",
+    ),
 }  # fmt: skip
 NORMS = {
     "sum": ("normalised by the sum", "Coefficients of a row add up to one.", "eta_i = sum_j alpha_ij", "Table 1"),
     "max": ("normalised by the sum, at least 1", "As in mLSTM.", "eta_i = max(|sum_j alpha_ij|, 1)", "eq. 12"),
-    "pow": ("normalised by the gate's power", "Undoes the growth of a constant gate.", "eta_i = lambda^i", "Appendix D.4"),
+    "pow": (
+        "normalised by the gate's power", "Undoes the growth of a constant gate.", "eta_i = lambda^i", "Appendix D.4",
+    ),
     "wx": ("learned normalisation", "A positive function of the current token.", "eta_i = exp(x_i w_eta)", "Lemma 9"),
 }  # fmt: skip
 FEATURES = {
     "p": ("RoPE", "Queries and keys are rotated by position.", "q_t Rot(t), k_j Rot(j)", "Section 5"),
     "c": (
-        "short convolution", "q, k and v each go through a causal convolution over 4 tokens and SiLU, after the projection; c"
-        " of S/R/G convolves the inputs of K and V without SiLU.", "q, k, v = SiLU(conv4(x W))", "Figure 12",
+        "short convolution", "q, k and v each go through a causal convolution over 4 tokens and SiLU, after the"
+        " projection; c of S/R/G convolves the inputs of K and V without SiLU.",
+        "q, k, v = SiLU(conv4(x W))", "Figure 12",
     ),
     "u": ("unit length", "Queries and keys have length 1.", "q / |q|, k / |k|", "Appendix B.6"),
     "g": (
         "output gate", "A gate of the current token scales the normalised output, the last part of the Type 2 block.",
         "y_i = RMSNorm(y_i) * SiLU(x_i W_G)", "Figure 12",
     ),
-    "o": ("output gate", "A gate of the current token scales the output.", "y_i = y_i * sigmoid(x_i W_O + b_O)", "Lemma 14"),
+    "o": (
+        "output gate", "A gate of the current token scales the output.",
+        "y_i = y_i * sigmoid(x_i W_O + b_O)", "Lemma 14",
+    ),
     "v": ("VO compressed", "VO pays for the budget instead of QK.", "r_vo below d", "this project"),
-    "!": ("over budget", "No rank is compressed; the budget is reported and not enforced.", "r_qk = r_vo = d", "this project"),
+    "!": (
+        "over budget", "No rank is compressed; the budget is reported and not enforced.",
+        "r_qk = r_vo = d", "this project",
+    ),
 }  # fmt: skip
 
 

@@ -52,7 +52,7 @@ class CoefficientFamily:
         raise InvalidLabel(text)
 
     def factors(self, label: Label) -> dict[str, str]:
-        """Spelling by factor; ``rank`` is there only where the budget is enforced, as nothing is compressed otherwise."""
+        """Spelling by factor; ``rank`` is there only where the budget is enforced: else nothing is compressed."""
         found = {name: getattr(label, name) for name in CORE}
         found |= {"rope": "p" * label.rope, "conv": "c" * label.conv, "unit": "u" * label.unit, "output": label.output}
         found |= {} if label.over else {"rank": label.rank}

@@ -7,7 +7,8 @@ P(a, b)_ts = sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t (P' for s < t), the sco
       = P(qbar, kbar) - R B P'(w, kbar),    R (I + B P'(w, w)) = P(qbar, w)
 
 and just R diag(|kbar|) where the mirrors are along the keys, kbar = |kbar| w.
-An exponent is masked before it is taken, and c is only ever used as a difference that is at most zero for gates below one.
+An exponent is masked before it is taken, and c is only ever used as a difference that is at most zero for gates below
+one.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def split_rows(x: Tensor, rows: int) -> Tensor:
 
 
 def scores(d: Dynamics) -> Tensor:
-    """s_ij of all rows at once (B, H, T, T), with mirrors in O(T^3). What is above the diagonal is for a mask to remove."""
+    """s_ij of all rows at once (B, H, T, T), with mirrors in O(T^3). A mask removes what is above the diagonal."""
     if d.w is None and d.log_gate is None:
         return d.q @ d.k.mT
     decay = Decay(d.log_gate, d.q)

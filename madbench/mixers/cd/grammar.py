@@ -14,7 +14,8 @@
 
 Segments are told apart by their letters and a default is never written, so each mixer has one spelling. A preset is an
 alias of a free spelling; its features are merged with those given. ``-v`` lets VO pay for the budget instead of QK, and
-``!`` lifts it. The names are those of *Design Principles for Sequence Models via Coefficient Dynamics*, arXiv 2510.09389.
+``!`` lifts it. The names are those of *Design Principles for Sequence Models via Coefficient Dynamics*, arXiv
+2510.09389.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class BrokenRule(LabelError):
     """A combination of valid segments that is no label."""
 
     def __init__(self, segment: str, problem: str, *repairs: Mapping[str, Any]):
-        """``segment`` is at fault, one of ``SEGMENTS`` or "!"; each of ``repairs`` changes fields so that the rule holds."""
+        """``segment`` is at fault, one of ``SEGMENTS`` or "!"; each of ``repairs`` changes fields to meet the rule."""
         super().__init__(segment, problem, *repairs)
         self.segment, self.problem, self.repairs = segment, problem, repairs
 

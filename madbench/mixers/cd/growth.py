@@ -1,4 +1,4 @@
-"""What the paper says of growth, as checks: V10, the variance of a score as n grows, and V11, coefficients over time."""
+"""The paper on growth, as checks: V10, the variance of a score as n grows, and V11, coefficients over time."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _boundedness(subject: Subject) -> Check:
         statement = "Equal keys with q . k = 1: no coefficient exceeds 1, its bound."
         return Check(name, statement, source, lambda: float(first().max()) - 1, 1e-12)
     if label.norm == "pow":
-        # phi(lambda^i) / lambda^i: grows where phi(0) > 0 is divided by a power that vanishes, or exp outgrows the power
+        # phi(lambda^i) / lambda^i grows where phi(0) > 0 is divided by a power that vanishes, or exp outgrows it
         is_linear = label.is_recurrent or label.readout == "relu"
         is_growing = label.readout == "exp" if log_lambda > 0 else not is_linear
     else:

@@ -43,8 +43,8 @@ def arithmetic(x: Tensor) -> torch.dtype:
 def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool) -> Tensor:
     """sum_j s_ij values_j: values (B, H, T, V) -> (B, H, T, V) in ``dtype``.
 
-    ``is_delta_rule`` says that b_j is the strength of the mirror along key j. The library writes beta_j times a value with
-    a key of length 1, so what else the key's length has goes to the value.
+    ``is_delta_rule`` says that b_j is the strength of the mirror along key j. The library writes beta_j times a value
+    with a key of length 1, so what else the key's length has goes to the value.
     """
     q, k, v = (_by_row(side).to(dtype) for side in (d.q, d.k, values))
     gate = None if d.log_gate is None else _by_row(d.log_gate.expand(*d.q.shape[:3], -1))

@@ -50,8 +50,8 @@ class CoefficientMixer(Projections):
         path: ``auto``, or one of ``reference`` (float64 loops), ``dense`` (all pairs at once), ``chunked`` (blocks of
             ``chunk`` rows and a state between them, linear in T; id and kernels), ``blocks`` (blocks of ``chunk`` query
             rows against the keys before them, recomputed in the backward pass), ``sdpa`` (torch's scaled dot product
-            attention; exp with sum and A = I) and ``fla`` (kernels of flash-linear-attention on a GPU, in 16 bits; id and
-            kernels). All compute the same function.
+            attention; exp with sum and A = I) and ``fla`` (kernels of flash-linear-attention on a GPU, in 16 bits; id
+            and kernels). All compute the same function.
 
     Parameters: exactly ``allocation.total``.
     """
@@ -101,8 +101,8 @@ class CoefficientMixer(Projections):
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decodes one token: x (B, D) -> output (B, D) and the cache for the next one.
 
-        Equals row ``cache.position`` of :meth:`forward`. Time and cache are O(1) for id and kernels. Other readouts keep
-        every key; ``slide`` keeps the newest ``max_len`` of them.
+        Equals row ``cache.position`` of :meth:`forward`. Time and cache are O(1) for id and kernels. Other readouts
+        keep every key; ``slide`` keeps the newest ``max_len`` of them.
         """
         if x.dim() != 2:
             shape = tuple(x.shape)

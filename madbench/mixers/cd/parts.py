@@ -73,8 +73,8 @@ def log_lambda(gate: str, logits: Tensor, a_log: Tensor | None = None) -> tuple[
 def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
     """m_t = max(f_t + m_(t-1), i_t), and m_(t-1) with m_0 such that the first row does not change (``before`` is None).
 
-    f is the logarithm of the gate (..., T, C), its largest coordinate where it has several; i (..., T) that of the key's
-    scale. Any m gives the same coefficients, so it carries no gradient.
+    f is the logarithm of the gate (..., T, C), its largest coordinate where it has several; i (..., T) that of the
+    key's scale. Any m gives the same coefficients, so it carries no gradient.
     """
     with torch.no_grad():
         i = log_scale.double()

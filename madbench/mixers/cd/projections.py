@@ -112,7 +112,7 @@ class Projections(nn.Module):
     def ingredients(
         self, x: Tensor, position: int = 0, before: Tensor | None = None
     ) -> tuple[Dynamics, Tensor | None, Tensor | None]:
-        """Rows from ``position`` on, log b_j where it is still to be multiplied in, and the last inputs of the convs."""
+        """Rows from ``position`` on, log b_j where that is not multiplied in yet, and the last inputs of the convs."""
         label, heads = self.variant, self.n_head
         q, k, v, inputs = self._project(x, before)
         dtype = torch.promote_types(q.dtype, torch.float32)

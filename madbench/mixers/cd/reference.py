@@ -1,4 +1,4 @@
-"""Coefficient dynamics straight from eq. 1-4: float64, one pair (i, j) and one head at a time, no code of the fast forms.
+"""Coefficient dynamics straight from eq. 1-4: float64, a pair (i, j) and a head at a time, no code of the fast forms.
 
 This is the independent truth of the tests. Nothing is stabilised, so it overflows where the equations do.
 """

@@ -26,7 +26,7 @@ class Subject:
     def sample(
         self, seed: int, batch: int = 1, length: int = LENGTH, qk_rank: int = 0, chunk: int = 5
     ) -> tuple[CoefficientMixer, Tensor]:
-        """A mixer of the label with the weights of a seed, and an input (batch, length, d); its own blocks for chunk 0."""
+        """A mixer of the label with a seed's weights, and an input (batch, length, d); its own blocks for chunk 0."""
         settings = self.family.Settings(qk_rank=qk_rank, init_std=WIDTH**-0.5)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)

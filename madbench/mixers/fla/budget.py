@@ -47,7 +47,7 @@ class Allocation:
     ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
 
     def flops_per_token(self, seq_len: int) -> float:
-        """Forward FLOPs per token, about: two a parameter, five a number of the state, and pairs where tokens are kept."""
+        """Forward FLOPs per token, about: two a parameter, five a number of the state; pairs where tokens are kept."""
         pairs = 4 * self.cache * (seq_len + 1) / 2
         return 2.0 * self.total + 5 * self.ranks["state"] + pairs
 
@@ -58,9 +58,10 @@ class Allocation:
 
 @functools.cache
 def solve(label: Label, size: Size) -> Allocation:
-    """The widest layer of at most 4 d^2 parameters and its taps; with ``!`` or the paper's budget the library's own widths.
+    """The widest layer of at most 4 d^2 parameters and its taps; with ``!`` or budget ``paper`` the library's widths.
 
-    Raises ``MissingExtraError`` where the package is missing, ``BudgetError`` where no width fits or the layer takes none.
+    Raises ``MissingExtraError`` where the package is missing, ``BudgetError`` where no width fits or the layer takes
+    none.
     """
     layer, d, heads = LAYERS[label.layer], size.d_model, size.n_head
     is_over = label.over or size.budget == "paper"
@@ -75,13 +76,14 @@ def solve(label: Label, size: Size) -> Allocation:
     fitting = 1 if is_over else bisect_right(candidates, 0, key=excess)
     if not fitting:
         raise BudgetError(
-            f"{label}: the smallest layer at d_model {d} with {heads} heads is {excess(candidates[0]):,} parameters over "
-            f"the budget of {4 * d * d:,}; take a larger d_model, fewer heads, or {label}!"
+            f"{label}: the smallest layer at d_model {d} with {heads} heads is {excess(candidates[0]):,} parameters "
+            f"over the budget of {4 * d * d:,}; take a larger d_model, fewer heads, or {label}!"
         )
     found = at(candidates[fitting - 1])
     key = found.ranks.get("qk", 0) // heads
     if layer.most_key and key > layer.most_key:
-        most = f"its kernels take {layer.most_key} at most; set model.n_head to {heads * -(-key // layer.most_key)} or more"
+        enough = heads * -(-key // layer.most_key)
+        most = f"its kernels take {layer.most_key} at most; set model.n_head to {enough} or more"
         raise BudgetError(f"{label}: keys of {key} numbers a head at d_model {d} with {heads} heads, but {most}")
     return found
 
@@ -123,7 +125,7 @@ def _silence() -> Iterator[None]:
 
 
 def library() -> Any:
-    """The module ``fla.layers``. Raises ``MissingExtraError`` without it, ``TrainingError`` where it cannot be imported."""
+    """``fla.layers``. Raises ``MissingExtraError`` without it, ``TrainingError`` where it cannot be imported."""
     try:
         with _silence():
             return import_module("fla.layers")

@@ -1,4 +1,4 @@
-"""The layers of flash-linear-attention 0.6 that have a label: their class, their options, and the width that the budget sets.
+"""The layers of flash-linear-attention 0.6 that have a label: class, options, and the width that the budget sets.
 
 Each is built as its authors have it, with the widths of keys and values in their proportion, and one of these is then
 chosen so that the layer costs what softmax attention does. An option that differs from the library's default otherwise
@@ -163,7 +163,8 @@ LAYERS: Mapping[str, Layer] = {
         "Peng et al. 2025, arXiv 2503.14456",
         _rwkv,
         defaults=_rwkv_defaults,
-        note="Low ranks of d / 16, that of the gate d / 8. Every layer is a first one: no values of the first are mixed in.",
+        note="Low ranks of d / 16, that of the gate d / 8. Every layer is a first one: no values of the first are "
+        "mixed in.",
         has_own_start=True,
     ),
     "mamba2": Layer(

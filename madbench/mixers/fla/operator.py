@@ -15,8 +15,8 @@ from madbench.mixers.fla.layers import LAYERS
 class FlaMixer(nn.Module):
     """A layer with the options of ``allocation``, and exactly its parameters.
 
-    Linear maps start from N(0, 0.02^2) and their biases at zero, as the library's own models have them, unless the layer
-    draws its weights itself. Raises ``TrainingError`` where there is no GPU: the kernels are written in Triton.
+    Linear maps start from N(0, 0.02^2) and their biases at zero, as the library's own models have them, unless the
+    layer draws its weights itself. Raises ``TrainingError`` where there is no GPU: the kernels are written in Triton.
     """
 
     def __init__(self, allocation: Allocation, path: str = "auto"):

@@ -45,8 +45,9 @@ class Allocation(InteractionAllocation):
         """Of a row the sums over one slot after the other, j1 first: the fewer slots, the fewer tuples, and the wider.
 
         With m slots of tokens, base ``C`` contracts d^(n - m) couplings of a row, and d^(n - m + 1) values once for all
-        rows; else a product of keys takes r_qk and a weighted sum of values 2 r_vo. The last slot takes 2 r_qk and 2 r_vo;
-        of base ``C`` 2 d more for the readout. With RoPE keys are complex: a product takes 6 for 1, a sum of them 4 for 2.
+        rows; else a product of keys takes r_qk and a weighted sum of values 2 r_vo. The last slot takes 2 r_qk and 2
+        r_vo; of base ``C`` 2 d more for the readout. With RoPE keys are complex: a product takes 6 for 1, a sum of them
+        4 for 2.
         """
         d, heads, n, turns = self.size.d_model, self.size.n_head, self.label.degree, self.label.rope
         of_last_row = [self.tuples(seq_len, m) - self.tuples(seq_len - 1, m) for m in range(1, n)]

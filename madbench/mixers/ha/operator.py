@@ -141,9 +141,9 @@ class HyperAttention(InteractionMixer):
     def probe(self, x: Tensor) -> Probe:
         """How much of a row's tuples each token is in, and of each slot W_q^T W_k / sqrt(d_qk).
 
-        Weights are the mean over slots of the sums of a row's effects over the tuples with this token there, where there
-        are at most ``PROBED_TUPLES`` of all rows. A matrix is how a token acts on the row's where the keys of the other
-        slots are 1.
+        Weights are the mean over slots of the sums of a row's effects over the tuples with this token there, where
+        there are at most ``PROBED_TUPLES`` of all rows. A matrix is how a token acts on the row's where the keys of the
+        other slots are 1.
         """
         q = self.q.weight.unflatten(0, (self.n_head, self.d_qk))
         k = self.k.weight.unflatten(0, (self.n_head, self.slots, self.d_qk))
@@ -177,7 +177,7 @@ class HyperAttention(InteractionMixer):
         return 8 * (1 + self.rope) * batch * self.n_head * (self.degree - 1) * self.d_qk * self.d_vo
 
     def _tuple_sums(self, k: Tensor, v: Tensor, state: list[Tensor] | None) -> tuple[Tensor, list[Tensor]]:
-        """Sums over the tuples of every row of prod_m k^m v^m, (B, H, M, d_qk, d_vo), and the running sums after them."""
+        """Sums over the tuples of each row of prod_m k^m v^m, (B, H, M, d_qk, d_vo), and the running sums after."""
         terms = [key[..., None] * value[..., None, :] for key, value in zip(k.unbind(3), v.unbind(3))]
         if self.slots == 1 and self.tuples != ALL:
             terms = terms * (self.degree - 1)

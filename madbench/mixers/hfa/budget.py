@@ -1,4 +1,4 @@
-"""What HyperFeatureAttention costs: 4 d^2 for any orders without a value product, (3 + A) d^2 with one, at ranks of d."""
+"""What HyperFeatureAttention costs: at ranks of d 4 d^2 for any orders, (3 + A) d^2 with a value product."""
 
 from __future__ import annotations
 

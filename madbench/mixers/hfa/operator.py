@@ -26,8 +26,8 @@ class HyperFeatureAttention(InteractionMixer):
         y_i  = concat_h( sum_(j <= i) softmax_j(z_ij) v_j ) W_o;    linear: z_ij for softmax_j(z_ij)
         v_j  = x_j W_v^(h), with the value product prod_a x_j W_v^(h,a)
 
-    With RoPE every q^(a), k^(a) is rotated by itself (Remark F.5). The paper prints no 1/sqrt(e_a) in eq. 37 and 39, which
-    Section 2 has, and no mask. Order 1 is softmax attention.
+    With RoPE every q^(a), k^(a) is rotated by itself (Remark F.5). The paper prints no 1/sqrt(e_a) in eq. 37 and 39,
+    which Section 2 has, and no mask. Order 1 is softmax attention.
 
     Args:
         orders: A of every head, ascending.
@@ -97,7 +97,7 @@ class HyperFeatureAttention(InteractionMixer):
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """Scores and weights where rows see their past, and of each factor W_q^T W_k / sqrt(e_a), with RoPE that of lag 0."""
+        """Scores and weights where rows see their past; of each factor W_q^T W_k / sqrt(e_a), with RoPE of lag 0."""
         matrices = {}
         for a in range(max(self.orders)):
             of_heads = []

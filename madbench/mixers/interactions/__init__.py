@@ -1,4 +1,4 @@
-"""What the families ``hfa:`` and ``ha:`` share: token i sums, over tuples of tokens J, an effect f(i, J) times a value w(J).
+"""What the families ``hfa:`` and ``ha:`` share: token i sums effects f(i, J) times values w(J) over tuples of tokens J.
 
 Source of both: "A Theoretical Study of (Hyper) Self-Attention through the Lens of Interactions"; equations, definitions
 and theorems named here are that paper's.

@@ -15,8 +15,8 @@ from madbench.mixers.interactions.budget import InteractionAllocation, Settings
 from madbench.mixers.interactions.grammar import COMMON, InteractionLabel
 
 NO_POSITIONS = Explanation("", "no positions",
-    "Without p, permuting a layer's earlier inputs leaves its output as it is. Only in a stack do the causal prefixes of"
-    " the layers below tell positions apart.",
+    "Without p, permuting a layer's earlier inputs leaves its output as it is. Only in a stack do the causal prefixes"
+    " of the layers below tell positions apart.",
     "", "Def. F.3, G.1",
 )  # fmt: skip
 MATCHED = Explanation("", "no rank compressed",
@@ -24,7 +24,7 @@ MATCHED = Explanation("", "no rank compressed",
     "r_qk = r_vo = d", "Remark F.4, Table 1",
 )  # fmt: skip
 GROWS = Explanation("", "caution: grows with length",
-    "Nothing normalises the sum, so outputs grow with the number of tokens or tuples: meant for counting, not for text.",
+    "Nothing normalises the sum, so outputs grow with the number of tokens or tuples: for counting, not for text.",
     "", "Def. 5.1, 6.1",
 )  # fmt: skip
 UNBOUND = Explanation("", "caution: no budget",

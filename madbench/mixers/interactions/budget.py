@@ -92,8 +92,8 @@ class InteractionAllocation:
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens, two for each multiply-add.
 
-        Twice the parameters, and the tuples that rows see, with ``causal`` only those that causality keeps; of base ``L``
-        its running sums where they are less. Softmax and RoPE, where it is not of pairs, are left out.
+        Twice the parameters, and the tuples that rows see, with ``causal`` only those that causality keeps; of base
+        ``L`` its running sums where they are less. Softmax and RoPE, where it is not of pairs, are left out.
         """
         if seq_len < 1:
             raise BudgetError(f"{self.label}: seq_len must be at least 1, got {seq_len}")
@@ -105,9 +105,10 @@ class InteractionAllocation:
 
         Strict budget, QK paying (``v`` exchanges the sides): starts at r_qk = d/4, r_vo = d. Over budget, it pays in
         this order, each only as far as needed: r_qk down to d/8, r_vo down to d/2, r_qk as far as it goes. What is then
-        left goes to r_vo. A label without ``q``, ``v`` and ``!`` starts at r_qk = r_vo = d; ``!`` and the paper's budget
-        stay there. Admissible are d_qk of a multiple of 1 (2 with p), from the largest order up (twice that with p), d_vo
-        of a multiple of 1 (8 from d_model 256 up), both of ``rank_multiple``, and d where it divides among the heads.
+        left goes to r_vo. A label without ``q``, ``v`` and ``!`` starts at r_qk = r_vo = d; ``!`` and the paper's
+        budget stay there. Admissible are d_qk of a multiple of 1 (2 with p), from the largest order up (twice that with
+        p), d_vo of a multiple of 1 (8 from d_model 256 up), both of ``rank_multiple``, and d where it divides among the
+        heads.
 
         Raises ``BudgetError`` for a size no mixer of the label has, and under the strict budget where none fits.
         """
@@ -127,7 +128,7 @@ class InteractionAllocation:
             fits = (n for n in range(heads - self.head_multiple, 0, -self.head_multiple))
             fewer = next((n for n in fits if max(side[0] for side in self._sides(n, rank_multiple)) <= d), None)
             raise BudgetError(
-                f"{label}: d_model {d} is too narrow for {heads} heads: the narrowest take r_qk {qk[0]} and r_vo {vo[0]},"
+                f"{label}: d_model {d} is too narrow for {heads} heads: the least are r_qk {qk[0]} and r_vo {vo[0]},"
                 f" and neither may exceed d_model; use {f'n_head {fewer} or ' if fewer else ''}"
                 f"d_model {max(qk[0], vo[0])}"
             )
@@ -147,7 +148,7 @@ class InteractionAllocation:
         d = self.size.d_model
 
         def admissible(step: int, unit: int, least: int) -> list[int]:
-            """Multiples of ``unit`` a head from ``least`` up, and d where each head's share of it is one of ``step``."""
+            """Multiples of ``unit`` a head from ``least`` up, and d where a head's share of it is one of ``step``."""
             first = -(-least // unit) * unit * heads
             whole = {d} if d % (heads * step) == 0 and d >= least * heads else set()
             return sorted({*range(first, max(2 * d, first) + 1, unit * heads), *whole})

@@ -1,4 +1,4 @@
-"""The paper's small constructions for linear attention, with weights set by hand: genes, pixels, time series (B.2 to B.4)."""
+"""The paper's constructions for linear attention, weights set by hand: genes, pixels, time series (B.2 to B.4)."""
 
 from __future__ import annotations
 

@@ -45,7 +45,8 @@ class Coupling(nn.Module):
         max_len: tokens that a sliding :meth:`step` keeps.
 
     Parameters ``c`` and ``w``, from N(0, 0.02^2): (H, A, d, d) and (H, 1 or A, d, d2), with several orders ``c.<h>``
-    and ``w.<h>`` without the first axis; of degree n > 2 (H, d, .., d) with n axes of d and (H, d, .., d, d2) with n - 1.
+    and ``w.<h>`` without the first axis; of degree n > 2 (H, d, .., d) with n axes of d and (H, d, .., d, d2) with n -
+    1.
     """
 
     paths = PATHS
@@ -123,7 +124,7 @@ class Coupling(nn.Module):
         return Probe(effects, effects, matrices=matrices)
 
     def _marginal(self, slot: int, mean: Tensor) -> Tensor:
-        """The coupling tensor as a matrix (H, d, d) between the row's token and that of a slot, ``mean`` (d,) in the others."""
+        """The coupling tensor as a matrix (H, d, d) of the row's token and a slot's, ``mean`` (d,) in the others."""
         found = self.c.movedim(slot + 2, 2)
         while found.dim() > 3:
             found = found @ mean
@@ -132,7 +133,8 @@ class Coupling(nn.Module):
     def step(self, x: Tensor, cache: Tensor | None = None, slide: bool = False) -> tuple[Tensor, Tensor]:
         """Decodes one token: x (B, d) -> output (B, d2) and the cache, the inputs so far (B, t, d).
 
-        ``slide`` keeps the newest ``max_len``. A bidirectional operator has no step: its first outputs wait for the last.
+        ``slide`` keeps the newest ``max_len``. A bidirectional operator has no step: its first outputs wait for the
+        last.
         """
         if not self.causal:
             raise TrainingError("a bidirectional mixer cannot decode token by token; build it with causal=True")
@@ -165,7 +167,7 @@ class Coupling(nn.Module):
             yield tuple(torch.stack([of[h] for h in heads]) for of in (self.c, self.w))
 
     def _rows(self, rows: Tensor, seen: Tensor, first_row: int, *values: Tensor) -> Tensor:
-        """Rows (B, M, d) from position ``first_row`` on, of the tokens seen (B, S, d), with their values -> (B, M, d2)."""
+        """Rows (B, M, d) from position ``first_row`` on, of tokens seen (B, S, d) and their values -> (B, M, d2)."""
         y = 0.0
         hidden = ~visible(self.degree - 1, self.tuples, seen, self.causal, first_row, rows.shape[1])
         with without_autocast(rows):

@@ -1,7 +1,7 @@
 """Gradient descent on interactions as the paper's proofs have it (Appendices C and G.4): small, exact, in float64.
 
-Sample n has symbol mu s_mu^(n) times, and all its agents of a symbol have one value, so counts of symbols are the whole of
-a sample.
+Sample n has symbol mu s_mu^(n) times, and all its agents of a symbol have one value, so counts of symbols are the whole
+of a sample.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the grammars of ``hfa:`` and ``ha:`` share: rules beyond the syntax, messages under a caret, and nearest labels."""
+"""What the grammars of ``hfa:`` and ``ha:`` share: rules beyond the syntax, messages with a caret, nearest labels."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class InteractionLabel:
         """Raises ``BrokenRule`` for letters of ``kind`` that do not go together, or with the base."""
 
     def mended(self, *changes: Mapping[str, Any]) -> list[str]:
-        """The label with each of the changes of fields, or what mends that; those that cannot be mended are left out."""
+        """The label with each change of fields, or what mends that; those that cannot be mended are left out."""
         found = []
         for change in changes:
             try:

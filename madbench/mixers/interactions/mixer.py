@@ -1,4 +1,4 @@
-"""What the operators with factored effects share: projections, paths and memory, cut into rows; step; names and starts."""
+"""What operators with factored effects share: projections, paths, memory, cut into rows; step; names and starts."""
 
 from __future__ import annotations
 

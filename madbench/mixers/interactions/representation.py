@@ -1,4 +1,4 @@
-"""What operators with coupling matrices in full can represent, as checks, by couplings and values that are written down."""
+"""What operators with full coupling matrices can represent, as checks, by couplings and values written down."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def representation() -> Iterator[Check]:
 
     yield Check(
         "every pairwise function",
-        "With orthogonal embeddings as wide as there are symbols, any effects and values are represented, at any length.",
+        "With orthogonal embeddings as wide as there are symbols, any effects and values are represented, "
+        "at any length.",
         "Theorem 3.1, Corollary B.1",
         orthogonal,
         ROUNDING,

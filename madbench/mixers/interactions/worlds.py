@@ -1,9 +1,9 @@
 """Worlds of interacting agents, the tasks of the theory: agents drawn as symbols, and the exact value of each of them.
 
-A sequence is the symbols (L,) of L agents, a symbol all that matters of one. The value of agent i is a sum over the others
-of the effect of their symbols on its own: of one other agent (``effects`` (S, S), row i, column j; eq. 2), or of two of
-them (``effects`` (S, S, S), every pair j < k counted once). Source: sections 5 to 7, appendices B.1 and F.1 of the paper
-that :mod:`madbench.mixers.interactions` names; in every world the exact weights are known. Needs NumPy alone.
+A sequence is the symbols (L,) of L agents, a symbol all that matters of one. The value of agent i is a sum over the
+others of the effect of their symbols on its own: of one other agent (``effects`` (S, S), row i, column j; eq. 2), or of
+two of them (``effects`` (S, S, S), every pair j < k counted once). Source: sections 5 to 7, appendices B.1 and F.1 of
+the paper that :mod:`madbench.mixers.interactions` names; in every world the exact weights are known. Needs NumPy alone.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class World:
 
     @property
     def effects(self) -> Array:
-        """The theoretical matrix (S, S) or tensor (S, S, S): effect of other symbols on the first, times their value."""
+        """The theoretical matrix (S, S) or tensor (S, S, S): effect of other symbols on the first times their value."""
         raise NotImplementedError
 
     def floor(self, family: str, order: int, length: int) -> float | None:
@@ -98,8 +98,8 @@ class World:
 class Colliding(World):
     """Identical discs that all move right on a cylinder: the value is minus the number of collisions (eq. 4, B.1).
 
-    Two discs of radius R meet, once, iff their y are within 2 R on the ring, so a symbol is a y. The agent itself counts,
-    as in eq. 5 and unlike eq. 4: without it no linear attention has the value at more than one length.
+    Two discs of radius R meet, once, iff their y are within 2 R on the ring, so a symbol is a y. The agent itself
+    counts, as in eq. 5 and unlike eq. 4: without it no linear attention has the value at more than one length.
     """
 
     title = "Colliding agents"
@@ -174,9 +174,9 @@ class Colliding(World):
 class Hunters(World):
     """Hunters and prey on a grid, some moving right and some up: +1 for a catch, -1 for being caught (section 5, F.1).
 
-    An agent is a species (H, P), a policy (R, U) and a cell (x, y); y and x - y wrap around, x does not. Two of different
-    species meet if x - y is near with different policies, y if both move right, x if both move up. Features are one-hots
-    of species, policy, x, y and x - y side by side.
+    An agent is a species (H, P), a policy (R, U) and a cell (x, y); y and x - y wrap around, x does not. Two of
+    different species meet if x - y is near with different policies, y if both move right, x if both move up. Features
+    are one-hots of species, policy, x, y and x - y side by side.
     """
 
     title = "Hunters and prey"
@@ -249,8 +249,8 @@ class Hunters(World):
 class Alliances(World):
     """Agents of K types, some allied: the value is the number of pairs of allies that are not each other's (section 6).
 
-    V_i is the sum over j < k of g_ij g_ik (1 - g_jk). The relation g is symmetric and reflexive, so a triple with two of a
-    type gives 0, and ordered, strict and all tuples tell the same.
+    V_i is the sum over j < k of g_ij g_ik (1 - g_jk). The relation g is symmetric and reflexive, so a triple with two
+    of a type gives 0, and ordered, strict and all tuples tell the same.
     """
 
     title = "Alliances of three"
@@ -282,7 +282,7 @@ class Alliances(World):
         return g[:, :, None] * g[:, None, :] * (1 - g[None])
 
     def floor(self, family: str, order: int, length: int) -> float | None:
-        """Sums over single others have C(L - 1, 2) times what ``effects`` has beside its means over either of the two."""
+        """Sums over single others: C(L - 1, 2) times what ``effects`` has beside its means over either of the two."""
         if family == "ha":
             return 0.0 if order == 3 else None
         effects = self.effects
@@ -292,7 +292,7 @@ class Alliances(World):
 
     @property
     def solution(self) -> tuple[Array, Array]:
-        """C (K, K, K) and W (K, K) of third-order HyperAttention that give the value exactly; W is 1/2 over all tuples."""
+        """C (K, K, K) and W (K, K) of third-order HyperAttention that are exact; W is 1/2 over all tuples."""
         return self.effects, np.ones((self.types, self.types))
 
 

@@ -1,12 +1,13 @@
 """What an S/R/G mixer costs, and the ranks at which it costs what softmax attention of the same width costs.
 
-Ranks are summed over heads: with d_qk and d_vo the widths of one head, H the heads and H_q the query heads (2 H for G and
-D, else H), r_qk = H_q d_qk and r_vo = H d_vo; d is the width of the model, r the rank of R(1) and R(2), L the maximum
-length.
+Ranks are summed over heads: with d_qk and d_vo the widths of one head, H the heads and H_q the query heads (2 H for G
+and D, else H), r_qk = H_q d_qk and r_vo = H d_vo; d is the width of the model, r the rank of R(1) and R(2), L the
+maximum length.
 
 Softmax attention of width d has 4 d^2 parameters. A label without ``!`` claims to have no more, apart from the conv
 taps and what D adds (4 d_qk + d_vo), which are counted on both sides. The ``strict`` budget enforces that on every
-parameter. The ``paper`` budget takes the HyperMLP paper's ranks (Section 2.6, Appendix F.2.2, eq. 57) and enforces nothing.
+parameter. The ``paper`` budget takes the HyperMLP paper's ranks (Section 2.6, Appendix F.2.2, eq. 57) and enforces
+nothing.
 """
 
 from __future__ import annotations
@@ -302,7 +303,7 @@ class _Solver:
         mix = f", r {smallest.r}" if self.variant.has_mixing else ""
         return (
             f"{self.variant} does not fit its budget at d_model {self.d}, n_head {n_head}, max_len {max_len}:"
-            f" the smallest it can be (r_qk {smallest.r_qk}, r_vo {smallest.r_vo}{mix}) is {smallest.total:,} parameters"
-            f" of {smallest.target:,} allowed, most of them in {term} ({smallest.terms[term]:,});"
+            f" the smallest it can be (r_qk {smallest.r_qk}, r_vo {smallest.r_vo}{mix}) is {smallest.total:,}"
+            f" parameters of {smallest.target:,} allowed, most of them in {term} ({smallest.terms[term]:,});"
             f" what would fit: {'; '.join(ways)}"
         )

@@ -1,11 +1,11 @@
-"""Decoding with an S/R/G mixer: a prompt at once, then token by token; keys and values are written once and never moved.
+"""Decoding with an S/R/G mixer: a prompt at once, then token by token; keys and values are written once, never moved.
 
 ``y, cache = mixer.prefill(x)`` reads x (B, T, D) by the forward pass and keeps what later tokens see of it;
-``y, cache = mixer.step(x, cache)`` reads one token (B, D). A step reads the keys, values and mixing tables of the slots at
-hand, t (H_q K + H V) numbers of each sequence and 2 t R a mixed head, and copies none of them.
+``y, cache = mixer.step(x, cache)`` reads one token (B, D). A step reads the keys, values and mixing tables of the slots
+at hand, t (H_q K + H V) numbers of each sequence and 2 t R a mixed head, and copies none of them.
 
-Slots stand in the order of the mixing tables. By position the newest token comes last, and the free rows of a storage are
-behind it; by lag the newest comes first, slot l being the token l steps back, and the free rows are before it.
+Slots stand in the order of the mixing tables. By position the newest token comes last, and the free rows of a storage
+are behind it; by lag the newest comes first, slot l being the token l steps back, and the free rows are before it.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _extended(cache: Cache, mixer: DynamicMLP, x: Tensor, new: Projected, slide:
 
 
 def _has_room(storage: Storage, edge: int, count: int, new: Projected, by_lag: bool) -> bool:
-    """Whether ``count`` rows can be written at ``edge``: free, not in use by another cache, and of no use to autograd."""
+    """Whether ``count`` rows can be written at ``edge``: free, used by no other cache and not by autograd."""
     free = edge if by_lag else storage.k.shape[2] - edge
     is_writable = torch.is_inference_mode_enabled() or not (torch.is_grad_enabled() or storage.k.is_inference())
     return storage.edge == edge and free >= count and is_writable and storage.k.dtype == new.k.dtype

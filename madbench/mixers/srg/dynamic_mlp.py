@@ -74,24 +74,25 @@ class DynamicMLP(nn.Module):
         o_t = (a_t R2(x_t)^T V(X)) M2(x_t) W_o      activations, mixed over slots, read out
 
     Differs from the paper's text where its equations leave room: RoPE acts before the QK gate, all gates have a bias,
-    the convolution acts on the inputs of K and V only, and slots of the layout without ``o`` are counted from the oldest
-    token.
+    the convolution acts on the inputs of K and V only, and slots of the layout without ``o`` are counted from the
+    oldest token.
 
-    Three letters are not in the paper's Table 1. D: ``a_t = softmax(h_t^1) - lambda softmax(h_t^2)``, and a head's output
-    is (1 - lambda_init) RMSNorm of what it reads out (Ye et al. 2024). k: learned rows are the first slots of every
-    prefix, scored by the query as it is before RoPE, so that they have no position (H.5). a: W_v and W_o are each the sum
-    of a matrix and of a product of two thin ones, which starts at zero (Proposition 2.6).
+    Three letters are not in the paper's Table 1. D: ``a_t = softmax(h_t^1) - lambda softmax(h_t^2)``, and a head's
+    output is (1 - lambda_init) RMSNorm of what it reads out (Ye et al. 2024). k: learned rows are the first slots of
+    every prefix, scored by the query as it is before RoPE, so that they have no position (H.5). a: W_v and W_o are each
+    the sum of a matrix and of a product of two thin ones, which starts at zero (Proposition 2.6).
 
     Args:
         allocation: label, width, heads, maximum length and ranks, from :func:`madbench.mixers.srg.budget.solve`.
         rope: ``rotation`` or ``mispaired`` (see :func:`madbench.mixers.srg.parts.rotate`).
-        rope_order: ``before_gate`` as in the paper, or ``after_gate``: then scores depend on offsets alone beside g too.
+        rope_order: ``before_gate`` as in the paper, or ``after_gate``: then scores depend on offsets alone beside g
+        too.
         lambda_init: of D.
         path: ``auto``, or one of ``reference`` (float64 loops), ``dense`` (all rows at once), ``chunked`` (blocks of
-            ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of B H T T), ``tiled`` (blocks
-            that stay in a CPU's cache, with gradients by hand, of first order only; neither D nor registers), ``sdpa``
-            (torch's scaled dot product attention; S and D without mixing and registers only) and ``fused`` (Triton
-            kernels, on a GPU; neither D nor registers, nor S without mixing). All compute the same function.
+            ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of B H T T), ``tiled``
+            (blocks that stay in a CPU's cache, with gradients by hand, of first order only; neither D nor registers),
+            ``sdpa`` (torch's scaled dot product attention; S and D without mixing and registers only) and ``fused``
+            (Triton kernels, on a GPU; neither D nor registers, nor S without mixing). All compute the same function.
         chunk: rows of a block.
 
     Parameters: exactly ``allocation.total``.
@@ -151,7 +152,7 @@ class DynamicMLP(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Projections, taps, A and B from N(0, 0.02^2); p, biases and adapters' second factors zero, the norm's gain one."""
+        """Projections, taps, A, B from N(0, 0.02^2); p, biases, adapters' second factors zero; the norm's gain one."""
         for name, parameter in self.named_parameters():
             if name.endswith((".bias", ".p", "_up.weight")):
                 nn.init.zeros_(parameter)
@@ -244,7 +245,7 @@ class DynamicMLP(nn.Module):
         return Probe(w, h, None if self.variant.has_softmax else h > 0, values, kernels)
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The path that :meth:`forward` takes for an input of this shape, on the device and in the arithmetic at hand."""
+        """The path that :meth:`forward` takes for an input of this shape, on this device and in this arithmetic."""
         if self.path != "auto":
             return self.path
         if self.uses_sdpa:

@@ -31,7 +31,7 @@ class Settings:
     rope: Literal["rotation", "mispaired"] = "rotation"
     """A true rotation, or angles laid out for half-split pairs on interleaved pairs, as the paper's public code has."""
     rope_order: Literal["before_gate", "after_gate"] = field(default="before_gate", metadata=NOT_AT_DEFAULT)
-    """Of labels with p and g: RoPE before the QK gate, as in the paper, or after it, so that scores depend on offsets alone."""
+    """Of labels with p and g: RoPE before the QK gate, as in the paper, or after it: scores depend on offsets alone."""
     registers: int = field(default=4, metadata=NOT_AT_DEFAULT)
     """Of labels with k: how many learned rows stand before the tokens."""
     adapter_rank: int = field(default=4, metadata=NOT_AT_DEFAULT)

@@ -1,4 +1,4 @@
-"""The residuals of the checks of S/R/G: each builds a small mixer of the label, changes it or its input, and compares."""
+"""The residuals of the checks of S/R/G: each builds a small mixer of the label, changes it or its input, compares."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def dynamic_mlp(family: Any, label: Variant) -> float:
 
 
 def dynamic_weights(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor]:
-    """W(1) (H_q, D, S) and W(2) (H, S, D) of the last row of x (T, D), multiplied out from the parameters (eq. 9, 10)."""
+    """W(1) (H_q, D, S) and W(2) (H, S, D) of the last row of x (T, D), multiplied out of the parameters (eq. 9, 10)."""
     w, label, (length, token) = dict(mixer.named_parameters()), mixer.variant, (len(x), x[-1])
     registers = w["registers"] if label.registers else x[:0]
     count = length + len(registers)
@@ -138,7 +138,7 @@ def routing(family: Any, label: Variant) -> float:
 
 
 def bend(family: Any, label: Variant, is_static: bool = False) -> float:
-    """How far three points of a slot's boundary, on parallel lines through token space, are from one line; of three slots."""
+    """How far three points of a slot's boundary, on parallel lines in token space, are from a line; of three slots."""
     mixer, x = sample(family, label, size=WIDE)
     free = WIDE.d_model // 2
     mixer.k.weight[:, :free] = 0  # the token moves, its key does not: X stays what it is
@@ -156,7 +156,7 @@ def bend(family: Any, label: Variant, is_static: bool = False) -> float:
         return mixer.maps(moved).hidden[:, 0, -1]
 
     def switches(u: float, low: float = -8.0, high: float = 8.0) -> dict[int, tuple[float, float, float]]:
-        """By slot, a grid cell at whose ends the hidden score has two signs, and where between them a line crosses zero."""
+        """By slot, a grid cell at whose ends the hidden score has two signs, and where a line between crosses zero."""
         s = torch.linspace(low, high, 33).double()
         h = hidden(u, s)
         found = {}
@@ -245,7 +245,7 @@ def rope(family: Any, label: Variant, has_even_gate: bool = False, order: str = 
 
 
 def registers(family: Any, label: Variant) -> float:
-    """Scores against x_t W_q M(1)(x_t) . R W_k in the first slots, and in the others against the mixer without registers."""
+    """Scores against x_t W_q M(1)(x_t) . R W_k in the first slots, in others against the mixer without registers."""
     mixer, x = sample(family, label)
     q, count, heads = mixer.q(x), mixer.register_slots, (mixer.query_heads, -1)
     q = q * torch.sigmoid(mixer.qk_gate(x)) if label.gates else q

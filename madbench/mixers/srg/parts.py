@@ -1,8 +1,8 @@
 """What a mixer is made of beside its projections: activations, rotary positions, short convolutions, slots and mixing.
 
-Slots of a row are by position (oldest first) or by lag (newest first). A block of M query rows, the last of which sees W
-keys, has M x W slots. Row m of the block (0-based) sees W - M + 1 + m keys, so in either layout its valid slots are the
-first W - M + 1 + m, and the mask is the same lower triangle.
+Slots of a row are by position (oldest first) or by lag (newest first). A block of M query rows, the last of which sees
+W keys, has M x W slots. Row m of the block (0-based) sees W - M + 1 + m keys, so in either layout its valid slots are
+the first W - M + 1 + m, and the mask is the same lower triangle.
 
 - position layout: slot l of a row is the key at position l.
 - lag layout: slot l of a row is the key l steps before the row itself (paper, section 2.4 and Theorem F.1).
@@ -29,11 +29,11 @@ ROPE_BASE = 10000.0
 def activate(base: str, h: Tensor, first_row: int, contrast: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
     """Hidden scores (B, heads, M, W) -> activations (B, H, M, W) and the norm (B, H, M, 1) still to divide by.
 
-    S is softmax, R is ReLU of L2Norm, G is Softplus times ReLU of L2Norm (paper, eq. 11) and takes 2H heads: the first H
-    gate, the last H scale; so does D, the first softmax less ``contrast`` times the second. Slots a row cannot see come
-    out as zero. L2Norm divides a row by one positive number and
-    everything after it is linear, so R and G return the row unnormalised together with its norm, and the caller divides
-    the (much shorter) output row instead (paper, Lemma B.2).
+    S is softmax, R is ReLU of L2Norm, G is Softplus times ReLU of L2Norm (paper, eq. 11) and takes 2H heads: the first
+    H gate, the last H scale; so does D, the first softmax less ``contrast`` times the second. Slots a row cannot see
+    come out as zero. L2Norm divides a row by one positive number and everything after it is linear, so R and G return
+    the row unnormalised together with its norm, and the caller divides the (much shorter) output row instead (paper,
+    Lemma B.2).
     """
     if base in ("S", "D"):
         if first_row < h.shape[-1] - 1:
@@ -112,7 +112,7 @@ class ShortConv(nn.Module):
 
 
 class Contrast(nn.Module):
-    """lambda = exp(q1 . k1) - exp(q2 . k2) + lambda_init, the weight of the second softmax of D (Ye et al. 2024, eq. 2).
+    """lambda = exp(q1 . k1) - exp(q2 . k2) + lambda_init, the weight of D's second softmax (Ye et al. 2024, eq. 2).
 
     The four vectors, (K,) each for the width of one QK head, are shared by all heads.
     """

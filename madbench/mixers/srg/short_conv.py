@@ -14,7 +14,7 @@ BLOCK_NUMBERS = 2**18
 
 
 class ConvolveInBlocks(torch.autograd.Function):
-    """x (B, T, D), weight (D, taps), the last of which meets the current token -> (B, T, D); zeros before the first token.
+    """x (B, T, D), weight (D, taps), the last of which meets the current token -> (B, T, D); zeros before the first.
 
     Gradients are those of first order.
     """

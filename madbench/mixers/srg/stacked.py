@@ -1,4 +1,4 @@
-"""Operators that work head by head, for the heads of several models at once: under ``vmap`` models become more heads."""
+"""Operators that work head by head, for several models at once: under ``vmap`` models become more heads."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _leading(tensor: Tensor | None, dim: int | None, models: int) -> Tensor | No
 
 
 def _heads_of_rows(x: Tensor, n_head: int) -> Tensor:
-    """(N, B, i H, T, C) -> (B, i N H, T, C): where a head has several scores, all first ones stay before all second ones."""
+    """(N, B, i H, T, C) -> (B, i N H, T, C): where a head has several scores, all first ones stay before the second."""
     return x.unflatten(2, (-1, n_head)).permute(1, 2, 0, 3, 4, 5).flatten(1, 3)
 
 

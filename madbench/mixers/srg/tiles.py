@@ -1,10 +1,11 @@
 """The arithmetic of one tile: some sequences, a block of rows, every slot those rows see; gradients by hand.
 
-A tile is worked on in place, in memory that the next tile takes over, so that its many passes meet the cache. Its sheets,
-(heads, N, M, W) for N sequences, M rows and W slots, are the scores and all that is made of them. In the lag layout one
-memory is read in two ways, as in :mod:`madbench.mixers.srg.parts`: with a row pitch of W + 1 columns are keys, newest first,
-and with a row pitch of W they are lags. One blank row after the M of each sequence keeps the second pitch throughout, so
-that a product with a head's table is a single product of (N (M + 1), W). Blank rows and masked slots are zero.
+A tile is worked on in place, in memory that the next tile takes over, so that its many passes meet the cache. Its
+sheets, (heads, N, M, W) for N sequences, M rows and W slots, are the scores and all that is made of them. In the lag
+layout one memory is read in two ways, as in :mod:`madbench.mixers.srg.parts`: with a row pitch of W + 1 columns are
+keys, newest first, and with a row pitch of W they are lags. One blank row after the M of each sequence keeps the second
+pitch throughout, so that a product with a head's table is a single product of (N (M + 1), W). Blank rows and masked
+slots are zero.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ class Tile:
     def backward(
         self, x: Operands, grad_o: Tensor, along: Tensor | None, grads: Operands, is_filled: bool = False
     ) -> None:
-        """From the gradient of the outputs before they are divided, and that of their norm over the norm (H, N, M), those
+        """From the gradients of the outputs before they are divided and of their norm over the norm (H, N, M), those
         of the operands: q's and the strengths' are set, all others added to. ``is_filled``: the sheets are as
         :meth:`forward_for_backward` left them."""
         if not is_filled:

@@ -85,14 +85,14 @@ def test_there_are_as_many_labels_as_the_specification_counts():
         (
             "cd:exp-bz-0.95-sum",
             "label 'cd:exp-bz-0.95-sum'\n"
-            "                 ^ wrong order, '0.95' (A) comes before 'bz' (b); the order is readout, A, b, eta, features,"
-            " v, !; did you mean 'cd:exp-0.95-bz-sum'?",
+            "                 ^ wrong order, '0.95' (A) comes before 'bz' (b); the order is readout, A, b, eta,"
+            " features, v, !; did you mean 'cd:exp-0.95-bz-sum'?",
         ),
         (
             "cd:id-hkr-bw",
             "label 'cd:id-hkr-bw'\n"
-            "                 ^ 'bw' is the learned strength of the mirror, and that of 'hkr' is the constant 2; did you"
-            " mean 'cd:id-hk2-bw'?",
+            "                 ^ 'bw' is the learned strength of the mirror, and that of 'hkr' is the constant 2; did"
+            " you mean 'cd:id-hk2-bw'?",
         ),
         (
             "cd:exp-bn-sum",

@@ -1,4 +1,4 @@
-"""The path ``fla``: what goes to which operator of the library, by loops in its place; the library's own loops; a GPU."""
+"""The path ``fla``: what goes to which operator, by loops in the library's place; the library's own loops; a GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LABELS = {
 
 
 def by_loops(name):
-    """The operator as the library documents it, a row at a time: q, k (B, T, H, K), v (B, T, H, V), gates in logarithms."""
+    """The operator as documented, a row at a time: q, k (B, T, H, K), v (B, T, H, V), gates in logarithms."""
 
     def run(q, k, v, *inputs, scale):
         state, rows = q.new_zeros(*q.shape[:1], *q.shape[2:], v.shape[-1]), []

@@ -1,4 +1,4 @@
-"""Labels of flash-linear-attention: grammar, errors and matching with a library made up here, and counts of the real one."""
+"""Labels of flash-linear-attention: grammar, errors, matching with a made-up library, and counts of the real one."""
 
 from __future__ import annotations
 

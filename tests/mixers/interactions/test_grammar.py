@@ -57,7 +57,7 @@ def test_the_16907_labels_of_hyper_feature_attention_have_one_spelling_each():
         """label 'hfa:1+1+3+3'
                  ^ equal shares of the heads are spelled by the fewest parts; did you mean 'hfa:1+3'?""",
         """label 'hfa:L1w-q'
-             ^ 'w' multiplies the values of the factors, and order 1 has one; did you mean 'hfa:L1-q' or 'hfa:L2w-q'?""",
+             ^ 'w' multiplies the values of the factors, and order 1 has one; did you mean 'hfa:L1-q' or 'hfa:L2w-q'?""",  # noqa: E501
         """label 'hfa:1+2+3+4+5'
                    ^ a label has at most 4 parts""",
         """label 'ha:2-p-q'

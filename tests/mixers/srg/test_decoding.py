@@ -23,7 +23,7 @@ def without_gradients():
 
 
 def decode(mixer, x, prompt, slide=False):
-    """x (B, T, D) -> (B, T, D): the first ``prompt`` tokens at once, one step for each of the others; and the caches."""
+    """x (B, T, D) -> (B, T, D): the first ``prompt`` tokens at once, a step for each of the others; and the caches."""
     y, cache = mixer.prefill(x[:, :prompt], slide)
     rows, caches = [y], [cache]
     for token in x[:, prompt:].unbind(1):

@@ -1,4 +1,4 @@
-"""D, k and a, the letters that are not in the paper's Table 1, and RoPE after the gate: loops, paths, counts, settings."""
+"""D, k and a, letters beyond the paper's Table 1, and RoPE after the gate: loops, paths, counts, settings."""
 
 from __future__ import annotations
 

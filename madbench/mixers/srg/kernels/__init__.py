@@ -1,1 +1,1 @@
-"""S, R and G with sequence mixing as Triton kernels: one module a layout. They import Triton, which CPUs need not have."""
+"""S, R and G with sequence mixing as Triton kernels, a module a layout. They import Triton, which a CPU may lack."""

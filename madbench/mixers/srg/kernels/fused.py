@@ -1,4 +1,4 @@
-"""The kernels as operators of torch: with gradients and autocast, and opaque to torch.compile, which keeps one graph."""
+"""The kernels as operators of torch: with gradients and autocast, opaque to torch.compile, which keeps one graph."""
 
 from __future__ import annotations
 

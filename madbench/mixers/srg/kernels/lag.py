@@ -3,16 +3,18 @@
 In the symbols of :mod:`madbench.mixers.srg.parts`, for one head and row t, with sums over the lags 0 <= l <= t::
 
     c_t = sum_l z_tl A1_l                h_tl = (1 + p1_l) z_tl + (c_t * s1_t) . B1_l          z_tl = q_t . k_(t-l)
-    u_t = sum_l a_tl B2_l / n_t          o_t = sum_l w_tl v_(t-l)         w_tl = (1 + p2_l) a_tl / n_t + (u_t * s2_t) . A2_l
+    u_t = sum_l a_tl B2_l / n_t          o_t = sum_l w_tl v_(t-l)         w_tl = (1 + p2_l) a_tl / n_t + (u_t * s2_t) .
+    A2_l
 
-A tile has P rows, and P keys or P lags. Column n of P rows from t and P keys from i holds the lag t - i + m - n in row m, so
-``j = (m - n) mod P`` orders the columns of each row by lag (:func:`skew`; it is its own inverse): those with n <= m
-belong to the lags from t - i, the others to the P lags before them. A block of lags is therefore skewed from two tiles of
-keys, of which a sweep over lags computes one; weights go back the same way, and then a block of keys takes them from two
-blocks of lags.
+A tile has P rows, and P keys or P lags. Column n of P rows from t and P keys from i holds the lag t - i + m - n in row
+m, so ``j = (m - n) mod P`` orders the columns of each row by lag (:func:`skew`; it is its own inverse): those with n <=
+m belong to the lags from t - i, the others to the P lags before them. A block of lags is therefore skewed from two
+tiles of keys, of which a sweep over lags computes one; weights go back the same way, and then a block of keys takes
+them from two blocks of lags.
 
 c and u are sums over all lags and come first, in sweeps of their own; what is saved, O(B H T (r + 1)), lets every later
-tile be computed alone. The hidden score h, whose sign decides in ReLU, is as exact as float32 products of 16-bit pieces.
+tile be computed alone. The hidden score h, whose sign decides in ReLU, is as exact as float32 products of 16-bit
+pieces.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class Launch:
 def forward(
     base: str, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """q, k (B, H_q, T, K), v (B, H, T, V) -> o (B, H, T, V) over its norm, and what :func:`backward` takes as ``saved``.
+    """q, k (B, H_q, T, K), v (B, H, T, V) -> o (B, H, T, V) over its norm; what :func:`backward` takes as ``saved``.
 
     H_q is 2 H for G, first the gates' heads, then the scales'. q of S comes scaled by K^-1/2. Saved are the norms (of S
     the binary logarithm of the sum), (B, H, T), then c with R(1) and u over the norm with R(2): (B, heads, T, R), all

@@ -2,8 +2,8 @@
 
 g is the gradient of a over its norm. Each kernel has the sums of one kind to itself, so that none is added to from two
 programs: those over lags (:func:`mixed_gradients_kernel`, :func:`rows_kernel`), over the rows that see a key
-(:func:`columns_kernel`), and over the rows that have a lag (:func:`lags_kernel`). Tables are shared by the sequences of a
-batch; their gradients come out one a sequence, and are summed after.
+(:func:`columns_kernel`), and over the rows that have a lag (:func:`lags_kernel`). Tables are shared by the sequences of
+a batch; their gradients come out one a sequence, and are summed after.
 """
 
 from __future__ import annotations

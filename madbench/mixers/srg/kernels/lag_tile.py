@@ -26,7 +26,7 @@ def scores(x, Y, start, T, W: tl.constexpr, WP: tl.constexpr):
 
 @triton.jit
 def by_lag(newer, older):
-    """A block of lags from the tile of its newer keys, those of each row's lags up to the row, and of its older ones."""
+    """A block of lags from the tile of its newer keys, those of each row's lags up to the row, and the older ones."""
     P: tl.constexpr = newer.shape[0]
     m = tl.arange(0, P)
     return skew(tl.where(m[None, :] <= m[:, None], newer, older))

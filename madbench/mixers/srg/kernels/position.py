@@ -6,8 +6,8 @@ In the symbols of :mod:`madbench.mixers.srg.parts`, for one head and row t, with
     u_t = sum_i a_ti B2_i                o_t = (sum_i (1 + p2_i) a_ti v_i + sum_i ((u_t * s2_t) . A2_i) v_i) / n_t
 
 A slot is a key, so B1 and B2 are further columns of keys and values and the sums with A1 and A2 are linear attention:
-flash attention of widths K + R and V + R beside sums that run over tiles of rows. Everything saved is divided by the norm
-n_t, of S by the sum of exponentials, so that float16 holds it.
+flash attention of widths K + R and V + R beside sums that run over tiles of rows. Everything saved is divided by the
+norm n_t, of S by the sum of exponentials, so that float16 holds it.
 
 Products whose rounding would spoil gradients take their float32 factors as two 16-bit numbers, the value and the rest:
 the hidden score h, whose sign decides in ReLU, and the running sums.
@@ -126,7 +126,7 @@ def tiles_of(width: int) -> tuple[int, int]:
 def forward(
     base: str, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """q, k (B, H_q, T, K), v (B, H, T, V) -> o (B, H, T, V) over its norm, and what :func:`backward` takes as ``saved``.
+    """q, k (B, H_q, T, K), v (B, H, T, V) -> o (B, H, T, V) over its norm; what :func:`backward` takes as ``saved``.
 
     H_q is 2 H for G, first the gates' heads, then the scales'. q of S comes scaled by K^-1/2. Saved are the norms (of S
     the binary logarithm of the sum), (B, H, T), then c with R(1) and u over the norm with R(2): (B, heads, T, R).

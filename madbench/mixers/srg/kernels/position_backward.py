@@ -40,7 +40,8 @@ def finish_queries(
 def queries_kernel(
     Q, K, V, GAMMA, S1, A1, B1, P1, DU, B2, P2, STATE, DO, DELTA, NORM, DQ, DGAMMA, T, H,
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
-    VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
+    VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
+    S: tl.constexpr,
 ):  # fmt: skip
     """Gradients of q and gamma: a program has P rows of one head and goes over the keys S at a time."""
     tiles = tl.num_programs(0)
@@ -128,7 +129,8 @@ def finish_slots(
 def keys_kernel(
     Q, K, V, GAMMA, A1, B1, P1, DC, DU, B2, P2, STATE, DO, DELTA, NORM, DK, DB, DP, T, H,
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
-    VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
+    VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
+    S: tl.constexpr,
 ):  # fmt: skip
     """Gradients of k, B1 and p1: a program has P keys of one head and goes over the rows S at a time."""
     tile, bh, tiles = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
@@ -199,9 +201,10 @@ def keys_kernel(
 def values_kernel(
     Q, K, V, GAMMA, B1, P1, MU, DU, A2, P2, STATE, DO, NORM, DV, DB, DP, T, H,
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
-    VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
+    VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
+    S: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of v, B2 and p2: a program has P keys of one head and VA + VR columns, and goes over the rows S at a time.
+    """Gradients of v, B2 and p2: a program has P keys of a head and VA + VR columns and goes over the rows S at a time.
 
     That of p2 is a sum over columns; DP has parts of VA and VR of them.
     """

@@ -32,7 +32,8 @@ def finish_output(
 def forward_kernel(
     Q, K, V, GAMMA, B1, P1, S2, A2, B2, P2, STATE, OUT, U, NORM, T, H,
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
-    VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
+    VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
+    S: tl.constexpr,
 ):  # fmt: skip
     """A program has P rows of one head and VA + VR columns of its output, and goes over the keys S at a time."""
     tile, bh = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)

@@ -100,7 +100,7 @@ def add_sums(
     total, m, N, Y, STATE, start, w, T, REVERSE: tl.constexpr, W: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
     P: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """total_t + sum over i <= t, or with REVERSE i >= t, of (m_t . n_i) y_i, for the P rows from ``start``; m (P, RP)."""
+    """total_t + sum over i <= t, or with REVERSE i >= t, of (m_t . n_i) y_i, for P rows from ``start``; m (P, RP)."""
     r = tl.arange(0, RP)
     t = start + tl.arange(0, P)
     kind: tl.constexpr = Y.dtype.element_ty

@@ -1,4 +1,4 @@
-"""The kernels as a GPU runs them: every gradient in 16 bits, at sizes of use, the same bits again, memory, one graph."""
+"""The kernels as a GPU runs them: every gradient in 16 bits, at usual sizes, the same bits again, memory, one graph."""
 
 from __future__ import annotations
 
