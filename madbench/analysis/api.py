@@ -144,7 +144,7 @@ def sweep(
     overrides: Changes = (),
     slots: int | None = None,
     group: int | None = None,
-    retry: bool = True,
+    retry: bool = False,
     force: bool = False,
     keep_weights: bool = False,
     **keys: Any,
@@ -159,7 +159,7 @@ def sweep(
         overrides: changes that all rows share, as for :func:`run`.
         slots: jobs at a time.
         group: jobs of equal shapes that share a step; by default where that is measured to be faster.
-        retry: try failed jobs again.
+        retry: also train jobs that are stored as failed, as ``madbench sweep --retry``.
         force: train again what is already there.
         keep_weights: keep the weights of new MAD runs with them.
         keys: those of a grid, instead of the file's: ``vary={"model.mix_rank": [4, 8]}`` or
@@ -271,10 +271,13 @@ def _trained(experiment: Experiment, policy: Policy, **how: Any) -> Results:
         def on_event(event: Event) -> None:
             bars.advance(bar, event["event"] in ("finished", "failed", "skipped"))
 
-        summary = experiment.execute(on_event, policy=policy, **how)
-    if summary.failed:
-        raise TrainingError(f"{summary.failed} of {len(experiment.jobs)} jobs failed; see {experiment.results}/runs")
-    return Results(experiment, Snapshot.open(experiment.results, create=False))
+        experiment.execute(on_event, policy=policy, **how)
+    store = Snapshot.open(experiment.results, create=False)
+    records = store.records(job.id for job in experiment.jobs).values()
+    if failed := sum(record.status == "failed" for record in records):
+        again = "" if policy.retry else "; retry=True trains them again"
+        raise TrainingError(f"{failed} of {len(experiment.jobs)} jobs failed; see {experiment.results}/runs{again}")
+    return Results(experiment, store)
 
 
 def _rows(labels: str | Sequence[str]) -> tuple[Row, ...]:

@@ -30,7 +30,7 @@ def trained(monkeypatch, language_run):
 
         def __call__(self, groups, store, train, *, on_event, policy, **how):
             jobs = [job for group in groups for job in group]
-            self.jobs = jobs if policy.redo else store.missing(jobs)
+            self.jobs = [job for job in jobs if not policy.skips(store.status(job))]
             self.train = train.keywords
             summary = Summary()
             for job in self.jobs:
@@ -83,6 +83,17 @@ def test_a_failed_job_is_an_error_and_a_diverged_one_a_result(tmp_path, trained)
     assert row.is_diverged and row.value == row.chance and (row.done, row.diverged) == (1, 1)
     with pytest.raises(TrainingError, match="1 of 2 jobs failed; see .*/runs"):
         madbench.run(["S", "R"], **choices)
+
+
+def test_a_sweep_leaves_stored_failures_until_it_is_told_to_retry(tmp_path, trained):
+    choices = {"set": {"model.d_model": 16}, "tasks": ["compression"], "device": "cpu", "results": tmp_path}
+    trained.records = {"S": Record("failed", error="crash")}
+    for count in (1, 0):
+        with pytest.raises(TrainingError, match="1 of 1 jobs failed; see .*/runs; retry=True trains them again"):
+            madbench.sweep("S", **choices)
+        assert len(trained.jobs) == count
+    trained.records = {}
+    assert madbench.sweep("S", retry=True, **choices).done.tolist() == [1]
 
 
 def test_what_cannot_be_trained_is_an_error_before_anything_is_written(tmp_path):
