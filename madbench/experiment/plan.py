@@ -42,10 +42,9 @@ class Protocol:
     @property
     def title(self) -> str:
         """The protocol in a line."""
-        what = f"profile {self.profile_name}, {self.fidelity}, {self.device}"
-        if self.corpus is not None:
-            what = f"language model, preset {self.profile_name}, corpus {self.corpus.name}, {self.device}"
-        return what if self.profile.comparable_with_paper else f"{what}; not comparable with the paper"
+        if self.corpus is None:
+            return f"profile {self.profile_name}, {self.fidelity}, {self.device}"
+        return f"language model, preset {self.profile_name}, corpus {self.corpus.name}, {self.device}"
 
     def jobs(self, labels: Sequence[str], seeds: Sequence[int]) -> list[Job]:
         """The jobs of ``labels``; raises a ``MadbenchError`` for anything that could not be trained."""
@@ -105,10 +104,14 @@ class Experiment:
     @property
     def title(self) -> str:
         """The protocols in a line."""
-        titles = "; ".join(self.of(suite).protocol.title for suite in self.suites)
-        if all(not row.row.changes for row in self.rows):
-            return titles
-        return f"{len(self.grid.rows)} rows, the baseline {self.grid.rows[0].name}; {titles}"
+        protocols = [self.of(suite).protocol for suite in self.suites]
+        parts = [protocol.title for protocol in protocols]
+        if any(row.row.changes for row in self.rows):
+            parts.insert(0, f"{len(self.grid.rows)} rows, the baseline {self.grid.rows[0].name}")
+        others = [one.profile_name for one in protocols if not one.profile.comparable_with_paper]
+        if others:
+            parts.append(f"{' and '.join(dict.fromkeys(others))} not comparable with the paper")
+        return "; ".join(parts)
 
     def note_on_weights(self) -> str:
         """What to do about stored runs whose weights were not kept; empty where there is none.
