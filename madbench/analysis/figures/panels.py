@@ -146,6 +146,7 @@ class Panels:
         text.set_position((_EDGE / width, _EDGE / height))
         beside = 1 - (_EDGE + legend_width) / width, self.rows[0][-1].get_position().y1
         legend.set_bbox_to_anchor((_EDGE / width, (below + legend_height) / height) if is_below else beside)
+        legend.set_in_layout(True)  # notebooks cut a figure to what is
         return figure
 
 

@@ -92,6 +92,16 @@ def check_texts(figure, boxes):
             assert not overlap(box, other_box), (one, other)
 
 
+@pytest.mark.parametrize("width", [None, *WIDTHS])
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_notebook_shows_the_whole_legend(name, width):
+    frame = getattr(synthetic, name)(synthetic.LABELS["three labels"], MAD_TASKS[:2])
+    figure = FIGURES[name].draw(frame, layout=Layout(width))
+    shown = Bbox(figure.dpi * figure.get_tightbbox().get_points()).padded(1)  # which a notebook cuts the figure to
+    (box,) = (legend.get_window_extent() for legend in figure.legends)
+    assert shown.x0 <= box.x0 and shown.y0 <= box.y0 and box.x1 <= shown.x1 and box.y1 <= shown.y1
+
+
 @pytest.mark.parametrize("name", FIGURES)
 def test_marks_are_within_their_axes(name):
     figure = FIGURES[name].draw(getattr(synthetic, name)(synthetic.LABELS["three labels"], MAD_TASKS[:2]))
