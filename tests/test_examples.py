@@ -1,4 +1,4 @@
-"""The example packages, installed by pip, take part in every verb without a change to madbench."""
+"""The example packages, installed by pip, take part in every verb without a change to madbench; the notebook runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,14 @@ def test_every_verb_takes_an_installed_task(call):
     assert "MAD avg" not in call("table", *words, *tasks)
     call("report", *words, *tasks)
     call("validate")
+
+
+def test_the_cells_of_the_notebook_run_one_after_the_other(tmp_path):
+    cells = json.loads((ROOT / "examples" / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = "".join(f"{''.join(cell['source'])}\n" for cell in cells if cell["cell_type"] == "code")
+    magic, _, code = code.partition("\n")
+    assert magic == "%matplotlib inline"
+    (tmp_path / "cells.py").write_text(f"if __name__ == '__main__':\n{textwrap.indent(code, '    ')}")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "cells.py"], check=True, cwd=tmp_path, env=environment, timeout=600)
+    assert len(list((tmp_path / "results" / "runs").iterdir())) == 7

@@ -10,6 +10,7 @@ that show take what the verbs of the same name take, and return a frame with a r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -259,12 +260,16 @@ def _selection(labels: str | Sequence[str], stored: Mapping[str, Any]) -> Select
 def _trained(experiment: Experiment, policy: Policy, **how: Any) -> Results:
     """What the jobs gave once all are trained; raises ``TrainingError`` where some failed.
 
-    A notebook or a terminal shows a bar meanwhile.
+    A terminal shows a bar meanwhile, and a notebook does with ipywidgets.
     """
     console = Console(stderr=True)
     if how.get("keep_weights") and (note := experiment.note_on_weights()) and not policy.redo:
         console.print(note)
-    is_seen = console.is_terminal or console.is_jupyter
+    is_seen = console.is_terminal
+    if console.is_jupyter:
+        is_seen = find_spec("ipywidgets") is not None
+        if not is_seen:
+            console.print(f"jobs to train: {len(experiment.jobs)}; with ipywidgets installed a bar shows progress")
     with Progress(console=console, disable=not is_seen) as bars:
         bar = bars.add_task("training", total=len(experiment.jobs))
 
