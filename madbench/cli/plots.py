@@ -145,7 +145,7 @@ def language_plot(
 
       madbench lm plot
       madbench lm plot S-p R-cg-q-12o G-cg-q-12o --x seconds
-      madbench lm plot --from results/plots/loss_curves.csv --x step --output slide
+      madbench lm plot --from results/plots/loss_curves.csv --x step -o slide
     """
     from madbench.analysis.figures.registry import FIGURES
 

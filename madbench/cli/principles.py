@@ -32,7 +32,7 @@ def principles(
     words: argument(
         list[str] | None,
         "N|KEY=VALUE",
-        "Number of a principle: 1, 2, 2.1, 2.2, 3, 4, 5 or 6; all without it. KEY=VALUE changes the profile.",
+        "Number of a principle: 1, 2, 2.1, 2.2, 3, 4, 5 or 6; none lists them. KEY=VALUE changes the profile.",
     ) = None,
     profile: option(
         str, "coefficients-quick, coefficients (the paper's sizes) or a YAML file.", "--profile", "-p"
@@ -47,14 +47,14 @@ def principles(
     dry_run: option(bool, "Show jobs, FLOPs and a time estimate; train nothing.", "--dry-run") = False,
     printed: PrintOptions,
 ) -> None:
-    """Test a design principle of the coefficient dynamics paper: train what is missing, draw the figure, judge.
+    """Test a design principle of the coefficient dynamics paper: train what is missing, draw, give a verdict.
 
     A mixer of the family cd: multiplies values with coefficients phi(s) / eta;
     its score s comes from keys that a matrix A evolves and b scales (madbench
-    explain cd:softmax). The paper draws six design principles from that. Each is an
-    experiment here: labels that differ in one factor, trained on tasks that the
-    factor decides, as madbench run --budget paper does; the same command again
-    does only what is missing.
+    explain cd:softmax). The paper draws six design principles from that. Each
+    is an experiment here: labels that differ in one factor, trained on tasks that
+    the factor decides, as madbench run --budget paper does; the same command
+    again does only what is missing.
 
     Below the accuracies are the contrasts that the paper expects to be positive,
     with interval and p-value after Holm; 1, 2 and 5 have measures of their own. A

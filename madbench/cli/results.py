@@ -45,10 +45,11 @@ def table(
 ) -> None:
     """Tabulate what the store holds: means over seeds with 95% intervals, and which labels may be the best.
 
-    Every suite has one protocol: profile, fidelity, budget and overrides are never
-    mixed, nor the language model's presets and corpora. So give the same profile,
-    overrides, fidelity and budget as for madbench run, which prints the command
-    that shows its table again. madbench lm table has more of the language model.
+    Every suite has one protocol: profile, fidelity, budget and overrides are
+    never mixed, nor the language model's presets and corpora. So give the same
+    profile, overrides, fidelity and budget as for madbench run, which prints
+    the command that shows its table again. madbench lm table has more of the
+    language model.
 
     [bold]Examples[/bold]
 
@@ -149,7 +150,7 @@ def compare(
 
       madbench compare R-cg-q R-cg-q-12o            what sequence mixing adds
       madbench compare S-p R-c G-cg-q-12o -t in_context_recall,selective_copying
-      madbench compare R-cg-q-12o '~R-cg-q-12o' --profile full -f latex > factors.tex
+      madbench compare R-cg-q-12o '~R-cg-q-12o' -p full -f latex > factors.tex
       madbench compare S-p G-cg-q-12o -t language_model
     """
     from madbench.analysis.comparison import comparison_table
@@ -281,10 +282,10 @@ def report(
 ) -> None:
     """Write one HTML file with the tables, the figures, the findings and every run behind a number.
 
-    It needs no network and no other file. Headings sort, labels filter, a number
-    opens its runs: settings, curve, versions, folder, measurements, and the command
-    that trains it again. The report says what is missing. Protocols are never
-    mixed, as in madbench table.
+    It needs no network and no other file. Headings sort, labels filter, a
+    number opens its runs: settings, curve, versions, folder, measurements, and
+    the command that trains it again. The report says what is missing. Protocols
+    are never mixed, as in madbench table.
 
     [bold]Examples[/bold]
 

@@ -78,3 +78,9 @@ def test_examples_are_indented_under_their_heading(verb):
     example = next(line for line in shown.splitlines() if line.lstrip().startswith(f"madbench {written(verb)} "))
     heading = next(line for line in shown.splitlines() if line.strip() == "Examples")
     assert example.index("m") == heading.index("E") + 2
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_no_line_of_a_help_text_runs_over_80_columns(verb):
+    help_text = COMMANDS[verb].help.split("\n\n", 1)[1]  # the summary before it is wrapped by the screen
+    assert max(map(len, help_text.replace("\\[", "[").splitlines())) <= 78
