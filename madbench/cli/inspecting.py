@@ -57,9 +57,9 @@ def inspect(
 ) -> None:
     """Look inside a trained model: active sets, weights by lag, gates, lag kernels; of two runs, side by side.
 
-    Language models keep their weights; MAD runs do with the option --keep-
-    weights of madbench run. The inputs are the first of the run's own test set
-    or validation text, so the same command gives the same numbers.
+    Language models keep their weights; MAD runs do with the option
+    --keep-weights of madbench run. The inputs are the first of the run's own
+    test set or validation text, so the same command gives the same numbers.
 
     What the tables have, a layer and head a row, means over rows and examples:
 
