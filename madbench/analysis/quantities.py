@@ -34,7 +34,7 @@ PERPLEXITIES = ("perplexity", "perplexity_l5")
 _HEADINGS = {MAD_AVERAGE: "MAD avg", LOSS: "L5 loss", "validation_loss": "Val loss"}
 _HEADINGS |= {"validation_bits_per_byte": "Bits/byte", "equal_time_validation_loss": "Val, equal time"}
 _HEADINGS |= dict(zip(PERPLEXITIES, ("PPL", "PPL of 5")))
-_TITLES = {MAD_AVERAGE: "MAD average", LOSS: "L5 loss of the language model", "language_model": "language model"}
+_TITLES = {MAD_AVERAGE: "MAD average", LOSS: "language model, L5", "language_model": "language model"}
 
 
 def heading(name: str) -> str:
@@ -45,8 +45,8 @@ def heading(name: str) -> str:
 
 
 def title(name: str) -> str:
-    """Name of a column in words."""
-    return _TITLES.get(name) or task_title(name)
+    """Name of a column in words; of a task that is not installed, its name."""
+    return _TITLES.get(name) or (task_title(name) if name in task_names() else name)
 
 
 def suite_title(suite: Suite) -> str:
@@ -63,9 +63,10 @@ def mad_columns(tasks: Iterable[str]) -> list[Column]:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names of columns, each once: tasks with the MAD average after its six, then losses."""
-    found = set(names)
-    return [name for name in dict.fromkeys((*MAD_TASKS, MAD_AVERAGE, *task_names(), *LOSSES)) if name in found]
+    """Names of columns, each once: tasks with the MAD average after its six, those that are not installed, losses."""
+    tasks = [*dict.fromkeys((*MAD_TASKS, MAD_AVERAGE, *task_names()))]
+    places = {name: i for i, name in enumerate((*tasks, None, *LOSSES))}
+    return sorted(set(names), key=lambda name: (places.get(name, len(tasks)), name))
 
 
 def column(name: str) -> Column:

@@ -12,7 +12,8 @@ from matplotlib.ticker import NullFormatter
 
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import Layout, Panels, draw_intervals, seeds_note
-from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, PERCENTS, SHADE, in_order, style, title
+from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, PERCENTS, SHADE, style
+from madbench.analysis.quantities import in_order, title
 from madbench.analysis.samples import samples_of
 from madbench.labels import parse
 from madbench.principles import Principle

@@ -183,7 +183,7 @@ def test_effects_open_their_pairs_and_language_models_their_curves(show):
     page = show("#effect/conv%3A%20c%20vs.%20none/loss_l5")
     assert "S-c" in page.locator("#view tbody").inner_text()
     page.locator("#view tbody a", has_text="S-c").click()
-    page.locator("#view-title", has_text="S-c: L5 loss of the language model").wait_for()
+    page.locator("#view-title", has_text="S-c: language model, L5").wait_for()
     page.locator("#view tbody a").first.click()
     page.locator("#view .curves svg").first.wait_for()
     names = [one.get_attribute("aria-label") for one in page.locator("#view .curves svg").all()]

@@ -24,12 +24,10 @@ from madbench.analysis.figures.style import (
     SMALLEST,
     Highlights,
     Look,
-    in_order,
     label_style,
     style,
-    title,
 )
-from madbench.analysis.quantities import MAD_AVERAGE
+from madbench.analysis.quantities import MAD_AVERAGE, in_order, title
 from madbench.analysis.samples import sample_of, samples_of
 from madbench.analysis.scores import published_scores, setting_scores
 from madbench.suites import MAD

@@ -18,8 +18,8 @@ from matplotlib.transforms import Bbox
 from madbench.analysis.cells import Cell, cells_of
 from madbench.analysis.figures.files import NothingToDrawError, frame_of
 from madbench.analysis.figures.panels import Layout, Panels, draw_intervals, interval_notes, seeds_note
-from madbench.analysis.figures.style import GREY, SMALLEST, in_order, label_style, style, title
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column
+from madbench.analysis.figures.style import GREY, SMALLEST, label_style, style
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column, in_order, title
 from madbench.suites import LANGUAGE, MAD
 
 COLUMNS = dict.fromkeys(("protocol", "quantity", "label"), str)

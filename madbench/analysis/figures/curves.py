@@ -20,7 +20,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from madbench.analysis.figures.files import NothingToDrawError, frame_of
 from madbench.analysis.figures.panels import Layout, Panels, seeds_note
-from madbench.analysis.figures.style import OTHERS, PERCENTS, Highlights, Look, in_order, style, title
+from madbench.analysis.figures.style import OTHERS, PERCENTS, Highlights, Look, style
+from madbench.analysis.quantities import in_order, title
 from madbench.analysis.scores import chosen_runs
 from madbench.jobs import Record
 from madbench.suites.language import LAST_EVALUATIONS, loss_l5

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from madbench.analysis.attribution import Effect
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import Layout, Panels, draw_intervals
-from madbench.analysis.figures.style import GREY, Look, in_order, style, title
+from madbench.analysis.figures.style import GREY, Look, style
 from madbench.analysis.inference import LEVEL, Difference
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE, in_order, title
 
 COLUMNS = dict.fromkeys(("protocol", "kind", "row", "quantity", "given", "without"), str)
 COLUMNS |= {"pairs": int, "seeds": int} | dict.fromkeys(("difference", "low", "high", "p_holm"), float)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import functools
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
 
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.labels import all_labels, all_variants
-from madbench.tasks import task_names
-from madbench.tasks import title as task_title
 
 Look = Mapping[str, Any]
 """Arguments of Matplotlib's Line2D."""
@@ -83,19 +80,6 @@ def style() -> Iterator[None]:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
         yield
-
-
-def in_order(quantities: Iterable[str]) -> list[str]:
-    """Tasks and quantities, each once, in the order of their panels."""
-    order = {name: i for i, name in enumerate(task_names())} | {MAD_AVERAGE: math.inf, LOSS: math.inf}
-    return sorted(dict.fromkeys(quantities), key=lambda name: (name == LOSS, order.get(name, len(order)), name))
-
-
-def title(quantity: str) -> str:
-    """Heading of the panel of a task or quantity; of a task that is not installed, its name."""
-    if quantity in task_names():
-        return task_title(quantity)
-    return {MAD_AVERAGE: "MAD average", LOSS: "LM loss L5"}.get(quantity, quantity)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from matplotlib.colors import same_color, to_rgb
 
 from analysis.figures import synthetic
 from madbench.analysis.figures.registry import FIGURES
-from madbench.analysis.figures.style import COLORS, OTHERS, Highlights, best_first, in_order, label_style, title
+from madbench.analysis.figures.style import COLORS, OTHERS, Highlights, best_first, label_style
 from madbench.labels import all_labels
 from madbench.tasks import MAD_TASKS
 
@@ -66,12 +66,6 @@ def test_every_colour_stands_out_from_white_paper_and_from_a_dark_page():
         assert (
             1.05 / (luminance(color) + 0.05) > 1.95 and (luminance(color) + 0.05) / (luminance("#14171b") + 0.05) > 1.95
         )
-
-
-def test_panels_are_in_the_order_of_the_tasks_and_the_averages_last():
-    names = ["loss_l5", "mad_average", "a_task_not_installed", *reversed(MAD_TASKS)]
-    assert in_order(names) == [*MAD_TASKS, "a_task_not_installed", "mad_average", "loss_l5"]
-    assert title("a_task_not_installed") == "a_task_not_installed"
 
 
 def test_up_to_eight_labels_are_all_in_colour_and_in_their_order():

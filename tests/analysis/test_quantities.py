@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from madbench.analysis.quantities import in_order, title
+from madbench.tasks import MAD_TASKS
+
+
+def test_tables_and_figures_have_the_average_after_its_tasks_and_losses_last():
+    names = ["loss_l5", "validation_loss", "mad_average", "b_not_installed", "a_not_installed", *reversed(MAD_TASKS)]
+    expected = [*MAD_TASKS, "mad_average", "a_not_installed", "b_not_installed", "loss_l5", "validation_loss"]
+    assert in_order([*names, *names]) == expected
+
+
+def test_a_task_that_is_not_installed_has_its_name_as_title():
+    assert title("a_not_installed") == "a_not_installed"
