@@ -276,10 +276,11 @@ def _trained(experiment: Experiment, policy: Policy, **how: Any) -> Results:
         def on_event(event: Event) -> None:
             bars.advance(bar, event["event"] in ("finished", "failed", "skipped"))
 
-        experiment.execute(on_event, policy=policy, **how)
+        summary = experiment.execute(on_event, policy=policy, **how)
     store = Snapshot.open(experiment.results, create=False)
     records = store.records(job.id for job in experiment.jobs).values()
-    if failed := sum(record.status == "failed" for record in records):
+    stored = sum(record.status == "failed" for record in records)
+    if failed := max(summary.failed, stored):  # a job that failed now may keep its earlier result
         again = "" if policy.retry else "; retry=True trains them again"
         raise TrainingError(f"{failed} of {len(experiment.jobs)} jobs failed; see {experiment.results}/runs{again}")
     return Results(experiment, store)

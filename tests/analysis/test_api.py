@@ -106,6 +106,10 @@ def test_a_sweep_leaves_stored_failures_until_it_is_told_to_retry(tmp_path, trai
         assert len(trained.jobs) == count
     trained.records = {}
     assert madbench.sweep("S", retry=True, **choices).done.tolist() == [1]
+    trained.records = {"S": Record("failed", error="crash")}
+    with pytest.raises(TrainingError, match="1 of 1 jobs failed"):
+        madbench.sweep("S", force=True, **choices)
+    assert madbench.sweep("S", **choices).done.tolist() == [1]
 
 
 def test_what_cannot_be_trained_is_an_error_before_anything_is_written(tmp_path):
