@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, difference, holm
-from madbench.analysis.quantities import LOSS, column, heading, in_order, signed, unit
+from madbench.analysis.quantities import LOSS, column, heading, in_order, interval_text, signed, unit
 from madbench.analysis.rendering import TextTable, known
 from madbench.analysis.samples import samples_of
 from madbench.suites import MAD
@@ -109,9 +109,7 @@ def _text(row: Comparison) -> list[str]:
     found, solved = row.difference, f"n={row.difference.n}"
     if row.sample.has_threshold:
         solved = ":".join(f"{one.solved}/{one.n}" for one in (row.sample, row.of_baseline))
-    ends = [signed(end, row.quantity) for end in (found.low, found.high)]
-    interval = "" if math.isnan(found.low) else f"[{','.join(ends)}]"
-    numbers = [solved, signed(found.estimate, row.quantity), interval, p_text(row.p_holm)]
+    numbers = [solved, signed(found.estimate, row.quantity), interval_text(found, row.quantity), p_text(row.p_holm)]
     return [f"  {heading(row.quantity)}", *numbers, row.verdict]
 
 

@@ -104,6 +104,11 @@ def difference_text(found: Difference, name: str) -> str:
     return f"{number} [{found.low + 0.0:+.{digits}f}, {found.high + 0.0:+.{digits}f}]"
 
 
+def interval_text(found: Difference, name: str) -> str:
+    """``[+3.0,+21.4]``; empty where there is none."""
+    return "" if math.isnan(found.low) else f"[{signed(found.low, name)},{signed(found.high, name)}]"
+
+
 def loss_column(name: str, heading: str) -> Column:
     """A column of losses."""
     return Column(name, heading, 3, "lower", limits=(0.0, math.inf))

@@ -13,7 +13,7 @@ import pandas as pd
 
 from madbench.analysis.comparison import p_text
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, difference, holm
-from madbench.analysis.quantities import heading, signed
+from madbench.analysis.quantities import heading, interval_text, signed
 from madbench.analysis.rendering import TextTable, known
 from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results
@@ -152,10 +152,8 @@ def verdicts(table: ContrastTable) -> dict[str, str]:
 
 
 def _text(row: Outcome) -> list[str]:
-    found = row.difference
-    ends = [signed(end, row.task) for end in (found.low, found.high)]
-    interval = "" if math.isnan(found.low) else f"[{','.join(ends)}]"
-    return [f"  {heading(row.task)}", signed(found.estimate, row.task), interval, p_text(row.p_holm), row.verdict]
+    difference = signed(row.difference.estimate, row.task), interval_text(row.difference, row.task)
+    return [f"  {heading(row.task)}", *difference, p_text(row.p_holm), row.verdict]
 
 
 def _record(row: Outcome) -> dict[str, Any]:
