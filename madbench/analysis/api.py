@@ -265,11 +265,9 @@ def _trained(experiment: Experiment, policy: Policy, **how: Any) -> Results:
     console = Console(stderr=True)
     if how.get("keep_weights") and (note := experiment.note_on_weights()) and not policy.redo:
         console.print(note)
-    is_seen = console.is_terminal
-    if console.is_jupyter:
-        is_seen = find_spec("ipywidgets") is not None
-        if not is_seen:
-            console.print(f"jobs to train: {len(experiment.jobs)}; with ipywidgets installed a bar shows progress")
+    is_seen = find_spec("ipywidgets") is not None if console.is_jupyter else console.is_terminal
+    if console.is_jupyter and not is_seen:
+        console.print(f"jobs to train: {len(experiment.jobs)}; with ipywidgets installed a bar shows progress")
     with Progress(console=console, disable=not is_seen) as bars:
         bar = bars.add_task("training", total=len(experiment.jobs))
 

@@ -54,7 +54,10 @@ def windows(k: Tensor) -> tuple[list[int], Tensor]:
 
 
 def structure(k: Tensor, rank: int) -> dict[str, Tensor]:
-    """K's (..., L, L > 1) shares: (...,) ``shift_1``, ``best_shift``, ``average``, ``best_window``, ``by_offset``."""
+    """The shares of K (..., L, L), L > 1, each of shape (...,).
+
+    They are ``shift_1``, ``best_shift``, ``average``, ``best_window`` and ``by_offset``.
+    """
     length = k.shape[-1]
     of_shift, of_window = shifts(k, rank)[1], windows(k)[1]
     return {

@@ -75,8 +75,9 @@ class _Verb(TyperCommand):
     def parse_args(self, ctx, args):
         given, _, order = self.make_parser(ctx).parse_args(list(args))
         options = [parameter for parameter in order if parameter.param_type_name == "option"]
-        is_checked = not ctx.resilient_parsing and not any(option.is_eager for option in options)
-        for option in options if is_checked else ():
+        if ctx.resilient_parsing or any(option.is_eager for option in options):  # completion, or --help
+            return super().parse_args(ctx, args)
+        for option in options:
             name, value = option.opts[0], given[option.name]
             if options.count(option) > 1 and not option.multiple:
                 raise ConfigError(f"{name}: given twice; give it once")

@@ -164,7 +164,7 @@ def _blocks(positions: list[dict[str, Any]], looks: dict[str, tuple[str, str]], 
 
 
 def _print_check(console: Console, work: Sequence[tuple[str, TaskSetting, Split]], seed: int, as_json: bool) -> None:
-    """Prints a row of counts for each task and split; raises ``DataError`` with the first violations."""
+    """Prints counts for each task and split; raises ``DataError`` with the first violations and their places."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     found: list[str] = []
     for task, setting, split in tracked(work):

@@ -178,9 +178,10 @@ class TrainedModel:
         from madbench.training.checkpoints import load_model
 
         self.results = results
-        if task and Path(name).is_file():
+        is_file = Path(name).is_file()
+        if task and is_file:
             raise ConfigError(f"--task {task}: has no effect on {name}, a file of one run")
-        self.weights = Path(name) if Path(name).is_file() else _stored_weights(name, results, suite, task)
+        self.weights = Path(name) if is_file else _stored_weights(name, results, suite, task)
         self.model, self.job = load_model(self.weights)
         if suite is not None and self.job.suite != suite:
             raise ConfigError(f"{self.weights}: weights of task {self.job.task}; only language models can be used here")

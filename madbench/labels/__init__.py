@@ -135,7 +135,7 @@ def _load(name: str) -> Family:
 
 @functools.cache
 def _built_in() -> dict[str, str]:
-    """Where each family of this package is, by name: the folders of ``mixers/``; ``srg`` has no name."""
+    """Where each family of this package is, by name: the folders of ``mixers/``; that of ``srg`` is empty."""
     folders = (file.parent.name for file in (Path(__file__).parents[1] / "mixers").glob("*/family.py"))
     return {"" if name == "srg" else name: f"madbench.mixers.{name}.family:FAMILY" for name in folders}
 

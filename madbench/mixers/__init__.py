@@ -114,8 +114,8 @@ class Family(Protocol):
         Optional: ``step(x, cache, slide)`` decodes one token (B, D) to its row (B, D) and the next cache, None being
         the first; ``prefill(x, slide)`` a prompt (B, T, D) to its rows and the cache after it. ``paths`` are those it
         may be built with, ``resolve_path(batch, length)`` names the one that computes an input of this shape,
-        ``allocation`` is what it was built from, ``probe(x)`` gives a :class:`madbench.mixers.probe.Probe` of x (B, T,
-        D) for ``madbench inspect``.
+        ``allocation`` is what it was built from, ``probe(x)`` gives a :class:`madbench.mixers.probe.Probe` of x
+        (B, T, D) for ``madbench inspect``.
         """
 
     # Optional: effective(label, settings), those of the settings, a mapping, that otherwise change this mixer

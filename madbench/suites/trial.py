@@ -83,7 +83,7 @@ class Trial:
 
     @staticmethod
     def examples(job: Job, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
-        """The first ``count`` inputs (count, T) that the model is evaluated on, on the CPU, or all of fewer."""
+        """The first ``count`` inputs (count, T) that the model is evaluated on, on the CPU; all of fewer."""
 
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, ...], float | Tensor]]:
         """The batches of one step, each with its share of the step's loss; the shares sum to one."""

@@ -110,8 +110,7 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
     if bytes_needed > memory:  # weights and gradients in float32
         raise TrainingError(
             f"{job.label} {job.task}: {size.parameters:,} parameters and their gradients take "
-            f"{bytes_needed / 1e9:,.0f} GB; "
-            f"this machine has {memory / 1e9:,.0f} GB"
+            f"{bytes_needed / 1e9:,.0f} GB; this machine has {memory / 1e9:,.0f} GB"
         )
     flops = 3 * size.flops_per_token * size.seq_len
     batch = usual_micro_batch(size)

@@ -131,7 +131,7 @@ def test_a_disk_full_at_any_step_is_an_error_and_loses_nothing(tmp_path, monkeyp
 
 
 def with_weights(store, action) -> None:
-    """Stores a run with its weights, as a driver whose workers may outlive it; ``action`` precedes the weights' end."""
+    """Stores a run with its weights, as a driver whose workers may outlive it; ``action`` runs before they go."""
     with store.claim(make_job(), is_shared=True) as work:
         action(work)
         store.finish(make_job(), RECORD)

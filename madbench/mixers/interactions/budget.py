@@ -128,9 +128,8 @@ class InteractionAllocation:
             fits = (n for n in range(heads - self.head_multiple, 0, -self.head_multiple))
             fewer = next((n for n in fits if max(side[0] for side in self._sides(n, rank_multiple)) <= d), None)
             raise BudgetError(
-                f"{label}: d_model {d} is too narrow for {heads} heads: "
-                f"the narrowest take r_qk {qk[0]} and r_vo {vo[0]},"
-                f" and neither may exceed d_model; use {f'n_head {fewer} or ' if fewer else ''}"
+                f"{label}: d_model {d} is too narrow for {heads} heads: the narrowest take r_qk {qk[0]} and r_vo"
+                f" {vo[0]}, and neither may exceed d_model; use {f'n_head {fewer} or ' if fewer else ''}"
                 f"d_model {max(qk[0], vo[0])}"
             )
         if label.over or self.size.budget == "paper":

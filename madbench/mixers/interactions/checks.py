@@ -93,7 +93,7 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
 
 
 def small_size(label: Any, n_head: int = 0) -> Size:
-    """Small enough for loops over all tuples: factors of uneven width; the longest of up to 7 tokens, or n."""
+    """Small enough for loops over all tuples: uneven factors; the longest of up to 7 tokens, or n, that fits."""
     n = label.degree
     heads = n_head or max(2, len(label.orders) if n == 2 else 0)
     width = heads * ((max(label.orders) + 1) * (1 + label.rope) if n == 2 else 4)

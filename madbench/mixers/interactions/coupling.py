@@ -45,8 +45,8 @@ class Coupling(nn.Module):
         max_len: tokens that a sliding :meth:`step` keeps.
 
     Parameters ``c`` and ``w``, from N(0, 0.02^2): (H, A, d, d) and (H, 1 or A, d, d2), with several orders ``c.<h>``
-    and ``w.<h>`` without the first axis; of degree n > 2 (H, d, .., d) with n axes of d and (H, d, .., d, d2) with n -
-    1.
+    and ``w.<h>`` without the first axis; of degree n > 2 (H, d, .., d) with n axes of d, and (H, d, .., d, d2) with
+    n - 1.
     """
 
     paths = PATHS

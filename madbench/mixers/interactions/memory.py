@@ -21,7 +21,7 @@ def available_bytes(x: Tensor) -> int:
 
 
 def check_memory(x: Tensor, needed: int, what: str, fits: str) -> None:
-    """Raises ``TrainingError`` where ``needed`` bytes for ``what`` are more than there are; ``fits`` would do."""
+    """Raises ``TrainingError`` where ``needed`` bytes for ``what`` are more than there are; ``fits``: what would do."""
     available = available_bytes(x)
     if needed > available:
         raise TrainingError(f"{what} takes {needed / 1e9:,.1f} GB, and there are {available / 1e9:,.1f} GB; {fits}")

@@ -1,8 +1,8 @@
 """What the paper proves of its operators with coupling matrices in full, as checks: training and generalisation.
 
 They are of the labels ``hfa:C..`` and ``ha:C..`` seeing all tokens, in float64 and small worlds. Training is by
-gradient descent on the paper's loss (:mod:`madbench.mixers.interactions.descent`). T of a trained operator is (E C E^T)
-* (E w)^T (Corollary D.3).
+gradient descent on the paper's loss (:mod:`madbench.mixers.interactions.descent`). T of a trained operator is
+(E C E^T) * (E w)^T (Corollary D.3).
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ TILED_BASES = ("S", "R", "G")
 TILE_ROWS = 64
 """Rows of a tile at most: fewer make more tiles and slower products, more compute more masked slots."""
 TILE_NUMBERS = 2**19
-"""Numbers in the largest sheets of a tile, 2 MiB in float32: beyond, they leave the cache; below, calls take longer."""
+"""Numbers in the largest sheets of a tile, 2 MiB in float32: beyond, they leave the cache; below, calls dominate."""
 KEPT_NUMBERS = 2**20
-"""Numbers in the largest sheets up to which one tile has all sequences, if their rows fit, and keeps the forward."""
+"""Numbers in the largest sheets up to which one tile has all sequences, if their rows fit, and keeps its forward."""
 LEAST_ROWS = 16
 """Rows of a tile at least, though long rows then take more."""
 

@@ -77,7 +77,7 @@ def test_references_are_there_where_they_are_known(scores):
 
 @pytest.fixture
 def stored():
-    """``stored(rows)``: the collected frame and records of ``(id, label, seed, setting, rate, status, accuracy)``."""
+    """``stored(rows)``: collected frame and records of ``(id, label, seed, setting, rate, status, accuracies)``."""
 
     def call(rows, split="validation", name="token_accuracy"):
         collected, records = [], {}

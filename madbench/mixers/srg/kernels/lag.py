@@ -2,9 +2,9 @@
 
 In the symbols of :mod:`madbench.mixers.srg.parts`, for one head and row t, with sums over the lags 0 <= l <= t::
 
-    c_t = sum_l z_tl A1_l                h_tl = (1 + p1_l) z_tl + (c_t * s1_t) . B1_l          z_tl = q_t . k_(t-l)
-    u_t = sum_l a_tl B2_l / n_t          o_t = sum_l w_tl v_(t-l)         w_tl = (1 + p2_l) a_tl / n_t + (u_t * s2_t) .
-    A2_l
+    z_tl = q_t . k_(t-l)          c_t = sum_l z_tl A1_l          h_tl = (1 + p1_l) z_tl + (c_t * s1_t) . B1_l
+    u_t = sum_l a_tl B2_l / n_t                                  w_tl = (1 + p2_l) a_tl / n_t + (u_t * s2_t) . A2_l
+    o_t = sum_l w_tl v_(t-l)
 
 A tile has P rows, and P keys or P lags. Column n of P rows from t and P keys from i holds the lag t - i + m - n in row
 m, so ``j = (m - n) mod P`` orders the columns of each row by lag (:func:`skew`; it is its own inverse): those with n <=
