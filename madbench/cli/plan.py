@@ -14,7 +14,7 @@ from madbench.execute.base import Policy
 from madbench.experiment import Experiment, PlannedRow
 from madbench.jobs import Job
 from madbench.store.runs import Store
-from madbench.suites import LANGUAGE, suite_of
+from madbench.suites import suite_of
 from madbench.suites.base import Size
 
 MOST_SHOWN = 100  # lines of a table that a person reads; the JSON has all
@@ -106,16 +106,14 @@ def _cell(
 def _details(job: Job, micro_batch: int | None) -> dict[str, Any]:
     import torch
 
-    from madbench.training.cost import counted_flops_per_token, job_size, peak_memory_bytes, usual_micro_batch
+    from madbench.training.cost import counted_flops_per_token, job_size, peak_memory_bytes, sequences_at_once
     from madbench.training.optimizer import parameter_groups
 
-    size, suite = job_size(job), suite_of(job)
-    usual = usual_micro_batch(size) if suite is LANGUAGE else size.sequences_per_step
-    at_once = min(micro_batch or usual, size.sequences_per_step)
+    at_once = sequences_at_once(job, micro_batch)
     with torch.device("meta"):
-        groups = parameter_groups(suite.Trial.build(job), job.fidelity)
+        groups = parameter_groups(suite_of(job).Trial.build(job), job.fidelity)
     return {
-        "flops_per_token": 3 * size.flops_per_token,
+        "flops_per_token": 3 * job_size(job).flops_per_token,
         "counted_flops_per_token": counted_flops_per_token(job),
         "micro_batch": at_once,
         "memory_bytes": peak_memory_bytes(job, at_once),

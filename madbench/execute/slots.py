@@ -110,11 +110,9 @@ def most_bytes(job: Job, micro_batch: int | None = None) -> float:
 
 def _measured_bytes(job: Job, micro_batch: int | None) -> int | None:
     """None for a mixer that cannot run without data."""
-    from madbench.training.cost import peak_memory_bytes, usual_micro_batch
+    from madbench.training.cost import peak_memory_bytes, sequences_at_once
 
-    size = size_of(job)
-    usual = usual_micro_batch(size) if suite_of(job).uses_all_cores else size.sequences_per_step
     try:
-        return peak_memory_bytes(job, min(micro_batch or usual, size.sequences_per_step))
+        return peak_memory_bytes(job, sequences_at_once(job, micro_batch))
     except Exception:  # whatever it is, the run itself will say it
         return None

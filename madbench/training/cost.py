@@ -87,9 +87,11 @@ def _peak_memory_bytes(job: Job, micro_batch: int) -> int:
     return 3 * parameters + memory.peak  # themselves and AdamW's moments
 
 
-def usual_micro_batch(size: Size) -> int:
-    """Sequences that go through the model at once where nothing else is asked for."""
-    return min(max(1, MICRO_BATCH_TOKENS // size.seq_len), size.sequences_per_step)
+def sequences_at_once(job: Job, micro_batch: int | None = None) -> int:
+    """Sequences that go through the model at once: ``micro_batch``, else as many as the job's suite takes."""
+    size = job_size(job)
+    usual = max(1, MICRO_BATCH_TOKENS // size.seq_len) if suite_of(job).uses_all_cores else size.sequences_per_step
+    return min(micro_batch or usual, size.sequences_per_step)
 
 
 def seconds_per_flop(jobs: Sequence[Job], device: str, threads: int) -> dict[str, float]:
@@ -113,7 +115,7 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
             f"{bytes_needed / 1e9:,.0f} GB; this machine has {memory / 1e9:,.0f} GB"
         )
     flops = 3 * size.flops_per_token * size.seq_len
-    batch = usual_micro_batch(size)
+    batch = sequences_at_once(job)
     if is_cpu:  # there a step takes as long as its batch is large
         batch = min(batch, math.ceil(CALIBRATION_FLOPS / flops))
     before = torch.get_num_threads()

@@ -88,6 +88,13 @@ def test_a_line_that_cannot_be_run_is_completed():
     assert (completed.stdout, completed.stderr) == ("--fidelity\n", "")
 
 
+def test_a_checkout_without_what_it_needs_says_how_to_install_it():
+    command = [sys.executable, "-S", Path(__file__).parents[2] / "cli.py"]
+    ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": ""}, check=False, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr == "typer is not installed; pip install -c constraints.txt . installs all that madbench needs\n"
+
+
 def test_help_is_printed_whatever_else_is_wrong(main):
     assert main("run", "S", "--seeds=", "--seeds=1", "--help").code == 0
 
