@@ -120,8 +120,8 @@ def budget(
         console.print(
             f"d_model {d_model}, n_head {n_head}, max_len {max_len}, ranks by the {budget} budget. r_qk, r_vo: ranks "
             "over all heads; d_qk, d_vo: width of one head; r_mix: rank r of R(1), R(2). state: bytes a token adds to "
-            "the decoding cache of a bfloat16 model; FLOP: of a forward pass, per token at max_len. B: budget in "
-            "parameters; left: B - strict.",
+            "the decoding cache of a bfloat16 model, 0 where its size is fixed; FLOP: of a forward pass, per token at "
+            "max_len. B: budget in parameters; left: B - strict.",
             style="dim",
         )
         for label, allocation in solved.items() if terms or len(found) == 1 else ():
