@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from madbench.errors import ConfigError, MissingExtraError
+from madbench.errors import ConfigError, require
 from madbench.execute.base import (
     Executor,
     Outcome,
@@ -61,10 +61,7 @@ def ray_executor(
     """
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
-    try:
-        import ray  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("executor ray", "ray") from None
+    require("ray", "executor ray", "ray")
     check_counts(cpus_per_job=cpus_per_job, slots=slots)
     if gpus_per_job < 0 or (gpus_per_job > 1 and gpus_per_job != int(gpus_per_job)):
         raise ConfigError(f"gpus_per_job must be a fraction of 1 or a whole number, got {gpus_per_job:g}")

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from madbench.errors import ConfigError, MissingExtraError, StoreError, TrainingError
+from madbench.errors import ConfigError, StoreError, TrainingError, require
 from madbench.execute.base import (
     Executor,
     Outcome,
@@ -74,10 +74,7 @@ def slurm_executor(
 
     Raises ``MissingExtraError`` without submitit, and ``ConfigError`` for wrong values and where there is no Slurm.
     """
-    try:
-        import submitit
-    except ImportError:
-        raise MissingExtraError("executor slurm", "slurm") from None
+    submitit = require("submitit", "executor slurm", "slurm")
     check_counts(minutes=minutes, cpus_per_job=cpus_per_job, slots=slots)
     if gpus_per_job != int(gpus_per_job) or gpus_per_job < 0:
         raise ConfigError(f"gpus_per_job must be a whole number with Slurm, got {gpus_per_job:g}")
