@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
     from madbench.training.compiling import Compile
 
-MEASURED = "measured"  # folder in the results for what was measured of this machine's speed
+SPEEDS = "speed"  # folder in the results for what was measured of this machine
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Experiment:
             keep_weights=keep_weights,
             cuda_graph=cuda_graph,
             stacking="measured" if group is None else "always",
-            measurements=self.results.absolute() / MEASURED,
+            measurements=self.results.absolute() / SPEEDS,
         )
         if executor is not None:
             shifts = [Shift(self.of(suite).jobs, 1, 1) for suite in self.suites]
