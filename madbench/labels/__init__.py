@@ -44,9 +44,6 @@ __all__ = [
 
 GROUP = "madbench.families"
 MOST_LABELS = 10_000
-MOST_CHARACTERS = 20_000  # of a pattern
-MOST_BUILT = 10_000_000  # characters of all the texts that its braces go through
-MOST_NESTED = 20  # sets in sets
 
 Family = Any  # of madbench.mixers, a room above this one
 Label = Any  # what a family's parser returns: frozen, hashable, its str is the canonical label
@@ -167,9 +164,8 @@ def expand(specs: Iterable[str]) -> list[str]:
     that is not a ``LabelSet``; nothing is returned then.
     """
     found: dict[str, None] = {}
-    files: _Files = {}
     for spec in [specs] if isinstance(specs, str) else specs:
-        found |= dict.fromkeys(_labels_of(spec, Path(), files))
+        found |= dict.fromkeys(_labels_of(spec, Path()))
         if len(found) > MOST_LABELS:
             raise LabelError(f"more than {MOST_LABELS:,} labels in all; ask for fewer at a time")
     return list(found)
@@ -181,18 +177,15 @@ def available_sets() -> dict[str, Path]:
     return shipped | {path.stem: path for path in sorted(Path("variants").glob("*.yaml"))}
 
 
-_Files = dict[Path, list[str] | None]  # labels of the sets that were read, None of those that led to this one
-
-
-def _labels_of(spec: str, folder: Path, files: _Files) -> list[str]:
-    """Labels of one spec; ``folder`` is where its file paths start."""
+def _labels_of(spec: str, folder: Path, above: tuple[Path, ...] = ()) -> list[str]:
+    """Labels of one spec; ``folder`` is where its file paths start, ``above`` are the sets that led to it."""
     if not isinstance(spec, str):
         raise LabelError(f"a label is text such as 'G-cg-q-12o', got {type(spec).__name__}")
     labels = []
     for text in dict.fromkeys(_expand_braces(spec)):
         try:
             if text.startswith("@"):
-                labels += _labels_in(_find(text[1:], folder), files)
+                labels += _labels_in(_find(text[1:], folder), above)
             elif text.startswith("~"):
                 centre = parse(text[1:])
                 labels += map(str, (centre, *family_of(centre).neighbours(centre)))
@@ -217,36 +210,26 @@ def _find(name: str, folder: Path) -> Path:
     return sets[name]
 
 
-def _labels_in(path: Path, files: _Files) -> list[str]:
-    path_id = path.resolve()
-    if labels := files.get(path_id):
-        return labels
-    above = [file for file, labels in files.items() if labels is None]
-    if path_id in above:
-        circle = " -> ".join(file.name for file in (*above[above.index(path_id) :], path_id))
+def _labels_in(path: Path, above: tuple[Path, ...]) -> list[str]:
+    place = path.resolve()
+    if place in above:
+        circle = " -> ".join(file.name for file in (*above[above.index(place) :], place))
         raise LabelError(f"{path}: a set cannot contain itself: {circle}")
-    if len(above) == MOST_NESTED:
-        raise LabelError(f"{path}: more than {MOST_NESTED} sets within each other")
     specs = from_mapping(LabelSet, read_yaml(path), str(path)).labels
     if not specs:
         raise LabelError(f"{path}: labels is empty")
-    files[path_id], found = None, {}
+    labels = []
     for i, spec in enumerate(specs):
         try:
-            found |= dict.fromkeys(_labels_of(spec, path.parent, files))
+            labels += _labels_of(spec, path.parent, (*above, place))
         except LabelError as error:
             raise LabelError(f"{error}\nin {path}: labels[{i}]") from None
-    files[path_id] = list(found)
-    return files[path_id]
+    return labels
 
 
 def _expand_braces(spec: str) -> list[str]:
     """The texts a brace pattern stands for, leftmost braces slowest; a pattern without braces stands for itself."""
-    if not ("{" in spec or "}" in spec):
-        return [spec]
-    if len(spec) > MOST_CHARACTERS:
-        raise LabelError(f"'{_shorten(spec)}' has more than {MOST_CHARACTERS:,} characters; ask for fewer labels")
-    texts, built = [""], 0  # texts of the alternative being read; characters of all so far
+    texts = [""]  # of the alternative being read
     enclosing: list[tuple[list[str], list[str], int]] = []  # texts before a brace, finished alternatives, its position
     for token in re.finditer("[{},]|[^{},]+", spec):
         if token[0] == "{":
@@ -265,9 +248,6 @@ def _expand_braces(spec: str) -> list[str]:
             texts = [""]
         else:
             texts = [text + token[0] for text in texts]
-        built += len(texts) + sum(map(len, texts))
-        if built > MOST_BUILT:
-            raise LabelError(f"'{_shorten(spec)}' has too many braces; ask for fewer labels")
     if enclosing:
         raise LabelError(point_at(spec, enclosing[-1][2], "no '}' closes this '{'", "set"))
     return texts
