@@ -237,29 +237,15 @@ def _batches(sources: list[Source], state: State) -> Iterator[Batch]:
 
 
 def _encode_all(batches: Iterable[Batch], encoder: Encoder, workers: int) -> Iterator[tuple[Batch, Encoded]]:
-    """Every batch with its ids, in order, those before an error included; a BPE encodes outside Python's lock."""
-    if workers == 1:
-        yield from ((batch, encoder(batch.texts)) for batch in batches)
-        return
-    waiting: deque[tuple[int, Batch, Future[Encoded]]] = deque()
-
-    def results(at_most: int) -> Iterator[tuple[Batch, Encoded]]:
-        while sum(characters for characters, *_ in waiting) > at_most:
-            _, batch, future = waiting.popleft()
-            yield batch, future.result()
-
-    pool = ThreadPoolExecutor(workers)
-    try:
+    """Every batch with its ids, in order; a BPE encodes outside Python's lock."""
+    waiting: deque[tuple[Batch, Future[Encoded]]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
         for batch in batches:
-            characters = max(BATCH_CHARACTERS, sum(map(len, batch.texts)))
-            waiting.append((characters, batch, pool.submit(encoder, batch.texts)))
-            yield from results(IN_FLIGHT * workers * BATCH_CHARACTERS)
-        yield from results(0)
-    except ConfigError:
-        yield from results(0)
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+            waiting.append((batch, pool.submit(encoder, batch.texts)))
+            if len(waiting) > IN_FLIGHT * workers:
+                first, encoded = waiting.popleft()
+                yield first, encoded.result()
+        yield from ((batch, encoded.result()) for batch, encoded in waiting)
 
 
 @contextmanager

@@ -27,8 +27,7 @@ TEXT_KEY = "text"
 
 _NOT_STDLIB = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
 _CHUNK = 1 << 20  # bytes
-_BATCH_BYTES = 1 << 26  # of parquet's rows that are read in one go, by the file's own account
-_MOST_UNPACKED = 100  # times its size that a parquet file may unpack to unless documents may be as large
+_ROWS = 64  # of parquet that are unpacked together
 
 
 @dataclass(frozen=True)
@@ -169,24 +168,13 @@ class File(Source):
     def _parquet(self) -> Iterator[str]:
         parquet = require("pyarrow.parquet", f"{self.name}: parquet", "text")
         reading = {"buffer_size": _CHUNK, "pre_buffer": False, "page_checksum_verification": True}
-        reading["read_dictionary"] = [self.key]  # one text that all rows share is held once
         self._check_key(parquet.read_schema(self.path).names, self.name)
         with parquet.ParquetFile(self.path, **reading) as table:
-            for batch in table.iter_batches(batch_size=self._rows_at_a_time(table.metadata), columns=[self.key]):
+            for batch in table.iter_batches(batch_size=_ROWS, columns=[self.key]):
                 for text in batch.column(0):
                     self._number += 1
                     yield self._text_in({self.key: text.as_py()}, f"{self.name}:row {self._number}")
                 self.position = self.size * self._number // table.metadata.num_rows
-
-    def _rows_at_a_time(self, metadata: Any) -> int:
-        """Rows of a parquet file that are unpacked together, fewer where they are long."""
-        row_bytes = 1.0
-        for group in map(metadata.row_group, range(metadata.num_row_groups)):
-            size, rows = group.total_byte_size, max(1, group.num_rows)
-            if size > _MOST_UNPACKED * self.size:  # a page, the least that can be read, may have all of it
-                self._check_size(size, "document", f"{self.name}: {size / 1e6:,.0f} MB unpacked in one row group")
-            row_bytes = max(row_bytes, size / rows)
-        return int(min(256, max(1, _BATCH_BYTES / row_bytes)))
 
 
 class HuggingFaceSplit(Source):
