@@ -22,7 +22,7 @@ from madbench.models.token_loss import TokenLoss
 from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.suites.language import LanguageTraining, loss_l5, sequences_per_step
 from madbench.suites.trial import Interval, Trial, mixer_maker
-from madbench.text.corpus import SPLITS, Corpus, Split, check_tokens
+from madbench.text.corpus import SPLITS, Corpus, Split
 
 ROWS_PER_EVALUATION = 20
 _EVALUATION_STREAM = 0x6576616C  # keeps the evaluation's windows apart from those of any training seed
@@ -192,23 +192,12 @@ class Batches:
         self.tokens = {split: corpus.tokens(split) for split in SPLITS}
 
     def micro_batches(self, split: Split, starts: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
-        """Inputs and targets, int64 (B, T) on the device, of the windows at ``starts`` (N,), in parts of like size.
-
-        Raises ``ConfigError`` for a token id beyond the corpus' vocabulary.
-        """
-        for arrays in self.read(split, starts):
-            found = map(torch.from_numpy, arrays)
+        """Inputs and targets, int64 (B, T) on the device, of the windows at ``starts`` (N,), in parts of like size."""
+        for part in np.array_split(starts, math.ceil(len(starts) / self.micro_batch)) if len(starts) else ():
+            found = map(torch.from_numpy, windows(self.tokens[split], part, self.seq_len))
             if self.device.type == "cuda":
                 found = (ids.pin_memory() for ids in found)
             inputs, targets = (ids.to(self.device, non_blocking=True) for ids in found)
-            yield inputs, targets
-
-    def read(self, split: Split, starts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The same on the host."""
-        for part in np.array_split(starts, math.ceil(len(starts) / self.micro_batch)) if len(starts) else ():
-            inputs, targets = windows(self.tokens[split], part, self.seq_len)
-            for ids in (inputs, targets):
-                check_tokens(ids, self.corpus.vocab_size, str(self.corpus.folder / f"{split}.bin"))
             yield inputs, targets
 
 
@@ -223,8 +212,8 @@ class Evaluation:
         self.validation_bytes: int | None = None
         """UTF-8 bytes of the targets of all validation windows; None where the corpus is ids without text."""
         if (bytes_of_token := batches.corpus.token_bytes()) is not None:
-            targets = (targets for _, targets in batches.read("val", self.validation_starts))
-            self.validation_bytes = sum(int(bytes_of_token[ids].sum(dtype=np.int64)) for ids in targets)
+            _, targets = windows(batches.tokens["val"], self.validation_starts, batches.seq_len)
+            self.validation_bytes = int(bytes_of_token[targets].sum(dtype=np.int64))
 
     def losses(self, model: nn.Module, number: int) -> dict[str, float]:
         """Numbers of the ``number``-th evaluation, counted from 1: the same in every process.

@@ -304,20 +304,14 @@ def _read_split(path: Path, vocab_size: int, dtype: np.dtype, token_bytes: np.nd
     ids = np.memmap(path, dtype, mode="r")
     for start in range(0, len(ids), _CHUNK):
         chunk = ids[start : start + _CHUNK]
-        first = int(np.argmax(chunk >= vocab_size))
-        check_tokens(chunk[first : first + 1], vocab_size, f"{path}, token {start + first}")
+        if chunk.max() >= vocab_size:
+            first = int(np.argmax(chunk >= vocab_size))
+            raise ConfigError(
+                f"{path}, token {start + first}: token id {chunk[first]} is beyond the vocabulary of {vocab_size}; the "
+                "file is damaged or was written with another tokenizer"
+            )
         text_bytes += 0 if token_bytes is None else int(token_bytes[chunk].sum(dtype=np.int64))
     return SplitInfo(len(ids), None if token_bytes is None else text_bytes, None, hashlib.sha256(ids).hexdigest())
-
-
-def check_tokens(ids: np.ndarray, vocab_size: int, where: str) -> None:
-    """Raises ``ConfigError`` when an id does not fit the vocabulary; ``where`` opens its message."""
-    largest = int(ids.max(initial=0))
-    if largest >= vocab_size:
-        raise ConfigError(
-            f"{where}: token id {largest} is beyond the vocabulary of {vocab_size}; the file is damaged or was "
-            "written with another tokenizer"
-        )
 
 
 def _number_of_ids(spec: str) -> int | None:

@@ -5,7 +5,6 @@ import pytest
 
 from madbench.errors import ConfigError
 from madbench.suites.language_trial import evaluation_starts, training_starts, windows
-from madbench.text.corpus import check_tokens
 
 TOKENS = np.random.default_rng(0).integers(0, 1000, 5000, dtype=np.uint16)
 
@@ -61,10 +60,3 @@ def test_a_split_without_a_window_is_an_error_that_says_what_it_needs():
             starts()
     with pytest.raises(ConfigError, match="the val split has 0 tokens"):
         evaluation_starts("val", 1, 2, 0, 8)
-
-
-def test_an_id_beyond_the_vocabulary_is_named():
-    check_tokens(np.array([0, 256]), 257, "here")
-    check_tokens(np.array([], np.int64), 257, "here")
-    with pytest.raises(ConfigError, match="here: token id 257 is beyond the vocabulary of 257"):
-        check_tokens(np.array([[0, 257], [3, 4]]), 257, "here")
