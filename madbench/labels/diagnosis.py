@@ -6,7 +6,7 @@ import difflib
 import unicodedata
 
 from madbench.errors import LabelError
-from madbench.labels.grammar import ALIASES, LETTERS, SYNTAX, either, every_label, from_letters
+from madbench.labels.grammar import ALIASES, LETTERS, RuleError, either, every_label, from_letters, spell
 
 SHOWN = 60  # characters of a rejected text that a message repeats
 MOST_EDITS = 3
@@ -18,11 +18,13 @@ class InvalidLabel(LabelError):
     def __str__(self) -> str:
         label = self.args[0]
         try:
-            if SYNTAX.fullmatch(label):
-                from_letters(label)
-        except LabelError as error:  # a rule beyond the syntax: the fault is the '!', else the first letter to pay for
-            at_fault = "!" if label.endswith("!") else [row.letter for row in LETTERS if row.is_paid]
-            return point_at(label, next(i for i, letter in enumerate(label) if letter in at_fault), str(error))
+            from_letters(label)
+        except RuleError as error:  # the fault is the '!', else the first letter to pay for
+            if label == spell(label):
+                at_fault = "!" if label.endswith("!") else [row.letter for row in LETTERS if row.is_paid]
+                return point_at(label, next(i for i, letter in enumerate(label) if letter in at_fault), str(error))
+        except LabelError:
+            pass  # the syntax is at fault
         position = 0
         while position < len(label) and any(other.startswith(label[: position + 1]) for other in every_label()):
             position += 1

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from madbench.errors import LabelError, did_you_mean
 
@@ -35,8 +35,8 @@ ALIASES = {
 }
 """Names the paper uses for four of the labels; they are read in any case."""
 
-SEGMENTS = {"base": "one", "features": "several", "rank": "one", "mixing": "several", "budget": "several"}
-"""Segments of a label in their order, and how many of its letters a segment may hold."""
+SEGMENTS = ("base", "features", "rank", "mixing", "budget")
+"""Segments of a label in their order."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Variant:
         _check_rules(self)
 
     def __str__(self) -> str:
-        return _spell(self)
+        return spell({row.letter for row in self.letters})
 
     @functools.cached_property
     def letters(self) -> tuple[Letter, ...]:
@@ -230,11 +230,15 @@ def either(options: list[str] | str) -> str:
     return " or ".join(filter(None, (", ".join(options[:-1]), options[-1])))
 
 
-def _spell(variant: Variant, **changes: Any) -> str:
-    values = {**vars(variant), **changes}
+class RuleError(LabelError):
+    """A label that has the syntax and breaks a rule on where parameters are saved."""
+
+
+def spell(letters: Collection[str]) -> str:
+    """The letters in the order of a label, with its hyphens."""
     segments = dict.fromkeys(SEGMENTS, "")
     for row in LETTERS:
-        segments[row.segment] += row.letter * (values[row.field] == row.value)
+        segments[row.segment] += row.letter * (row.letter in letters)
     over = segments.pop("budget")
     return "-".join(filter(None, segments.values())) + over
 
@@ -250,37 +254,24 @@ def _check_rules(variant: Variant) -> None:
         if row.needs and not given.intersection(row.needs):
             raise LabelError(f"{row.letter!r} ({row.name}) needs {either(row.needs)} before it")
     if variant.over and variant.rank:
-        matched = _spell(variant, over=False)
-        lifted = _spell(variant, rank="", over=variant.adds_parameters)
-        raise LabelError(
+        matched = spell(given - {"!"})
+        lifted = spell(given - {"q", "v"} if variant.adds_parameters else given - {"q", "v", "!"})
+        raise RuleError(
             f"'!' lifts the budget and {variant.rank!r} keeps it, which is a contradiction;"
             f" did you mean {matched!r} or {lifted!r}?"
         )
     if variant.over and not variant.adds_parameters:
-        raise LabelError(
+        raise RuleError(
             "'!' has no effect: nothing here adds parameters, so there is no budget to lift;"
-            f" did you mean {_spell(variant, over=False)!r}?"
+            f" did you mean {spell(given - {'!'})!r}?"
         )
     if variant.adds_parameters and not (variant.rank or variant.over):
         paid = ("".join(row.letter for row in rows if row.is_paid and row.segment == name) for name in SEGMENTS)
-        q, v, over = _spell(variant, rank="q"), _spell(variant, rank="v"), _spell(variant, over=True)
-        raise LabelError(
+        q, v, over = (spell(given | {letter}) for letter in "qv!")
+        raise RuleError(
             f"{'-'.join(filter(None, paid))!r} adds parameters; add q to compress QK ({q!r}), v to compress VO ({v!r})"
             f" or ! to lift the budget ({over!r})"
         )
-
-
-def _syntax() -> re.Pattern[str]:
-    pattern = ""
-    for segment, how_many in SEGMENTS.items():
-        rows = [row for row in LETTERS if row.segment == segment]
-        first = "".join(row.letter for row in rows if not row.needs)
-        letters = f"[{first}]" if how_many == "one" else "".join(f"{row.letter}?" for row in rows)
-        pattern += letters if segment in ("base", "budget") else f"(?:-(?=[{first}]){letters})?"
-    return re.compile(pattern)
-
-
-SYNTAX = _syntax()
 
 
 def from_letters(given: str) -> Variant:

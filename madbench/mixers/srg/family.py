@@ -12,7 +12,7 @@ from madbench.errors import ConfigError, LabelError
 from madbench.jobs import NOT_AT_DEFAULT
 from madbench.labels import ALIASES, Explanation, Variant, every_variant
 from madbench.labels.diagnosis import InvalidLabel
-from madbench.labels.grammar import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT, SYNTAX, from_letters
+from madbench.labels.grammar import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT, from_letters
 from madbench.mixers import Check, ListedFamily, Size
 from madbench.mixers.srg.budget import Allocation, solve
 
@@ -61,9 +61,9 @@ class SRGFamily(ListedFamily):
     def parse(self, text: str) -> Variant:
         """The variant a label or an alias names."""
         text = next((label for name, label in ALIASES.items() if name.lower() == text.lower()), text)
-        if SYNTAX.fullmatch(text):
-            with suppress(LabelError):
-                return from_letters(text)
+        with suppress(LabelError):
+            if str(variant := from_letters(text)) == text:
+                return variant
         raise InvalidLabel(text)
 
     def factors(self, label: Variant) -> dict[str, str]:
