@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -23,24 +22,16 @@ EVALUATION_BATCH = 128
 WATCHED_EXAMPLES = 16
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Numbers of one evaluation."""
-
-    loss: float  # mean cross-entropy in nats per target; its exponential is the perplexity
-    token_accuracy: float  # share of all targets predicted right (micro)
-    macro_accuracy: float  # mean over the classes that occur as targets of their recall
-    # The reference implementation's figure: macro recall within each batch, a class predicted but never a target
-    # counting as zero, averaged over batches.
-    batch_macro_accuracy: float
-    batch_perplexity: float | None = None  # the reference's too: mean over batches of exp(loss of the batch)
-
-
 @torch.inference_mode()
 def evaluate(
     model: nn.Module, inputs: Tensor, targets: Tensor, autocast: torch.autocast, batch_size: int | None = None
-) -> Scores:
-    """Scores ``model`` on inputs and targets (N, T); targets of -100 do not count.
+) -> dict[str, float]:
+    """The scores of ``model`` on inputs and targets (N, T); targets of -100 do not count.
+
+    ``loss`` is the mean cross-entropy in nats per target, ``token_accuracy`` the share of all targets predicted right
+    (micro) and ``macro_accuracy`` the mean recall of the classes that occur as targets. ``batch_macro_accuracy`` is the
+    reference implementation's: macro recall within each batch, a class predicted but never a target counting as zero,
+    averaged over batches. So is ``batch_perplexity``, the mean over batches of exp(loss of the batch).
 
     ``batch_size`` is that of the reference implementation, which weighs a batch by its examples. Without it there is no
     perplexity, and batches of 128 weigh alike.
@@ -67,12 +58,13 @@ def evaluate(
     model.train()
     total = target_by_class.sum()
     macro = _macro(right_by_class, target_by_class, target_by_class > 0)
-    numbers = [loss / total, right_by_class.sum() / total, macro]
+    numbers = {"loss": loss / total, "token_accuracy": right_by_class.sum() / total, "macro_accuracy": macro}
     if batch_size is None:
-        numbers += [torch.stack(batch_macros).mean()]
+        numbers["batch_macro_accuracy"] = torch.stack(batch_macros).mean()
     else:
-        numbers += [torch.stack(values) @ loss.new_tensor(weights) for values in (batch_macros, perplexities)]
-    return Scores(*torch.stack(numbers).tolist())
+        by_batch = {"batch_macro_accuracy": batch_macros, "batch_perplexity": perplexities}
+        numbers |= {name: torch.stack(values) @ loss.new_tensor(weights) for name, values in by_batch.items()}
+    return dict(zip(numbers, torch.stack(list(numbers.values())).tolist()))
 
 
 def _macro(right: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
@@ -179,7 +171,7 @@ class MadTrial(Trial):
     def _scores(self, split: str) -> dict[str, float]:
         batch_size = self.job.training.batch_size if self.is_published else None
         scores = evaluate(self.model, *self.data[split], self.autocast, batch_size)
-        return {f"{split}_{name}": value for name, value in asdict(scores).items() if value is not None}
+        return {f"{split}_{name}": value for name, value in scores.items()}
 
     @torch.inference_mode()
     def _growth(self) -> dict[str, float]:

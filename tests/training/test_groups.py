@@ -290,7 +290,7 @@ def test_kept_weights_are_those_of_each_member(three, together, folders):
         scores = mad_trial.evaluate(
             model, *mad_trial.load_data(job, "cpu")["test"], mad_trial.MadTrial(job, "cpu", loop.world).autocast
         )
-        assert scores.loss == pytest.approx(together([job])[0].metrics["test_loss"], **LOSS)
+        assert scores["loss"] == pytest.approx(together([job])[0].metrics["test_loss"], **LOSS)
 
 
 def test_jobs_that_cannot_share_a_step_train_one_after_another_and_say_why(three, together, alone, monkeypatch):

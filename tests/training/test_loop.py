@@ -47,7 +47,7 @@ def scripted(monkeypatch, losses, accuracies, perplexities=None):
         changes = dict.fromkeys(("token_accuracy", "batch_macro_accuracy"), accuracies[index])
         if perplexities is not None:
             changes["batch_perplexity"] = perplexities[index]
-        return dataclasses.replace(scores, loss=losses[index], macro_accuracy=0.0, **changes)
+        return scores | {"loss": losses[index], "macro_accuracy": 0.0} | changes
 
     monkeypatch.setattr(mad_trial, "evaluate", fake)
     return weights
