@@ -171,13 +171,13 @@ def _decoding(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[]
 
     def prompt() -> tuple[Tensor, object]:
         with torch.inference_mode(), autocast(setup.device, setup.precision):
-            return model.prefill(tokens)
+            return model.decode(tokens)
 
     def following() -> None:
         logits, state = read
         with torch.inference_mode(), autocast(setup.device, setup.precision):
             for _ in range(NEW_TOKENS):
-                logits, state = model.step(logits.argmax(-1), state)
+                logits, state = model.decode(logits.argmax(-1, keepdim=True), state)
 
     read = prompt()
     return {"prompt": prompt, "tokens": following}
@@ -188,9 +188,9 @@ def _decoding_problem(model: GPT, tokens: Tensor, setup: Setup) -> str:
     half = tokens.shape[1] // 2
     with torch.inference_mode(), autocast(setup.device, setup.precision):
         expected = model(tokens)[:, -1]
-        _, state = model.prefill(tokens[:, :half])
-        for token in tokens[:, half:].unbind(1):
-            logits, state = model.step(token, state)
+        _, state = model.decode(tokens[:, :half])
+        for token in tokens[:, half:].split(1, dim=1):
+            logits, state = model.decode(token, state)
     error = difference(F.normalize(logits.float(), dim=-1), F.normalize(expected.float(), dim=-1))
     return verdict(error, setup)
 

@@ -45,23 +45,20 @@ class Block(nn.Module):
         x = x + self.mixer(self.mixer_norm(x))
         return x + self.mlp(self.mlp_norm(x))
 
-    def prefill(self, x: Tensor, slide: bool) -> tuple[Tensor, Any]:
-        """A prompt: x (B, T, D) -> (B, T, D) and the mixer's cache; token by token where it has no ``prefill``."""
+    def decode(self, x: Tensor, cache: Any, slide: bool) -> tuple[Tensor, Any]:
+        """x (B, T, D) and the mixer's cache, None before a prompt -> (B, T, D) and the cache for what follows.
+
+        A prompt goes through the mixer's ``prefill`` where it has one, all else token by token.
+        """
         given = self.mixer_norm(x)
-        if hasattr(self.mixer, "prefill"):
+        if cache is None and hasattr(self.mixer, "prefill"):
             mixed, cache = self.mixer.prefill(given, slide=slide)
         else:
-            rows, cache = [], None
+            rows = []
             for token in given.unbind(1):
                 row, cache = self.mixer.step(token, cache, slide=slide)
                 rows.append(row)
             mixed = torch.stack(rows, dim=1)
-        x = x + mixed
-        return x + self.mlp(self.mlp_norm(x)), cache
-
-    def step(self, x: Tensor, cache: Any, slide: bool) -> tuple[Tensor, Any]:
-        """One token: x (B, D) and the mixer's cache, None before the first -> (B, D) and the cache for the next."""
-        mixed, cache = self.mixer.step(self.mixer_norm(x), cache, slide=slide)
         x = x + mixed
         return x + self.mlp(self.mlp_norm(x)), cache
 
@@ -126,49 +123,34 @@ class GPT(nn.Module):
         """The output matrix (V, D), and no bias."""
         return (self.embedding if self.head is None else self.head).weight, None
 
-    def prefill(self, tokens: Tensor, slide: bool = False) -> tuple[Tensor, DecodingState]:
-        """Decodes a prompt: ids (B, T) -> logits of what follows it (B, vocab_size) and the state for :meth:`step`.
+    def decode(
+        self, tokens: Tensor, state: DecodingState | None = None, slide: bool = False
+    ) -> tuple[Tensor, DecodingState]:
+        """Decodes a prompt or what follows it: ids (B, T) -> logits of the next token (B, vocab_size) and the state.
 
         ::
 
             with torch.inference_mode():
-                logits, state = model.prefill(prompt)
+                logits, state = model.decode(prompt)
                 for _ in range(count):
-                    logits, state = model.step(logits.argmax(-1), state)
+                    logits, state = model.decode(logits.argmax(-1, keepdim=True), state)
 
-        Equals T times :meth:`step`, and raises what that does. Mixers with a ``prefill`` take the prompt by one forward
-        pass, others token by token.
+        The logits are the last row of :meth:`forward` on all tokens so far. ``slide`` lets every mixer keep its newest
+        ``seq_len`` tokens only. Raises ``TrainingError`` for no tokens, for a mixer that cannot decode token by token,
+        and beyond ``seq_len`` for learned positions.
         """
-        self._check_decodable()
         if tokens.shape[1] == 0:
             raise TrainingError("an empty prompt; decoding begins with one token or more")
-        x, caches = self._embed(tokens, 0), []
-        for block in self.blocks:
-            x, cache = block.prefill(x, slide)
-            caches.append(cache)
-        return F.linear(self.norm(x[:, -1]), *self.readout), DecodingState(tuple(caches), tokens.shape[1])
-
-    def step(
-        self, tokens: Tensor, state: DecodingState | None = None, slide: bool = False
-    ) -> tuple[Tensor, DecodingState]:
-        """Decodes one token: ids (B,) -> logits (B, vocab_size), row ``state.position`` of :meth:`forward`.
-
-        ``slide`` lets every mixer keep its newest ``seq_len`` tokens only. Raises ``TrainingError`` for a mixer that
-        cannot decode token by token, and beyond ``seq_len`` for learned positions.
-        """
-        if state is None:
-            self._check_decodable()
-            state = DecodingState((None,) * len(self.blocks), 0)
-        x, caches = self._embed(tokens[:, None], state.position)[:, 0], []
+        for mixer in (block.mixer for block in self.blocks):
+            if not hasattr(mixer, "step"):
+                raise TrainingError(f"{type(mixer).__name__} has no 'step': it cannot decode token by token")
+        state = state or DecodingState((None,) * len(self.blocks), 0)
+        x, caches = self._embed(tokens, state.position), []
         for block, cache in zip(self.blocks, state.caches):
-            x, cache = block.step(x, cache, slide)
+            x, cache = block.decode(x, cache, slide)
             caches.append(cache)
-        return F.linear(self.norm(x), *self.readout), DecodingState(tuple(caches), state.position + 1)
-
-    def _check_decodable(self) -> None:
-        for block in self.blocks:
-            if not hasattr(block.mixer, "step"):
-                raise TrainingError(f"{type(block.mixer).__name__} has no 'step': it cannot decode token by token")
+        logits = F.linear(self.norm(x[:, -1]), *self.readout)
+        return logits, DecodingState(tuple(caches), state.position + tokens.shape[1])
 
     def _embed(self, tokens: Tensor, first: int) -> Tensor:
         """Ids (B, T), the first of them at position ``first`` -> (B, T, D)."""
@@ -234,7 +216,7 @@ def generate(
         for _ in range(count):
             with torch.inference_mode():
                 ids = torch.tensor([given], device=model.embedding.weight.device)
-                logits, state = model.step(ids[:, 0], state, True) if state else model.prefill(ids, True)
+                logits, state = model.decode(ids, state, slide=True)
                 token = _draw(logits[0, :vocab_size].float(), generator, temperature, top_k)
             yield token
             given = [token]

@@ -151,7 +151,7 @@ def test_steps_give_the_logits_of_the_whole_sequence(label, positions):
     model, ids = widen(make(label, positions=positions, d_model=32)), tokens()
     state, rows = None, []
     for column in ids.unbind(1):
-        logits, state = model.step(column, state)
+        logits, state = model.decode(column[:, None], state)
         rows.append(logits)
     assert state.position == 8
     torch.testing.assert_close(torch.stack(rows, dim=1), model(ids), rtol=1e-10, atol=1e-10)
@@ -163,11 +163,11 @@ def test_steps_give_the_logits_of_the_whole_sequence(label, positions):
 def test_a_prompt_at_once_gives_the_logits_and_the_state_of_its_steps(label, positions):
     model, ids = widen(make(label, positions=positions, d_model=32)), tokens()
     expected = model(ids)
-    logits, state = model.prefill(ids[:, :5])
+    logits, state = model.decode(ids[:, :5])
     torch.testing.assert_close(logits, expected[:, 4], rtol=1e-10, atol=1e-10)
     for t in (5, 6, 7):
         assert state.position == t
-        logits, state = model.step(ids[:, t], state)
+        logits, state = model.decode(ids[:, t, None], state)
         torch.testing.assert_close(logits, expected[:, t], rtol=1e-10, atol=1e-10)
 
 
@@ -176,9 +176,9 @@ def test_a_mixer_that_has_steps_alone_takes_a_prompt_by_them(install_example):
     install_example("plugin")
     model, ids = widen(make("lin:elu-g", d_model=32)), tokens()
     assert not hasattr(model.blocks[0].mixer, "prefill")
-    logits, state = model.prefill(ids[:, :7])
+    logits, state = model.decode(ids[:, :7])
     torch.testing.assert_close(logits, model(ids)[:, 6])
-    torch.testing.assert_close(model.step(ids[:, 7], state)[0], model(ids)[:, 7])
+    torch.testing.assert_close(model.decode(ids[:, 7, None], state)[0], model(ids)[:, 7])
 
 
 @torch.no_grad()
@@ -186,12 +186,12 @@ def test_a_prompt_longer_than_the_window_is_its_sliding_steps():
     for label in ("R-12o!", "G-cg-q-12o", "S-p", "hfa:2"):
         model, ids, state = widen(make(label, seq_len=4)), tokens(11), None
         for t in range(11):
-            logits, state = model.step(ids[:, t], state, slide=True)
+            logits, state = model.decode(ids[:, t, None], state, slide=True)
             if t == 8:
-                given, prompted = model.prefill(ids[:, :9], slide=True)
+                given, prompted = model.decode(ids[:, :9], slide=True)
                 torch.testing.assert_close(given, logits)
         for t in (9, 10):
-            given, prompted = model.step(ids[:, t], prompted, slide=True)
+            given, prompted = model.decode(ids[:, t, None], prompted, slide=True)
         torch.testing.assert_close(given, logits)
 
 
@@ -199,7 +199,7 @@ def test_a_prompt_longer_than_the_window_is_its_sliding_steps():
 def test_a_sliding_step_of_one_block_sees_the_newest_seq_len_tokens_alone():
     model, ids, state = widen(make("R-12o!", n_layer=1, seq_len=4)), tokens(9), None
     for column in ids.unbind(1):
-        logits, state = model.step(column, state, slide=True)
+        logits, state = model.decode(column[:, None], state, slide=True)
     torch.testing.assert_close(logits, model(ids[:, -4:])[:, -1])
 
 
@@ -208,25 +208,25 @@ def test_more_tokens_than_learned_positions_are_refused():
     with pytest.raises(TrainingError, match="5 tokens, but the model learned positions for seq_len = 4"):
         model(tokens(5))
     with pytest.raises(TrainingError, match="5 tokens, but"):
-        model.prefill(tokens(5), slide=True)
+        model.decode(tokens(5), slide=True)
     state = None
     for column in tokens(4).unbind(1):
-        _, state = model.step(column, state)
+        _, state = model.decode(column[:, None], state)
     with pytest.raises(TrainingError, match="5 tokens, but"):
-        model.step(column, state, slide=True)
+        model.decode(column[:, None], state, slide=True)
 
 
 def test_an_empty_prompt_is_refused():
     with pytest.raises(TrainingError, match="an empty prompt"):
-        make().prefill(tokens(0))
+        make().decode(tokens(0))
 
 
 def test_a_mixer_without_steps_cannot_decode():
     model = GPT(11, 16, 1, nn.Identity, seq_len=8)
     with pytest.raises(TrainingError, match="Identity has no 'step'"):
-        model.step(tokens()[:, 0])
+        model.decode(tokens()[:, :1])
     with pytest.raises(TrainingError, match="Identity has no 'step'"):
-        model.prefill(tokens())
+        model.decode(tokens())
 
 
 def test_the_gradient_of_the_embedding_comes_from_both_ends():
