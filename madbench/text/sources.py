@@ -272,14 +272,9 @@ def _files_below(folder: Path, without: Container[str] = ()) -> list[Path]:
 
 
 def _standard_library() -> list[Source]:
-    """Every Python file in UTF-8, without tests and installed packages."""
+    """Every Python file, without tests and installed packages."""
     root = Path(sysconfig.get_path("stdlib"))
-    paths = []
-    for path in _files_below(root, _NOT_STDLIB) if root.is_dir() else []:
-        if path.suffix == ".py":
-            with suppress(UnicodeDecodeError):
-                path.read_text("utf-8")
-                paths.append(path)
+    paths = [path for path in _files_below(root, _NOT_STDLIB) if path.suffix == ".py"] if root.is_dir() else []
     if not paths:
         raise ConfigError(f"source {STDLIB!r}: this Python has no source files in {root}; name files of text instead")
     return [File(path, name=f"{STDLIB}/{path.relative_to(root).as_posix()}") for path in paths]

@@ -91,13 +91,6 @@ def test_the_standard_library_is_megabytes_of_python_without_tests_and_installed
     assert "".join(text) == Path(os.__file__).read_text(encoding="utf-8")
 
 
-def test_a_library_file_in_another_encoding_is_left_out(tmp_path, monkeypatch):
-    (tmp_path / "a.py").write_text("a = 1")
-    (tmp_path / "b.py").write_bytes("# -*- coding: latin-1 -*-\n# é".encode("latin-1"))
-    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
-    assert [source.name for source in find_sources(["stdlib"])] == ["stdlib/a.py"]
-
-
 @pytest.mark.parametrize("where", ["empty", "python311.zip"])
 def test_a_python_without_its_sources_says_so(tmp_path, monkeypatch, where):
     (tmp_path / "empty").mkdir()
