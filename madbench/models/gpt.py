@@ -14,7 +14,6 @@ from madbench.errors import TrainingError
 from madbench.models.blocks import SwiGLU, embedding, linear
 
 NORM_EPS = 1e-5
-LEAST_TEMPERATURE = 1e-30  # by which float32 can divide a logit
 
 
 class MLP(nn.Module):
@@ -187,47 +186,31 @@ def generate(
         model: on any device; read, not changed.
         prompt: ids, at least one: the end-of-text token where there is no text to begin with.
         generator: source of the draws, on the device of the model.
-        temperature: divides the logits; 0, and what float32 cannot divide by, takes the likeliest id each time.
+        temperature: divides the logits; 0 takes the likeliest id each time.
         top_k: draws among this many likeliest ids only.
         vocab_size: ids from here on are padding of the embedding and never drawn.
 
-    Raises ``TrainingError`` for an empty prompt, a setting out of range, a mixer that cannot decode token by token, and
-    more tokens than learned positions.
+    Raises ``TrainingError`` for what :meth:`GPT.decode` does, and for a model that gives no finite logits.
     """
-    rows = model.embedding.weight.shape[0]
-    vocab_size = rows if vocab_size is None else vocab_size
-    if not prompt or not all(0 <= token < rows for token in prompt):
-        raise TrainingError(f"the prompt must be one or more ids from 0 to {rows - 1}, got {list(prompt[:8])}")
-    if not 0 <= temperature < float("inf"):
-        raise TrainingError(f"temperature must be a number of at least 0, got {temperature}")
-    if top_k is not None and top_k < 1:
-        raise TrainingError(f"top_k must be at least 1, got {top_k}")
-    if top_k is not None and temperature == 0:
-        raise TrainingError("top_k has no effect at temperature 0, which takes the likeliest id")
     longest = len(prompt) + count - 1
     if model.positions is not None and longest > model.seq_len:
         raise TrainingError(
             f"{longest} tokens, but the model learned positions for seq_len = {model.seq_len}; use a shorter prompt or "
             "ask for fewer tokens"
         )
-
-    def tokens() -> Iterator[int]:
-        given, state = list(prompt), None
-        for _ in range(count):
-            with torch.inference_mode():
-                ids = torch.tensor([given], device=model.embedding.weight.device)
-                logits, state = model.decode(ids, state, slide=True)
-                token = _draw(logits[0, :vocab_size].float(), generator, temperature, top_k)
-            yield token
-            given = [token]
-
-    return tokens()
+    ids, state = torch.tensor([prompt], device=model.embedding.weight.device), None
+    for _ in range(count):
+        with torch.inference_mode():
+            logits, state = model.decode(ids, state, slide=True)
+            token = _draw(logits[0, :vocab_size].float(), generator, temperature, top_k)
+        yield token
+        ids = ids.new_tensor([[token]])
 
 
 def _draw(logits: Tensor, generator: torch.Generator, temperature: float, top_k: int | None) -> int:
     if not logits.isfinite().all():
         raise TrainingError("the model gives no finite logits; its training diverged")
-    if temperature < LEAST_TEMPERATURE:
+    if temperature == 0:
         return int(logits.argmax())
     if top_k is not None and top_k < len(logits):
         logits, ids = logits.topk(top_k)

@@ -32,7 +32,7 @@ class LanguageTrial(Trial):
     """Windows of a corpus, an evaluation every ``eval_every`` steps.
 
     Raises ``ConfigError`` for a number of processes that does not divide the windows of a step and for a split without
-    a window, ``TrainingError`` for a corpus that is not there or is another one than the job's.
+    a window, ``TrainingError`` for a corpus that is not there.
     """
 
     streams = ("init", "order")
@@ -43,23 +43,14 @@ class LanguageTrial(Trial):
         count, processes = sequences_per_step(self.job), self.world.size()
         if setting["corpus"] not in corpora:
             raise TrainingError(f"{self.job.label}: the corpus {setting['corpus']} of the job is not given")
-        self.corpus = corpus = corpora[setting["corpus"]]
-        if corpus.digest != setting["corpus"]:
-            raise TrainingError(
-                f"{corpus.folder}: corpus {corpus.digest}, but the job is for corpus {setting['corpus']}"
-            )
-        if corpus.vocab_size > setting["vocab_size"]:
-            raise TrainingError(
-                f"{corpus.folder}: {corpus.vocab_size} token ids, but the job's model has {setting['vocab_size']}; "
-                f"its vocab_size must be {corpus.padded_vocab_size}"
-            )
+        self.corpus = corpora[setting["corpus"]]
         if count % processes:
             raise ConfigError(
                 f"{processes} processes cannot share the {count} windows of a step evenly; start a number of them that "
                 "divides it, or change training.tokens_per_step"
             )
-        corpus.verify()
-        self.batches = Batches(corpus, seq_len, self.device, self.micro_batch)
+        self.corpus.verify()
+        self.batches = Batches(self.corpus, seq_len, self.device, self.micro_batch)
         self.evaluation = Evaluation(self.batches, config, self.autocast, self.world)
         self.steps, self.clip = config.steps, config.grad_clip or math.inf
         self.row_every = max(1, config.eval_every // ROWS_PER_EVALUATION)

@@ -244,17 +244,6 @@ def test_a_corpus_that_is_not_given_is_named(job, corpus, tmp_path):
         train_job(job, tmp_path, lambda progress: None)
 
 
-def test_another_corpus_is_refused(job, tiny, train, tmp_path):
-    other = tiny.make_corpus(tmp_path / "other", "none:257")
-    with pytest.raises(TrainingError, match=f"{other.digest}, but the job is for corpus {job.setting['corpus']}"):
-        train(job, corpus=other)
-
-
-def test_a_vocabulary_smaller_than_the_corpus_is_refused(job, train):
-    with pytest.raises(TrainingError, match="257 token ids, but the job's model has 256.*must be 320"):
-        train(dataclasses.replace(job, setting=job.setting | {"vocab_size": 256}))
-
-
 def test_a_token_beyond_the_vocabulary_is_refused_and_named(job, corpus, train):
     np.full(3880, 300, "<u2").tofile(corpus.folder / "train.bin")  # damaged after it was opened
     with pytest.raises(ConfigError, match="train.bin.*: token id 300 is beyond the vocabulary of 257"):
