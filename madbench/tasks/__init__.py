@@ -161,8 +161,6 @@ def make_setting(task: str, mapping: Mapping[str, Any], where: str) -> TaskSetti
     Raises ``ConfigError`` for an unknown task or field, a value of the wrong type, or one the task cannot have.
     """
     check_task(task, f"{where}: ")
-    if not isinstance(mapping, Mapping):
-        raise ConfigError(f"{where}: expected a mapping of keys to values, got {type(mapping).__name__}")
     return from_mapping(settings_class(task), {**asdict(load_task(task).baseline), **mapping}, where)
 
 

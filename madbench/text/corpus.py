@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from madbench.config import MOST, check_at_least, from_mapping
+from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, is_name, read_file, seal, unseal, write_atomically
 from madbench.text.sources import Source
@@ -71,9 +71,6 @@ class TokenizerInfo:
     digest: str  # hash of all that decides ids
     vocab_size: int  # end of text included
 
-    def __post_init__(self):
-        check_at_least(self, 1, "vocab_size")
-
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> TokenizerInfo:
         return cls(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
@@ -104,10 +101,6 @@ class Manifest:
     python: str = ""
     format: Literal[1] = 1  # of this layout
 
-    def __post_init__(self):
-        if set(self.splits) != set(SPLITS):
-            raise ConfigError(f"splits {', '.join(self.splits)}; expected train and val")
-
     def difference(self, recipe: Recipe, sources: Sequence[Source]) -> str | None:
         """The first setting or source that another request has otherwise, in words; reads no source."""
         for name, now in vars(recipe).items():
@@ -132,11 +125,7 @@ class Corpus:
 
     def verify(self) -> None:
         """Reads the token files where they are not known to be verified. Raises ``StoreError`` where they changed."""
-        known, token_bytes = self.manifest.tokenizer, None
-        if self.manifest.recipe is None:
-            token_bytes = self.token_bytes()
-        else:  # which ids there are is for the digest to say
-            known = replace(known, vocab_size=MOST["vocab_size"])
+        known, token_bytes = self.manifest.tokenizer, None if self.manifest.recipe else self.token_bytes()
         dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
         found = _as_found(self.folder, known, dtype, token_bytes, self.cache).splits
         for split, info in self.manifest.splits.items():

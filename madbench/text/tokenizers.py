@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from madbench.config import MOST
 from madbench.errors import ConfigError, did_you_mean, require
 from madbench.files import read_file, write_atomically
 from madbench.text.sources import valid_unicode
@@ -118,10 +117,8 @@ def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
 
 
 def trained_size(spec: str) -> int | None:
-    """N of ``bpe:N``, a BPE that is trained on the corpus; None for any other tokenizer."""
-    match = re.fullmatch(r"bpe:([1-9][0-9]*)", spec)
-    if match and (len(match[1]) > 9 or int(match[1]) > MOST["vocab_size"]):
-        raise ConfigError(f"tokenizer {spec[:30]!r}: at most {MOST['vocab_size']:,} tokens are allowed")
+    """N of ``bpe:N``, a BPE of at most 9,999,999 ids trained on the corpus; None for any other tokenizer."""
+    match = re.fullmatch(r"bpe:([1-9][0-9]{0,6})", spec)
     return int(match[1]) if match else None
 
 
