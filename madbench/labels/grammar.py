@@ -181,7 +181,34 @@ class Variant:
     adapter: bool = False  # a: products of thin matrices are added to W_v and W_o
 
     def __post_init__(self):
-        _check_rules(self)
+        for name, options in FIELDS.items():
+            value = getattr(self, name)
+            if value not in options or isinstance(value, bool) != isinstance(options[0], bool):
+                raise LabelError(f"{name} {value!r} is unknown{did_you_mean(str(value), map(repr, options))}")
+        rows = self.letters
+        given = {row.letter for row in rows}
+        for row in rows:
+            if row.needs and not given.intersection(row.needs):
+                raise LabelError(f"{row.letter!r} ({row.name}) needs {either(row.needs)} before it")
+        if self.over and self.rank:
+            matched = spell(given - {"!"})
+            lifted = spell(given - {"q", "v"} if self.adds_parameters else given - {"q", "v", "!"})
+            raise RuleError(
+                f"'!' lifts the budget and {self.rank!r} keeps it, which is a contradiction;"
+                f" did you mean {matched!r} or {lifted!r}?"
+            )
+        if self.over and not self.adds_parameters:
+            raise RuleError(
+                "'!' has no effect: nothing here adds parameters, so there is no budget to lift;"
+                f" did you mean {spell(given - {'!'})!r}?"
+            )
+        if self.adds_parameters and not (self.rank or self.over):
+            paid = ("".join(row.letter for row in rows if row.is_paid and row.segment == name) for name in SEGMENTS)
+            q, v, over = (spell(given | {letter}) for letter in "qv!")
+            raise RuleError(
+                f"{'-'.join(filter(None, paid))!r} adds parameters; add q to compress QK ({q!r}),"
+                f" v to compress VO ({v!r}) or ! to lift the budget ({over!r})"
+            )
 
     def __str__(self) -> str:
         return spell({row.letter for row in self.letters})
@@ -241,37 +268,6 @@ def spell(letters: Collection[str]) -> str:
         segments[row.segment] += row.letter * (row.letter in letters)
     over = segments.pop("budget")
     return "-".join(filter(None, segments.values())) + over
-
-
-def _check_rules(variant: Variant) -> None:
-    for name, options in FIELDS.items():
-        value = getattr(variant, name)
-        if value not in options or isinstance(value, bool) != isinstance(options[0], bool):
-            raise LabelError(f"{name} {value!r} is unknown{did_you_mean(str(value), map(repr, options))}")
-    rows = variant.letters
-    given = {row.letter for row in rows}
-    for row in rows:
-        if row.needs and not given.intersection(row.needs):
-            raise LabelError(f"{row.letter!r} ({row.name}) needs {either(row.needs)} before it")
-    if variant.over and variant.rank:
-        matched = spell(given - {"!"})
-        lifted = spell(given - {"q", "v"} if variant.adds_parameters else given - {"q", "v", "!"})
-        raise RuleError(
-            f"'!' lifts the budget and {variant.rank!r} keeps it, which is a contradiction;"
-            f" did you mean {matched!r} or {lifted!r}?"
-        )
-    if variant.over and not variant.adds_parameters:
-        raise RuleError(
-            "'!' has no effect: nothing here adds parameters, so there is no budget to lift;"
-            f" did you mean {spell(given - {'!'})!r}?"
-        )
-    if variant.adds_parameters and not (variant.rank or variant.over):
-        paid = ("".join(row.letter for row in rows if row.is_paid and row.segment == name) for name in SEGMENTS)
-        q, v, over = (spell(given | {letter}) for letter in "qv!")
-        raise RuleError(
-            f"{'-'.join(filter(None, paid))!r} adds parameters; add q to compress QK ({q!r}), v to compress VO ({v!r})"
-            f" or ! to lift the budget ({over!r})"
-        )
 
 
 def from_letters(given: str) -> Variant:
