@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from madbench.suites import LANGUAGE, Column, Suite
-from madbench.tasks import MAD_TASKS, task_names
-from madbench.tasks import heading as task_heading
-from madbench.tasks import title as task_title
+from madbench.tasks import MAD_TASKS, settings_class, task_names
 
 if TYPE_CHECKING:
     from madbench.analysis.inference import Difference
@@ -41,12 +39,12 @@ def heading(name: str) -> str:
     """Heading of a column: a task, the average, a loss or steps to one."""
     if name.startswith(STEPS):
         return f"Steps {name.removeprefix(STEPS)}"
-    return _HEADINGS.get(name) or task_heading(name)
+    return _HEADINGS.get(name) or settings_class(name).heading
 
 
 def title(name: str) -> str:
     """Name of a column in words; of a task that is not installed, its name."""
-    return _TITLES.get(name) or (task_title(name) if name in task_names() else name)
+    return _TITLES.get(name) or (settings_class(name).title if name in task_names() else name)
 
 
 def suite_title(suite: Suite) -> str:

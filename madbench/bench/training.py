@@ -15,7 +15,7 @@ from madbench.bench.timing import Timing, in_turns, reason
 from madbench.jobs import Job
 from madbench.mixers.tracing import as_compiled
 from madbench.suites.mad import MAD, MadProfile
-from madbench.tasks import MAD_TASKS, heading
+from madbench.tasks import MAD_TASKS, settings_class
 from madbench.training.cost import job_size
 from madbench.training.loop import step_of
 from madbench.training.member import Member
@@ -54,7 +54,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
                 steps[PEER] = peer_step(setup.peer, *of_model, batch, setup.precision)
             times = problems | in_turns(steps, setup.limits, setup.device)
         for name in [*jobs, *[PEER] * bool(setup.peer)]:
-            row = {"label": name, "task": task, "heading": heading(task), "path": found.get(name)}
+            row = {"label": name, "task": task, "heading": settings_class(task).heading, "path": found.get(name)}
             if compiles:
                 row["compiled"] = "yes" if name in jobs else "no"
             row |= {"batch": trial.batch_shape[0], "length": trial.batch_shape[1]}

@@ -17,6 +17,7 @@ from torch import Tensor
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.inference import LEAST_SEEDS, Sample, Scale
 from madbench.analysis.inspection import NEAR_ONE, NEAR_ZERO, inspect, mixer_inputs
+from madbench.analysis.quantities import title
 from madbench.analysis.rendering import known
 from madbench.analysis.scores import Results, chosen_runs
 from madbench.errors import StoreError
@@ -29,7 +30,6 @@ from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, Principl
 from madbench.principles.verdicts import verdicts as group_verdicts
 from madbench.store.runs import Store
 from madbench.suites import MAD, suite_of
-from madbench.tasks import title
 from madbench.training.checkpoints import load_model
 
 EXAMPLES = 64  # first test sequences

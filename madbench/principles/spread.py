@@ -13,6 +13,7 @@ import pandas as pd
 from madbench.analysis.comparison import p_text
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
+from madbench.analysis.quantities import title
 from madbench.analysis.rendering import known
 from madbench.analysis.samples import whole_seeds
 from madbench.analysis.scores import Results
@@ -22,7 +23,6 @@ from madbench.principles import Decision, Principle, key_width
 from madbench.principles.figures import POINT_COLUMNS, point_figure
 from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, PrincipleTable
 from madbench.suites import MAD
-from madbench.tasks import title
 
 ADHERING = {"": True, "bzn": True, "b1": False, "bz": False}
 """Whether a scale has the factor 1/sqrt(n)."""

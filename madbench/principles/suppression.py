@@ -13,6 +13,7 @@ import torch
 
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.inspection import mixer_inputs
+from madbench.analysis.quantities import title
 from madbench.analysis.scores import Results
 from madbench.jobs import Job
 from madbench.principles import Decision, Principle, key_width
@@ -20,7 +21,6 @@ from madbench.principles.coefficients import first_examples, trained_models
 from madbench.principles.figures import POINT_COLUMNS, point_figure
 from madbench.principles.verdicts import CONTRADICTED, SUPPORTED, PrincipleTable
 from madbench.suites import MAD
-from madbench.tasks import title
 from madbench.training.checkpoints import load_model
 
 ZERO = 1e-6

@@ -97,16 +97,6 @@ def settings_class(task: str) -> type[TaskSetting]:
     return cls
 
 
-def heading(task: str) -> str:
-    """Heading of the task's column in a table, such as ``Compr.``."""
-    return settings_class(task).heading
-
-
-def title(task: str) -> str:
-    """Name of the task above a plot, such as ``in-context recall``."""
-    return settings_class(task).title
-
-
 def task_path(task: str) -> Path:
     """The YAML file of ``task``: shipped with madbench, or beside the module of an installed task."""
     if task in MAD_TASKS:

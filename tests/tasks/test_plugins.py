@@ -58,7 +58,7 @@ def test_without_an_installed_task_there_are_six():
 def test_an_installed_task_has_its_file_beside_its_module(prefix_sum):
     assert task_path("prefix_sum") == load_task("prefix_sum").path == prefix_sum
     assert load_task("prefix_sum").baseline.vocab_size == 2
-    assert (tasks.heading("prefix_sum"), tasks.title("prefix_sum")) == ("Prefix sum", "prefix sum")
+    assert (settings_class("prefix_sum").heading, settings_class("prefix_sum").title) == ("Prefix sum", "prefix sum")
     assert settings_class("prefix_sum").published_column is None
 
 
