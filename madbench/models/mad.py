@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
 
 from madbench.models.blocks import Backbone, RMSNorm, linear, sinusoids
@@ -12,11 +10,10 @@ from madbench.models.blocks import Backbone, RMSNorm, linear, sinusoids
 class MadModel(nn.Module):
     """A backbone and an untied readout, RMSNorm and linear with bias: causal when the mixer is."""
 
-    def __init__(
-        self, vocab_size: int, d_model: int, n_layer: int, make_mixer: Callable[[], nn.Module], mlp_width: int = 0
-    ):
+    def __init__(self, backbone: Backbone):
         super().__init__()
-        self.backbone = Backbone(vocab_size, d_model, n_layer, make_mixer, mlp_width)
+        vocab_size, d_model = backbone.embedding.weight.shape
+        self.backbone = backbone
         self.norm = RMSNorm(d_model)
         self.head = linear(d_model, vocab_size, bias=True)
 
@@ -37,18 +34,10 @@ class MadModel(nn.Module):
 class Autoencoder(nn.Module):
     """Encoder backbone, then one vector plus a fixed position vector decoded independently at every position."""
 
-    def __init__(
-        self,
-        vocab_size: int,
-        d_model: int,
-        n_layer: int,
-        make_mixer: Callable[[], nn.Module],
-        mlp_width: int = 0,
-        *,
-        max_len: int,
-    ):
+    def __init__(self, backbone: Backbone, max_len: int):
         super().__init__()
-        self.backbone = Backbone(vocab_size, d_model, n_layer, make_mixer, mlp_width)
+        vocab_size, d_model = backbone.embedding.weight.shape
+        self.backbone = backbone
         self.decoder = nn.Sequential(
             RMSNorm(d_model),
             linear(d_model, d_model, bias=True),

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.jobs import Job
+from madbench.models.blocks import Backbone
 from madbench.models.mad import Autoencoder, MadModel, imitate_reference
 from madbench.suites.mad import LARGEST, TrainingConfig, setting_of
 from madbench.suites.trial import Interval, Trial, mixer_maker
@@ -99,11 +100,11 @@ class MadTrial(Trial):
     def build(job: Job, path: str = "auto") -> nn.Module:
         setting, config = setting_of(job), job.model
         make_mixer = mixer_maker(job, setting.seq_len, path)
-        shape = (setting.vocab_size, config.d_model, config.n_layer, make_mixer, config.mlp_width)
         with torch.random.fork_rng():
             torch.manual_seed(job.derived_seed("init"))
+            backbone = Backbone(setting.vocab_size, config.d_model, config.n_layer, make_mixer, config.mlp_width)
             is_autoencoder = setting.model == "autoencoder"
-            model = Autoencoder(*shape, max_len=setting.input_len) if is_autoencoder else MadModel(*shape)
+            model = Autoencoder(backbone, setting.input_len) if is_autoencoder else MadModel(backbone)
             if job.fidelity == "published":
                 imitate_reference(model)
             return model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -10,13 +11,14 @@ from torch import nn
 
 from madbench.labels import parse
 from madbench.mixers import build
-from madbench.models.blocks import SwiGLU, sinusoids, swiglu_width
+from madbench.models.blocks import Backbone, SwiGLU, sinusoids, swiglu_width
 from madbench.models.mad import Autoencoder, MadModel
 
 
-def make(model, label="S", vocab_size=11, d_model=16, n_layer=2, length=8, **more):
+def make(model, label="S", vocab_size=11, d_model=16, n_layer=2, length=8, mlp_width=0, **more):
     torch.manual_seed(0)
-    return model(vocab_size, d_model, n_layer, lambda: build(label, d_model, length, budget="paper"), **more)
+    make_mixer = functools.partial(build, label, d_model, length, budget="paper")
+    return model(Backbone(vocab_size, d_model, n_layer, make_mixer, mlp_width), **more)
 
 
 def tokens(length=8, batch=3, vocab_size=11):

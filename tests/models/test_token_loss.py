@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from madbench.mixers import build
 from madbench.models import token_loss
+from madbench.models.blocks import Backbone
 from madbench.models.gpt import GPT
 from madbench.models.mad import Autoencoder, MadModel
 from madbench.models.token_loss import TokenLoss, chunked_cross_entropy
@@ -58,7 +59,7 @@ def test_parts_give_the_loss_and_the_gradients_of_the_whole(rows, has_bias, dtyp
 
 @pytest.mark.parametrize("ignored", [0, 1, 17, 30])
 def test_tokens_that_do_not_count_have_no_logits_on_a_cpu(ignored, monkeypatch):
-    model = MadModel(CLASSES, 16, 1, lambda: build("S", 16, 10)).double()
+    model = MadModel(Backbone(CLASSES, 16, 1, lambda: build("S", 16, 10))).double()
     tokens, targets = torch.randint(CLASSES, (2, 3, 10), generator=torch.Generator().manual_seed(0))
     targets.view(-1)[:ignored] = IGNORE
     hidden, expected = model.hidden(tokens).flatten(0, 1), []
@@ -112,8 +113,8 @@ def models():
     return {
         "tied": GPT(CLASSES, 16, 1, make, 8),
         "untied": GPT(CLASSES, 16, 1, make, 8, output="untied"),
-        "mad": MadModel(CLASSES, 16, 1, make),
-        "autoencoder": Autoencoder(CLASSES, 16, 1, make, max_len=8),
+        "mad": MadModel(Backbone(CLASSES, 16, 1, make)),
+        "autoencoder": Autoencoder(Backbone(CLASSES, 16, 1, make), max_len=8),
     }
 
 

@@ -13,6 +13,7 @@ from madbench.mixers import build
 from madbench.mixers.ha.operator import HyperAttention
 from madbench.mixers.hfa.budget import factor_widths
 from madbench.mixers.hfa.operator import HyperFeatureAttention
+from madbench.models.blocks import Backbone
 from madbench.models.gpt import GPT, generate
 from madbench.models.mad import MadModel
 
@@ -285,7 +286,7 @@ def test_a_token_model_and_a_language_model_train_with_these_mixers(label):
         return build(label, 8, 6, budget="paper")
 
     tokens, language = torch.randint(7, (2, 6)), GPT(7, 8, 2, mixer, 6)
-    for model in (MadModel(7, 8, 2, mixer), language):
+    for model in (MadModel(Backbone(7, 8, 2, mixer)), language):
         model(tokens).square().mean().backward()
         assert all(one.grad is not None and one.grad.isfinite().all() for one in model.parameters())
     assert len(list(generate(language, [1, 2], 4, generator=torch.Generator()))) == 4
