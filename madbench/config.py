@@ -70,9 +70,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:  # ValueError of bytes that are no text, or a date such as 2024-13-45
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if not isinstance(value, dict):
-        kinds = {list: "a list", str: "text", type(None): "nothing"}
-        got = kinds.get(type(value), type(value).__name__)
-        raise ConfigError(f"{path}: expected a mapping of keys to values, got {got}")
+        raise ConfigError(f"{path}: expected a mapping of keys to values, got {_shown(value)}")
     return value
 
 
@@ -197,11 +195,9 @@ def convert(value: Any, expected: Any, where: str) -> Any:
     if expected is float and type(value) in (int, str):  # YAML 1.1 reads 1e-3 (no point) as text
         with suppress(ValueError, OverflowError):
             value = float(value)
-    if not isinstance(value, expected) or (expected is not bool and isinstance(value, bool)):
+    if not isinstance(value, expected) or (expected is not bool and isinstance(value, bool)) or value != value:
         names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
         raise ConfigError(f"{where}: expected {names.get(expected, expected)}, got {_shown(value)}")
-    if expected is float and value != value:
-        raise ConfigError(f"{where}: not a number")
     return value
 
 
