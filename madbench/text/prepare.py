@@ -82,8 +82,6 @@ def prepare(
     folder = Path(folder)
     if not 0 < validation < 1:
         raise ConfigError(f"validation {validation:g}: expected a share above 0 and below 1, such as {VALIDATION}")
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers {workers}: expected at least 1")
     sources = find_sources(words, text_key, limits)
     chosen = None if trained_size(tokenizer) else load_tokenizer(tokenizer)
     identity = f"{chosen.spec} {chosen.digest}" if tokenizer.endswith(".json") else tokenizer

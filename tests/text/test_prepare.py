@@ -168,7 +168,6 @@ def test_no_text_for_a_split_is_an_error(tmp_path):
     [
         ({"validation": 0}, "above 0 and below 1"),
         ({"validation": 1.5}, "above 0 and below 1"),
-        ({"workers": 0}, "expected at least 1"),
         ({"tokenizer": "gpt3"}, "did you mean 'gpt2'"),
     ],
 )
