@@ -27,15 +27,13 @@ def suite_of(job: Job) -> Suite:
 
 def size_of(job: Job) -> Size:
     """What training the job takes, worked out once for those that differ in seed, learning rate and decay alone."""
-    training = replace(job.training, learning_rate=0.0, weight_decay=0.0)
-    shape = (job.model, str(job.setting), str(job.mixer), job.budget, job.fidelity)
-    key = (job.suite, job.task, job.label, training, *shape)
+    key = repr(replace(job, training=replace(job.training, learning_rate=0.0, weight_decay=0.0), seed=0))
     if key not in _SIZES:
         _SIZES[key] = suite_of(job).size(job)
     return _SIZES[key]
 
 
-_SIZES: dict[tuple, Size] = {}
+_SIZES: dict[str, Size] = {}
 
 
 def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:
