@@ -124,7 +124,13 @@ class Corpus:
     cache: Path | None = field(default=None, compare=False)  # folder that remembers which files were verified
 
     def verify(self) -> None:
-        """Reads the token files where they are not known to be verified. Raises ``StoreError`` where they changed."""
+        """Reads the token files where they are not known to be verified.
+
+        Raises ``StoreError`` where they changed, or are not on this machine.
+        """
+        for path in (self.folder / f"{split}.bin" for split in SPLITS):
+            if not path.exists():
+                raise StoreError(f"{path}: not there; every machine that trains needs the corpus at this path")
         known, token_bytes = self.manifest.tokenizer, None if self.manifest.recipe else self.token_bytes()
         dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
         found = _as_found(self.folder, known, dtype, token_bytes, self.cache).splits
@@ -162,10 +168,7 @@ class Corpus:
 
     def tokens(self, split: Split) -> np.memmap:
         """Ids (n_tokens,) of a split, read-only and memory-mapped."""
-        path = self.folder / f"{split}.bin"
-        if not path.exists():
-            raise StoreError(f"{path}: not there; every machine that trains needs the corpus at this path")
-        return np.memmap(path, dtype=np.dtype(self.manifest.dtype).newbyteorder("<"), mode="r")
+        return np.memmap(self.folder / f"{split}.bin", np.dtype(self.manifest.dtype).newbyteorder("<"), mode="r")
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that gave the ids.

@@ -333,7 +333,7 @@ def test_a_language_job_without_its_corpus_on_the_worker_says_which_file(tmp_pat
     split = SplitInfo(10, 10, None, "")
     manifest = Manifest(None, TokenizerInfo("bytes", "", 257), "uint16", "", {"train": split, "val": split})
     with pytest.raises(StoreError, match=r"train\.bin: not there; every machine that trains needs the corpus"):
-        Corpus(tmp_path / "gone", manifest).tokens("train")
+        Corpus(tmp_path / "gone", manifest).verify()
 
 
 def test_more_jobs_are_claimed_at_a_time_than_files_may_usually_be_open(fake, store):
