@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from madbench.cli import options
 from madbench.cli.ls import setting_change
-from madbench.cli.options import (
-    RESULTS,
-    DeviceOption,
-    JsonOption,
-    ResultsOption,
-    argument,
-    option,
-    output_option,
-    with_groups,
-)
+from madbench.cli.options import argument, option, output_option, with_groups
 from madbench.cli.plots import LayoutOptions
 from madbench.cli.printing import counted, print_json, print_lines, table_lines
 from madbench.cli.trained_models import TrainedModel
@@ -51,9 +43,9 @@ def inspect(
     no_figures: option(bool, "Print the numbers only.", "--no-figures") = False,
     *,
     shape: LayoutOptions,
-    device: DeviceOption = "auto",
-    results: ResultsOption = RESULTS,
-    as_json: JsonOption = False,
+    device: options.DeviceOption = "auto",
+    results: options.ResultsOption = options.RESULTS,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Look inside a trained model: active sets, weights by lag, gates, lag kernels; of two runs, side by side.
 

@@ -12,20 +12,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from madbench.cli.options import (
-    RESULTS,
-    DeviceOption,
-    ForceOption,
-    JsonOption,
-    ResultsOption,
-    SeedsOption,
-    SlotsOption,
-    argument,
-    labels_and_overrides,
-    option,
-    output_option,
-    split_list,
-)
+from madbench.cli import options
+from madbench.cli.options import argument, labels_and_overrides, option, output_option, split_list
 from madbench.cli.plan import job_states
 from madbench.cli.plots import write_figure
 from madbench.cli.printing import PLAIN, counted, print_json, print_lines, quantity, table_lines
@@ -69,15 +57,15 @@ def interactions(
     ) = None,
     controls: option(bool, "Colliding agents also where a theorem's condition is broken.") = True,
     profile: option(str, "quick, full, or a YAML file like those in tasks/interactions.", "--profile", "-p") = "quick",
-    seeds: SeedsOption = "0",
-    device: DeviceOption = "cpu",
-    results: ResultsOption = RESULTS,
-    slots: SlotsOption = None,
-    force: ForceOption = False,
+    seeds: options.SeedsOption = "0",
+    device: options.DeviceOption = "cpu",
+    results: options.ResultsOption = options.RESULTS,
+    slots: options.SlotsOption = None,
+    force: options.ForceOption = False,
     dry_run: option(bool, "Show jobs, parameters and steps; train nothing.", "--dry-run") = False,
     figures: option(bool, "Draw learned against theoretical matrices, and error against length.") = True,
     output: output_option("Folder of the figures.", show_default="RESULTS/plots") = None,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Train attention on interacting agents, test it on other numbers of them, and compare what it learned with theory.
 

@@ -7,24 +7,16 @@ import functools
 import shlex
 from pathlib import Path
 
-from madbench.cli.options import (
-    RESULTS,
-    PrintOptions,
-    ResultsOption,
-    StoredOptions,
-    StoredWordsArgument,
-    argument,
-    option,
-    split_list,
-    with_groups,
-)
+from madbench.cli import options
+from madbench.cli.options import PrintOptions, StoredOptions, argument, option, split_list, with_groups
 from madbench.cli.printing import counted, print_text_table, tracked
+from madbench.config import seed_list
 from madbench.errors import ConfigError, did_you_mean
 
 
 @with_groups
 def power(
-    words: StoredWordsArgument = None,
+    words: options.StoredWordsArgument = None,
     claim: option(list[str] | None, "Only these claims; all by default.", metavar="NAME,...") = None,
     *,
     stored: StoredOptions,
@@ -63,7 +55,7 @@ def power(
 def register(
     file: argument(Path, "FILE", "A grid, as for madbench sweep, with the key claims: names of claims to decide."),
     *,
-    results: ResultsOption = RESULTS,
+    results: options.ResultsOption = options.RESULTS,
 ) -> None:
     """Freeze claims, labels, tasks, seeds and thresholds before the runs exist.
 
@@ -84,7 +76,6 @@ def register(
       madbench findings --registered lag.registered.json
     """
     from madbench.analysis.registration import register as freeze
-    from madbench.config import seed_list
 
     found, experiment, path = freeze(file, results)
     claims, seeds = ", ".join(claim.name for claim in found.claims), seed_list(experiment.grid.seeds)
@@ -102,7 +93,7 @@ def print_registered(words: list[str] | None, path: Path, stored: StoredOptions,
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.registration import load_registration, registered_findings, sentences
 
-    if words or dataclasses.replace(stored, results=RESULTS) != StoredOptions():
+    if words or dataclasses.replace(stored, results=options.RESULTS) != StoredOptions():
         raise ConfigError(
             "--registered: labels, tasks and protocol are those registered; give only --results beside it"
         )

@@ -10,17 +10,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from madbench.cli import options
 from madbench.cli.ls import setting_change
-from madbench.cli.options import (
-    RESULTS,
-    DeviceOption,
-    JsonOption,
-    ResultsOption,
-    argument,
-    open_stored,
-    option,
-    output_option,
-)
+from madbench.cli.options import argument, open_stored, option, output_option
 from madbench.cli.printing import print_json, quantity
 from madbench.errors import ConfigError, MadbenchError, StoreError
 from madbench.jobs import WEIGHTS
@@ -49,8 +41,8 @@ def sample(
     top_k: option(int | None, "Choose among this many likeliest tokens only.", min=1) = None,
     seed: option(int, "Seed of the draws.", min=0) = 0,
     corpus: option(Path | None, "Folder of the corpus, for its tokenizer, where it has been moved.") = None,
-    device: DeviceOption = "auto",
-    results: ResultsOption = RESULTS,
+    device: options.DeviceOption = "auto",
+    results: options.ResultsOption = options.RESULTS,
 ) -> None:
     """Write text with a trained language model, token by token through the mixers' caches.
 
@@ -97,9 +89,9 @@ def evaluate(
     seq_len: option(int | None, "Tokens of a window.", min=1, show_default="those of the training") = None,
     windows: option(int | None, "Windows, evenly spread.", min=1, show_default="those of the training") = None,
     corpus: option(Path | None, "Folder of the corpus, where it has been moved.") = None,
-    device: DeviceOption = "auto",
-    results: ResultsOption = RESULTS,
-    as_json: JsonOption = False,
+    device: options.DeviceOption = "auto",
+    results: options.ResultsOption = options.RESULTS,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Measure the validation loss of a trained language model, also at other lengths than it was trained with.
 
@@ -145,7 +137,7 @@ def export(
     run: ModelArgument,
     output: output_option("File to write.", show_default="LABEL-ID.safetensors") = None,
     force: option(bool, "Replace the file if it is there.", "--force") = False,
-    results: ResultsOption = RESULTS,
+    results: options.ResultsOption = options.RESULTS,
 ) -> None:
     """Write the weights of a language model as safetensors, with its job in the file's metadata.
 
