@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -40,14 +40,6 @@ def output_option(help: str, **settings: Any) -> Any:
     return option(Path | None, help, "--output", "--out", "-o", **settings)
 
 
-def parse_budget(text: str) -> str:
-    """The value of ``--budget``; a usage error for any other."""
-    if text not in get_args(Budget):
-        hint = "; the paper's way to count parameters is called 'paper'" if text == "published" else ""
-        raise typer.BadParameter(f"{text!r} is not one of 'strict', 'paper'{hint}")
-    return text
-
-
 def parse_group(text: str) -> int | None:
     """The value of ``--group``: a number, or None for auto; a usage error for any other."""
     if text == "auto":
@@ -73,7 +65,7 @@ ProfileOption = option(str, "quick, full, or a YAML file like those in tasks/pro
 FidelityOption = option(
     Fidelity, "corrected: our protocol. published: the reference implementation's, quirks included."
 )
-BudgetOption = option(str, _BUDGET_HELP, parser=parse_budget, metavar="<strict|paper>")
+BudgetOption = option(Budget, _BUDGET_HELP)
 NotesOption = option(bool, "Say below the table how the numbers came about, and how they were tested.", "--notes")
 ResultsOption = option(Path, "Folder of the run store.")
 JsonOption = option(bool, "Print JSON for a program instead of a table.", "--json")
@@ -184,9 +176,7 @@ class LanguageOptions:
     protocol: option(str | None, "Id of a protocol, as shown where runs of several are found.") = None
     corpus: option(str | None, "Only runs on the corpus of this name, folder or digest.") = None
     preset: option(str | None, "Only runs of this preset; tiny when a KEY=VALUE is given.", "--preset", "-p") = None
-    budget: option(
-        str | None, "Only runs with this parameter budget.", parser=parse_budget, metavar="<strict|paper>"
-    ) = None
+    budget: option(Budget | None, "Only runs with this parameter budget.") = None
     results: ResultsOption = RESULTS
 
     def selection(self, words: list[str] | None) -> Selection:

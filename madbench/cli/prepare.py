@@ -67,10 +67,7 @@ def prepare(
     screen = PrepareScreen(console)
     options = {"tokenizer": tokenizer, "validation": validation, "text_key": text_key, "workers": workers}
     options |= {"name": name, "force": force, "on_progress": screen.update}
-    try:
-        options["limits"] = Limits(*(int(1e6 * most) for most in (max_line, max_document, max_total)))
-    except (OverflowError, ValueError):
-        raise ConfigError("--max-line, --max-document and --max-total: expected numbers of MB") from None
+    options["limits"] = Limits(*(int(1e6 * most) for most in (max_line, max_document, max_total)))
     try:
         with screen.bars:
             corpus = prepare_corpus(sources, output or results / "corpora" / name, **options)

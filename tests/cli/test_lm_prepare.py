@@ -95,4 +95,3 @@ def test_force_does_not_reach_a_folder_outside_the_corpora(folder, refuse):
 @pytest.mark.parametrize("limit", ["document", "total"])
 def test_limits_are_options_in_megabytes(folder, refuse, limit):
     assert "0.0009 MB" in refuse(prepare.prepare, "poems/a.txt", f"--max-{limit}", "0.0009")
-    assert "expected numbers of MB" in refuse(prepare.prepare, "poems/a.txt", f"--max-{limit}", "inf")
