@@ -21,7 +21,7 @@ import madbench
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption
 from madbench.cli.printing import print_json
 from madbench.errors import MadbenchError, TrainingError
-from madbench.training.devices import available_cores, cpu_has_bfloat16_units, cpu_name
+from madbench.training.devices import available_cores, cpu_has_bfloat16_units, cpu_name, memory_bytes
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -75,20 +75,17 @@ def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
     if (project := _project()) is None:
         lines, install = metadata.requires("madbench") or [], "pip install 'madbench[{}]'"
+        found = [re.search(r"extra\s*==\s*['\"]([^'\"]+)", line) for line in lines]
+        declared = [(extra[1] if extra else "", line) for extra, line in zip(found, lines)]
     else:
         extras, install = project.get("optional-dependencies", {}), "pip install -e '.[{}]'"
-        optional = [
-            f"{line}{' and' if ';' in line else ';'} extra == '{extra}'"
-            for extra, lines in extras.items()
-            for line in lines
-        ]
-        lines = [*project["dependencies"], *optional]
+        declared = [(extra, line) for extra, lines in {"": project["dependencies"], **extras}.items() for line in lines]
     by_extra: dict[str, list[dict[str, Any]]] = {"": []}
-    for requirement in map(Requirement, lines):
-        extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", str(requirement.marker))
-        is_for_here = requirement.marker is None or requirement.marker.evaluate({"extra": extra[1] if extra else ""})
+    for extra, line in declared:
+        requirement = Requirement(line)
+        is_for_here = requirement.marker is None or requirement.marker.evaluate({"extra": extra})
         if requirement.name != "madbench" and is_for_here:  # madbench: an extra that includes another
-            by_extra.setdefault(extra[1] if extra else "", []).append(_installed(requirement))
+            by_extra.setdefault(extra, []).append(_installed(requirement))
     return by_extra.pop(""), [
         {"extra": extra, "packages": packages, "installed": all(package["fits"] for package in packages)}
         | {"install_with": install.format(extra)}
@@ -113,12 +110,7 @@ def _installed(requirement: Requirement) -> dict[str, Any]:
 
 def _machine() -> dict[str, Any]:
     """The machine; its memory is its container's where that is less, None where unknown."""
-    sizes = []
-    with suppress(AttributeError, OSError, ValueError):
-        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):
-            sizes.append(int(Path(limit).read_text()))
+    memory = memory_bytes()
     return {
         "madbench": madbench.__version__,
         "python": platform.python_version(),
@@ -128,7 +120,7 @@ def _machine() -> dict[str, Any]:
         "cores_usable": available_cores(),
         "cores": os.cpu_count(),
         "bfloat16_units": cpu_has_bfloat16_units(),
-        "memory_bytes": min(sizes, default=None),
+        "memory_bytes": int(memory) if memory < math.inf else None,
     }
 
 
