@@ -171,7 +171,7 @@ def _page(model: Inspection) -> list[list[str]]:
     tables, found = _columns(), []
     for table, rows in model.tables.items():
         (first, columns), lines = tables[table], []
-        for row in _condensed(rows):
+        for row in _means(rows) if len(rows) > MOST_ROWS and "head" in rows[0] else rows:
             place = f"{row['layer']}.{row['head']}" if "head" in row else str(row["layer"])
             cells = {heading: _cell(row, name) for heading, name in columns.items()}
             lines.append({first: f"{_kind(row)} {place}".strip()} | cells)
@@ -179,30 +179,14 @@ def _page(model: Inspection) -> list[list[str]]:
     return found
 
 
-def _condensed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, or of too many the means over the heads of each layer."""
-    if len(rows) <= MOST_ROWS or "head" not in rows[0]:
-        return rows
-    names = ("layer", "kernel", "matrix")
-    return [{name: heads[0][name] for name in names if name in heads[0]} | _means(heads) for heads in _by_layer(rows)]
+def _means(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Means over the heads of each layer, and within it of each gate, kernel or matrix; NaN is left out."""
+    import pandas as pd
 
-
-def _by_layer(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """The rows of each layer, and within it of each gate, kernel or matrix."""
-    groups: dict[tuple, list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["layer"], _kind(row)), []).append(row)
-    return list(groups.values())
-
-
-def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Of every number that is one in all rows; NaN is left out."""
-    found = {}
-    for name in rows[0]:
-        values = [row[name] for row in rows if isinstance(row[name], float) and row[name] == row[name]]
-        if values:
-            found[name] = sum(values) / len(values)
-    return found
+    frame = pd.DataFrame(rows)
+    by = [name for name in ("layer", "gate", "kernel", "matrix") if name in frame]
+    numbers = list(frame.select_dtypes("float"))
+    return frame.groupby(by, sort=False)[numbers].mean().reset_index().to_dict("records")
 
 
 def _kind(row: Mapping[str, Any]) -> str:
@@ -246,11 +230,10 @@ def _comparison(names: Sequence[str], models: Sequence[Inspection]) -> list[str]
     found: dict[tuple[str, str], list[list[float]]] = {}
     for i, model in enumerate(models):
         for table, rows in model.tables.items():
-            for heads in _by_layer(rows):
-                means = _means(heads)
+            for row in _means(rows):
                 for name, heading in _COMPARED[table].items():
-                    named = f"{_kind(heads[0])} {heading}".strip()
-                    found.setdefault((table, named), [[] for _ in models])[i].append(means.get(name, math.nan))
+                    named = f"{_kind(row)} {heading}".strip()
+                    found.setdefault((table, named), [[] for _ in models])[i].append(row.get(name, math.nan))
     lines = []
     for (_, heading), values in sorted(found.items(), key=lambda item: [*_COMPARED].index(item[0][0])):
         show = _percent if heading.endswith("%") else _number
