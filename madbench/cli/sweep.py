@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import json
 import os
 import re
@@ -22,6 +23,8 @@ from madbench.cli.training import carry_out
 from madbench.config import parse_seeds, read_yaml, settings_of
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor, Policy
+from madbench.execute.ray import ray_executor
+from madbench.execute.submitit import slurm_executor
 from madbench.grid import is_grid_file, load_grid, parse_axes
 from madbench.training.devices import resolve_device
 
@@ -65,48 +68,32 @@ class MachineOptions:
         list[str] | None, "slurm: another option of sbatch, such as account=me; repeatable.", metavar="KEY=VALUE"
     ) = None
 
-    def place(
-        self, device: str, slots: int | None, results: Path = options.RESULTS
-    ) -> tuple[Executor | None, str, int | None]:
+    def place(self, device: str, slots: int | None) -> tuple[Executor | None, str, int | None]:
         """The executor, the device, and the jobs at a time on this machine; no executor is this machine.
 
         On other machines ``auto`` is ``cuda`` where a job reserves GPUs, else ``cpu``. Raises ``ConfigError`` for an
         option that has no effect with this executor.
         """
         given: dict[str, Any] = {} if slots is None else {"slots": slots}
-        for field, (name, *executors) in _ARGUMENTS.items():
-            value = getattr(self, field)
-            if value in (None, []) or value is False:
+        for flag, value in vars(self).items():
+            if flag == "executor" or value in (None, []) or value is False:
                 continue
-            if self.executor not in executors:
-                owners = " or ".join(f"--executor {other}" for other in executors)
-                problem = f"has no effect with --executor {self.executor}; it belongs to {owners}"
-                raise ConfigError(f"--{field.replace('_', '-')} {problem}")
-            given[name] = dict(map(_pair, value)) if field == "sbatch" else value
+            name = _ARGUMENTS.get(flag, flag)
+            owners = [owner for owner, make in _EXECUTORS.items() if name in inspect.signature(make).parameters]
+            if self.executor not in owners:
+                belongs = " or ".join(f"--executor {owner}" for owner in owners)
+                problem = f"has no effect with --executor {self.executor}; it belongs to {belongs}"
+                raise ConfigError(f"--{flag.replace('_', '-')} {problem}")
+            given[name] = dict(map(_pair, value)) if flag == "sbatch" else value
         if self.executor == "local":
             return None, device, slots
         device, given["gpus_per_job"] = _device(device, self.gpus_per_job)
-        if self.executor == "ray":
-            from madbench.execute.ray import ray_executor as make
-        else:
-            from madbench.execute.submitit import refuse_control_characters
-            from madbench.execute.submitit import slurm_executor as make
-
-            refuse_control_characters({"results": results.absolute()})
-        return make(**given), device, None
+        return _EXECUTORS[self.executor](**given), device, None
 
 
-_ARGUMENTS = {
-    "address": ("address", "ray"),
-    "cpus_per_job": ("cpus_per_job", "ray", "slurm"),
-    "gpus_per_job": ("gpus_per_job", "ray", "slurm"),
-    "shared": ("shared", "ray"),
-    "partition": ("partition", "slurm"),
-    "wall_time": ("minutes", "slurm"),
-    "memory": ("memory_gb", "slurm"),
-    "sbatch": ("extra", "slurm"),
-}
-"""For each option the argument that it is, and the executors that have it."""
+_EXECUTORS = {"ray": ray_executor, "slurm": slurm_executor}
+_ARGUMENTS = {"wall_time": "minutes", "memory": "memory_gb", "sbatch": "extra"}
+"""The arguments of executors that are not called as their options are."""
 
 
 @options.with_groups
@@ -183,7 +170,7 @@ def sweep(
     gpus = devices and gpus_of(devices, training.device)
     if gpus and machines.executor != "local":
         raise ConfigError(f"--devices {devices}: has no effect with --executor {machines.executor}; use --gpus-per-job")
-    executor, device, slots = machines.place("cuda" if gpus else training.device, training.slots, training.results)
+    executor, device, slots = machines.place("cuda" if gpus else training.device, training.slots)
 
     keys = {
         "mode": mode,

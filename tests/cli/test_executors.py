@@ -156,7 +156,7 @@ def test_the_verb_refuses_an_option_without_effect(refuse, tiny):
     assert message == "--partition has no effect with --executor local; it belongs to --executor slurm"
 
 
-@pytest.mark.parametrize("option", ["--results", "--partition", "--sbatch"])
+@pytest.mark.parametrize("option", ["--partition", "--sbatch"])
 def test_what_could_be_a_line_of_a_job_script_is_refused_before_anything_is_written(
     refuse, tmp_path, monkeypatch, option
 ):
