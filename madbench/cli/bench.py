@@ -22,6 +22,7 @@ from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.execute.journal import command_line
 from madbench.files import write_atomically
 from madbench.labels import expand
+from madbench.training.devices import device_name, resolve_device
 
 if TYPE_CHECKING:
     from madbench.bench.parts import BenchTable, Part, Setup
@@ -101,7 +102,6 @@ def bench(
     from madbench.bench import peer as reference
     from madbench.bench.parts import Setup
     from madbench.bench.timing import Limits
-    from madbench.training.devices import resolve_device
 
     known = {
         part.name: part for part in (mixer.MIXERS, mixer.LENGTH, training.TRAINING, language.TABLE5, language.DECODE)
@@ -214,8 +214,6 @@ def _measured(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -
 def _machine(setup: Setup) -> str:
     """Where it was measured, in a sentence."""
     import torch
-
-    from madbench.training.devices import device_name
 
     threads = f", {counted(torch.get_num_threads(), 'thread')}" if setup.is_cpu else ""
     compiled = ", compiled" if setup.compiles else ""

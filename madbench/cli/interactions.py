@@ -30,6 +30,7 @@ from madbench.store.runs import Store
 from madbench.suites import INTERACTIONS, size_of
 from madbench.suites.base import check_tasks_of
 from madbench.suites.interactions import TASKS, InteractionProfile, check_task, world_of
+from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,8 +96,6 @@ def interactions(
       madbench interactions hfa:C1 hfa:L1 hfa:2 -t hunters training.steps=1000
       madbench interactions --dry-run --seeds 0-9
     """
-    from madbench.training.devices import resolve_device
-
     labels, overrides = labels_and_overrides(words or [])
     asked = split_list(tasks) or list(TASKS)
     for task in asked:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from madbench.cli.printing import PLAIN, counted, duration, first_of, print_lines, quantity, table_lines
 from madbench.execute.base import Policy
+from madbench.execute.slots import HEADROOM, PROCESS_BYTES, makespan, plan_shifts
 from madbench.experiment import Experiment, PlannedRow
 from madbench.jobs import Job
 from madbench.store.runs import Store
@@ -47,7 +48,6 @@ def make_plan(
     A few steps are timed of each task, with ``details`` of each row and task, which then also have memory, FLOPs as
     torch counts them, and parameters by group.
     """
-    from madbench.execute.slots import makespan, plan_shifts
     from madbench.training.cost import job_size, seconds_per_flop
 
     sizes = {job.id: job_size(job) for job in experiment.jobs}
@@ -172,8 +172,6 @@ def _line(cell: Mapping[str, Any], has_failed: bool) -> dict[str, Any]:
 
 def _print_groups(console: Console, cells: Sequence[Mapping[str, Any]]) -> None:
     """Prints the parameters of each row and task by group, a line a group."""
-    from madbench.execute.slots import HEADROOM, PROCESS_BYTES
-
     lines = []
     for cell in cells:
         groups = cell["parameter_groups"]

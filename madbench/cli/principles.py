@@ -19,12 +19,12 @@ from madbench.config import key_of, parse_seeds
 from madbench.errors import ConfigError, did_you_mean
 from madbench.execute.base import Policy
 from madbench.grid import Grid, Row
-from madbench.principles import QUICK, Principle, Study
+from madbench.principles import QUICK, Decision, Principle, Study
 from madbench.principles.studies import PRINCIPLES, principle
+from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import TextTable
-    from madbench.principles import Decision
 
 
 @with_groups
@@ -73,7 +73,10 @@ def principles(
     numbers, overrides = options.labels_and_overrides(words or [])
     if len(numbers) > 1:
         raise ConfigError(f"{' '.join(numbers)}: one principle at a time")
-    chosen = _find(numbers[0]) if numbers else None
+    chosen = principle(numbers[0]) if numbers else None
+    if numbers and chosen is None:
+        known = did_you_mean(numbers[0], [one.number for one in PRINCIPLES])
+        raise ConfigError(f"principle {numbers[0]!r} is unknown{known}")
     if chosen is None or chosen.judge == "time":
         given = {"--profile": profile != QUICK, "--seeds": seeds, "--tasks": tasks, "--slots": slots}
         given |= {"--force": force, "--dry-run": dry_run}
@@ -84,7 +87,13 @@ def principles(
         _list(printed)
         return
     if chosen.judge == "time":
-        _time(chosen, device, results, printed)
+        from madbench.principles.timing import decide_time
+
+        if printed.asked == "terminal":
+            _introduce(chosen)
+        with Console(stderr=True).status("timing forward passes"):
+            decision = decide_time(chosen, resolve_device(device))
+        _report(chosen, decision, [], results, printed)
         return
     study = chosen.study(profile)
     if asked := options.split_list(tasks):
@@ -112,25 +121,6 @@ def principles(
         with Console(stderr=True).status("measuring"):
             decision = decide(chosen, study, found)
         _report(chosen, decision, result_tables(found), results, printed)
-
-
-def _time(one: Principle, device: str, results: Path, printed: PrintOptions) -> None:
-    from madbench.principles.timing import decide_time
-    from madbench.training.devices import resolve_device
-
-    if printed.asked == "terminal":
-        _introduce(one)
-    with Console(stderr=True).status("timing forward passes"):
-        decision = decide_time(one, resolve_device(device))
-    _report(one, decision, [], results, printed)
-
-
-def _find(number: str) -> Principle:
-    found = principle(number)
-    if found is None:
-        known = [one.number for one in PRINCIPLES]
-        raise ConfigError(f"principle {number!r} is unknown{did_you_mean(number, known)}")
-    return found
 
 
 def _rows(study: Study) -> tuple[Row, ...]:

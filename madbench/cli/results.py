@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from madbench.analysis.quantities import LOSS, STEPS_CLAIMED, mad_columns
 from madbench.cli import options
 from madbench.cli.options import StoredOptions, StoredWordsArgument, argument, option, output_option, with_groups
 from madbench.cli.printing import print_text_table, quantity
@@ -200,7 +201,6 @@ def findings(
     """
     from madbench.analysis.findings import findings as judge_claims
     from madbench.analysis.findings_table import findings_table
-    from madbench.analysis.quantities import LOSS, STEPS_CLAIMED, mad_columns
     from madbench.analysis.samples import count_left_out
 
     if registered is not None:

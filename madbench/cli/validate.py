@@ -13,6 +13,7 @@ from rich.text import Text
 
 from madbench.cli.options import RESULTS, JsonOption, argument, option
 from madbench.cli.printing import counted, print_json
+from madbench.cli.stored_files import check_store
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import BudgetError, ConfigError, MadbenchError
 from madbench.labels import LabelSet, available_sets, expand
@@ -65,8 +66,6 @@ def validate(
     if results and not store:
         raise ConfigError(f"--results {results}: has no effect without --store")
     if store:
-        from madbench.cli.stored_files import check_store
-
         reports = check_store(results or RESULTS)
     else:
         reports = [_check(path) for path in files or _shipped_files()]
