@@ -17,7 +17,7 @@ from madbench.cli.options import argument, labels_and_overrides, option, output_
 from madbench.cli.plan import job_states
 from madbench.cli.plots import write_figure
 from madbench.cli.printing import PLAIN, counted, print_json, print_lines, quantity, table_lines
-from madbench.cli.training import train_on_screen
+from madbench.cli.progress import train_on_screen
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy

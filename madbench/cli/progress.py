@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ from rich.text import Text
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption, option
 from madbench.cli.printing import PLAIN, counted, duration, first_of, print_json, quantity
 from madbench.errors import ConfigError, StoreError
-from madbench.execute.base import Event, OnEvent
+from madbench.execute.base import Event, Policy, Summary
 from madbench.execute.journal import Journal, command_line, read_sweeps
 from madbench.execute.tally import Tally, flatten, weights
+from madbench.experiment import Experiment
 from madbench.jobs import Job
 from madbench.trackers import Tracking, open_trackers
 
@@ -171,41 +172,43 @@ def _outcome(line: Mapping[str, Any]) -> str:
     return next((text.format(line[key]) for key, text in shown.items() if key in line), "finished")
 
 
-@contextmanager
-def observed(
-    jobs: Sequence[Job],
-    title: str,
-    results: Path,
+def train_on_screen(
+    experiment: Experiment,
+    policy: Policy,
     console: Console,
+    names: Mapping[str, str],
     track: Sequence[str] = (),
-    names: Mapping[str, str] | None = None,
-) -> Iterator[tuple[OnEvent, RunScreen]]:
-    """Gives an ``on_event`` for any executor, which feeds screen, journal and trackers, and the screen.
+    **how: Any,
+) -> tuple[Summary, dict[str, str]]:
+    """Trains what is missing, with the ``names`` of jobs by id on the screen; gives by id why jobs failed, too.
 
-    Under torchrun only the first process keeps a journal and tracks. Raises ``MissingExtraError`` and ``ConfigError``
-    for a tracker that cannot be used.
+    The events of the executor also go to the journal and the trackers ``track``; under torchrun only the first process
+    has these. Raises ``MissingExtraError`` and ``ConfigError`` for a tracker that cannot be used.
     """
     from madbench.training.distributed import is_first
 
     def warn(text: str) -> None:
         console.print(f"warning: {text}", **PLAIN)
 
-    observers: list[Callable[[Event], None]] = []
-    with ExitStack() as stack:
-        if is_first():
-            if track:
-                tracking = Tracking(open_trackers(track, results), warn)
-                observers.append(stack.enter_context(tracking).on_event)
-            journal = Journal(results, jobs, title, command_line(), warn)
-            observers.append(stack.enter_context(journal).on_event)
-        screen = stack.enter_context(RunScreen(jobs, title, console, names))
-        observers.append(screen.on_event)
+    jobs, title, results = experiment.jobs, experiment.title, experiment.results
+    observers: list[Any] = []
+    try:
+        with ExitStack() as stack:
+            if is_first():
+                if track:
+                    observers.append(stack.enter_context(Tracking(open_trackers(track, results), warn)))
+                observers.append(stack.enter_context(Journal(results, jobs, title, command_line(), warn)))
+            screen = stack.enter_context(RunScreen(jobs, title, console, names))
 
-        def on_event(event: Event) -> None:
-            for observe in observers:
-                observe(event)
+            def on_event(event: Event) -> None:
+                for observer in (*observers, screen):
+                    observer.on_event(event)
 
-        yield on_event, screen
+            return experiment.execute(on_event, policy=policy, **how), dict(screen.tally.failures)
+    except KeyboardInterrupt:
+        rest = "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"
+        console.print(f"stopped; finished runs are in {results}, {rest}", **PLAIN)
+        raise
 
 
 def status(

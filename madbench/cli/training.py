@@ -14,7 +14,7 @@ from madbench.cli import options
 from madbench.cli.options import PrintOptions, TrainingOptions, argument, labels_and_overrides, option
 from madbench.cli.plan import make_plan, print_plan
 from madbench.cli.printing import PLAIN, counted, first_of, print_json, print_text_table
-from madbench.cli.progress import observed
+from madbench.cli.progress import train_on_screen
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor, Policy, Summary, reason
@@ -188,25 +188,6 @@ def carry_out(
         console.print(f"runs: {experiment.results}/runs    {again}", **PLAIN)
     _print_rest(summary, failures, experiment, policy, console)
     return found
-
-
-def train_on_screen(
-    experiment: Experiment,
-    policy: Policy,
-    console: Console,
-    names: Mapping[str, str],
-    trackers: Sequence[str] = (),
-    **how: Any,
-) -> tuple[Summary, dict[str, str]]:
-    """Trains what is missing, and shows it with the ``names`` of jobs, by id; gives by id why jobs failed, too."""
-    jobs, title, results = experiment.jobs, experiment.title, experiment.results
-    try:
-        with observed(jobs, title, results, console, trackers, names) as (on_event, screen):
-            return experiment.execute(on_event, policy=policy, **how), dict(screen.tally.failures)
-    except KeyboardInterrupt:
-        rest = "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"
-        console.print(f"stopped; finished runs are in {results}, {rest}", **PLAIN)
-        raise
 
 
 def _print_rest(

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import io
 import re
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from madbench.cli.progress import RunScreen, observed, view
+from madbench.cli.progress import RunScreen, train_on_screen, view
+from madbench.execute.base import Policy
 from madbench.execute.tally import Tally
 from madbench.jobs import Record
 from madbench.suites import MAD
@@ -113,10 +115,14 @@ def test_the_whole_sweep_fits_one_line():
 def test_observers_see_the_same_events_and_one_that_cannot_write_is_said_once(tmp_path):
     out = console(200)
     (tmp_path / "a file").touch()
-    with observed(JOBS[:1], "a title", tmp_path / "a file", out) as (on_event, screen):
+
+    def execute(on_event, policy):
         for event in finish(JOBS[0]):
             on_event(event)
+
+    experiment = SimpleNamespace(jobs=JOBS[:1], title="a title", results=tmp_path / "a file", execute=execute)
+    _, failures = train_on_screen(experiment, Policy(), out, {})
     lines = out.file.getvalue().splitlines()
     assert [line.partition(":")[0] for line in lines][0] == "1 job, a title"
     assert sum("warning" in line for line in lines) == 1 and "[1/1]" in lines[-1]
-    assert screen.tally.failures == []
+    assert failures == {}
