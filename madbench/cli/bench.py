@@ -136,17 +136,14 @@ def bench(
         torch._dynamo.config.recompile_limit = 64  # every model of table5 compiles the code of the same block
     where = _machine(setup)
     done: list[BenchTable] = []
-    was_interrupted = False
-    try:
-        for table in _measured([known[name] for name in names], setup, minutes, where):
-            done.append(table)
-            if printed.asked != "json":
-                print_text_table(table, printed)
-            if output is not None:
-                _write(output, table, where)
-    except KeyboardInterrupt:
-        was_interrupted = True
-        Console(stderr=True).print("interrupted: what was measured is shown", **PLAIN)
+    for table, was_interrupted in _measured([known[name] for name in names], setup, minutes, where):
+        done.append(table)
+        if printed.asked != "json":
+            print_text_table(table, printed)
+        if output is not None:
+            _write(output, table, where)
+        if was_interrupted:
+            Console(stderr=True).print("interrupted: what was measured is shown", **PLAIN)
     if printed.asked == "json":
         print_json({table.part.name: {"caption": table.below, "rows": table.records()} for table in done})
     if output is not None:
@@ -185,8 +182,8 @@ def _check_paths(setup: Setup) -> None:
             raise ConfigError(f"--paths {','.join(setup.paths)}: give {path} once")
 
 
-def _measured(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -> Iterator[BenchTable]:
-    """A table a part, as it is done; of one that is interrupted the rows that it has."""
+def _measured(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -> Iterator[tuple[BenchTable, bool]]:
+    """A table a part, as it is done, and whether it was interrupted: then it has some rows, and is the last."""
     from madbench.bench.parts import BenchTable
     from madbench.bench.timing import Limits
 
@@ -206,9 +203,9 @@ def _measured(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -
             except KeyboardInterrupt:
                 stopped = True
         missing = f" {len(groups)} of {count} measured in the time (--minutes)." if len(groups) < count else ""
-        yield BenchTable(part, rows, f"{part.caption} {where}{missing}", NOTES)
+        yield BenchTable(part, rows, f"{part.caption} {where}{missing}", NOTES), stopped
         if stopped:
-            raise KeyboardInterrupt
+            return
 
 
 def _machine(setup: Setup) -> str:

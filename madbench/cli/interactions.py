@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from madbench.cli import options
@@ -187,25 +187,24 @@ def _print_task(console: Console, rows: Sequence[Row], found: Sequence[Claim]) -
     lengths = list(dict.fromkeys(n for row in rows for n in row.world.lengths))
     heading = {n: f"L {n}{'*' * (n == world.length)}" for n in lengths}
     lines = []
+
+    def add(name: str, count: int | str, errors: Mapping[int, float | None], distance: str = "") -> None:
+        shown = {heading[n]: _number(errors.get(n)) for n in lengths}
+        lines.append({world.title: name, "n": count, **shown, "T off": distance})
+
     for row in rows:
-        line: dict[str, Any] = {world.title: row.name, "n": len(row.records)}
-        line |= {heading[n]: _number(max(row.errors(n))) if n in row.world.lengths else "-" for n in lengths}
-        line["T off"] = "-" if row.control else _number(row.distance)
-        lines.append(line)
-        if any(row.reference(n) for n in row.world.lengths):
-            what = "  predicted" if row.control else "  floor"
-            known = {heading[n]: _number(row.reference(n)) if n in row.world.lengths else "-" for n in lengths}
-            lines.append({world.title: what, "n": "", **known, "T off": ""})
-    lines.append(
-        {world.title: "a constant", "n": "", "T off": ""} | {heading[n]: _number(rows[0].variance(n)) for n in lengths}
-    )
+        errors = {n: max(row.errors(n)) for n in row.world.lengths}
+        add(row.name, len(row.records), errors, "-" if row.control else _number(row.distance))
+        references = {n: row.reference(n) for n in row.world.lengths}
+        if any(references.values()):
+            add("  predicted" if row.control else "  floor", "", references)
+    add("a constant", "", {n: rows[0].variance(n) for n in lengths})
     print_lines(console, table_lines(lines, right=("n", *heading.values(), "T off")))
     console.print()
     for claim in found:
         verdict = Text(claim.verdict, style="green" if claim.verdict == "reproduced" else "red")
         console.print(Text.assemble(verdict, f": {claim.statement} ({claim.source})"))
-        indented = {"initial_indent": "    ", "subsequent_indent": "    "}
-        console.print(textwrap.fill(claim.numbers, console.width, **indented), markup=False)
+        console.print(Padding(Text(claim.numbers), (0, 0, 0, 4)))
     if found:
         console.print()
     about = (
