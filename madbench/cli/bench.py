@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from madbench.cli import options
-from madbench.cli.options import PrintOptions, argument, option, output_option, with_groups
+from madbench.cli.options import PrintOptions, argument, names_and_labels, option, output_option, with_groups
 from madbench.cli.printing import PLAIN, counted, print_json, print_text_table
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
@@ -106,7 +106,10 @@ def bench(
     known = {
         part.name: part for part in (mixer.MIXERS, mixer.LENGTH, training.TRAINING, language.TABLE5, language.DECODE)
     }
-    names, labels = _parts_and_labels(words or [], everything)
+    named, labels = names_and_labels(words or [], PARTS, "part")
+    if everything and named:
+        raise ConfigError(f"{named[0]}: has no effect with --all; give one of the two")
+    names, labels = list(PARTS) if everything else named or ["mixers"], expand(labels) or list(LABELS)
     flags = {"--peer": peer, "--paths": paths, "--d-model": d_model}
     flags |= {"--profile": profile} if profile != "full" else {}
     for flag, value in flags.items():
@@ -125,10 +128,10 @@ def bench(
         raise ConfigError(f"--lengths {lengths}: a sequence has at least one token")
     if len(given) > 1 and {*names} <= {"table5", "decode"}:
         raise ConfigError(f"--lengths {lengths}: the part {' or '.join(names)} has one length")
-    named = tuple(path.strip() for path in paths.split(",")) if paths else ()
+    asked = tuple(dict.fromkeys(path.strip() for path in paths.split(","))) if paths else ()
     compiles = compile == "always" or (compile == "auto" and device != "cpu")
-    setup = Setup(labels, device, chosen, Limits(repeats), profile, given, batch, d_model, peer, named, compiles)
-    if named:
+    setup = Setup(labels, device, chosen, Limits(repeats), profile, given, batch, d_model, peer, asked, compiles)
+    if asked:
         _check_paths(setup)
     if device == "cpu":
         timing.keep_freed_memory()
@@ -153,21 +156,8 @@ def bench(
         raise typer.Exit(130)
 
 
-def _parts_and_labels(words: Sequence[str], everything: bool) -> tuple[list[str], list[str]]:
-    """The parts and labels that were asked for."""
-    names = [word for word in words if word in PARTS]
-    if everything and names:
-        raise ConfigError(f"{names[0]}: has no effect with --all; give one of the two")
-    others = [word for word in words if word not in PARTS]
-    for word in others:
-        if word.isalpha() and word.islower() and len(word) > 3:
-            raise ConfigError(f"{word!r} is no part{did_you_mean(word, PARTS)}")
-    labels = expand(others) or list(LABELS)
-    return list(PARTS) if everything else names or ["mixers"], labels
-
-
 def _check_paths(setup: Setup) -> None:
-    """Raises ``ConfigError`` for a path given twice, and for one that no label has."""
+    """Raises ``ConfigError`` for a path that no label has."""
     from madbench.bench.mixer import Shape, make, paths_of
 
     offered = {"auto", "reference"}
@@ -178,8 +168,6 @@ def _check_paths(setup: Setup) -> None:
         if path not in offered:
             problem = f"these labels have no path {path!r}{did_you_mean(path, offered)}"
             raise ConfigError(f"--paths {','.join(setup.paths)}: {problem}")
-        if setup.paths.count(path) > 1:
-            raise ConfigError(f"--paths {','.join(setup.paths)}: give {path} once")
 
 
 def _measured(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -> Iterator[tuple[BenchTable, bool]]:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 import typer
 
 from madbench.cli.printing import Format, tracked
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, did_you_mean
 from madbench.grid import LANGUAGE_MODEL
 from madbench.jobs import Budget, Fidelity
-from madbench.labels import expand
+from madbench.labels import ALIASES, expand
 from madbench.store.runs import Snapshot
 from madbench.suites.language import TASK
 
@@ -240,6 +240,16 @@ def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "tas
     if not parts:
         raise ConfigError(f"{flag} {','.join(values)!r}: no {noun} named; without {flag} it is all of them")
     return parts
+
+
+def names_and_labels(words: list[str], names: Collection[str], noun: str) -> tuple[list[str], list[str]]:
+    """Splits off the words that are ``names``; raises ``ConfigError`` for one that looks like a name and is none."""
+    others = [word for word in words if word not in names]
+    known = {alias.lower() for alias in ALIASES}
+    for word in others:
+        if re.fullmatch("[a-z]{2,}", word) and word not in known:
+            raise ConfigError(f"{word!r} is neither a {noun} nor a label{did_you_mean(word, names)}")
+    return [name for name in names if name in words], others
 
 
 def labels_and_overrides(words: list[str]) -> tuple[list[str], list[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.console import Console
 from madbench.cli import options
 from madbench.cli.options import argument, labels_and_overrides, option, output_option, split_list, with_groups
 from madbench.errors import ConfigError, StoreError, did_you_mean
-from madbench.labels import ALIASES, expand
+from madbench.labels import expand
 from madbench.suites.language import TASK
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def plot(
     from madbench.analysis.figures.files import NothingToDrawError
     from madbench.analysis.figures.registry import FIGURES, figure_frame
 
-    asked, others = _split(words or [])
+    asked, others = options.names_and_labels(words or [], _FIGURES, "figure")
     names = asked or _FIGURES
     drawn = ", ".join(names)
     own = {"learning": {"y": y} if y else {}, "budget": {"x": cost} if cost else {}}
@@ -170,16 +169,6 @@ def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) 
     for path in csv:
         write_frame(frame, path)
     return [*csv, *save_figure(figure, stem)]
-
-
-def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """The figures among ``words``, each once, and the other words. Raises ``ConfigError`` for what is neither."""
-    others = [word for word in words if word not in _FIGURES]
-    known = {name.lower() for name in ALIASES}
-    for word in others:
-        if re.fullmatch("[a-z]{2,}", word) and word not in known:
-            raise ConfigError(f"{word!r} is neither a figure nor a label{did_you_mean(word, _FIGURES)}")
-    return [name for name in _FIGURES if name in words], others
 
 
 def _tasks(drawn: str, suites: set[str], tasks: list[str] | None, protocol: str | None) -> list[str] | None:

@@ -28,13 +28,6 @@ from madbench.trackers import Tracking, open_trackers
 
 WIDE = 110  # columns from which bars are longer and speeds are shown
 NARROW = 60  # columns below which there are no bars
-_SKIPPED = {
-    "stored": "already in the store",
-    "failed": "stored as failed; not retried",
-    "busy": "left to another process that is training them",
-}
-"""Why jobs of a sweep that begins are skipped."""
-
 ENDED = 3  # sweeps shown that have ended
 FAILURES = 10  # shown of one sweep
 SILENT = 60.0  # seconds without an event after which a sweep is shown as silent
@@ -44,7 +37,7 @@ _WORDS = {
     "failed before": "failed before and not retried",
     "busy": "left to another process",
 }
-"""How some of these counts are shown."""
+"""How the counts of jobs that were skipped are shown."""
 _ENDINGS = {"died": "it died", "error": "not all was done", "interrupted": "it was interrupted"}
 
 
@@ -114,7 +107,7 @@ class RunScreen:
         self.tally = Tally(weights(jobs), jobs)
         for job_id, name in (names or {}).items():
             self.tally.jobs[job_id]["label"] = name
-        self._count, self._skipped, self._began = len(jobs), Counter(), time.monotonic()
+        self._count, self._told, self._began = len(jobs), Counter(), time.monotonic()
         self._warnings: set[str] = set()  # printed once, as every progress of a job repeats its own
         self._lock = threading.Lock()  # the live screen is drawn by a thread of its own
         how = {"refresh_per_second": 4, "transient": True, "redirect_stdout": False}
@@ -138,7 +131,6 @@ class RunScreen:
             running = self.tally.running.get(line["job"])
             self.tally.apply(line, now)
         if event["event"] == "skipped":
-            self._skipped[event["reason"]] += 1
             return
         self._print_skipped()
         name = job_name(self.tally.jobs[line["job"]])
@@ -157,9 +149,10 @@ class RunScreen:
             return view(self.tally.content(), self.console.width, self.console.height - 2)
 
     def _print_skipped(self) -> None:
-        for reason, text in _SKIPPED.items():
-            if count := self._skipped.pop(reason, 0):
+        for what, text in _WORDS.items():
+            if count := self.tally.counts[what] - self._told[what]:
                 self._print(f"{count} of {counted(self._count, 'job')} {text}")
+        self._told = self.tally.counts.copy()
 
     def _print(self, text: str) -> None:
         self.console.print(text, **PLAIN)

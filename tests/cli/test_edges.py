@@ -56,7 +56,6 @@ def test_no_option_takes_an_empty_value(verb, main):
         (["bench", "--minutes", "inf"], "--minutes inf: expected a finite number"),
         (["lm", "prepare", "x", "--max-total", "inf"], "--max-total inf: expected a finite number"),
         (["bench", "--paths", "dens"], "--paths dens: these labels have no path 'dens'; did you mean 'dense'?"),
-        (["bench", "--paths", "dense,dense"], "--paths dense,dense: give dense once"),
         (["verify", "S", "--all", "--json"], "--all has no effect with --json, which has every check"),
         (["budget", "S", "R", "--terms", "--json"], "--terms has no effect with --json, which has every term"),
         (["inspect", __file__, "-t", "x"], f"--task x: has no effect on {__file__}, a file of one run"),

@@ -48,11 +48,11 @@ def test_jobs_that_are_skipped_share_a_sentence_and_others_have_a_line_each():
     assert shown(events) == [
         "300 jobs, a title",
         "250 of 300 jobs already in the store",
-        "2 of 300 jobs stored as failed; not retried",
+        "2 of 300 jobs failed before and not retried",
         "[253/300] R-cg-q-12o fuzzy_in_context_recall seed 252: accuracy 0.500 in 0 s",
         "[254/300] R-cg-q-12o fuzzy_in_context_recall seed 253: failed: MemoryError",
         "[255/300] R-cg-q-12o fuzzy_in_context_recall seed 254: diverged: loss was not finite in epoch 1",
-        "1 of 300 jobs left to another process that is training them",
+        "1 of 300 jobs left to another process",
     ]
 
 
