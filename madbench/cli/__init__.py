@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from madbench import __version__
+from madbench.cli.options import with_groups
 from madbench.errors import ConfigError, MadbenchError
 
 VERBS = """
@@ -124,7 +125,7 @@ tiny, on the bytes of Python's own standard library.
 for _group, _paths in ((app, VERBS), (lm, LANGUAGE_VERBS)):
     for _path in _paths.split():
         _verb = pkgutil.resolve_name(f"madbench.cli.{_path}")
-        _group.command(_verb.__name__.removeprefix("language_"), cls=_Verb)(_verb)
+        _group.command(_verb.__name__.removeprefix("language_"), cls=_Verb)(with_groups(_verb))
 app.add_typer(lm, name="lm")
 
 

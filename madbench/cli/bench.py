@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from madbench.cli import options
-from madbench.cli.options import PrintOptions, argument, names_and_labels, option, output_option, with_groups
+from madbench.cli.options import PrintOptions, argument, names_and_labels, option, output_option
 from madbench.cli.printing import PLAIN, counted, print_json, print_text_table
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
@@ -45,7 +45,6 @@ NOTES = (
 DESCRIPTION = f"Parts ({', '.join(PARTS)}) and labels. {options.LABELS_HELP}"
 
 
-@with_groups
 def bench(
     words: argument(list[str] | None, "PART|LABEL", DESCRIPTION, show_default=False) = None,
     everything: option(bool, "All parts.", "--all") = False,

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from madbench.cli import options
 from madbench.cli.ls import setting_change
-from madbench.cli.options import argument, option, output_option, with_groups
+from madbench.cli.options import argument, option, output_option
 from madbench.cli.plots import LayoutOptions
 from madbench.cli.printing import counted, print_json, print_lines, table_lines
 from madbench.cli.trained_models import TrainedModel
@@ -27,7 +27,6 @@ MOST_LAYERS = 3  # of which each has a number in a comparison
 MOST_ROWS = 12  # of a table, a layer and head each; of more, only the means of a layer
 
 
-@with_groups
 def inspect(
     run: argument(
         str,

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from madbench.cli import options
-from madbench.cli.options import argument, labels_and_overrides, option, output_option, split_list, with_groups
+from madbench.cli.options import argument, labels_and_overrides, option, output_option, split_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.labels import expand
 from madbench.suites.language import TASK
@@ -46,7 +46,6 @@ class LayoutOptions:
         return Layout(self.width, not self.no_title, not self.no_caption)
 
 
-@with_groups
 def plot(
     words: argument(
         list[str] | None,
@@ -122,7 +121,6 @@ def plot(
         raise StoreError(f"{stored.results}: there is nothing to draw; madbench run G-cg-q-12o makes runs")
 
 
-@with_groups
 def language_plot(
     context: typer.Context,
     words: options.LanguageWordsArgument = None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from madbench.cli import options
-from madbench.cli.options import PrintOptions, TrainingOptions, argument, option, with_groups
+from madbench.cli.options import PrintOptions, TrainingOptions, argument, option
 from madbench.cli.plots import write_figure
 from madbench.cli.printing import PLAIN, print_json, print_text_table
 from madbench.cli.training import carry_out
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from madbench.analysis.rendering import TextTable
 
 
-@with_groups
 def principles(
     words: argument(
         list[str] | None,

@@ -8,13 +8,12 @@ import shlex
 from pathlib import Path
 
 from madbench.cli import options
-from madbench.cli.options import PrintOptions, StoredOptions, argument, option, split_list, with_groups
+from madbench.cli.options import PrintOptions, StoredOptions, argument, option, split_list
 from madbench.cli.printing import counted, print_text_table, tracked
 from madbench.config import seed_list
 from madbench.errors import ConfigError, did_you_mean
 
 
-@with_groups
 def power(
     words: options.StoredWordsArgument = None,
     claim: option(list[str] | None, "Only these claims; all by default.", metavar="NAME,...") = None,
@@ -51,7 +50,6 @@ def power(
     print_text_table(table, printed)
 
 
-@with_groups
 def register(
     file: argument(Path, "FILE", "A grid, as for madbench sweep, with the key claims: names of claims to decide."),
     *,

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from madbench.analysis.quantities import LOSS, STEPS_CLAIMED, mad_columns
 from madbench.cli import options
-from madbench.cli.options import StoredOptions, StoredWordsArgument, argument, option, output_option, with_groups
+from madbench.cli.options import StoredOptions, StoredWordsArgument, argument, option, output_option
 from madbench.cli.printing import print_text_table, quantity
 from madbench.cli.registering import print_registered
 from madbench.errors import ConfigError, StoreError, did_you_mean
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from madbench.analysis.stored import Selection
 
 
-@with_groups
 def table(
     words: StoredWordsArgument = None,
     *,
@@ -65,7 +64,6 @@ def table(
     print_text_table(found.sorted_by(sort), printed)
 
 
-@with_groups
 def language_table(
     words: options.LanguageWordsArgument = None,
     *,
@@ -101,7 +99,6 @@ def language_table(
     print_text_table(stored_table(stored.selection(words), thresholds=losses).sorted_by(sort), printed)
 
 
-@with_groups
 def attribute(
     words: StoredWordsArgument = None,
     pairs: option(bool, "Show every pair of labels below its factor.", "--pairs") = False,
@@ -129,7 +126,6 @@ def attribute(
     print_text_table(table, printed)
 
 
-@with_groups
 def compare(
     words: argument(
         list[str],
@@ -173,7 +169,6 @@ def compare(
     print_text_table(table, printed)
 
 
-@with_groups
 def findings(
     words: StoredWordsArgument = None,
     explain: option(str | None, "All about one claim, such as lag; all for every claim.", metavar="NAME") = None,
@@ -272,7 +267,6 @@ def _print_explanations(rows: list[Finding], is_all: bool) -> None:
         console.print(f"\nNot listed, as no two labels of the paper isolate them: {NOT_ISOLATED}.", markup=False)
 
 
-@with_groups
 def report(
     words: StoredWordsArgument = None,
     *,

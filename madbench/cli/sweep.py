@@ -96,7 +96,6 @@ _ARGUMENTS = {"wall_time": "minutes", "memory": "memory_gb", "sbatch": "extra"}
 """The arguments of executors that are not called as their options are."""
 
 
-@options.with_groups
 def sweep(
     context: typer.Context,
     words: argument(

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 MOST_FAILURES = 20  # that are listed; the JSON has all
 
 
-@options.with_groups
 def run(
     words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the profile."),
     profile: options.ProfileOption = "quick",
@@ -69,7 +68,6 @@ def run(
     _train_labels(labels, overrides, training, details, printed, keep_weights, **choices)
 
 
-@options.with_groups
 def train(
     words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the preset."),
     preset: option(str, "tiny, mini, gpt2, or a YAML file like those in tasks/presets.", "--preset", "-p") = "tiny",

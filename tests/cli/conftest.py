@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import madbench
 import madbench.cli
+from madbench.cli.options import with_groups
 from madbench.errors import MadbenchError
 from madbench.jobs import Record
 from madbench.store.runs import Run, Store
@@ -153,7 +154,7 @@ def invoke():
     def invoke(verb, *words, columns=80):
         app = typer.Typer()
         app.callback()(lambda: None)
-        app.command("verb")(verb)
+        app.command("verb")(with_groups(verb))
         result = CliRunner().invoke(app, ["verb", *map(str, words)], env={"COLUMNS": str(columns), "NO_COLOR": "1"})
         if result.exception and not isinstance(result.exception, (MadbenchError, SystemExit)):
             raise result.exception
