@@ -97,22 +97,19 @@ def principles(
     study = chosen.study(profile)
     if asked := options.split_list(tasks):
         study = dataclasses.replace(study, tasks=tuple(asked))
-    training = TrainingOptions(
-        seeds=seeds or chosen.seeds, budget="paper", device=device, results=results, slots=slots, force=force,
-        dry_run=dry_run,
-    )  # fmt: skip
     grid = Grid(
         _rows(study),
         profile=profile,
         tasks=study.tasks,
         overrides=(*(own for own in study.overrides if key_of(own) not in map(key_of, overrides)), *overrides),
-        seeds=tuple(parse_seeds(training.seeds)),
-        budget=training.budget,
+        seeds=tuple(parse_seeds(seeds or chosen.seeds)),
+        budget="paper",
     )
     if printed.asked == "terminal":
         _introduce(chosen)
-    policy = Policy(redo=force)
-    found = carry_out(grid, policy, training, chosen.keeps_weights and not dry_run, has_tables=False, printed=printed)
+    training = TrainingOptions(device=device, results=results, slots=slots, dry_run=dry_run)
+    keep_weights = chosen.keeps_weights and not dry_run
+    found = carry_out(grid, Policy(redo=force), training, keep_weights, has_tables=False, printed=printed)
     if found is not None:
         from madbench.analysis.tables import result_tables
         from madbench.principles.deciding import decide
