@@ -172,13 +172,12 @@ def _check_paths(setup: Setup) -> None:
 def _measured(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -> Iterator[tuple[BenchTable, bool]]:
     """A table a part, as it is done, and whether it was interrupted: then it has some rows, and is the last."""
     from madbench.bench.parts import BenchTable
-    from madbench.bench.timing import Limits
 
     console, shares = Console(stderr=True), [SHARES[part.name] for part in parts]
     end = time.perf_counter() + 60 * minutes
     for i, part in enumerate(parts):
         now, count = time.perf_counter(), part.count(setup)
-        limits = Limits(setup.limits.rounds, now + (end - now) * shares[i] / sum(shares[i:]))
+        limits = dataclasses.replace(setup.limits, end=now + (end - now) * shares[i] / sum(shares[i:]))
         rows, stopped, groups = [], False, set()
         with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task(part.name, total=count)

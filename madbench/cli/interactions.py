@@ -134,10 +134,7 @@ def _experiment(jobs: Sequence[Job], protocol: Protocol, results: Path) -> Exper
     for job in jobs:
         by_row.setdefault((job.task, row_name(job)), []).append(job)
     rows = [PlannedRow(GridRow(own[0].label, shown=(name,)), protocol, own) for (_, name), own in by_row.items()]
-    seeds = tuple(dict.fromkeys(job.seed for job in jobs))
-    shared = (tuple(protocol.tasks), seeds, protocol.profile_name)
-    grid = Grid(tuple(row.row for row in rows), *shared, overrides=protocol.overrides)
-    return Experiment(grid, rows, protocol.device, results)
+    return Experiment(Grid(tuple(row.row for row in rows)), rows, protocol.device, results)
 
 
 def _print_plan(experiment: Experiment, policy: Policy, as_json: bool) -> None:
