@@ -16,14 +16,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import pandas as pd
 
 from madbench.analysis.contrasts import Contrast, Pair, Square, find_pairs, find_squares
 from madbench.analysis.inference import LEVEL, Difference, Sample, combination, difference, holm
 from madbench.analysis.quantities import LOSS, column, difference_text, heading, in_order, unit
-from madbench.analysis.rendering import TextTable, known
+from madbench.analysis.rendering import Listing, known
 from madbench.analysis.samples import count_left_out, samples_of
 from madbench.errors import StoreError
 from madbench.suites import MAD
@@ -105,68 +105,22 @@ def _adjusted(effects: Sequence[Effect], share: float) -> list[Effect]:
     return [replace(one, p_holm=p) for one, p in zip(effects, p_values)]
 
 
-@dataclass(frozen=True)
-class AttributionTable(TextTable):
-    """Effects and interactions by quantity; see :func:`attribution_table`."""
-
-    effects: list[Effect]  # and interactions
-    shows_pairs: bool  # whether the text has a row a pair; the records have it anyway
-    caption: str
-    notes: str
-    shows_notes: bool = False
-    latex_label: ClassVar[str] = "tab:effects"
+class AttributionTable(Listing):
+    """Effects and interactions by quantity, an :class:`Effect` a row; see :func:`attribution_table`."""
 
     @property
     def quantities(self) -> list[str]:
         """The columns: those of which there is a pair, losses last."""
-        return in_order(effect.quantity for effect in self.effects)
+        return in_order(effect.quantity for effect in self.rows)
 
     def checked(self, results: Path) -> Self:
         """The table; raises ``StoreError`` for one of a store ``results`` without any pair of labels."""
-        if not self.effects:
+        if not self.rows:
             raise StoreError(
                 f"{results}: no two labels with a finished task in common differ in exactly one factor; "
                 "madbench run '~G-cg-q-12o' trains such"
             )
         return self
-
-    def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        shown: dict[tuple[Contrast, ...], dict[str, Effect]] = {}
-        for one in self.effects:
-            if one.is_significant or not one.is_interaction:
-                shown.setdefault(one.contrasts, {})[one.quantity] = one
-        lines = []
-        for contrasts in sorted(shown, key=lambda contrasts: (len(contrasts), contrasts)):
-            effects = shown[contrasts]
-            cells = {quantity: _text(one.estimate, quantity, one.is_significant) for quantity, one in effects.items()}
-            counts = _range(len(one.cases) for one in effects.values())
-            seeds = _range(one.estimate.n for one in effects.values())
-            lines.append(self._line(next(iter(effects.values())).name, cells, counts, seeds))
-            if self.shows_pairs and len(contrasts) == 1:
-                for pair in dict.fromkeys(pair for one in effects.values() for pair in one.cases):
-                    of_pair = {quantity: one.cases[pair] for quantity, one in effects.items() if pair in one.cases}
-                    cells = {quantity: _text(found, quantity) for quantity, found in of_pair.items()}
-                    seeds = _range(found.n for found in of_pair.values())
-                    lines.append(self._line(f"  {pair[0]} - {pair[1]}", cells, "", seeds))
-        return ["Factor", *map(heading, self.quantities), "Pairs", "n"], lines
-
-    def _line(self, name: str, cells: Mapping[str, str], pairs: str, seeds: str) -> list[str]:
-        return [name, *(cells.get(quantity, "") for quantity in self.quantities), pairs, seeds]
-
-    def records(self) -> list[dict[str, Any]]:
-        """Kinds: ``effect``, ``pair`` of the effect before it, ``interaction``, whatever its p-value."""
-        records = []
-        for one in self.effects:
-            names = [contrast.name for contrast in one.contrasts]
-            about = {"contrast": names[0], "second": names[1] if one.is_interaction else None}
-            about |= {"given": None, "without": None, "pairs": len(one.cases)}
-            rest = {"quantity": one.quantity, "unit": unit(one.quantity)}
-            kind = "interaction" if one.is_interaction else "effect"
-            records.append({"kind": kind, **about, **rest, **known(asdict(one.estimate) | {"p_holm": one.p_holm})})
-            for (given, without), found in () if one.is_interaction else one.cases.items():
-                pair = about | {"given": given, "without": without, "pairs": 1}
-                records.append({"kind": "pair", **pair, **rest, **known(asdict(found))})
-        return records
 
 
 def attribution_table(
@@ -186,7 +140,50 @@ def attribution_table(
         f" of L5; *: p of at most {LEVEL} after Holm."
     )
     notes = " ".join([*protocol, *_notes(effects), *left_out_sentences(count_left_out(scores))])
-    return AttributionTable(effects, shows_pairs, caption, notes)
+    quantities = in_order(one.quantity for one in effects)
+    headings = ["Factor", *map(heading, quantities), "Pairs", "n"]
+    lines = _lines(effects, quantities, shows_pairs)
+    return AttributionTable(effects, headings, lines, _records(effects), caption, notes, "tab:effects")
+
+
+def _lines(found: Sequence[Effect], quantities: Sequence[str], shows_pairs: bool) -> list[list[str]]:
+    """The effects, each with its pairs below it, and the significant interactions."""
+    shown: dict[tuple[Contrast, ...], dict[str, Effect]] = {}
+    for one in found:
+        if one.is_significant or not one.is_interaction:
+            shown.setdefault(one.contrasts, {})[one.quantity] = one
+    lines = []
+
+    def add(name: str, cells: Mapping[str, str], pairs: str, seeds: Iterable[int]) -> None:
+        lines.append([name, *(cells.get(quantity, "") for quantity in quantities), pairs, _range(seeds)])
+
+    for contrasts in sorted(shown, key=lambda contrasts: (len(contrasts), contrasts)):
+        effects = shown[contrasts]
+        cells = {quantity: _text(one.estimate, quantity, one.is_significant) for quantity, one in effects.items()}
+        counts = _range(len(one.cases) for one in effects.values())
+        add(next(iter(effects.values())).name, cells, counts, (one.estimate.n for one in effects.values()))
+        if shows_pairs and len(contrasts) == 1:
+            for pair in dict.fromkeys(pair for one in effects.values() for pair in one.cases):
+                of_pair = {quantity: one.cases[pair] for quantity, one in effects.items() if pair in one.cases}
+                cells = {quantity: _text(found, quantity) for quantity, found in of_pair.items()}
+                add(f"  {pair[0]} - {pair[1]}", cells, "", (found.n for found in of_pair.values()))
+    return lines
+
+
+def _records(effects: Sequence[Effect]) -> list[dict[str, Any]]:
+    """Kinds: ``effect``, ``pair`` of the effect before it, ``interaction``, whatever its p-value."""
+    records = []
+    for one in effects:
+        names = [contrast.name for contrast in one.contrasts]
+        about = {"contrast": names[0], "second": names[1] if one.is_interaction else None}
+        about |= {"given": None, "without": None, "pairs": len(one.cases)}
+        rest = {"quantity": one.quantity, "unit": unit(one.quantity)}
+        kind = "interaction" if one.is_interaction else "effect"
+        records.append({"kind": kind, **about, **rest, **known(asdict(one.estimate) | {"p_holm": one.p_holm})})
+        for (given, without), found in () if one.is_interaction else one.cases.items():
+            pair = about | {"given": given, "without": without, "pairs": 1}
+            records.append({"kind": "pair", **pair, **rest, **known(asdict(found))})
+    return records
 
 
 def left_out_sentences(count: int) -> list[str]:

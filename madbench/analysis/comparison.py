@@ -6,13 +6,13 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, difference, holm
 from madbench.analysis.quantities import LOSS, column, heading, in_order, interval_text, signed, unit
-from madbench.analysis.rendering import TextTable, known
+from madbench.analysis.rendering import Listing, known
 from madbench.analysis.samples import samples_of
 from madbench.suites import MAD
 
@@ -40,30 +40,10 @@ class Comparison:
         return "not significant" if self.p_holm > LEVEL else "higher" if self.difference.estimate > 0 else "lower"
 
 
-@dataclass(frozen=True)
-class ComparisonTable(TextTable):
-    """Rows of :class:`Comparison`; see :func:`comparison_table`."""
-
-    rows: list[Comparison]
-    caption: str
-    notes: str
-    shows_notes: bool = False
-    latex_label: ClassVar[str] = "tab:comparison"
-
-    def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        lines = []
-        for label, rows in itertools.groupby(self.rows, key=lambda row: row.label):
-            lines += [[label, *[""] * 5], *map(_text, rows)]
-        return ["Label", "Solved", "Difference", "95% interval", "p", "Verdict"], lines
-
-    def records(self) -> list[dict[str, Any]]:
-        return [_record(row) for row in self.rows]
-
-
 def comparison_table(
     baseline: str, labels: Sequence[str], scores: pd.DataFrame, protocol: Sequence[str] = ()
-) -> ComparisonTable:
-    """Compares ``baseline`` with each of ``labels``; a column that the two do not both have is left out.
+) -> Listing:
+    """``baseline`` compared with each of ``labels``, a :class:`Comparison` a row; a column that one lacks is left out.
 
     Args:
         baseline: the label whose numbers are subtracted.
@@ -78,8 +58,12 @@ def comparison_table(
             pair = found[name][label], found[name][baseline]
             rows.append(Comparison(label, baseline, name, *pair, difference(*pair)))
     rows = [replace(row, p_holm=p) for row, p in zip(rows, holm([row.difference.p for row in rows]))]
+    headings, lines = ["Label", "Solved", "Difference", "95% interval", "p", "Verdict"], []
+    for label, of_label in itertools.groupby(rows, key=lambda row: row.label):
+        lines += [[label, *[""] * 5], *map(_text, of_label)]
     caption = f"Each label less {baseline}: percentage points of accuracy, nats per token of a loss; p after Holm."
-    return ComparisonTable(rows, caption, " ".join([*protocol, *_notes(rows)]))
+    notes = " ".join([*protocol, *_notes(rows)])
+    return Listing(rows, headings, lines, [*map(_record, rows)], caption, notes, "tab:comparison")
 
 
 def _notes(rows: Sequence[Comparison]) -> list[str]:

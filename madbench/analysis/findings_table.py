@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.attribution import left_out_sentences
 from madbench.analysis.claims import MARGIN_SHARE, PREDICTIONS, margin, orientation, published_gain
 from madbench.analysis.findings import SEEDS, Finding, p_text
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE, difference_text, heading, signed, unit
-from madbench.analysis.rendering import TextTable, known
+from madbench.analysis.rendering import Listing, known
 from madbench.config import seed_list
 
 if TYPE_CHECKING:
@@ -22,28 +21,8 @@ _STYLES = {"supported": "green", "contradicted": "red", "not testable": "dim", "
 _LEAST_WHY = 16  # columns
 
 
-@dataclass(frozen=True)
-class FindingsTable(TextTable):
+class FindingsTable(Listing):
     """Rows of :class:`madbench.analysis.findings.Finding` under the heading of their group."""
-
-    rows: list[Finding]
-    caption: str
-    notes: str
-    shows_notes: bool = False
-    latex_label: ClassVar[str] = "tab:findings"
-    latex_name: ClassVar[str] = "%s"
-
-    def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        lines = []
-        for last, row in zip([None, *self.rows], self.rows):
-            if last is None or row.claim.group != last.claim.group:
-                where = "the task" if row.claim.group == PREDICTIONS else heading(row.quantity)
-                lines.append([f"{row.claim.group}: {where}", "", "", "", "", ""])
-            is_same = last is not None and last.claim is row.claim
-            title = f"  on {heading(row.quantity)}" if is_same else row.claim.title
-            why = "the same" if last is not None and row.missing and row.missing == last.missing else _why(row)
-            lines.append([title, _published(row), _ours(row), str(row.n or ""), row.verdict, why])
-        return ["Claim", "Published", "Ours", "n", "Verdict", "Why"], lines
 
     def to_rich(self, width: int, has_styles: bool = True) -> Table:
         """One line a finding; where the terminal is too narrow for it, without the reasons."""
@@ -65,9 +44,6 @@ class FindingsTable(TextTable):
             table.add_row(*(Text(cell, _STYLES.get(cell, usual)) for cell in line[:shown]))
         return table
 
-    def records(self) -> list[dict[str, Any]]:
-        return [_record(row) for row in self.rows]
-
 
 def findings_table(rows: list[Finding], protocol: Sequence[str] = (), left_out: int = 0) -> FindingsTable:
     """The table of ``rows``; sentences about the protocols begin its notes, which count the results left out."""
@@ -75,7 +51,17 @@ def findings_table(rows: list[Finding], protocol: Sequence[str] = (), left_out: 
         "Gain, more is better: accuracy in points, loss saved in nats per token. Published: Table 1, one seed; *:"
         " against the claim. Ours: of the pairs of labels that isolate the claim, with a 95% interval."
     )
-    return FindingsTable(rows, caption, " ".join([*protocol, *_notes(rows, left_out)]))
+    headings, lines = ["Claim", "Published", "Ours", "n", "Verdict", "Why"], []
+    for last, row in zip([None, *rows], rows):
+        if last is None or row.claim.group != last.claim.group:
+            where = "the task" if row.claim.group == PREDICTIONS else heading(row.quantity)
+            lines.append([f"{row.claim.group}: {where}", "", "", "", "", ""])
+        is_same = last is not None and last.claim is row.claim
+        title = f"  on {heading(row.quantity)}" if is_same else row.claim.title
+        why = "the same" if last is not None and row.missing and row.missing == last.missing else _why(row)
+        lines.append([title, _published(row), _ours(row), str(row.n or ""), row.verdict, why])
+    notes = " ".join([*protocol, *_notes(rows, left_out)])
+    return FindingsTable(rows, headings, lines, [*map(_record, rows)], caption, notes, "tab:findings", "%s")
 
 
 def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:

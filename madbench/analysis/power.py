@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from madbench.analysis.claims import Claim, orientation
 from madbench.analysis.findings import ClaimTest, test_claim
 from madbench.analysis.inference import LEVEL, Sample, combination
 from madbench.analysis.quantities import heading, signed
-from madbench.analysis.rendering import TextTable, known
+from madbench.analysis.rendering import Listing, known
 from madbench.analysis.samples import samples_of
 
 _SEEDS = (3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50)
@@ -45,38 +45,15 @@ class Power:
     """Of a decision with ``seeds``, or with the most; NaN where nothing can be simulated."""
 
 
-@dataclass(frozen=True)
-class PowerTable(TextTable):
-    """Rows of :class:`Power`."""
-
-    rows: list[Power]
-    caption: str
-    notes: str
-    shows_notes: bool = False
-    latex_label: ClassVar[str] = "tab:power"
-    latex_name: ClassVar[str] = "%s"
-
-    def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        lines = []
-        for row in self.rows:
-            needed = "-" if math.isnan(row.probability) else str(row.seeds) if row.seeds else f">{MOST_SEEDS}"
-            chance = "" if math.isnan(row.probability) else f"{row.probability:.0%}"
-            numbers = [signed(row.gain, row.quantity), signed(row.line, row.quantity), str(row.n)]
-            lines.append([row.title, heading(row.quantity), *numbers, needed, chance])
-        return ["Claim", "On", "Gain", "Line", "n", "Seeds needed", "Decided"], lines
-
-    def records(self) -> list[dict[str, Any]]:
-        return [known(asdict(row)) for row in self.rows]
-
-
 def power_table(
     scores: pd.DataFrame,
     claims: Sequence[Claim],
     protocol: Sequence[str] = (),
     tracked: Callable[[list[Any]], Iterable[Any]] = iter,
-) -> PowerTable:
-    """The claims that have a stored pair of labels; ``scores`` are those of one protocol of every suite.
+) -> Listing:
+    """The claims that have a stored pair of labels, a :class:`Power` a row.
 
+    ``scores`` are those of one protocol of every suite (:mod:`madbench.analysis.scores`).
     ``tracked`` goes through the claims, with a progress bar where there is one.
     """
     samples = samples_of(scores)
@@ -93,7 +70,16 @@ def power_table(
         f" the level {level:.2g} that Holm's method leaves the first of {len(found)} tests."
     )
     notes = "Gain: points of accuracy, nats per token of loss; -: not testable, or fewer than two stored seeds."
-    return PowerTable(rows, caption, " ".join([*protocol, notes]))
+    headings = ["Claim", "On", "Gain", "Line", "n", "Seeds needed", "Decided"]
+    about = rows, headings, [*map(_text, rows)], [known(asdict(row)) for row in rows]
+    return Listing(*about, caption, " ".join([*protocol, notes]), "tab:power", "%s")
+
+
+def _text(row: Power) -> list[str]:
+    needed = "-" if math.isnan(row.probability) else str(row.seeds) if row.seeds else f">{MOST_SEEDS}"
+    chance = "" if math.isnan(row.probability) else f"{row.probability:.0%}"
+    numbers = [signed(row.gain, row.quantity), signed(row.line, row.quantity), str(row.n)]
+    return [row.title, heading(row.quantity), *numbers, needed, chance]
 
 
 def _power(claim: Claim, quantity: str, test: ClaimTest, samples: dict[str, Sample], level: float) -> Power:

@@ -6,8 +6,9 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
@@ -55,9 +56,9 @@ class TextTable(ABC):
     """How the numbers came about, and what is missing."""
     shows_notes: bool = False
     """Whether text has the notes below the caption."""
-    latex_name: ClassVar[str] = r"\texttt{%s}"
+    latex_name: str = r"\texttt{%s}"
     """How LaTeX sets the first cell of a row."""
-    latex_label: ClassVar[str] = "tab:results"
+    latex_label: str = "tab:results"
 
     @property
     def below(self) -> str:
@@ -156,6 +157,29 @@ class TextTable(ABC):
         if not has_styles:
             entries = [[_Entry(entry.text + SIGNS[entry.mark]) for entry in line] for line in entries]
         return [_Entry(heading) for heading in headings], entries
+
+
+@dataclass(frozen=True)
+class Listing(TextTable):
+    """A table whose text and records are made with it."""
+
+    rows: list[Any]
+    """What it shows; a row may have several lines."""
+    headings: list[str]
+    lines: list[list[str]]
+    cells: list[dict[str, Any]]
+    """The records."""
+    caption: str
+    notes: str
+    latex_label: str
+    latex_name: str = TextTable.latex_name
+    shows_notes: bool = False
+
+    def text_rows(self) -> tuple[list[str], list[list[str]]]:
+        return self.headings, self.lines
+
+    def records(self) -> list[dict[str, Any]]:
+        return self.cells
 
 
 def known(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
         "findings_note": f"{found.caption} {found.notes}",
         "tables": [result_page_table(part) for part in (table.parts or [table] if table else [])],
         "figures": figures,
-        "factors": factor_page_table(effects) if effects.effects else None,
+        "factors": factor_page_table(effects) if effects.rows else None,
         "budget": budget_page_table(run.job for run in runs),
         "data": Markup(embedded_json(_data(runs, effects, store))),
     }
@@ -302,7 +302,7 @@ def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) 
 def _effects(table: AttributionTable) -> dict[str, dict[str, Any]]:
     """What the page opens for an effect or an interaction, by its name and quantity."""
     found = {}
-    for one in table.effects:
+    for one in table.rows:
         text, headings = "the mean over these pairs of labels, which differ in this factor alone", ["With", "Without"]
         headings.append("Difference over the seeds")
         if one.is_interaction:

@@ -110,7 +110,7 @@ def _opens(suite: Suite, column: str) -> str:
 
 def factor_page_table(table: AttributionTable) -> PageTable:
     """A row a factor and an interaction; the cells open the labels that they rest on."""
-    values = {(one.name, one.quantity): one.estimate.estimate for one in table.effects}
+    values = {(one.name, one.quantity): one.estimate.estimate for one in table.rows}
     (corner, *headings), lines = table.text_rows()
     groups = []
     for name, *texts in lines:

@@ -139,7 +139,7 @@ def test_a_contrast_is_a_row_with_its_interval_pairs_and_seeds():
     rows = shown(table)
     assert table.text_rows()[0] == ["Factor", "Compr.", "Pairs", "n"]
     assert list(rows)[:3] == ["base: R vs. S", "rope: p vs. none", "conv: c vs. none"]
-    conv = next(one for one in table.effects if one.contrasts[0].factor == "conv")
+    conv = next(one for one in table.rows if one.contrasts[0].factor == "conv")
     assert conv.estimate.estimate == pytest.approx((20.0 + 5.0 + 20.0667) / 3, abs=1e-4) and conv.is_significant
     half = conv.estimate.high - conv.estimate.estimate
     assert rows["conv: c vs. none"] == [f"+15.0 ±{half:.1f}*", "3", "3"]
@@ -183,7 +183,7 @@ def test_unfinished_seeds_are_left_out_and_counted_and_diverged_ones_count_at_ch
     frame = scored({"S": (10.0, 12.0, 11.0), "S-c": (15.0, math.nan, 15.0)})
     frame.loc[frame.label.eq("S") & frame.seed.eq(2), "expected"] = 2
     table = attribution_table(frame)
-    (effect,) = table.effects
+    (effect,) = table.rows
     assert effect.estimate.estimate == pytest.approx((15 + 4 + 15) / 3 - 11) and effect.estimate.n == 2
     assert "1 results of a label, task and seed are left out" in table.notes
     assert "left out" not in attribution_table(frame[frame.seed < 2]).notes

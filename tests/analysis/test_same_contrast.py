@@ -40,8 +40,8 @@ def results(request, grid_results) -> Results:
 def test_a_contrast_has_one_estimate_one_interval_and_one_p(results):
     scores = results.scores
     compared = {row.quantity: row.difference for row in comparison_table(PAIR[1], [PAIR[0]], scores).rows}
-    attributed = {one.quantity: one.cases[PAIR] for one in attribution_table(scores, shows_pairs=True).effects}
-    effects = {one.quantity: one.estimate for one in attribution_table(scores).effects}
+    attributed = {one.quantity: one.cases[PAIR] for one in attribution_table(scores, shows_pairs=True).rows}
+    effects = {one.quantity: one.estimate for one in attribution_table(scores).rows}
     of_claims = {(one.claim.name, one.quantity): one for one in findings(scores)}
     table = result_table(results, has_baseline=True)
     assert set(compared) == {*MAD_TASKS, MAD_AVERAGE} == set(attributed) == set(effects)
