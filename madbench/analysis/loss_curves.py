@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from madbench.analysis.protocols import by_protocol, describe
-from madbench.analysis.quantities import LOSS, LOSSES, steps_name
+from madbench.analysis.quantities import LOSS, LOSSES, PERPLEXITIES, SPEED, steps_name
 from madbench.store.runs import Run
 from madbench.suites.language import loss_l5
 
@@ -46,9 +46,9 @@ def loss_curves(runs: Sequence[Run]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
-def steps_to(evaluated: Sequence[Mapping[str, float]], threshold: float) -> float | None:
-    """Step of the first evaluation with a training loss below ``threshold``; ``None`` when there is none."""
-    return next((row["step"] for row in evaluated if row["train_loss"] < threshold), None)
+def steps_to(evaluated: Sequence[Mapping[str, float]], threshold: float) -> float:
+    """Step of the first evaluation with a training loss below ``threshold``; NaN when there is none."""
+    return next((row["step"] for row in evaluated if row["train_loss"] < threshold), math.nan)
 
 
 def thresholds_above(lowest: float) -> tuple[float, ...]:
@@ -81,28 +81,30 @@ def timing_differences(runs: Iterable[Run]) -> list[str]:
     return [name for name in TIMING if len({str(run.record.details.get(name)) for run in runs}) > 1]
 
 
-def run_losses(runs: Sequence[Run], thresholds: Sequence[float]) -> pd.DataFrame:
-    """One row a run, in their order: what its curve says.
+def run_losses(runs: Sequence[Run], thresholds: Sequence[float]) -> list[dict[str, float]]:
+    """What the curve of each run says, in their order.
 
-    Columns: id, label, seed, status; loss_l5; the last validation_loss and validation_bits_per_byte;
-    equal_time_validation_loss, that of the last evaluation at or before :func:`common_seconds`; steps_to_x for each of
-    ``thresholds``; tokens_per_second of the whole training. What a run does not have is NaN, as the losses of a
-    diverged one are.
+    Keys: loss_l5; the last validation_loss and validation_bits_per_byte; equal_time_validation_loss, that of the last
+    evaluation at or before :func:`common_seconds`; steps_to_x for each of ``thresholds``; tokens_per_second of the
+    whole training; :data:`madbench.analysis.quantities.PERPLEXITIES`. What a run does not have is NaN, as the losses of
+    a diverged one are.
     """
     common = common_seconds(runs)
-    rows: list[dict[str, Any]] = []
+    found = []
     for run in runs:
         evaluated = evaluations(run)
-        losses = [row["train_loss"] for row in evaluated]
-        row = {"id": run.job.id, "label": run.job.label, "seed": run.job.seed, "status": run.record.status}
-        row |= {steps_name(threshold): steps_to(evaluated, threshold) for threshold in thresholds}
+        numbers = dict.fromkeys(LOSSES, math.nan)
+        numbers |= {steps_name(threshold): steps_to(evaluated, threshold) for threshold in thresholds}
+        numbers |= dict.fromkeys((SPEED.name, *PERPLEXITIES), math.nan)
         if run.record.status == "finished":
-            row |= {name: evaluated[-1].get(name) for name in ("validation_loss", "validation_bits_per_byte")}
-            in_time = [one["validation_loss"] for one in evaluated if one["seconds"] <= common]
-            row |= {LOSS: loss_l5(losses), "equal_time_validation_loss": in_time[-1] if in_time else None}
+            validation = [row["validation_loss"] for row in evaluated]
+            in_time = [row["validation_loss"] for row in evaluated if row["seconds"] <= common]
+            numbers[LOSS] = loss_l5([row["train_loss"] for row in evaluated])
+            numbers["validation_loss"] = validation[-1]
+            numbers["validation_bits_per_byte"] = evaluated[-1].get("validation_bits_per_byte", math.nan)
+            numbers["equal_time_validation_loss"] = in_time[-1] if in_time else math.nan
+            numbers |= dict(zip(PERPLEXITIES, np.exp([validation[-1], loss_l5(validation)])))
         if run.record.curve and (last := run.record.curve[-1])["seconds"] > 0:
-            row["tokens_per_second"] = last["tokens"] / last["seconds"]
-        rows.append(row)
-    numbers = [*LOSSES, *map(steps_name, thresholds), "tokens_per_second"]
-    frame = pd.DataFrame(rows, columns=["id", "label", "seed", "status", *numbers])
-    return frame.astype(dict.fromkeys(numbers, float))
+            numbers[SPEED.name] = last["tokens"] / last["seconds"]
+        found.append(numbers)
+    return found

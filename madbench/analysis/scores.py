@@ -22,27 +22,28 @@ from __future__ import annotations
 
 import csv
 import functools
+import itertools
 import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from madbench.analysis.captions import protocol_sentences
-from madbench.analysis.loss_curves import PAPER_THRESHOLDS, evaluations, run_losses
+from madbench.analysis.loss_curves import PAPER_THRESHOLDS, run_losses
 from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE, PERPLEXITIES, STEPS
 from madbench.config import PUBLISHED
 from madbench.experiment import Experiment, PlannedRow
 from madbench.jobs import Job, Record, mapping_text
 from madbench.store.runs import Run, Store
 from madbench.suites import LANGUAGE, MAD, Suite
-from madbench.suites.language import loss_l5
 from madbench.tasks import MAD_TASKS, make_setting, settings_class
 
-COLUMNS = ("suite", "label", "seed", "column", "value", "done", "expected", "diverged", "budget_ratio")
-COLUMNS += ("ceiling", "chance", "solved", "is_diverged")
+COLUMNS = {"suite": str, "label": str, "seed": int, "column": str, "value": float}
+COLUMNS |= {"done": int, "expected": int, "diverged": int, "budget_ratio": float}
+COLUMNS |= {"ceiling": float, "chance": float, "solved": float, "is_diverged": bool}
+"""Of a frame of scores."""
 EVALUATION_STEPS = 500
 """Steps between two evaluations of the paper, which counts evaluations."""
 _SCALE = ("ceiling", "chance", "solved")
@@ -141,46 +142,38 @@ def mean_over(scores: pd.DataFrame, columns: Sequence[str], name: str) -> pd.Dat
 
 
 def language_scores(
-    runs: Sequence[Run], thresholds: Sequence[float] = (), names: Sequence[str] | None = None
+    runs: Sequence[Run],
+    thresholds: Sequence[float] = (),
+    names: Sequence[str] | None = None,
+    has_perplexities: bool = False,
 ) -> pd.DataFrame:
     """The scores of language-model runs with their curves; ``names`` are those of the runs' rows, by default labels.
 
-    Columns: :data:`madbench.analysis.quantities.LOSSES`, steps_to_x for each of ``thresholds``, tokens_per_second.
+    Columns: :data:`madbench.analysis.quantities.LOSSES`, steps_to_x for each of ``thresholds``, tokens_per_second, and
+    on demand :data:`madbench.analysis.quantities.PERPLEXITIES`.
     """
     losses = run_losses(runs, thresholds)
-    if names is not None:
-        losses["label"] = list(names)
-    losses["budget_ratio"] = [float(run.record.details.get("budget_ratio", "nan")) for run in runs]
-    losses["uniform"] = [math.log(run.job.setting["vocab_size"]) for run in runs]
-    losses["last_step"] = [run.record.curve[-1]["step"] if run.record.curve else math.nan for run in runs]
-    keys = ["label", "seed", "status", "budget_ratio", "uniform", "last_step"]
-    columns = [name for name in losses if name not in (*keys, "id")]
-    scores = losses.melt(keys, columns, "column", "value")
-    is_loss, is_steps = scores.column.isin(LOSSES), scores.column.str.startswith(STEPS)
-    scores["diverged"] = ((scores.status == "diverged") & is_loss).astype(int)
-    scores["is_diverged"] = (scores.diverged > 0) | (is_steps & scores.value.isna())
-    bits_a_nat = (losses.validation_bits_per_byte / losses.validation_loss).mean()
-    uniform = scores.uniform.where(scores.column != "validation_bits_per_byte", scores.uniform * bits_a_nat)
-    scores["chance"] = uniform.where(is_loss, scores.last_step.where(is_steps))
-    scores["value"] = scores.value.where(~scores.is_diverged, scores.chance)
-    scores["done"] = scores.value.notna().astype(int)
-    return scores.assign(suite=LANGUAGE.name, expected=1, ceiling=math.nan, solved=math.nan)[list(COLUMNS)]
-
-
-def perplexity_scores(scores: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
-    """Rows of :data:`madbench.analysis.quantities.PERPLEXITIES`; ``scores`` is :func:`language_scores` of ``runs``."""
-    last = scores[scores.column == "validation_loss"]
-    means = [loss_l5([row["validation_loss"] for row in evaluations(run)]) for run in runs]
-    of_five = last.assign(value=last.chance.where(last.is_diverged, means))
-    rows = pd.concat([one.assign(column=name) for name, one in zip(PERPLEXITIES, (last, of_five))], ignore_index=True)
-    return rows.assign(value=np.exp(rows.value), chance=np.exp(rows.chance))
-
-
-def no_scores() -> pd.DataFrame:
-    """A frame of scores without a row."""
-    text = dict.fromkeys(("suite", "label", "column"), str)
-    whole = dict.fromkeys(("seed", *_COUNTS), int) | {"is_diverged": bool}
-    return pd.DataFrame({name: [] for name in COLUMNS}).astype(dict.fromkeys(COLUMNS, float) | text | whole)
+    bits_a_nat = pd.Series([one["validation_bits_per_byte"] / one["validation_loss"] for one in losses]).mean()
+    left_out = () if has_perplexities else PERPLEXITIES
+    columns = [name for name in (losses[0] if losses else ()) if name not in left_out]
+    names = [run.job.label for run in runs] if names is None else names
+    rows = []
+    for column, (run, name, numbers) in itertools.product(columns, list(zip(runs, names, losses))):
+        value, is_loss, is_steps = numbers[column], column in (*LOSSES, *PERPLEXITIES), column.startswith(STEPS)
+        uniform = math.log(run.job.setting["vocab_size"])
+        if column in PERPLEXITIES:
+            uniform = math.exp(uniform)
+        elif column == "validation_bits_per_byte":
+            uniform *= bits_a_nat
+        last_step = run.record.curve[-1]["step"] if run.record.curve else math.nan
+        chance = uniform if is_loss else last_step if is_steps else math.nan
+        diverged = is_loss and run.record.status == "diverged"
+        is_diverged = diverged or (is_steps and math.isnan(value))
+        value = chance if is_diverged else value
+        about = LANGUAGE.name, name, run.job.seed, column, value, not math.isnan(value), 1, diverged
+        ratio = run.record.details.get("budget_ratio", math.nan)
+        rows.append((*about, ratio, math.nan, chance, math.nan, is_diverged))
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
 @functools.cache
@@ -246,12 +239,12 @@ class Results:
     def scores(self) -> pd.DataFrame:
         """The scores of all rows, suite by suite (:mod:`madbench.analysis.scores`); ``label`` is the row's name."""
         frames = [mad_scores(self.collected)] if self.rows(MAD) else []
-        if self.runs:
+        if self.runs or not frames:
             names = [name for name, runs in self.runs.items() for _ in runs]
             is_comparable = all(row.protocol.profile.comparable_with_paper for row in self.rows(LANGUAGE))
             thresholds = PAPER_THRESHOLDS if is_comparable else ()
             frames.append(language_scores(self.language_runs, thresholds, names))
-        return pd.concat(frames, ignore_index=True) if frames else no_scores()
+        return pd.concat(frames, ignore_index=True)
 
     def rows(self, suite: Suite) -> list[PlannedRow]:
         """The rows of one suite."""

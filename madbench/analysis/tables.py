@@ -38,7 +38,6 @@ from madbench.analysis.scores import (
     Results,
     language_scores,
     mean_over,
-    perplexity_scores,
     published_perplexities,
     published_scores,
 )
@@ -174,10 +173,10 @@ def _language_table(
     if len(set(thresholds)) < len(thresholds):
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
     row_of = {run.job.id: name for name, found in results.runs.items() for run in found}
-    frames = [language_scores(found, thresholds, [row_of[run.job.id] for run in found]) for found in groups]
     protocols = [row.protocol for row in results.rows(LANGUAGE)]
-    if any(published_perplexities(one.profile_name, one.overrides) for one in protocols):
-        frames = [pd.concat([frame, perplexity_scores(frame, found)]) for frame, found in zip(frames, groups)]
+    has_perplexities = any(published_perplexities(one.profile_name, one.overrides) for one in protocols)
+    names = [[row_of[run.job.id] for run in found] for found in groups]
+    frames = [language_scores(found, thresholds, of, has_perplexities) for found, of in zip(groups, names)]
     of_groups = [_language_columns(found, frame, thresholds) for found, frame in zip(groups, frames)]
     columns = [column for column in of_groups[0] if all(column in others for others in of_groups)]
     if is_brief:

@@ -58,7 +58,7 @@ def corpus(tmp_path):
 
 def test_run_gives_the_scores_of_every_label_seed_and_task(tmp_path, trained):
     scores = madbench.run(["{S,R}-c"], overrides=TINY, seeds=[0, 1], device="cpu", results=tmp_path)
-    assert tuple(scores) == COLUMNS and len(scores) == 2 * 2 * (6 + 1)
+    assert tuple(scores) == tuple(COLUMNS) and len(scores) == 2 * 2 * (6 + 1)
     assert set(scores.column) == {*MAD_TASKS, "mad_average"} and set(scores.value) == {50.0}
     assert list(scores.label.unique()) == ["S-c", "R-c"]
 

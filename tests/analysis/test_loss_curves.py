@@ -37,7 +37,8 @@ def test_l5_of_fewer_evaluations_is_the_mean_of_all():
 
 def test_steps_to_a_loss_are_those_of_the_first_evaluation_strictly_below_it():
     evaluated = [{"step": 500 * i, "train_loss": loss} for i, loss in enumerate([3.5, 3.0, 2.9, 3.1, 2.8], 1)]
-    assert [steps_to(evaluated, x) for x in (3.6, 3.0, 2.9, 2.8)] == [500, 1500, 2500, None]
+    assert [steps_to(evaluated, x) for x in (3.6, 3.0, 2.9)] == [500, 1500, 2500]
+    assert math.isnan(steps_to(evaluated, 2.8))
 
 
 def test_the_thresholds_of_the_papers_table_are_the_papers():
@@ -63,12 +64,16 @@ def test_a_lowest_loss_that_is_no_number_has_no_thresholds(lowest):
 def test_the_numbers_of_a_run_come_from_its_curve_and_not_from_its_metrics(language_run):
     run = language_run("S-p", [4.0, 3.0, 2.0, 2.0, 2.0, 1.0], seconds=10.0, seed=3)
     run = replace(run, record=replace(run.record, metrics={"loss_l5": 9.0, "validation_loss": 9.0}))
-    (row,) = run_losses([run], [2.5, 0.5]).to_dict("records")
+    (row,) = run_losses([run], [2.5, 0.5])
     assert row == {
-        "id": run.job.id, "label": "S-p", "seed": 3, "status": "finished", "loss_l5": 2.0, "validation_loss": 1.1,
-        "validation_bits_per_byte": 2.2, "equal_time_validation_loss": 1.1, "steps_to_2.5": 30.0,
-        "steps_to_0.5": pytest.approx(NAN, nan_ok=True), "tokens_per_second": 64.0,
+        "loss_l5": 2.0, "validation_loss": 1.1, "validation_bits_per_byte": 2.2, "equal_time_validation_loss": 1.1,
+        "steps_to_2.5": 30.0, "steps_to_0.5": pytest.approx(NAN, nan_ok=True), "tokens_per_second": 64.0,
+        "perplexity": pytest.approx(math.exp(1.1)), "perplexity_l5": pytest.approx(math.exp(2.1)),
     }  # fmt: skip
+
+
+def equal_time(runs) -> list[float]:
+    return [row["equal_time_validation_loss"] for row in run_losses(runs, [])]
 
 
 def test_equal_time_is_what_every_finished_run_reached(language_run):
@@ -76,31 +81,30 @@ def test_equal_time_is_what_every_finished_run_reached(language_run):
     slow = language_run("R", [3.0, 2.0, 1.0], seconds=1.6)
     stopped = language_run("G", [3.0], seconds=0.1, status="diverged")
     assert common_seconds([fast, slow, stopped]) == 3.0
-    losses = run_losses([fast, slow, stopped], [])["equal_time_validation_loss"].tolist()
+    losses = equal_time([fast, slow, stopped])
     assert losses[:2] == [1.1, 3.1]
     assert math.isnan(losses[2]) and math.isnan(common_seconds([stopped]))
 
 
 def test_an_evaluation_at_the_very_end_of_equal_time_counts(language_run):
     runs = [language_run("S", [3.0, 2.0], seconds=2.0), language_run("R", [3.0, 2.5, 2.0, 1.5], seconds=1.0)]
-    assert run_losses(runs, []).equal_time_validation_loss.tolist() == [2.1, 1.6]
+    assert equal_time(runs) == [2.1, 1.6]
 
 
 def test_a_run_not_evaluated_within_equal_time_has_no_loss_there(language_run):
     runs = [language_run("S", [3.0, 2.0], seconds=1.0), language_run("R", [3.0, 2.0], seconds=9.0)]
-    assert math.isnan(run_losses(runs, []).equal_time_validation_loss[1])
+    assert math.isnan(equal_time(runs)[1])
 
 
 def test_a_diverged_run_has_steps_but_no_losses(language_run):
-    row = run_losses([language_run("S", [3.0, 2.0], status="diverged")], [2.5]).iloc[0]
-    assert row["steps_to_2.5"] == 20 and row.tokens_per_second == 320
-    assert row[["loss_l5", "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss"]].isna().all()
+    (row,) = run_losses([language_run("S", [3.0, 2.0], status="diverged")], [2.5])
+    assert row.pop("steps_to_2.5") == 20 and row.pop("tokens_per_second") == 320
+    assert all(map(math.isnan, row.values()))
 
 
 def test_a_run_that_diverged_before_its_first_row_is_a_row_without_numbers(language_run):
     runs = [language_run("S"), language_run("R", [], status="diverged")]
-    row = run_losses(runs, [2.5]).iloc[1]
-    assert row.label == "R" and row[["loss_l5", "steps_to_2.5", "tokens_per_second"]].isna().all()
+    assert all(map(math.isnan, run_losses(runs, [2.5])[1].values()))
 
 
 def test_the_long_form_has_every_row_of_every_curve(language_run):
