@@ -68,13 +68,13 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def column(name: str) -> Column:
-    """The column of a task, an average or a loss."""
+    """The column of a task, an average, a loss or steps to one."""
     if name in LOSSES:
-        return loss_column(name, heading(name))
+        return Column(name, heading(name), 3, "lower", limits=(0.0, math.inf))
     if name in PERPLEXITIES:
         return Column(name, heading(name), 2, "lower", limits=(1.0, math.inf))
     if name.startswith(STEPS):
-        return steps_column(float(name.removeprefix(STEPS)))
+        return Column(name, f"to {name.removeprefix(STEPS)}", 0, "lower", limits=(0.0, math.inf))
     if name == SPEED.name:
         return SPEED
     return Column(name, heading(name), 1, "higher", limits=(0.0, 100.0), missing="-")
@@ -107,16 +107,6 @@ def interval_text(found: Difference, name: str) -> str:
     return "" if math.isnan(found.low) else f"[{signed(found.low, name)},{signed(found.high, name)}]"
 
 
-def loss_column(name: str, heading: str) -> Column:
-    """A column of losses."""
-    return Column(name, heading, 3, "lower", limits=(0.0, math.inf))
-
-
 def steps_name(threshold: float) -> str:
-    """Column of the steps to ``threshold``, as in the published table: ``steps_to_3.0``."""
+    """Column of the steps to the first evaluation with a training loss below ``threshold``: ``steps_to_3.0``."""
     return f"{STEPS}{float(threshold)}"
-
-
-def steps_column(threshold: float) -> Column:
-    """The steps to the first evaluation with a training loss below ``threshold``."""
-    return Column(steps_name(threshold), f"to {float(threshold)}", 0, "lower", limits=(0.0, math.inf))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.cells import Cell, legend, row_texts
 from madbench.analysis.inference import Difference
-from madbench.analysis.quantities import BUDGET_RATIO, LOSS, SEEDS, STEPS, difference_text, suite_title
+from madbench.analysis.quantities import BUDGET_RATIO, LOSS, LOSSES, SEEDS, STEPS, difference_text, suite_title
 from madbench.analysis.rendering import PUBLISHED, TextTable, known
 from madbench.errors import ConfigError, did_you_mean
 from madbench.grid import Row
@@ -57,16 +57,18 @@ class ResultTable(TextTable):
     @property
     def caption(self) -> str:
         rows = (zip(self.columns, row_texts(self.columns, self.cells[name])) for name in self.rows)
-        shown = [(column.name.startswith(STEPS), text) for row in rows for column, text in row]
+        shown = [cell for row in rows for cell in row]
         texts = "".join(text for _, text in shown)
+        counted = [column for column, text in shown if "[" in text]
         marks = "".join(self.marks().values())
         signs = {
             "L5: mean of the last five training losses": any(column.name == LOSS for column in self.columns),
-            "to x: steps to a training loss below x": any(are_steps for are_steps, _ in shown),
+            "to x: steps to a training loss below x": any(x.name.startswith(STEPS) for x in self.columns),
             "±: 95% interval": "±" in texts,
-            "[k/n]: k of n seeds solve the task": any("[" in text and not are_steps for are_steps, text in shown),
-            "[k/n] of steps: k of n seeds get there": any("[" in text and are_steps for are_steps, text in shown),
+            "[k/n]: k of n seeds solve the task": any(x.better == "higher" for x in counted),
+            "[k/n] of steps: k of n seeds get there": any(x.name.startswith(STEPS) for x in counted),
             "†: single seed": "†" in texts,
+            "[k/n]‡ of losses: k of n runs do not diverge": any(x.name in LOSSES for x in counted),
             "‡: with diverged runs": "‡" in texts,
             "(d/e): jobs done": "(" in texts,
             "bold: best; underlined: may be the best": marks,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from madbench.analysis import captions, quantities
+from madbench.analysis import captions
 from madbench.analysis.cells import Cell, cells_of, is_over_budget, with_marks
 from madbench.analysis.loss_curves import (
     PAPER_THRESHOLDS,
@@ -28,9 +28,9 @@ from madbench.analysis.quantities import (
     SEEDS,
     SPEED,
     STEPS,
-    loss_column,
+    column,
     mad_columns,
-    steps_column,
+    steps_name,
 )
 from madbench.analysis.result_table import ResultTable
 from madbench.analysis.samples import differences_from
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 def _side_by_side(results: Results, mad: ResultTable, language: ResultTable) -> ResultTable:
     rows = mad.rows | language.rows
     names = [name for name in _ordered(results) if name in rows]
-    own = {column.name: column for column in language.columns}
-    for column in (BUDGET_RATIO, SEEDS):
-        own[column.name] = replace(column, name=f"lm_{column.name}", heading=f"LM {column.heading.lower()}")
+    own = {one.name: one for one in language.columns}
+    for one in (BUDGET_RATIO, SEEDS):
+        own[one.name] = replace(one, name=f"lm_{one.name}", heading=f"LM {one.heading.lower()}")
     cells: dict[str, dict[str, Cell]] = {}
     for name in names:
         of_language = language.cells.get(name, {})
@@ -201,17 +201,17 @@ def _usual_thresholds(groups: Sequence[Sequence[Run]]) -> Sequence[float]:
 
 def _language_columns(runs: Sequence[Run], scores: pd.DataFrame, thresholds: Sequence[float]) -> list[Column]:
     """The columns that say something: no bytes or no comparison of times, no column of them."""
-    columns = [loss_column(LOSS, "L5"), loss_column("validation_loss", "Val")]
+    shown = [replace(column(LOSS), heading="L5"), replace(column("validation_loss"), heading="Val")]
     if scores[scores.column == "validation_bits_per_byte"].value.notna().any():
-        columns.append(loss_column("validation_bits_per_byte", "Bits/byte"))
-    columns += [quantities.column(name) for name in PERPLEXITIES if name in set(scores.column)]
-    columns += [steps_column(threshold) for threshold in thresholds]
+        shown.append(column("validation_bits_per_byte"))
+    shown += [column(name) for name in (*PERPLEXITIES, *map(steps_name, thresholds)) if name in set(scores.column)]
     if not timing_differences(runs):
         common = common_seconds(runs)
         if scores.label.nunique() > 1 and math.isfinite(common):
-            columns.append(loss_column("equal_time_validation_loss", captions.equal_time_heading(common)))
-        columns.append(SPEED)
-    return columns
+            heading = captions.equal_time_heading(common)
+            shown.append(replace(column("equal_time_validation_loss"), heading=heading))
+        shown.append(SPEED)
+    return shown
 
 
 def suite_table(

@@ -74,6 +74,7 @@ def test_a_diverged_seed_counts_as_the_uniform_distribution(language_run, langua
     assert row["Bits/byte"] == f"{(2 * 1.1 + 2 * uniform) / 2:.3f} [1/2]‡"
     assert (row["to 2.5"], row["n"]) == ("10", "2")
     assert "1 of 2 runs diverged." in table.notes and "they count at chance" in table.notes
+    assert "k of n runs do not diverge" in table.caption and "solve" not in table.caption
 
 
 def test_a_store_of_diverged_runs_alone_is_a_table(language_run, language_table):

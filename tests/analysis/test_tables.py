@@ -18,7 +18,7 @@ from scipy import stats
 
 from madbench.analysis.cells import Cell
 from madbench.analysis.inference import Sample, Scale
-from madbench.analysis.quantities import mad_columns, steps_column
+from madbench.analysis.quantities import column, mad_columns
 from madbench.analysis.result_table import ResultTable
 from madbench.analysis.scores import COLUMNS, MAD_AVERAGE, Results, mean_over, published_scores
 from madbench.analysis.tables import suite_table
@@ -103,12 +103,12 @@ def test_a_cell_says_what_it_rests_on(made, text):
 def test_a_cell_of_steps_says_how_many_seeds_get_there_and_has_their_mean():
     scale = Scale(chance=1000.0, limits=(0.0, math.inf), resolution=10.0, is_counted=True)
     made = Cell(Sample(np.array([300.0, 400.0, 1000.0]), scale, np.array([False, False, True])), 3, 3)
-    assert made.text(steps_column(2.5), 3) == "350 [2/3]" and made.mean == 350
+    assert made.text(column("steps_to_2.5"), 3) == "350 [2/3]" and made.mean == 350
     assert np.isnan(made.interval).all()
     never = Cell(Sample(np.array([1000.0] * 3), scale, np.array([True] * 3)), 3, 3)
-    assert never.text(steps_column(2.5), 3) == ""
+    assert never.text(column("steps_to_2.5"), 3) == ""
     always = Cell(Sample(np.array([300.0, 400.0]), scale, np.array([False, False])), 2, 2)
-    assert always.text(steps_column(2.5), 2).startswith("350 ±")
+    assert always.text(column("steps_to_2.5"), 2).startswith("350 ±")
 
 
 @given(st.lists(st.floats(0, 100), max_size=7), st.integers(0, 3), st.integers(0, 2))
