@@ -22,7 +22,7 @@ import pandas as pd
 
 from madbench.analysis.contrasts import Contrast, Pair, Square, find_pairs, find_squares
 from madbench.analysis.inference import LEVEL, Difference, Sample, combination, difference, holm
-from madbench.analysis.quantities import LOSS, column, difference_text, heading, in_order, unit
+from madbench.analysis.quantities import LOSS, difference_text, heading, in_order, unit
 from madbench.analysis.rendering import Listing, known
 from madbench.analysis.samples import count_left_out, samples_of
 from madbench.errors import StoreError
@@ -139,7 +139,7 @@ def attribution_table(
         "Mean difference of the labels that differ in this factor alone: percentage points of accuracy, nats per token"
         f" of L5; *: p of at most {LEVEL} after Holm."
     )
-    notes = " ".join([*protocol, *_notes(effects), *left_out_sentences(count_left_out(scores))])
+    notes = " ".join([*protocol, _notes(effects), *left_out_sentences(count_left_out(scores))])
     quantities = in_order(one.quantity for one in effects)
     headings = ["Factor", *map(heading, quantities), "Pairs", "n"]
     lines = _lines(effects, quantities, shows_pairs)
@@ -191,26 +191,23 @@ def left_out_sentences(count: int) -> list[str]:
     return [f"{count} results of a label, task and seed are left out: unfinished."] if count else []
 
 
-def _notes(found: Sequence[Effect]) -> list[str]:
+def _notes(found: Sequence[Effect]) -> str:
     """How the rows are to be read: interval, tests, interactions."""
-    effects = [one for one in found if not one.is_interaction]
-    interactions = [one for one in found if one.is_interaction]
-    tests = [one.estimate.test for one in effects if one.estimate.test]
-    sentences = {
-        "The unit is the seed; settings of a task and pairs of labels are averaged.": True,
-        "Of L5 less is better.": any(column(one.quantity).better == "lower" for one in effects),
-        "±: half of the 95% interval, t with Satterthwaite's degrees of freedom.": "t" in tests,
-        "[low, high]: the 95% interval of a pair of which some seeds solve the task; Boschloo's exact test of the"
-        " counts of solved seeds.": "exact" in tests,
-        "In brackets: not tested; a single seed, zero variance, or no label has learned the task.": any(
-            math.isnan(one.estimate.low) for one in effects
-        ),
-        f"Holm over {len(tests)} effects, with {EFFECTS_SHARE:.0%} of the error of the table.": tests,
-        "No interactions: of no two factors are all four combinations stored with three seeds.": not interactions,
+    effects, interactions = ([one for one in found if one.is_interaction is x] for x in (False, True))
+    tested = sum(bool(one.estimate.test) for one in effects)
+    notes = (
+        "The unit is the seed; settings of a task and pairs of labels are averaged. Of L5 less is better. ±: half of"
+        " the 95% interval, t with Satterthwaite's degrees of freedom. [low, high]: the 95% interval of a pair of which"
+        " some seeds solve the task; Boschloo's exact test of the counts of solved seeds. In brackets: not tested; a"
+        f" single seed, zero variance, or no label has learned the task. Holm over {tested} effects, with"
+        f" {EFFECTS_SHARE:.0%} of the error of the table. "
+    )
+    if not interactions:
+        return notes + "No interactions: of no two factors are all four combinations stored with three seeds."
+    return notes + (
         "a x b: by how much more a is worth where b is given, mean over the sets of four labels that Pairs counts;"
-        f" shown are the significant ones of {len(interactions)} tested.": interactions,
-    }
-    return [text for text, is_shown in sentences.items() if is_shown]
+        f" shown are the significant ones of {len(interactions)} tested."
+    )
 
 
 def _text(found: Difference, quantity: str, is_significant: bool = False) -> str:

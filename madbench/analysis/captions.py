@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from madbench.analysis.inference import LEAST_SEEDS, alike
+from madbench.analysis.inference import LEAST_FOR_LEVEL, LEAST_SEEDS, alike, binomial_interval
 from madbench.analysis.loss_curves import timing_differences
 from madbench.analysis.protocols import language_protocol
 from madbench.analysis.quantities import LOSS, PERPLEXITIES, STEPS
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from madbench.analysis.scores import Results
     from madbench.store.runs import Run
 
+_SOLVED = (
+    "[k/n]: k of n seeds solve the task, 90% of the way from chance to the ceiling; the mean of so few, or of seeds"
+    f" that split, has no ± (from {LEAST_FOR_LEVEL} seeds on where none solves it). Where {LEAST_SEEDS} seeds agree, up"
+    f" to {1 - binomial_interval(LEAST_SEEDS, LEAST_SEEDS)[0]:.0%} of all seeds may still differ (95%)."
+)
 _BUDGET = "Budget is mixer parameters over softmax attention's, both with the conv taps of the label."
 
 
@@ -53,7 +58,7 @@ def about_mad(protocol: Protocol, collected: pd.DataFrame) -> str:
         "The published rows used the published fidelity and the paper budget.": is_comparable and not is_theirs,
     }
     shown = (text for text, is_shown in notes.items() if is_shown)
-    return " ".join([meaning, *setting_sentences(protocol), *_outcome(collected), _BUDGET, *shown])
+    return " ".join([meaning, *setting_sentences(protocol), *_outcome(collected), _BUDGET, *shown, _SOLVED])
 
 
 def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[Column], first: str = "") -> str:
@@ -80,7 +85,9 @@ def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[
         "PPL: exponential of the last loss on validation text; of 5: of the mean of the last five. Published ones are"
         " of one run each, those of the presets hyper1 and hyper3 smoothed.": has_perplexity,
         f"To x: steps to the first evaluation with training loss below x, one every {training.eval_every:,} steps of"
-        f" {training.tokens_per_step:,} tokens.": any(x.startswith(STEPS) for x in names),
+        f" {training.tokens_per_step:,} tokens. [k/n]: k of n seeds get there; the mean is theirs.": any(
+            x.startswith(STEPS) for x in names
+        ),
         where: True,
         "Times are wall-clock times of the training steps alone.": "tokens_per_second" in names,
         f"No speed and no loss at equal time: the runs differ in {differing}.": differing and has_validation,

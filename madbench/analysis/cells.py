@@ -1,4 +1,4 @@
-"""The cells of the result tables: outcomes and means over seeds, which of a column may be the best, and the legend."""
+"""The cells of the result tables: outcomes and means over seeds, which may be the best, and their legend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from madbench.analysis.inference import LEAST_FOR_LEVEL, LEAST_SEEDS, LEVEL, Sample, binomial_interval, may_be_best
+from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, binomial_interval, may_be_best
 from madbench.analysis.quantities import STEPS
 from madbench.analysis.rendering import BEST, WITHIN_NOISE, known
 from madbench.analysis.samples import samples_of
@@ -110,6 +110,17 @@ class Cell:
         return known(numbers | {"solved": solved, **shares, "mark": self.mark})
 
 
+LEGEND = (
+    "±: half of the 95% interval of the mean over seeds that do not diverge, Student's t; without it: zero variance to"
+    " the digits shown, or two seeds of an average; no interval. ‡: some runs diverged; they count at chance. †: single"
+    " seed; excluded from tests. n=: fewer seeds than the row has. (d/e): d of e jobs are done, so the number is not"
+    " final and not compared. Bold: the best mean of its column, to the digits shown. Underlined: may be the best as"
+    " well (Welch's t, or Boschloo's exact test where seeds solve the task; one-sided, "
+    f"{LEVEL:.0%} for the table by Bonferroni; {LEAST_SEEDS} seeds or more). Labels over budget (! or a ratio above"
+    f" {MOST_BUDGET}) do not compete."
+)
+"""What the signs in the cells mean."""
+
 Cells = Mapping[str, Mapping[str, Cell]]
 """By name of the row and of the column."""
 
@@ -168,42 +179,3 @@ def row_texts(columns: Sequence[Column], row: Mapping[str, Cell]) -> list[str]:
         row[column.name].text(column, seeds.get(column.better)) if column.name in row else column.missing
         for column in columns
     ]
-
-
-def legend(columns: Sequence[Column], cells: Cells, has_over_budget: bool) -> list[str]:
-    """What the signs in the cells mean, as far as there are any."""
-    shown = [
-        (column, row[column.name], text)
-        for row in cells.values()
-        for column, text in zip(columns, row_texts(columns, row))
-        if column.better and column.name in row
-    ]
-    texts = " ".join(text for *_, text in shown)
-    outcomes = [cell for _, cell, text in shown if "[" in text and cell.sample.has_threshold]
-    has_steps = any("[" in text and column.name.startswith(STEPS) for column, _, text in shown)
-    agreeing = [cell.n for cell in outcomes if cell.sample.solved in (0, cell.n)]
-    has_plain = any(cell.n > 1 and "±" not in text and "[" not in text for _, cell, text in shown)
-    sentences = {
-        "±: half of the 95% interval of the mean over seeds that do not diverge, Student's t.": "±" in texts,
-        "[k/n]: k of n seeds solve the task, 90% of the way from chance to the ceiling; the mean of so few, or of seeds"
-        f" that split, has no ± (from {LEAST_FOR_LEVEL} seeds on where none solves it).": outcomes,
-        "[k/n] of steps: k of n seeds get there; the mean is theirs.": has_steps,
-        "‡: some runs diverged; they count at chance.": "‡" in texts,
-        "Without ±: zero variance to the digits shown, or two seeds of an average; no interval.": has_plain,
-        "†: single seed; excluded from tests.": "†" in texts,
-        "n=: fewer seeds than the row has.": "n=" in texts,
-        "(d/e): d of e jobs are done, so the number is not final and not compared.": "(" in texts,
-    }
-    found = [text for text, is_there in sentences.items() if is_there]
-    if agreeing:
-        low, _ = binomial_interval(min(agreeing), min(agreeing))
-        found.append(f"Where {min(agreeing)} seeds agree, up to {1 - low:.0%} of all seeds may still differ (95%).")
-    if any(cell.mark for _, cell, _ in shown):
-        found.append(
-            "Bold: the best mean of its column, to the digits shown. Underlined: may be the best as well (Welch's t, or"
-            f" Boschloo's exact test where seeds solve the task; one-sided, {LEVEL:.0%} for the table by Bonferroni;"
-            f" {LEAST_SEEDS} seeds or more)."
-        )
-        if has_over_budget:
-            found.append(f"Labels over budget (! or a ratio above {MOST_BUDGET}) do not compete.")
-    return found

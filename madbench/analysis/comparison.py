@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, difference, holm
-from madbench.analysis.quantities import LOSS, column, heading, in_order, interval_text, signed, unit
+from madbench.analysis.quantities import LOSS, heading, in_order, interval_text, signed, unit
 from madbench.analysis.rendering import Listing, known
 from madbench.analysis.samples import samples_of
 from madbench.suites import MAD
@@ -62,26 +62,17 @@ def comparison_table(
     for label, of_label in itertools.groupby(rows, key=lambda row: row.label):
         lines += [[label, *[""] * 5], *map(_text, of_label)]
     caption = f"Each label less {baseline}: percentage points of accuracy, nats per token of a loss; p after Holm."
-    notes = " ".join([*protocol, *_notes(rows)])
-    return Listing(rows, headings, lines, [*map(_record, rows)], caption, notes, "tab:comparison")
-
-
-def _notes(rows: Sequence[Comparison]) -> list[str]:
-    """How the rows are to be read: interval, test, family, and what is not tested."""
-    tests = {row.difference.test for row in rows}
-    directions = {column(row.quantity).better for row in rows}
     tested = sum(bool(row.difference.test) for row in rows)
-    sentences = {
-        "The unit is the seed; settings of a task are averaged within it.": "higher" in directions,
-        "Of losses lower is better.": "lower" in directions,
-        "Solved: seeds that solve the task, label:baseline.": any(row.sample.has_outcomes for row in rows),
-        "Welch's t where the seeds of both labels scatter about one value.": "t" in tests,
-        "Boschloo's exact test of the counts of solved seeds, or of seeds that do not diverge, elsewhere.": "exact"
-        in tests,
-        f"p: two-sided, adjusted by Holm's method for {tested} tests; significant at {LEVEL} or less.": tested,
-        f"Nothing is tested with fewer than {LEAST_SEEDS} seeds.": any(row.difference.n < LEAST_SEEDS for row in rows),
-    }
-    return [sentence for sentence, is_shown in sentences.items() if is_shown]
+    notes = (
+        "The unit is the seed; settings of a task are averaged within it. Of losses lower is better. Solved: seeds that"
+        " solve the task, label:baseline. Welch's t where the seeds of both labels scatter about one value, elsewhere"
+        " Boschloo's exact test of the counts of solved seeds, or of seeds that do not diverge. p: two-sided, adjusted"
+        f" by Holm's method for {tested} tests; significant at {LEVEL} or less. Nothing is tested with fewer than"
+        f" {LEAST_SEEDS} seeds."
+    )
+    return Listing(
+        rows, headings, lines, [*map(_record, rows)], caption, " ".join([*protocol, notes]), "tab:comparison"
+    )
 
 
 def p_text(p: float) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from madbench.analysis.cells import Cell, legend, row_texts
+from madbench.analysis.cells import LEGEND, Cell, row_texts
 from madbench.analysis.inference import Difference
 from madbench.analysis.quantities import BUDGET_RATIO, LOSS, LOSSES, SEEDS, STEPS, difference_text, suite_title
 from madbench.analysis.rendering import PUBLISHED, TextTable, known
@@ -38,8 +38,6 @@ class ResultTable(TextTable):
     """The protocol in a few words."""
     about: Callable[[], str]
     """The part of the notes that says what the numbers are of; worked out where notes are shown."""
-    has_over_budget: bool = False
-    """Whether rows do not compete."""
     baseline: str = ""
     """Name of the row that the others are compared with; empty for none."""
     compared: Column | None = None
@@ -81,7 +79,7 @@ class ResultTable(TextTable):
 
     @functools.cached_property
     def notes(self) -> str:
-        return " ".join([self.about(), *legend(self.columns, self.cells, self.has_over_budget)])
+        return f"{self.about()} {LEGEND}"
 
     def texts(self, name: str) -> list[str]:
         """The row ``name`` as text, one a column, and the difference from the baseline."""

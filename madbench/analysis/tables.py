@@ -77,7 +77,6 @@ def _side_by_side(results: Results, mad: ResultTable, language: ResultTable) -> 
         published={name: {**mad.published.get(name, {}), **language.published.get(name, {})} for name in names},
         short=", ".join(part.short for part in parts),
         about=about,
-        has_over_budget=mad.has_over_budget or language.has_over_budget,
         parts=parts,
     )
 
@@ -246,7 +245,7 @@ def suite_table(
     published = {name: _published(planned[name], columns, shows_published) for name in rows}
     protocol = planned[next(iter(rows))].protocol
     short = f"{protocol.profile.noun} {protocol.profile_name}"
-    return ResultTable((suite,), [*columns, BUDGET_RATIO, SEEDS], rows, cells, published, short, about, bool(over))
+    return ResultTable((suite,), [*columns, BUDGET_RATIO, SEEDS], rows, cells, published, short, about)
 
 
 def _published(row: PlannedRow, columns: Sequence[Column], shows_always: bool) -> dict[str, float]:

@@ -60,6 +60,7 @@ def test_rows_are_named_by_what_changes_and_the_first_is_the_baseline(swept):
     assert (record["row"], record["label"], record["changes"]) == (rows[1][0], "S", "training.epochs=12")
     assert record["difference"] == pytest.approx(10) and record["difference_n"] == 3
     assert "Baseline: S  training.epochs=8, the first row." in table.notes
+    assert "Where 3 seeds agree, up to 71% of all seeds may still differ (95%)." in table.notes
     assert "minus the baseline's, with the 95% interval over seeds" in table.notes
     assert "vs baseline: less S  training.epochs=8" in table.caption
     assert table.marks()[rows[1][0], 1] == "best"

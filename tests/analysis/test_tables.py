@@ -240,7 +240,7 @@ def test_markdown_has_a_rule_and_as_many_columns_in_every_row():
     )
     assert "Mean | n." not in text
     noted = replace(table(*complete(), tasks=MAD_TASKS, about="Mean | n."), shows_notes=True).to_markdown()
-    assert "Mean | n. †: single seed; excluded from tests." in noted
+    assert "Mean | n. " in noted and "†: single seed; excluded from tests." in noted
 
 
 def on_terminal(made: ResultTable, width: int) -> str:
@@ -275,7 +275,7 @@ def test_latex_escapes_what_tex_reads():
     text = made.to_latex()
     assert (
         r"d\_model 64 \& 50\%, \{a: \#1\}, \$x\textasciicircum{}2\$ \textasciitilde{} "
-        r"C:\textbackslash{}runs, \textless{}mean $\pm$1\textgreater{} $^\dagger$: single seed; "
+        r"C:\textbackslash{}runs, \textless{}mean $\pm$1\textgreater{} $\pm$: half of the 95\% interval "
     ) in text
     assert r"\label{tab:results}" in text
     body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
@@ -328,7 +328,6 @@ def test_the_best_and_what_may_be_the_best_are_marked():
     assert [record["mark"] for record in made.records()] == ["within_noise", "best", ""]
     assert "bold: best; underlined: may be the best" in made.caption
     assert "Bold: the best mean of its column, to the digits shown. Underlined: may be the best" in made.notes
-    assert "do not compete" not in made.notes
 
 
 def test_only_repeated_whole_labels_within_the_budget_compete():
@@ -350,6 +349,7 @@ def test_only_repeated_whole_labels_within_the_budget_compete():
         "Labels over budget (! or a ratio above 1.01) do not compete.",
         "†: single seed",
         "(d/e): d of e jobs",
+        "n=: fewer seeds than the row has.",
         "‡: some runs diverged; they count at chance.",
     ):
         assert words in made.notes
@@ -372,12 +372,10 @@ def test_the_interval_of_a_program_stays_within_0_and_100():
     assert second["high"] <= 100.0 and second["low"] == pytest.approx(31.6, abs=0.1)
 
 
-def test_seeds_that_agree_bound_what_other_seeds_do_and_notes_say_so():
+def test_seeds_that_agree_bound_what_other_seeds_do():
     made = table(*three_seeds("S", "compression", 100.0, 100.0, 100.0))
     assert made.text_rows()[1][0][1] == "100.0 [3/3]" and made.records()[0]["low"] < 35
-    assert "Where 3 seeds agree, up to 71% of all seeds may still differ (95%)." in made.notes
-    assert 0.29**3 == pytest.approx(0.025, abs=0.001)
-    assert "may still differ" not in table(*three_seeds("S", "compression", 99.0, 2.0)).notes
+    assert made.records()[0]["solved_low"] ** 3 == pytest.approx(0.025)
 
 
 def test_a_label_without_a_result_is_a_row():
@@ -417,5 +415,3 @@ def test_a_cell_of_fewer_seeds_than_its_row_says_so():
     more = [*three_seeds("S", "compression", *range(50, 57)), *three_seeds("S", "memorization", *range(50, 55))]
     made = table(*more, tasks=["compression", "memorization"])
     assert made.text_rows()[1][0][1:] == ["53.0 ±2.0", "52.0 ±2.0 n=5", "0.990", "7"]
-    assert "n=: fewer seeds than the row has." in made.notes
-    assert "n=" not in table(*more[:7]).notes
