@@ -12,13 +12,12 @@ from madbench.analysis.quantities import LOSS, PERPLEXITIES, STEPS
 from madbench.experiment import Protocol
 from madbench.grid import LANGUAGE_MODEL, Row
 from madbench.jobs import Fidelity
-from madbench.suites import LANGUAGE, Column, Suite
+from madbench.suites import LANGUAGE, Column
 from madbench.suites.language import LAST_EVALUATIONS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from madbench.analysis.scores import Results
     from madbench.store.runs import Run
 
 _SOLVED = (
@@ -36,13 +35,6 @@ def accuracy_meaning(fidelity: Fidelity) -> str:
     return "token accuracy over all test targets"
 
 
-def protocol_sentences(results: Results, suite: Suite) -> list[str]:
-    """What the runs of one suite share, where they ran and how many diverged."""
-    if suite is LANGUAGE:
-        return [*setting_sentences(language_protocol(results.language_runs[0])), *_outcome(results.language_runs)]
-    return [*setting_sentences(results.rows(suite)[0].protocol), *_outcome(results.collected)]
-
-
 def about_mad(protocol: Protocol, collected: pd.DataFrame) -> str:
     """What the accuracies of a table are of, and what it lacks; ``collected`` are its jobs."""
     meaning = f"Percent, {accuracy_meaning(protocol.fidelity)}; mean over n seeds."
@@ -58,7 +50,7 @@ def about_mad(protocol: Protocol, collected: pd.DataFrame) -> str:
         "The published rows used the published fidelity and the paper budget.": is_comparable and not is_theirs,
     }
     shown = (text for text, is_shown in notes.items() if is_shown)
-    return " ".join([meaning, *setting_sentences(protocol), *_outcome(collected), _BUDGET, *shown, _SOLVED])
+    return " ".join([meaning, *setting_sentences(protocol), *outcome(collected), _BUDGET, *shown, _SOLVED])
 
 
 def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[Column], first: str = "") -> str:
@@ -72,7 +64,7 @@ def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[
     count = training.steps // training.eval_every
     has_validation, has_perplexity = "validation_loss" in names, PERPLEXITIES[0] in names
     equal_time = names.get("equal_time_validation_loss")
-    where, *diverged = _outcome(runs)
+    where, *diverged = outcome(runs)
     differing = ", ".join(timing_differences(runs)).replace("_", " ")
     is_comparable = protocol.profile.comparable_with_paper
     sentences = {
@@ -161,7 +153,7 @@ def _evaluation(evaluation: Mapping[str, Any]) -> list[str]:
     return [f"An evaluation is {evaluation['windows']:,} windows of {evaluation['seq_len']:,} tokens ({how})."]
 
 
-def _outcome(runs: pd.DataFrame | Sequence[Run]) -> list[str]:
+def outcome(runs: pd.DataFrame | Sequence[Run]) -> list[str]:
     """Where MAD jobs or language models were trained, and how many diverged, if any."""
     if isinstance(runs, Sequence):
         devices = [run.record.details.get("device", "an unnamed device") for run in runs]

@@ -43,10 +43,6 @@ class Row:
         return getattr(self.world, "control", "")
 
     @property
-    def seeds(self) -> list[int]:
-        return [job.seed for job in self.jobs]
-
-    @property
     def parameters(self) -> int:
         return self.records[0].details["model_parameters"]
 
@@ -134,9 +130,10 @@ class Row:
             for n in self.world.lengths
         }
         about = {"name": self.name, "task": self.task, "label": self.label, "setting": dict(self.jobs[0].setting)}
-        about |= {"n_head": self.jobs[0].model.n_head, "parameters": self.parameters, "seeds": self.seeds}
+        about |= {"n_head": self.jobs[0].model.n_head, "parameters": self.parameters}
+        about |= {"seeds": [job.seed for job in self.jobs], "lengths": lengths}
         distances = list(map(_finite, self.metric("effects_error")))
-        return about | {"lengths": lengths, "effects_error": distances, "verdict": self.verdict}
+        return about | {"effects_error": distances, "verdict": self.verdict}
 
 
 @dataclass(frozen=True)
@@ -185,7 +182,10 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
         if able and unable:
             found.append(_contrast(task, able, unable))
         if task == "alliances":
-            found += [_all_lengths(row) for row in able]
+            for row in able:
+                worst = max(max(row.errors(n)) for n in row.world.lengths)
+                text = f"{row.label}: no error at any length"
+                found.append(_claim(row, text, "Theorem G.7", row.is_general, f"at most {worst:.1e}"))
     return found
 
 
@@ -222,11 +222,6 @@ def _contrast(task: str, able: Sequence[Row], unable: Sequence[Row]) -> Claim:
     )
     source = {"hunters": "section 5, eq. 3", "alliances": "section 6"}[task]
     return _claim(able[0], text, source, is_so, f"by seed at L {length}: {shown}; floor {floor:.3g}")
-
-
-def _all_lengths(row: Row) -> Claim:
-    worst = max(max(row.errors(n)) for n in row.world.lengths)
-    return _claim(row, f"{row.label}: no error at any length", "Theorem G.7", row.is_general, f"at most {worst:.1e}")
 
 
 def _claim(row: Row, statement: str, source: str, is_so: bool, numbers: str) -> Claim:

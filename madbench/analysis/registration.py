@@ -138,28 +138,23 @@ def _prepared(mapping: Mapping[str, Any], results: Path, where: str) -> Experime
 
 def _claims(names: Sequence[str], made: Experiment, where: str) -> list[Claim]:
     """The claims by name; without names those of which all labels, and a quantity, are there."""
-    needed = {claim.name: claim.labels(range(len(claim.pairs))) for claim in CLAIMS}
-    lacking = {name: [label for label in needed[name] if label not in made.labels] for name in needed}
-    there = {column.name for column in mad_columns(_mad_tasks(made))}
+    given = {column.name for column in mad_columns(_mad_tasks(made))}
     has_loss = LANGUAGE in made.suites
-    quantities = {claim.name: claim.quantities for claim in CLAIMS}
-    undecided = {
-        name
-        for name, found in quantities.items()
-        if not any(x in there or has_loss and orientation(x) < 0 for x in found)
-    }
+    problems = {}
+    for claim in CLAIMS:
+        lacking = [label for label in claim.labels(range(len(claim.pairs))) if label not in made.labels]
+        if lacking:
+            problems[claim.name] = f"needs the labels {', '.join(lacking)}; add them to labels"
+        elif not any(x in given or (has_loss and orientation(x) < 0) for x in claim.quantities):
+            about = " or ".join(map(heading, claim.quantities))
+            problems[claim.name] = f"is about {about}, which these tasks do not give; change tasks"
+    known = [claim.name for claim in CLAIMS]
     for name in names:
-        if name not in lacking:
-            raise ConfigError(f"{where}: claims: no claim {name!r}{did_you_mean(name, lacking)}")
-        if lacking[name]:
-            raise ConfigError(
-                f"{where}: claims: {name} needs the labels {', '.join(lacking[name])}; add them to labels"
-            )
-        if name in undecided:
-            about = " or ".join(map(heading, quantities[name]))
-            raise ConfigError(f"{where}: claims: {name} is about {about}, which these tasks do not give; change tasks")
-    possible = [name for name in needed if not lacking[name] and name not in undecided]
-    found = [claim for claim in CLAIMS if claim.name in (names or possible)]
+        if name not in known:
+            raise ConfigError(f"{where}: claims: no claim {name!r}{did_you_mean(name, known)}")
+        if name in problems:
+            raise ConfigError(f"{where}: claims: {name} {problems[name]}")
+    found = [claim for claim in CLAIMS if (claim.name in names if names else claim.name not in problems)]
     if not found:
         raise ConfigError(
             f"{where}: no claim has all its labels and a task here; madbench findings lists claims and labels"

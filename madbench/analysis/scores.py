@@ -30,8 +30,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from madbench.analysis.captions import protocol_sentences
+from madbench.analysis.captions import outcome, setting_sentences
 from madbench.analysis.loss_curves import PAPER_THRESHOLDS, run_losses
+from madbench.analysis.protocols import language_protocol
 from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE, PERPLEXITIES, STEPS
 from madbench.config import PUBLISHED
 from madbench.experiment import Experiment, PlannedRow
@@ -264,6 +265,10 @@ class Results:
         return self.experiment.labels
 
     def sentences(self, suite: Suite | None = None) -> list[str]:
-        """What the runs of one suite share, or those of each."""
-        suites = (MAD, LANGUAGE) if suite is None else (suite,)
-        return [sentence for one in suites if self.has(one) for sentence in protocol_sentences(self, one)]
+        """What the runs of one suite share, where they ran and how many diverged; without a suite, of each."""
+        found = []
+        if suite is not LANGUAGE and self.has(MAD):
+            found += [*setting_sentences(self.rows(MAD)[0].protocol), *outcome(self.collected)]
+        if suite is not MAD and self.has(LANGUAGE):
+            found += [*setting_sentences(language_protocol(self.language_runs[0])), *outcome(self.language_runs)]
+        return found
