@@ -10,7 +10,6 @@ that show take what the verbs of the same name take, and return a frame with a r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -265,10 +264,7 @@ def _trained(experiment: Experiment, policy: Policy, **how: Any) -> Results:
     console = Console(stderr=True)
     if how.get("keep_weights") and (note := experiment.note_on_weights()) and not policy.redo:
         console.print(note)
-    is_seen = find_spec("ipywidgets") is not None if console.is_jupyter else console.is_terminal
-    if console.is_jupyter and not is_seen:
-        console.print(f"jobs to train: {len(experiment.jobs)}; with ipywidgets installed a bar shows progress")
-    with Progress(console=console, disable=not is_seen) as bars:
+    with Progress(console=console, disable=not (console.is_jupyter or console.is_terminal)) as bars:
         bar = bars.add_task("training", total=len(experiment.jobs))
 
         def on_event(event: Event) -> None:

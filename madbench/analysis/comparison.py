@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, difference, holm
-from madbench.analysis.quantities import LOSS, heading, in_order, interval_text, signed, unit
+from madbench.analysis.quantities import LOSS, heading, in_order, interval_text, p_text, signed, unit
 from madbench.analysis.rendering import Listing, known
 from madbench.analysis.samples import samples_of
 from madbench.suites import MAD
@@ -73,11 +73,6 @@ def comparison_table(
     return Listing(
         rows, headings, lines, [*map(_record, rows)], caption, " ".join([*protocol, notes]), "tab:comparison"
     )
-
-
-def p_text(p: float) -> str:
-    """``<0.001``, ``0.031``; empty without a test."""
-    return "" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _text(row: Comparison) -> list[str]:

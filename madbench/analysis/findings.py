@@ -34,7 +34,7 @@ from madbench.analysis.inference import (
     combination,
     holm,
 )
-from madbench.analysis.quantities import mad_columns, signed
+from madbench.analysis.quantities import mad_columns, p_text, signed
 from madbench.analysis.samples import samples_of
 from madbench.config import seed_list
 from madbench.suites import MAD
@@ -105,18 +105,13 @@ class Finding:
             where = "may be on either side of"
         else:
             where = "is above" if (self.verdict == "supported") == (sign > 0) else "is below"
-        sentences = [f"{gain} {where} {line}: {p_text(self.p_holm)} after Holm ({self.tested} tested)."]
+        sentences = [f"{gain} {where} {line}: p {p_text(self.p_holm)} after Holm ({self.tested} tested)."]
         if self.detail:
             sentences.append(f"{self.detail.capitalize()}.")
         if len(self.pairs) > 1 and not self.claim.rivals:
             agree = sum((gain - self.line) * sign > 0 for gain in self.pairs.values())
             sentences.append(f"{agree} of {len(self.pairs)} pairs are on the claim's side of it.")
         return " ".join(sentences)
-
-
-def p_text(p: float) -> str:
-    """``p < 0.001``, ``p 0.031``, ``p 0.42``."""
-    return "p < 0.001" if p < 0.001 else f"p {p:.3f}" if p < 0.1 else f"p {p:.2f}"
 
 
 def findings(

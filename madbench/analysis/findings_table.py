@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.attribution import left_out_sentences
 from madbench.analysis.claims import MARGIN_SHARE, PREDICTIONS, margin, orientation, published_gain
-from madbench.analysis.findings import SEEDS, Finding, p_text
+from madbench.analysis.findings import SEEDS, Finding
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE, difference_text, heading, signed, unit
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE, difference_text, heading, p_text, signed, unit
 from madbench.analysis.rendering import Listing, known
 from madbench.config import seed_list
 
@@ -98,7 +98,7 @@ def _why(row: Finding) -> str:
     """The reason in a few words."""
     if row.missing:
         return f"needs {' '.join(row.missing) if len(row.missing) <= 2 else f'{len(row.missing)} labels'}"
-    return row.detail if math.isnan(row.p) else ", ".join(filter(None, [p_text(row.p_holm), row.detail]))
+    return row.detail if math.isnan(row.p) else ", ".join(filter(None, [f"p {p_text(row.p_holm)}", row.detail]))
 
 
 def _published(row: Finding) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ PUBLISHED_VOCABULARY = 50304  # GPT-2's, as padded for the paper's runs
 MOST_CHANGES = 6  # beyond which a protocol is not called after a shipped profile
 OWN = "of its own"
 _RATES = ("learning_rates=", "weight_decays=")
+_VARIANT = ("embedding", "control")  # settings in which runs of interactions under one profile differ
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,11 @@ def nearest_profile(job: Job, most_changes: float = MOST_CHANGES) -> tuple[str, 
 
 def profile_changes(job: Job, profile: Profile) -> list[str]:
     """The overrides, other than of the precision, with which ``profile`` trains the job."""
+    if suite_of(job) is INTERACTIONS:
+        setting = profile.settings(job.task)[0] | {name: job.setting[name] for name in _VARIANT if name in job.setting}
+        changes = _changes(f"tasks.{job.task}.setting", job.setting, setting)
+        changes += _changes("training", vars(job.training), vars(profile.training_config(job.task, job.setting)))
+        return changes + _changes("model", vars(job.model), {"n_head": profile.plan(job.task).heads.get(job.label, 1)})
     precision = job.training.precision
     changes = _changes("model", vars(job.model), vars(profile.model_config()))
     usual = _default_settings(job.label)
@@ -83,20 +90,8 @@ def profile_changes(job: Job, profile: Profile) -> list[str]:
 
 def interaction_change(job: Job) -> list[str]:
     """The shipped profile of interactions nearest to a job, its variant of the task, and what else the job changes."""
-
-    def changes(profile: Profile) -> list[str]:
-        variant = {name: job.setting[name] for name in ("embedding", "control") if name in job.setting}
-        setting = profile.settings(job.task)[0] | variant
-        training = vars(profile.training_config(job.task, job.setting))
-        heads = profile.plan(job.task).heads.get(job.label, 1)
-        changed = _changes(f"tasks.{job.task}.setting", job.setting, setting)
-        changed += _changes("training", vars(job.training), training)
-        return changed + _changes("model", vars(job.model), {"n_head": heads})
-
-    found = {name: changes(profile) for name, profile in shipped_profiles(INTERACTIONS).items()}
-    nearest = min(found, key=lambda name: len(found[name]))
-    variant = [job.setting[name] for name in ("embedding", "control") if job.setting.get(name)]
-    return [nearest, *variant, *found[nearest]]
+    nearest, changes = nearest_profile(job, most_changes=math.inf)
+    return [nearest, *(job.setting[name] for name in _VARIANT if job.setting.get(name)), *changes]
 
 
 def trains(profile: Profile, job: Job) -> bool:
@@ -182,22 +177,22 @@ def protocol_list(runs: Iterable[Run]) -> str:
 
 def mad_protocol_list(jobs: Iterable[Job], results: Path) -> str:
     """A line a protocol of MAD jobs: the command that shows it, and its labels."""
-    words: dict[tuple, tuple[str, ...]] = {}
-    labels: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    rates: dict[tuple[str, ...], dict[str, set[float]]] = defaultdict(lambda: defaultdict(set))
+    alike = defaultdict(list)
     for job in jobs:
         key = (job.task, job.fidelity, job.budget, str(job.setting), str(job.mixer), job.model, job.training)
-        if key not in words:
-            name, changes = nearest_profile(job)
-            chosen = name if name != OWN else f"YAML with model.d_model={job.model.d_model}"
-            of_rates = [change for change in changes if change.startswith(_RATES)]
-            others = [change for change in changes if change not in of_rates]
-            others.append(f"precision={job.training.precision}")
-            words[key] = (*others, "--profile", chosen, "--fidelity", job.fidelity, "--budget", job.budget)
-            for change in of_rates:
-                rate, _, value = change.partition("=")
-                rates[words[key]][rate].add(float(value.strip("[]")))
-        labels[words[key]].add(job.label)
+        alike[key].append(job)
+    labels: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    rates: dict[tuple[str, ...], dict[str, set[float]]] = defaultdict(lambda: defaultdict(set))
+    for found in alike.values():
+        job = found[0]
+        name, changes = nearest_profile(job)
+        chosen = name if name != OWN else f"YAML with model.d_model={job.model.d_model}"
+        others = [change for change in changes if not change.startswith(_RATES)]
+        others += [f"precision={job.training.precision}", "--profile", chosen]
+        words = (*others, "--fidelity", job.fidelity, "--budget", job.budget)
+        labels[words] |= {one.label for one in found}
+        for rate, _, value in (change.partition("=") for change in changes if change.startswith(_RATES)):
+            rates[words][rate].add(float(value.strip("[]")))
     where = ["--results", str(results)] if results != Path("results") else []
     lines = []
     for others, found in labels.items():

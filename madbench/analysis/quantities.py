@@ -107,6 +107,11 @@ def interval_text(found: Difference, name: str) -> str:
     return "" if math.isnan(found.low) else f"[{signed(found.low, name)},{signed(found.high, name)}]"
 
 
+def p_text(p: float) -> str:
+    """``<0.001``, ``0.031``; empty without a test."""
+    return "" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
 def steps_name(threshold: float) -> str:
     """Column of the steps to the first evaluation with a training loss below ``threshold``: ``steps_to_3.0``."""
     return f"{STEPS}{float(threshold)}"

@@ -6,7 +6,6 @@ import functools
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from madbench.analysis.protocols import (
     language_protocol_id,
     mad_protocol_list,
     protocol_list,
-    some,
     trains,
 )
 from madbench.analysis.scores import Results
@@ -193,29 +191,17 @@ class Selection:
         return begun[0]
 
     def _instead(self, stored: Sequence[Job], protocol: Protocol) -> str:
-        """What is stored where nothing of ``protocol`` is, and the commands that train or show something."""
-        if others := self._others():
-            words = [*self.labels, *protocol.overrides]
-            words += ["-t", ",".join(protocol.tasks)] if self.tasks is not None else []
+        """What there is where nothing of ``protocol`` is stored: commands that train or show something."""
+        if self.labels:
+            words = [*self.labels, *protocol.overrides, *(["-t", ",".join(protocol.tasks)] if self.tasks else [])]
             words += ["--profile", self.profile, "--fidelity", protocol.fidelity, "--budget", protocol.budget]
             command = shlex.join(["madbench", "run", *words, "--results", str(self.results)])
-            return (
-                f"no run of {' or '.join(self.labels)} under these settings, only of {some(others)}; this trains it:\n"
-                f"  {command}"
-            )
-        changes = f" with {' '.join(protocol.overrides)}" if protocol.overrides else ""
-        return (
-            f"none of its {len(stored)} runs belongs to profile {self.profile}{changes}, fidelity {protocol.fidelity}, "
-            f"budget {protocol.budget}; each of these commands shows one protocol:\n"
-            f"{mad_protocol_list(stored, self.results)}"
-        )
-
-    def _others(self) -> list[str]:
-        """The labels that are stored under the protocol asked for, where only the labels asked for are not."""
-        if self.labels:
-            with suppress(ConfigError, StoreError):
-                return [row.row.label for row in replace(self, labels=(), warn=lambda _: None).mad()]
-        return []
+            nothing = f"no run of {' or '.join(self.labels)} under these settings; this trains it:\n  {command}\n"
+        else:
+            changes = f" with {' '.join(protocol.overrides)}" if protocol.overrides else ""
+            asked = f"profile {self.profile}{changes}, fidelity {protocol.fidelity}, budget {protocol.budget}"
+            nothing = f"none of its {len(stored)} runs belongs to {asked}; "
+        return f"{nothing}each of these commands shows one protocol:\n{mad_protocol_list(stored, self.results)}"
 
     def _rows(self, protocol: Protocol, labels: Iterable[str], seeds: Sequence[int]) -> list[PlannedRow]:
         """A row a label; one that was not named may not fit: it is stored for one task, or for other sizes, alone."""

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import functools
-
 import pytest
 from matplotlib.figure import Figure
-from rich.console import Console
 from scipy import stats
 
 import madbench
@@ -86,15 +83,6 @@ def test_a_failed_job_is_an_error_and_a_diverged_one_a_result(tmp_path, trained)
     assert row.is_diverged and row.value == row.chance and (row.done, row.diverged) == (1, 1)
     with pytest.raises(TrainingError, match="1 of 2 jobs failed; see .*/runs"):
         madbench.run(["S", "R"], **choices)
-
-
-def test_a_notebook_without_ipywidgets_is_told_of_them_instead_of_a_warning(tmp_path, trained, monkeypatch):
-    printed = []
-    monkeypatch.setattr("madbench.analysis.api.Console", functools.partial(Console, force_jupyter=True))
-    monkeypatch.setattr(Console, "print", lambda console, *text: printed.extend(text))
-    monkeypatch.setattr("madbench.analysis.api.find_spec", lambda name: None)
-    madbench.run("S", overrides="model.d_model=16", tasks="compression", results=tmp_path, device="cpu")
-    assert printed == ["jobs to train: 1; with ipywidgets installed a bar shows progress"]
 
 
 def test_a_sweep_leaves_stored_failures_until_it_is_told_to_retry(tmp_path, trained):
