@@ -31,7 +31,7 @@ from madbench.suites import MAD
 EFFECTS_SHARE = 0.8
 """Of the error of a table that its effects may make; the rest is left to its interactions."""
 
-_SIGNS = (1.0, -1.0, -1.0, 1.0)  # of a square's labels in its interaction
+_SIGNS = (1.0, -1.0, -1.0, 1.0)  # of a square's labels in its interaction; the first two of a pair's in its effect
 
 
 @dataclass(frozen=True)
@@ -68,41 +68,32 @@ def attribute(scores: pd.DataFrame) -> list[Effect]:
     """
     samples = samples_of(scores[(scores.suite == MAD.name) | (scores.column == LOSS)])
     pairs = find_pairs(dict.fromkeys(label for of_column in samples.values() for label in of_column))
-    squares = find_squares(pairs)
-    effects = [one for name in in_order(samples) for one in _effects(name, pairs, samples[name])]
-    interactions = [one for name in in_order(samples) for one in _interactions(name, squares, samples[name])]
-    return [*_adjusted(effects, EFFECTS_SHARE), *_adjusted(interactions, 1 - EFFECTS_SHARE)]
+    of_one, every = {(contrast,): found for contrast, found in pairs.items()}, []
+    for cases, share in ((of_one, EFFECTS_SHARE), (find_squares(pairs), 1 - EFFECTS_SHARE)):
+        effects = [one for name in in_order(samples) for one in _effects(name, cases, samples[name])]
+        p_values = holm([one.estimate.p for one in effects], share)
+        every += [replace(one, p_holm=p) for one, p in zip(effects, p_values)]
+    return every
 
 
-def _effects(quantity: str, pairs: Mapping[Contrast, Sequence[Pair]], samples: Mapping[str, Sample]) -> list[Effect]:
-    effects = []
-    for contrast, of_contrast in pairs.items():
-        stored = [pair for pair in of_contrast if set(pair) <= samples.keys()]
-        if stored:
-            cases = {pair: difference(*(samples[label] for label in pair)) for pair in stored}
-            terms = [(sign / len(stored), samples[x]) for pair in stored for sign, x in zip((1.0, -1.0), pair)]
-            estimate = combination(terms) if len(stored) > 1 else cases[stored[0]]
-            effects.append(Effect((contrast,), quantity, estimate, cases))
-    return effects
-
-
-def _interactions(
-    quantity: str, squares: Mapping[tuple[Contrast, Contrast], Sequence[Square]], samples: Mapping[str, Sample]
+def _effects(
+    quantity: str,
+    found: Mapping[tuple[Contrast, ...], Sequence[Pair | Square]],
+    samples: Mapping[str, Sample],
 ) -> list[Effect]:
-    """From the squares whose four labels have enough seeds for a test."""
-    interactions = []
-    for contrasts, of_contrasts in squares.items():
-        stored = [square for square in of_contrasts if set(square) <= samples.keys()]
-        terms = [(sign / len(stored), samples[x]) for square in stored for sign, x in zip(_SIGNS, square)]
-        if stored and (estimate := combination(terms)).test:
-            interactions.append(Effect(contrasts, quantity, estimate, dict.fromkeys(stored)))
-    return interactions
-
-
-def _adjusted(effects: Sequence[Effect], share: float) -> list[Effect]:
-    """``effects``, a family, with their adjusted p-values."""
-    p_values = holm([one.estimate.p for one in effects], share)
-    return [replace(one, p_holm=p) for one, p in zip(effects, p_values)]
+    """From the pairs, or the squares, of stored labels; squares need enough seeds for a test."""
+    effects = []
+    for contrasts, of_contrasts in found.items():
+        stored = [case for case in of_contrasts if set(case) <= samples.keys()]
+        if not stored:
+            continue
+        estimate = combination([(sign / len(stored), samples[x]) for case in stored for sign, x in zip(_SIGNS, case)])
+        if len(contrasts) == 1:
+            cases = {pair: difference(*(samples[label] for label in pair)) for pair in stored}
+            effects.append(Effect(contrasts, quantity, estimate, cases))
+        elif estimate.test:
+            effects.append(Effect(contrasts, quantity, estimate, dict.fromkeys(stored)))
+    return effects
 
 
 class AttributionTable(Listing):

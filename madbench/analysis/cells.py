@@ -93,7 +93,7 @@ class Cell:
         return number + noise + signs + partial + fewer
 
     def numbers(self, column: Column) -> dict[str, Any]:
-        """For programs: mean, low and high of the interval, spread, n, solved and mark; None for what does not exist.
+        """For programs: mean, ends of the interval, spread, n, solved, mark and jobs; None for what does not exist.
 
         ``solved_low``, ``solved_high`` and ``diverged_high`` bound the shares of all seeds that solve the task and that
         diverge.
@@ -107,7 +107,8 @@ class Cell:
             ends = binomial_interval(solved, self.n)
         diverged = binomial_interval(self.sample.diverged_count, self.n)[1] if self.n and column.better else math.nan
         shares = {"solved_low": ends[0], "solved_high": ends[1], "diverged_high": diverged}
-        return known(numbers | {"solved": solved, **shares, "mark": self.mark})
+        jobs = {"done": self.done, "expected": self.expected, "diverged": self.diverged}
+        return known(numbers | {"solved": solved, **shares, "mark": self.mark}) | jobs
 
 
 LEGEND = (

@@ -194,16 +194,12 @@ class Sample:
             ends = [self.mean - self._students_half, self.mean + self._students_half]
         else:
             shares = binomial_interval(int(self.succeeds.sum()), self.n)
-            ends = [share * a + (1 - share) * b for share in shares for a, b in zip(*self._mode_intervals())]
+            between = self.scale.chance if self.has_diverged and not self.solved else self.scale.solved
+            bounds = (between, self.scale.best), (self.scale.chance, between)
+            of_modes = [_mean_interval(mode, *bound) for mode, bound in zip(self.modes, bounds)]
+            ends = [share * a + (1 - share) * b for share in shares for a, b in zip(*of_modes)]
         low, high = np.clip([min(ends), max(ends)], *self.scale.limits).tolist()
         return low, high
-
-    def _mode_intervals(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The intervals of the means of the two :attr:`modes`."""
-        scale = self.scale
-        between = scale.chance if self.has_diverged and not self.solved else scale.solved
-        successes, others = self.modes
-        return _mean_interval(successes, between, scale.best), _mean_interval(others, scale.chance, between)
 
     def error(self, sharing: int = 1) -> tuple[float, float]:
         """Standard error of the mean of two or more seeds, and its degrees of freedom.
@@ -296,13 +292,6 @@ def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_
     return Difference(estimate, low, high, p, n, "" if reason else test, reason)
 
 
-def _counts(first: Sample, second: Sample) -> tuple[int, int, int, int]:
-    """Successes and seeds of both: seeds that solve the task; where none of either does, those that do not diverge."""
-    if first.solved or second.solved:
-        return first.solved, first.n, second.solved, second.n
-    return first.n - first.diverged_count, first.n, second.n - second.diverged_count, second.n
-
-
 def _why_untested(samples: Sequence[Sample], tests_solved: bool) -> str:
     """Why samples are not tested; empty where they are."""
     n = min(sample.n for sample in samples)
@@ -318,11 +307,15 @@ def _why_untested(samples: Sequence[Sample], tests_solved: bool) -> str:
 
 
 def _exact_p(first: Sample, second: Sample, estimate: float) -> float:
-    """Of the counts of both; 1 where the label with the better mean has the smaller share of successes."""
-    successes, n, others, other_n = _counts(first, second)
+    """Of the counts of both; 1 where the label with the better mean has the smaller share of successes.
+
+    Successes are seeds that solve the task; where none of either does, those that do not diverge.
+    """
+    has_solved = first.solved or second.solved
+    successes, others = (one.solved if has_solved else one.n - one.diverged_count for one in (first, second))
     is_first_better = (estimate > 0) == (first.scale.best > first.scale.chance)
-    is_first_more = successes * other_n > others * n
-    return exact_p(successes, n, others, other_n) if estimate and is_first_better == is_first_more else 1.0
+    is_first_more = successes * second.n > others * first.n
+    return exact_p(successes, first.n, others, second.n) if estimate and is_first_better == is_first_more else 1.0
 
 
 def _joined_interval(first: Sample, second: Sample, estimate: float) -> tuple[float, float]:
@@ -420,11 +413,12 @@ def alike(values: Mapping[str, Sequence[float]]) -> list[list[str]]:
     ordered = sorted(found, key=lambda key: found[key].mean())
     sets: list[list[str]] = []
     for i, lowest in enumerate(ordered):
-        within = [key for key in ordered[i:] if not _is_apart(found[lowest], found[key], reach)]
+        low = found[lowest]
+        within = [
+            key
+            for key in ordered[i:]
+            if not abs(found[key].mean() - low.mean()) > reach * math.sqrt(1 / len(low) + 1 / len(found[key]))
+        ]
         if len(within) > 1 and not (sets and within[-1] in sets[-1]):
             sets.append(within)
     return sets
-
-
-def _is_apart(one: np.ndarray, other: np.ndarray, reach: float) -> bool:
-    return abs(one.mean() - other.mean()) > reach * math.sqrt(1 / len(one) + 1 / len(other))

@@ -56,7 +56,9 @@ def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
             "active": [] if probe.active is None else _active_rows(probe.active, mixer.probe(_moved(x)).active),
             "weights": [] if probe.weights is None else _weight_rows(probe.weights),
             "gates": _gate_rows(probe),
-            "kernels": _kernel_rows(probe, x.shape[1]),
+            "kernels": [
+                {"kernel": name} | row for name, one in probe.kernels.items() for row in kernel_rows(one, x.shape[1])
+            ],
             "matrices": _matrix_rows(probe),
         }
         for name, rows in found.items():
@@ -169,10 +171,6 @@ def _gate_rows(probe: Probe) -> list[dict[str, Any]]:
         columns |= {"closed": (values < GATE_CLOSED).double().mean(), "open": (values > GATE_OPEN).double().mean()}
         rows.append({"gate": name} | {key: float(value) for key, value in columns.items()})
     return rows
-
-
-def _kernel_rows(probe: Probe, length: int) -> list[dict[str, Any]]:
-    return [{"kernel": name} | row for name, one in probe.kernels.items() for row in kernel_rows(one, length)]
 
 
 def _matrix_rows(probe: Probe) -> list[dict[str, Any]]:

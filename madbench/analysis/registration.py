@@ -71,7 +71,12 @@ def register(path: Path, results: Path) -> tuple[Registration, Experiment, Path]
         "claims": [asdict(claim) for claim in frozen],
         "jobs": [job.id for job in made.jobs],
         "stored": [name for name, record in present.items() if record.status != "failed"],
-        "thresholds": _thresholds(made),
+        "thresholds": {
+            "level": inference.LEVEL,
+            "margin_share": MARGIN_SHARE,
+            "least_seeds": inference.LEAST_SEEDS,
+            "solved_share": {task: settings_class(task).solved_share for task in _mad_tasks(made)},
+        },
         "analysis": _analysis_hash(),
     }
     content = json.loads(json.dumps(content))
@@ -160,15 +165,6 @@ def _claims(names: Sequence[str], made: Experiment, where: str) -> list[Claim]:
             f"{where}: no claim has all its labels and a task here; madbench findings lists claims and labels"
         )
     return found
-
-
-def _thresholds(made: Experiment) -> dict[str, Any]:
-    return {
-        "level": inference.LEVEL,
-        "margin_share": MARGIN_SHARE,
-        "least_seeds": inference.LEAST_SEEDS,
-        "solved_share": {task: settings_class(task).solved_share for task in _mad_tasks(made)},
-    }
 
 
 def _mad_tasks(made: Experiment) -> list[str]:

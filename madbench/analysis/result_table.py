@@ -135,7 +135,6 @@ class ResultTable(TextTable):
         cells = self.cells[row.name]
         cell = cells[column.name]
         record = {"label": row.name, "task": column.name} | cell.numbers(column)
-        record |= {name: getattr(cell, name) for name in ("done", "expected", "diverged")}
         record["budget_ratio"] = cells[BUDGET_RATIO.name].mean if BUDGET_RATIO.name in cells else None
         record["published"] = self.published.get(row.name, {}).get(column.name)
         if not self.baseline:
