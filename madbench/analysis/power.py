@@ -6,14 +6,13 @@ import bisect
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from madbench.analysis.claims import Claim, orientation
-from madbench.analysis.findings import ClaimTest, test_claim
+from madbench.analysis.findings import test_claim
 from madbench.analysis.inference import LEVEL, Sample, combination
 from madbench.analysis.quantities import heading, signed
 from madbench.analysis.rendering import Listing, known
@@ -26,35 +25,23 @@ ENOUGH_POWER = 0.8
 """Probability of a decision that is asked for."""
 
 
-@dataclass(frozen=True)
-class Power:
-    """A claim on a quantity, and the seeds it needs."""
-
-    claim: str
-    title: str
-    quantity: str
-    gain: float
-    """The stored gain, the smallest where several have to be beyond the line."""
-    line: float
-    """What the gain is tested against."""
-    n: int
-    """Stored seeds."""
-    seeds: int
-    """Seeds with which the claim is decided with enough probability; 0 for more than the most that are tried."""
-    probability: float
-    """Of a decision with ``seeds``, or with the most; NaN where nothing can be simulated."""
-
-
 def power_table(
     scores: pd.DataFrame,
     claims: Sequence[Claim],
     protocol: Sequence[str] = (),
     tracked: Callable[[list[Any]], Iterable[Any]] = iter,
 ) -> Listing:
-    """The claims that have a stored pair of labels, a :class:`Power` a row.
+    """The claims that have a stored pair of labels, and the seeds that they need.
 
-    ``scores`` are those of one protocol of every suite (:mod:`madbench.analysis.scores`).
-    ``tracked`` goes through the claims, with a progress bar where there is one.
+    Records: ``gain``, the stored one, the smallest where several have to be beyond the ``line`` that it is tested
+    against; ``n`` stored seeds; ``seeds`` with which the claim is decided with enough probability, 0 for more than the
+    most that are tried; and the ``probability`` of that, None where nothing can be simulated.
+
+    Args:
+        scores: those of one protocol of every suite (:mod:`madbench.analysis.scores`).
+        claims: those to decide.
+        protocol: sentences about the protocols, which begin the notes.
+        tracked: goes through the claims, with a progress bar where there is one.
     """
     samples = samples_of(scores)
     found = [
@@ -64,30 +51,25 @@ def power_table(
         if (test := test_claim(claim, quantity, samples.get(quantity, {}))).gains
     ]
     level = LEVEL / max(1, len(found))
-    rows = [_power(claim, quantity, test, samples[quantity], level) for claim, quantity, test in tracked(found)]
+    lines, records = [], []
+    for claim, quantity, test in tracked(found):
+        name, smallest = test.smallest
+        terms = [(weight, samples[quantity][label]) for weight, label in claim.gains(test.cases)[name]]
+        tests_solved = claim.expectation(quantity) != "gain"
+        seeds, probability = seeds_needed(terms, orientation(quantity) * test.line, level, tests_solved)
+        numbers = [signed(smallest.estimate, quantity), signed(test.line, quantity), str(smallest.n)]
+        needed = ["-", ""] if math.isnan(probability) else [str(seeds or f">{MOST_SEEDS}"), f"{probability:.0%}"]
+        lines.append([claim.title, heading(quantity), *numbers, *needed])
+        record = {"claim": claim.name, "title": claim.title, "quantity": quantity, "gain": smallest.estimate}
+        record |= {"line": test.line, "n": smallest.n, "seeds": seeds, "probability": probability}
+        records.append(known(record))
     caption = (
         f"Seeds of every label with which a claim is decided, either way, with a probability of {ENOUGH_POWER:.0%}, at"
         f" the level {level:.2g} that Holm's method leaves the first of {len(found)} tests."
     )
     notes = "Gain: points of accuracy, nats per token of loss; -: not testable, or fewer than two stored seeds."
     headings = ["Claim", "On", "Gain", "Line", "n", "Seeds needed", "Decided"]
-    about = rows, headings, [*map(_text, rows)], [known(asdict(row)) for row in rows]
-    return Listing(*about, caption, " ".join([*protocol, notes]), "tab:power", "%s")
-
-
-def _text(row: Power) -> list[str]:
-    needed = "-" if math.isnan(row.probability) else str(row.seeds) if row.seeds else f">{MOST_SEEDS}"
-    chance = "" if math.isnan(row.probability) else f"{row.probability:.0%}"
-    numbers = [signed(row.gain, row.quantity), signed(row.line, row.quantity), str(row.n)]
-    return [row.title, heading(row.quantity), *numbers, needed, chance]
-
-
-def _power(claim: Claim, quantity: str, test: ClaimTest, samples: dict[str, Sample], level: float) -> Power:
-    name, smallest = test.smallest
-    terms = [(weight, samples[label]) for weight, label in claim.gains(test.cases)[name]]
-    tests_solved = claim.expectation(quantity) != "gain"
-    found = seeds_needed(terms, orientation(quantity) * test.line, level, tests_solved)
-    return Power(claim.name, claim.title, quantity, smallest.estimate, test.line, smallest.n, *found)
+    return Listing(records, headings, lines, records, caption, " ".join([*protocol, notes]), "tab:power", "%s")
 
 
 def seeds_needed(
