@@ -102,8 +102,10 @@ def result_table(
     Raises ``ConfigError`` for a threshold that is no loss, and without ``has_baseline`` for language models of several
     protocols.
     """
-    mad = _mad_table(results, has_baseline, shows_published)
+    mad = _mad_table(results, shows_published)
     language = _language_table(results, thresholds, is_brief, has_baseline, shows_published)
+    if has_baseline:
+        mad, language = (one and _with_differences(one, results) for one in (mad, language))
     return _side_by_side(results, mad, language) if mad and language else mad or language
 
 
@@ -128,27 +130,16 @@ def _ordered(results: Results) -> list[str]:
     return [name for name in dict.fromkeys([*names, *rows]) if name in rows]
 
 
-def _mad_table(results: Results, has_baseline: bool, shows_published: bool) -> ResultTable | None:
+def _mad_table(results: Results, shows_published: bool) -> ResultTable | None:
     rows = results.rows(MAD)
     if not rows or not results.collected.status.isin(["finished", "diverged"]).any():
         return None
     protocol = rows[0].protocol
-    if has_baseline:
-        changes = rows[0].row.changes
-        protocol = replace(protocol, overrides=tuple(word for word in protocol.overrides if word not in changes))
+    changes = rows[0].row.changes
+    protocol = replace(protocol, overrides=tuple(word for word in protocol.overrides if word not in changes))
     scores = results.scores[results.scores.suite == MAD.name]
-    columns = mad_columns(protocol.tasks)
     about = functools.partial(captions.about_mad, protocol, results.collected)
-    table = suite_table(results, MAD, columns, [scores], about, shows_published)
-    if not has_baseline:
-        return table
-    if len(protocol.tasks) == 1:
-        return _compared(table, rows, scores, columns[0], f"{columns[0].heading}, in percentage points")
-    tasks = scores[scores.column != MAD_AVERAGE]
-    means = mean_over(tasks, protocol.tasks, MAD_AVERAGE)
-    scores = pd.concat([tasks, means], ignore_index=True) if len(means) else tasks
-    compared = replace(columns[0], name=MAD_AVERAGE)
-    return _compared(table, rows, scores, compared, "the mean over the tasks, in percentage points")
+    return suite_table(results, MAD, mad_columns(protocol.tasks), [scores], about, shows_published)
 
 
 def _language_table(
@@ -182,12 +173,7 @@ def _language_table(
         columns = [column for column in columns if column.name == LOSS or column.name.startswith(STEPS)]
     first = row_of[groups[0][0].job.id] if len(groups) > 1 else ""
     about = functools.partial(captions.about_language, groups[0], frames[0], columns, first)
-    table = suite_table(results, LANGUAGE, columns, frames, about, shows_published)
-    if not has_baseline:
-        return table
-    losses = pd.concat(frames, ignore_index=True)
-    losses = losses[losses.column.isin([LOSS, "validation_loss"])]
-    return _compared(table, results.rows(LANGUAGE), losses, columns[0], "L5, in nats per token")
+    return suite_table(results, LANGUAGE, columns, frames, about, shows_published)
 
 
 def _usual_thresholds(groups: Sequence[Sequence[Run]]) -> Sequence[float]:
@@ -260,10 +246,18 @@ def _published(row: PlannedRow, columns: Sequence[Column], shows_always: bool) -
     return {column.name: numbers[column.name] for column in columns if column.name in numbers}
 
 
-def _compared(
-    table: ResultTable, rows: Sequence[PlannedRow], scores: pd.DataFrame, compared: Column, of_what: str
-) -> ResultTable:
-    """``table`` with the differences of ``scores`` from those of the first row."""
+def _with_differences(table: ResultTable, results: Results) -> ResultTable:
+    """The table of one suite with the differences from its first row: of L5, of the one task, or of all tasks' mean."""
+    (suite,) = table.suites
+    rows, compared = results.rows(suite), table.columns[0]
+    tasks, scores = rows[0].protocol.tasks, results.scores[results.scores.suite == suite.name]
+    of_what = f"{compared.heading}, in percentage points"
+    if suite is LANGUAGE:
+        of_what, scores = "L5, in nats per token", scores[scores.column.isin([LOSS, "validation_loss"])]
+    elif len(tasks) > 1:
+        of_what, scores = "the mean over the tasks, in percentage points", scores[scores.column != MAD_AVERAGE]
+        compared, means = replace(compared, name=MAD_AVERAGE), mean_over(scores, tasks, MAD_AVERAGE)
+        scores = pd.concat([scores, means], ignore_index=True) if len(means) else scores
 
     def about() -> str:
         return " ".join([table.about(), *captions.about_baseline([row.row for row in rows], of_what)])
