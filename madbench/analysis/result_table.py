@@ -93,8 +93,7 @@ class ResultTable(TextTable):
     def published_texts(self, name: str) -> list[str]:
         """The published numbers below the row as text; nothing but empty texts where there are none."""
         numbers = self.published.get(name, {})
-        found = [(numbers.get(column.name, ""), column.digits) for column in self.columns]
-        texts = [f"{value:.{digits}f}" if isinstance(value, float) else str(value) for value, digits in found]
+        texts = [f"{numbers[x.name]:.{x.digits}f}" if x.name in numbers else "" for x in self.columns]
         return texts + [""] * bool(self.compared)
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
