@@ -192,16 +192,16 @@ class Selection:
 
     def _instead(self, stored: Sequence[Job], protocol: Protocol) -> str:
         """What there is where nothing of ``protocol`` is stored: commands that train or show something."""
+        changes = f" with {' '.join(protocol.overrides)}" if protocol.overrides else ""
+        asked = f"profile {self.profile}{changes}, fidelity {protocol.fidelity}, budget {protocol.budget}"
+        nothing, trains = f"none of its {len(stored)} runs belongs to {asked}; ", ""
         if self.labels:
             words = [*self.labels, *protocol.overrides, *(["-t", ",".join(protocol.tasks)] if self.tasks else [])]
             words += ["--profile", self.profile, "--fidelity", protocol.fidelity, "--budget", protocol.budget]
-            command = shlex.join(["madbench", "run", *words, "--results", str(self.results)])
-            nothing = f"no run of {' or '.join(self.labels)} under these settings; this trains it:\n  {command}\n"
-        else:
-            changes = f" with {' '.join(protocol.overrides)}" if protocol.overrides else ""
-            asked = f"profile {self.profile}{changes}, fidelity {protocol.fidelity}, budget {protocol.budget}"
-            nothing = f"none of its {len(stored)} runs belongs to {asked}; "
-        return f"{nothing}each of these commands shows one protocol:\n{mad_protocol_list(stored, self.results)}"
+            nothing = f"no run of {' or '.join(self.labels)} belongs to {asked}; "
+            trains = f"this trains it:\n  {shlex.join(['madbench', 'run', *words, '--results', str(self.results)])}\n"
+        shown = mad_protocol_list(stored, self.results)
+        return f"{nothing}{trains}each of these commands shows one protocol:\n{shown}"
 
     def _rows(self, protocol: Protocol, labels: Iterable[str], seeds: Sequence[int]) -> list[PlannedRow]:
         """A row a label; one that was not named may not fit: it is stored for one task, or for other sizes, alone."""

@@ -204,7 +204,7 @@ def test_a_failed_run_is_no_result(fill, store, shown, tiny):
         (["S", "R", "-t", "language_model", "-p", "full"], "--profile: has no effect on language models"),
         (["S", "R", "-t", "language_model", "--fidelity", "published"], "--fidelity: has no effect on language models"),
         (["S", "R", "--results", "nowhere"], "nowhere: there is no such results folder"),
-        (["S", "R", "--profile", "full"], "runs belongs to profile full"),
+        (["S", "R", "--profile", "full"], "no run of S or R belongs to profile full"),
     ],
 )
 def test_what_is_not_allowed_is_said(fill, refuse, words, message):

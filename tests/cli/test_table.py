@@ -88,7 +88,7 @@ def test_an_empty_store_and_one_without_matching_runs_are_errors(main, fill, tin
     for options in (["--profile", "quick"], ["R", "--profile", tiny], ["--profile", tiny, "--budget", "paper"]):
         refused = main("table", *options)
         assert (refused.code, refused.stdout) == (2, "")
-        nothing = "no run of R under these settings; this trains" if "R" in options else "none of its 2 runs belongs to"
+        nothing = "no run of R belongs to profile" if "R" in options else "none of its 2 runs belongs to"
         assert nothing in refused.stderr and "Traceback" not in refused.stderr
 
 
