@@ -150,8 +150,8 @@ def _introduce(one: Principle) -> None:
 def _report(
     one: Principle, decision: Decision, tables: Sequence[TextTable], results: Path, printed: PrintOptions
 ) -> None:
-    """Draws the figure and prints the tables and the verdicts."""
-    files = write_figure(decision.draw(decision.frame), results / "plots" / f"principle_{one.number}", decision.frame)
+    """Writes the figure and prints the tables and the verdicts."""
+    files = write_figure(decision.figure, results / "plots" / f"principle_{one.number}", decision.frame)
     if printed.asked == "json":
         about = {"principle": one.number, "claim": one.claim, "expected": one.expected, "limits": one.limits}
         accuracies = [cell for table in tables for cell in table.records()]

@@ -7,7 +7,7 @@ those of every other verb: :mod:`madbench.experiment` and :mod:`madbench.analysi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -83,7 +83,7 @@ class Decision:
     table: TextTable
     verdicts: Mapping[str, str]  # by what they are about
     frame: pd.DataFrame  # what the figure draws
-    draw: Callable[[pd.DataFrame], Figure]
+    figure: Figure
     measured: TextTable | None = None  # beside the contrasts
 
 

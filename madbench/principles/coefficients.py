@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from madbench.analysis.figures.files import frame_of
 from madbench.analysis.inference import LEAST_SEEDS, Sample, Scale
 from madbench.analysis.inspection import NEAR_ONE, NEAR_ZERO, inspect, mixer_inputs
 from madbench.analysis.quantities import title
-from madbench.analysis.rendering import known
 from madbench.analysis.scores import Results, chosen_runs
 from madbench.errors import StoreError
 from madbench.jobs import WEIGHTS, Job
@@ -26,7 +23,7 @@ from madbench.labels import parse
 from madbench.mixers.cd.parts import read_out
 from madbench.principles import Decision, Principle, Study
 from madbench.principles.figures import POINT_COLUMNS, point_figure
-from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, PrincipleTable, contrast_table
+from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, PrincipleTable, outcomes
 from madbench.principles.verdicts import verdicts as group_verdicts
 from madbench.store.runs import Store
 from madbench.suites import MAD, suite_of
@@ -35,6 +32,9 @@ from madbench.training.checkpoints import load_model
 EXAMPLES = 64  # first test sequences
 CORRELATED = {"near_zero": "share near zero", "ratio": "near one / near zero"}
 """What is correlated with accuracy, and its name."""
+COLUMNS = {"accuracy": ("Accuracy", "{:.1f}"), "near_zero": ("Near zero", "{:.3f}"), "raw_near_zero": ("raw", "{:.3f}")}
+COLUMNS |= {"near_one": ("Near one", "{:.4f}"), "ratio": ("Ratio", "{:.3g}")}
+"""Headings and formats of the table, by quantity."""
 READOUT_PANEL = "φ near zero"
 
 
@@ -92,33 +92,15 @@ def first_examples(job: Job) -> Tensor:
     return suite_of(job).Trial.examples(job, EXAMPLES, {})
 
 
-@dataclass(frozen=True)
-class ShareTable(PrincipleTable):
-    """Accuracy and shares of coefficients by label and task, means over seeds."""
-
-    rows: pd.DataFrame
-    correlations: list[dict[str, Any]]
-
-    def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        lines = []
-        for task, of_task in self.rows.groupby("task", sort=False):
-            lines.append([title(task), *[""] * 6])
-            for label, seeds in of_task.groupby("label", sort=False):
-                means = seeds[["accuracy", "near_zero", "near_one", "ratio", "raw_near_zero"]].mean()
-                zeros = [f"{means.near_zero:.3f}", f"{means.raw_near_zero:.3f}"]
-                ones = [f"{means.near_one:.4f}", f"{means.ratio:.3g}"]
-                lines.append([f"  {label}", f"{means.accuracy:.1f}", *zeros, *ones, str(len(seeds))])
-        return ["Label", "Accuracy", "Near zero", "raw", "Near one", "Ratio", "n"], lines
-
-    def records(self) -> list[dict[str, Any]]:
-        return [*self.rows.to_dict("records"), *map(known, self.correlations)]
-
-
 def decide_rank(principle: Principle, study: Study, results: Results) -> Decision:
     """Spearman's correlation of accuracy with the shares over labels, seed by seed."""
     rows = measure(results)
-    found, verdicts, listed = [], {}, []
+    lines, found, verdicts, listed = [], [], {}, []
     for task, of_task in rows.groupby("task", sort=False):
+        lines.append([title(task)])
+        for label, seeds in of_task.groupby("label", sort=False):
+            means = (form.format(seeds[quantity].mean()) for quantity, (_, form) in COLUMNS.items())
+            lines.append([f"  {label}", *means, str(len(seeds))])
         for quantity in CORRELATED:
             sample, panel = correlations(of_task, quantity), _panel(task, quantity)
             verdicts[panel] = correlation_verdict(sample)
@@ -126,16 +108,18 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
             about = {"task": task, "quantity": quantity, "correlations": sample.values.tolist()}
             numbers = dict(zip(("estimate", "low", "high"), (sample.mean, *sample.interval)))
             found.append(about | numbers | {"seeds": sample.n, "verdict": verdicts[panel]})
-    contrasts = contrast_table(study.contrasts, results.scores[results.scores.column.isin(study.tasks)])
+    contrasts = outcomes(study.contrasts, results.scores[results.scores.column.isin(study.tasks)])
     caption = (
         f"Accuracy in percent; shares of normalised coefficients near zero (at most {NEAR_ZERO}; raw: before"
         f" normalisation) and near one (from {NEAR_ONE}) on {EXAMPLES} test sequences; means over n seeds. Spearman's"
         f" correlation of accuracy over labels, by seed: {'; '.join(listed)}."
     )
-    table = ShareTable(rows, found, caption=caption)
-    draw = functools.partial(
-        point_figure,
-        principle=principle,
+    headings = ["Label", *(heading for heading, _ in COLUMNS.values()), "n"]
+    table = PrincipleTable(caption, headings, lines, [*rows.to_dict("records"), *found])
+    frame = _points(rows, " ".join(results.sentences(MAD)))
+    figure = point_figure(
+        frame,
+        principle,
         axes_of={
             _panel(task, quantity): {"xlabel": name, "ylabel": "accuracy, %", "xscale": scale}
             for task in study.tasks
@@ -145,7 +129,7 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
         notes=["A point a seed.", f"Shaded: |φ(s)| up to {NEAR_ZERO}, its near-zero set."],
         bands={READOUT_PANEL: NEAR_ZERO},
     )
-    return Decision(table, verdicts | group_verdicts(contrasts), _points(rows, " ".join(results.sentences(MAD))), draw)
+    return Decision(table, verdicts | group_verdicts(contrasts), frame, figure)
 
 
 def correlations(rows: pd.DataFrame, quantity: str) -> Sample:

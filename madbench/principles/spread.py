@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +12,6 @@ from madbench.analysis.comparison import p_text
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
 from madbench.analysis.quantities import title
-from madbench.analysis.rendering import known
 from madbench.analysis.samples import whole_seeds
 from madbench.analysis.scores import Results
 from madbench.labels import parse
@@ -26,26 +23,6 @@ from madbench.suites import MAD
 
 ADHERING = {"": True, "bzn": True, "b1": False, "bz": False}
 """Whether a scale has the factor 1/sqrt(n)."""
-
-
-@dataclass(frozen=True)
-class SpreadTable(PrincipleTable):
-    """Lowest and highest accuracy over seeds of every label and key width."""
-
-    rows: pd.DataFrame
-    tests: list[dict[str, Any]]
-
-    def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        lines = []
-        for (task, label), rows in self.rows.groupby(["task", "label"], sort=False):
-            lines.append([f"{label}, {title(task)}", *[""] * 4])
-            for row in rows.itertuples():
-                ends = [f"{row.low:.1f}", f"{row.high:.1f}", f"{row.high - row.low:.1f}"]
-                lines.append([f"  n = {row.key_width}", *ends, str(row.seeds)])
-        return ["Label, key width", "Lowest", "Highest", "Spread", "Seeds"], lines
-
-    def records(self) -> list[dict[str, Any]]:
-        return [*self.rows.drop(columns="values").to_dict("records"), *map(known, self.tests)]
 
 
 def spreads(results: Results) -> pd.DataFrame:
@@ -90,6 +67,12 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
         verdict = _verdict(gap, p, int(of_group.seeds.min()), parse(group))
         verdicts[f"{group}, {title(task)}"] = f"{verdict} (p {p_text(p)})" if not math.isnan(p) else verdict
         tests.append({"task": task, "group": group, "spread_gap": gap, "p": p, "verdict": verdict})
+    lines = []
+    for (task, label), of_label in rows.groupby(["task", "label"], sort=False):
+        lines.append([f"{label}, {title(task)}"])
+        for row in of_label.itertuples():
+            numbers = (f"{number:.1f}" for number in (row.low, row.high, row.high - row.low))
+            lines.append([f"  n = {row.key_width}", *numbers, str(row.seeds)])
     caption = (
         "Accuracy in percent over seeds. Verdict: Brown and Forsythe's test of the pooled spread over seeds of b = 1"
         " and a gate against 1/sqrt(n) and a gate/sqrt(n)."
@@ -101,13 +84,15 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
         for end in (row.low, row.high)
     ]
     frame = frame_of(points, POINT_COLUMNS, " ".join(results.sentences(MAD)))
-    draw = functools.partial(
-        point_figure,
-        principle=principle,
+    figure = point_figure(
+        frame,
+        principle,
         axes_of={panel: {"xlabel": "key width n", "ylabel": "accuracy, %"} for panel in dict.fromkeys(frame.panel)},
         notes=["Lowest and highest accuracy over seeds.", principle.limits],
     )
-    return Decision(SpreadTable(rows, tests, caption=caption), verdicts, frame, draw)
+    headings = ["Label, key width", "Lowest", "Highest", "Spread", "Seeds"]
+    cells = [*rows.drop(columns="values").to_dict("records"), *tests]
+    return Decision(PrincipleTable(caption, headings, lines, cells), verdicts, frame, figure)
 
 
 def _verdict(gap: float, p: float, seeds: int, label: Label) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,22 +24,6 @@ ZERO = 1e-6
 """A normalised coefficient up to this is suppressed."""
 RANKED = 8
 """Sequences whose suppressed states have their rank computed."""
-
-
-@dataclass(frozen=True)
-class SuppressionTable(PrincipleTable):
-    """The most suppressed states of a row, over rows, layers and heads."""
-
-    rows: pd.DataFrame
-
-    def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        return ["Label", "Task", "Seed", "Suppressed", "Rank", "n - 1"], [
-            [row.label, title(row.task), str(row.seed), f"{row.suppressed:.1f}", str(row.rank), str(row.bound)]
-            for row in self.rows.itertuples()
-        ]
-
-    def records(self) -> list[dict[str, Any]]:
-        return self.rows.to_dict("records")
 
 
 def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
@@ -87,11 +68,16 @@ def decide_count(principle: Principle, results: Results) -> Decision:
         " largest rank of their states; the paper's bound on them."
     )
     frame = frame_of(points, POINT_COLUMNS, " ".join(results.sentences(MAD)))
-    draw = functools.partial(
-        point_figure,
-        principle=principle,
+    figure = point_figure(
+        frame,
+        principle,
         axes_of={panel: {"xlabel": "row i", "ylabel": "suppressed"} for panel in dict.fromkeys(frame.panel)},
         notes=["Of the layer and head with the most.", f"The bound is n - 1 = {table.bound.min()}."],
         is_line=True,
     )
-    return Decision(SuppressionTable(table, caption=caption), verdicts, frame, draw)
+    headings = ["Label", "Task", "Seed", "Suppressed", "Rank", "n - 1"]
+    lines = [
+        [row.label, title(row.task), str(row.seed), f"{row.suppressed:.1f}", str(row.rank), str(row.bound)]
+        for row in table.itertuples()
+    ]
+    return Decision(PrincipleTable(caption, headings, lines, rows), verdicts, frame, figure)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,29 +28,6 @@ NEAR = 0.35
 """How far a slope may be from the expected one."""
 
 
-@dataclass(frozen=True)
-class TimeTable(PrincipleTable):
-    """Milliseconds of a forward pass by form and length."""
-
-    seconds: dict[str, dict[int, float]]
-    slopes: dict[str, float]
-
-    def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        lines = [
-            [form, *(f"{1000 * seconds:.1f}" for seconds in of_form.values()), f"{self.slopes[form]:.2f}"]
-            for form, of_form in self.seconds.items()
-        ]
-        lengths = next(iter(self.seconds.values()))
-        return ["Form", *map(str, lengths), "Slope"], lines
-
-    def records(self) -> list[dict[str, Any]]:
-        return [
-            {"form": form, "length": length, "seconds": seconds, "slope": self.slopes[form]}
-            for form, of_form in self.seconds.items()
-            for length, seconds in of_form.items()
-        ]
-
-
 def slope(lengths: Sequence[int], seconds: Sequence[float]) -> float:
     """Slope of log time on log T over the upper half of the lengths."""
     upper = len(lengths) // 2
@@ -63,31 +37,31 @@ def slope(lengths: Sequence[int], seconds: Sequence[float]) -> float:
 def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None = None) -> Decision:
     """Medians of a layer's forward pass, d 64, 2 heads, batch 1."""
     lengths = lengths or LENGTHS[device.partition(":")[0]]
-    seconds = {form: {n: _seconds(label, path, n, device) for n in lengths} for form, (label, path, _) in FORMS.items()}
-    slopes = {form: slope(list(of_form), list(of_form.values())) for form, of_form in seconds.items()}
-    verdicts = {}
-    for form, (_, _, expected) in FORMS.items():
-        is_near = abs(slopes[form] - expected) <= NEAR
-        is_other = abs(slopes[form] - (3 - expected)) <= NEAR
+    verdicts, lines, cells, points = {}, [], [], []
+    for form, (label, path, expected) in FORMS.items():
+        seconds = [_seconds(label, path, length, device) for length in lengths]
+        found = slope(lengths, seconds)
+        is_near = abs(found - expected) <= NEAR
+        is_other = abs(found - (3 - expected)) <= NEAR
         verdict = SUPPORTED if is_near else CONTRADICTED if is_other else OPEN.replace("significant", "clear")
-        verdicts[form] = f"{verdict}: slope {slopes[form]:.2f}, expected about {expected:.0f}"
+        verdicts[form] = f"{verdict}: slope {found:.2f}, expected about {expected:.0f}"
+        lines.append([form, *(f"{1000 * one:.1f}" for one in seconds), f"{found:.2f}"])
+        for n, one in zip(lengths, seconds):
+            cells.append({"form": form, "length": n, "seconds": one, "slope": found})
+            points.append({"panel": "forward pass", "series": form, "label": form, "x": float(n), "y": 1000 * one})
     caption = (
         f"Milliseconds of a forward pass at each length on {device}, medians of {REPEATS}; slope of log time on log T"
         " over the upper half."
     )
-    points = [
-        {"panel": "forward pass", "series": form, "label": form, "x": float(n), "y": 1000 * value}
-        for form, of_form in seconds.items()
-        for n, value in of_form.items()
-    ]
     frame = frame_of(points, POINT_COLUMNS, f"One layer, d_model {WIDTH}, {HEADS} heads, batch 1, {device}.")
-    draw = functools.partial(
-        point_figure,
-        principle=principle,
+    figure = point_figure(
+        frame,
+        principle,
         axes_of={"forward pass": {"xscale": "log", "yscale": "log", "xlabel": "length T", "ylabel": "ms"}},
         is_line=True,
     )
-    return Decision(TimeTable(seconds, slopes, caption=caption), verdicts, frame, draw)
+    table = PrincipleTable(caption, ["Form", *map(str, lengths), "Slope"], lines, cells)
+    return Decision(table, verdicts, frame, figure)
 
 
 def _seconds(label: str, path: str, length: int, device: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -48,32 +47,25 @@ class Outcome:
         return SUPPORTED if self.difference.estimate > 0 else CONTRADICTED
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PrincipleTable(TextTable):
-    """A table of what a principle measures."""
+    """What a principle measures: as text, of which a line of one cell is a heading, and as numbers."""
 
     caption: str
+    headings: list[str]
+    lines: list[list[str]]
+    cells: list[dict[str, Any]]
     shows_notes: bool = False
     latex_label: ClassVar[str] = "tab:principle"
 
-
-@dataclass(frozen=True)
-class ContrastTable(PrincipleTable):
-    """The contrasts of a principle, by group."""
-
-    rows: list[Outcome]
-
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        lines = []
-        for contrast, rows in itertools.groupby(self.rows, lambda row: row.contrast):
-            lines += [[contrast.better, *[""] * 4], [f"less {contrast.worse}", *[""] * 4], *map(_text, rows)]
-        return ["Contrast", "Difference", "95% interval", "p", "Verdict"], lines
+        return self.headings, [line + [""] * (len(self.headings) - len(line)) for line in self.lines]
 
     def records(self) -> list[dict[str, Any]]:
-        return [_record(row) for row in self.rows]
+        return [known(cell) for cell in self.cells]
 
 
-def contrast_table(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> ContrastTable:
+def outcomes(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> list[Outcome]:
     """Every contrast on every task of which ``scores`` have both labels; p is adjusted within a group."""
     found = samples_of(scores)
     rows = [
@@ -88,43 +80,33 @@ def contrast_table(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> Contr
         of_group = list(group)
         p_values = holm([row.difference.p for row in of_group])
         adjusted += [replace(row, p_holm=p) for row, p in zip(of_group, p_values)]
-    caption = (
-        "Percentage points of accuracy by which the label that the paper expects to be better is; p two-sided, after"
-        f" Holm for the tests of one verdict. Nothing is tested with fewer than {LEAST_SEEDS} seeds."
-    )
-    return ContrastTable(adjusted, caption=caption)
+    return adjusted
 
 
 def decide_contrasts(principle: Principle, study: Study, results: Results) -> Decision:
     """Contrasts of accuracy, and bars."""
     scores = results.scores[results.scores.column.isin(study.tasks)]
-    table = contrast_table(study.contrasts, scores)
+    found = outcomes(study.contrasts, scores)
     frame = bar_frame(scores, " ".join(results.sentences(MAD)))
-    draw = functools.partial(bar_figure, principle=principle)
-    return Decision(table, verdicts(table), frame, draw, _growth(results))
+    return Decision(
+        _contrast_table(found), verdicts(found), frame, bar_figure(frame, principle), measured=_growth(results)
+    )
 
 
-@dataclass(frozen=True)
-class GrowthTable(PrincipleTable):
-    """The largest coefficient of a label's runs, by seed."""
-
-    largest: dict[str, list[float]]
-    seeds: list[int]
-
-    def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        lines = [[label, *(f"{value:.3g}" for value in values)] for label, values in self.largest.items()]
-        return ["Label", *(f"seed {seed}" for seed in self.seeds)], lines
-
-    def records(self) -> list[dict[str, Any]]:
-        return [
-            known({"label": label, "seed": seed, LARGEST: value if math.isfinite(value) else math.nan})
-            for label, values in self.largest.items()
-            for seed, value in zip(self.seeds, values)
-        ]
+def _contrast_table(found: Sequence[Outcome]) -> PrincipleTable:
+    lines: list[list[str]] = []
+    for contrast, rows in itertools.groupby(found, lambda row: row.contrast):
+        lines += [[contrast.better], [f"less {contrast.worse}"], *map(_text, rows)]
+    caption = (
+        "Percentage points of accuracy by which the label that the paper expects to be better is; p two-sided, after"
+        f" Holm for the tests of one verdict. Nothing is tested with fewer than {LEAST_SEEDS} seeds."
+    )
+    headings = ["Contrast", "Difference", "95% interval", "p", "Verdict"]
+    return PrincipleTable(caption, headings, lines, [*map(_record, found)])
 
 
-def _growth(results: Results) -> GrowthTable | None:
-    """Of the runs whose curves have it; None where none has."""
+def _growth(results: Results) -> PrincipleTable | None:
+    """The largest coefficient of a label by seed, of the runs whose curves have it; None where none has."""
     seeds = sorted({job.seed for row in results.rows(MAD) for job in row.jobs})
     found: dict[str, list[float]] = {}
     for row in results.rows(MAD):
@@ -138,14 +120,20 @@ def _growth(results: Results) -> GrowthTable | None:
         "Largest |a_ij| of any layer on 16 validation examples, over all evaluations of a run; nan: the weights were "
         "no numbers any more at the first of them."
     )
-    return GrowthTable(found, seeds, caption=caption) if found else None
+    lines = [[label, *(f"{value:.3g}" for value in values)] for label, values in found.items()]
+    cells = [
+        {"label": label, "seed": seed, LARGEST: value if math.isfinite(value) else math.nan}
+        for label, values in found.items()
+        for seed, value in zip(seeds, values)
+    ]
+    return PrincipleTable(caption, ["Label", *(f"seed {seed}" for seed in seeds)], lines, cells) if found else None
 
 
-def verdicts(table: ContrastTable) -> dict[str, str]:
+def verdicts(rows: Sequence[Outcome]) -> dict[str, str]:
     """The verdict of each group: supported where every contrast is, contradicted where one is, else why not."""
     found: dict[str, str] = {}
-    for group in dict.fromkeys(row.contrast.group for row in table.rows):
-        of_group = [row.verdict for row in table.rows if row.contrast.group == group]
+    for group in dict.fromkeys(row.contrast.group for row in rows):
+        of_group = [row.verdict for row in rows if row.contrast.group == group]
         others = [verdict for verdict in of_group if verdict != SUPPORTED]
         found[group] = CONTRADICTED if CONTRADICTED in others else "; ".join(dict.fromkeys(others)) or SUPPORTED
     return found
@@ -160,4 +148,4 @@ def _record(row: Outcome) -> dict[str, Any]:
     about = {"group": row.contrast.group, "better": row.contrast.better, "worse": row.contrast.worse, "task": row.task}
     means = {"better_mean": row.better.mean, "worse_mean": row.worse.mean, "seeds": row.difference.n}
     found = {name: getattr(row.difference, name) for name in ("estimate", "low", "high", "p", "test", "reason")}
-    return known(about | means | found | {"p_holm": row.p_holm, "verdict": row.verdict})
+    return about | means | found | {"p_holm": row.p_holm, "verdict": row.verdict}

@@ -97,7 +97,7 @@ def test_diverged_runs_count_against_a_label_and_are_hatched(tmp_path):
     assert found.verdicts == {"exp": "not significant", "softplus": "supported", "relu": "supported"}
     means = found.frame[found.frame["mark"] == "mean"]
     assert sorted(means[means.state == "diverged"].variant) == ["1.15-b1", "1.15-b1-pow"]
-    assert any(patch.get_hatch() for patch in found.draw(found.frame).axes[0].patches)
+    assert any(patch.get_hatch() for patch in found.figure.axes[0].patches)
 
 
 def test_the_largest_coefficients_of_growing_labels_are_shown_by_seed(tmp_path):
@@ -109,9 +109,11 @@ def test_the_largest_coefficients_of_growing_labels_are_shown_by_seed(tmp_path):
 
     results = store_results(principle("6").study(QUICK), tmp_path, lambda label: 0.5, curve)
     measured = decide(principle("6"), principle("6").study(QUICK), results).measured
-    assert measured.largest.keys() == set(principle("6").study(QUICK).labels)
-    assert all(values == [1.5, math.inf, math.inf] for values in measured.largest.values())
-    assert measured.text_rows()[0] == ["Label", "seed 0", "seed 1", "seed 2"]
+    headings, lines = measured.text_rows()
+    assert headings == ["Label", "seed 0", "seed 1", "seed 2"]
+    assert {label: values for label, *values in lines} == dict.fromkeys(
+        principle("6").study(QUICK).labels, ["1.5", "inf", "inf"]
+    )
     assert {row[LARGEST] for row in measured.records()} == {1.5, None}
 
 
@@ -122,8 +124,8 @@ def test_the_largest_coefficient_of_a_seed_is_that_of_all_its_learning_rates(tmp
         return [{"step": 1, LARGEST: 1e-3 / job.training.learning_rate}]
 
     results = store_results(study, tmp_path, lambda label: 0.5, curve)
-    largest = decide(principle("6"), study, results).measured.largest
-    assert all(values == [1, 1, 1] for values in largest.values())
+    _, lines = decide(principle("6"), study, results).measured.text_rows()
+    assert lines and all(values == ["1", "1", "1"] for _, *values in lines)
 
 
 @pytest.mark.parametrize("number", ["2", "2.2", "3", "5"])
