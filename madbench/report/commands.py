@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from madbench.config import key_of, seed_list
 from madbench.experiment import PlannedRow, Protocol
 from madbench.jobs import Job, Record
 from madbench.suites import LANGUAGE
-from madbench.tasks import load_task
 
 _USUAL = {
     "--profile": "quick",
@@ -51,26 +49,13 @@ def job_words(row: PlannedRow, job: Job, results: Path) -> list[str]:
     protocol = row.protocol
     if protocol.suite is LANGUAGE:
         return ["lm", *protocol_words(row, results)]
-    profile, training, of_task = protocol.profile, job.training, f"tasks.{job.task}."
-    alone: list[str] = []
-    if profile.difficulty == "all":
-        baseline = dataclasses.asdict(load_task(job.task).baseline)
-        changes = [f"{of_task}setting.{name}={value}" for name, value in job.setting.items() if value != baseline[name]]
-        alone += ["difficulty=baseline", *changes]
-    trainings = profile.trainings(job.task, training.precision)
-    for name, key in (("learning_rate", "learning_rates"), ("weight_decay", "weight_decays")):
-        if len({getattr(one, name) for one in trainings}) > 1:
-            alone.append(f"{key}=[{getattr(training, name)}]")
-    replaced = {key_of(word) for word in alone}
-    if "learning_rates" in replaced:
-        replaced.add(f"{of_task}learning_rates")
-    others = [
-        word
-        for word in protocol.overrides
-        if key_of(word) not in replaced and (word.startswith(of_task) or not word.startswith("tasks."))
-    ]
-    words = [*others, *alone, *_precision(protocol, others)]
-    return ["run", "-t", job.task, *words, *_options(protocol, protocol.profile_name, results)]
+    name, training = protocol.profile_name, job.training
+    alone = ["difficulty=baseline"] if protocol.profile.difficulty == "all" else []
+    if len(protocol.profile.trainings(job.task, training.precision)) > 1:
+        alone.append(f"tasks.{job.task}.learning_rates=[{training.learning_rate}]")
+        alone.append(f"weight_decays=[{training.weight_decay}]")
+    changes = profile_changes(job, protocol.suite.Profile.load(name, alone))
+    return ["run", "-t", job.task, *changes, *alone, *_precision(protocol, changes), *_options(protocol, name, results)]
 
 
 def _precision(protocol: Protocol, overrides: Sequence[str]) -> list[str]:
