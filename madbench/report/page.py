@@ -28,7 +28,7 @@ from madbench.analysis.figures.registry import FIGURES, figure_frame
 from madbench.analysis.findings import VERDICTS, findings
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.protocols import language_protocol_id
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE, difference_text, suite_title, title
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE, difference_text, signed, suite_title, title
 from madbench.analysis.scores import Results, chosen_runs
 from madbench.analysis.tables import result_table
 from madbench.config import seed_list
@@ -39,7 +39,7 @@ from madbench.jobs import Record
 from madbench.labels import explain, parse
 from madbench.report.commands import Missing, job_words, missing_runs, protocol_words
 from madbench.report.runs import ReportedRun, plain, run_columns, setting_changes, thin_curve
-from madbench.report.tables import budget_page_table, factor_page_table, page_claims, result_page_table
+from madbench.report.tables import budget_page_table, factor_page_table, page_claims, result_page_table, runs_link
 from madbench.store.runs import Store
 from madbench.suites import LANGUAGE, MAD
 from madbench.suites.language import TASK
@@ -84,6 +84,7 @@ class Page:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        environment.globals |= {"runs_link": runs_link, "signed": signed, "title": title}
         script = (_FOLDER / "script.js").read_text(encoding="utf-8")
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         html = environment.get_template("template.html.j2").render(

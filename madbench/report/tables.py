@@ -12,7 +12,7 @@ from madbench.analysis.attribution import AttributionTable
 from madbench.analysis.claims import Claim
 from madbench.analysis.findings import Finding
 from madbench.analysis.findings_table import FindingsTable
-from madbench.analysis.quantities import MAD_AVERAGE, column, signed, title
+from madbench.analysis.quantities import MAD_AVERAGE, column
 from madbench.analysis.result_table import ResultTable
 from madbench.jobs import Job
 from madbench.mixers import solve
@@ -167,45 +167,26 @@ def _size(job: Job) -> tuple[str, int, int, int]:
     return job.label, job.model.d_model, job.model.n_head, length
 
 
-class PageVerdict(NamedTuple):
-    """A claim on one quantity."""
-
-    finding: Finding
-    title: str
-    numbers: list[str]
-    """Published, ours, n."""
-    why: str
-    quantity: str
-    """In words."""
-    pairs: list[tuple[Cell, Cell, str]]
-    """Two labels, each with a link to its runs, and the gain."""
-
-
 class PageClaim(NamedTuple):
-    """A claim and its verdicts."""
+    """A claim and what is found of it."""
 
     claim: Claim
     group: str
     """Heading of the group of claims that begins with this one, else empty."""
-    verdicts: list[PageVerdict]
+    findings: list[tuple[Finding, list[str]]]
+    """One a quantity, with its cells: title, published, ours, n, verdict, why."""
 
 
 def page_claims(table: FindingsTable) -> list[PageClaim]:
     """The claims of ``table``."""
-    _, lines = table.text_rows()
-    rows = iter(table.rows)
-    claims: list[PageClaim] = []
-    group = ""
-    for heading, *numbers, verdict, why in lines:
-        if not verdict:
-            group = heading
+    rows, claims, group = iter(table.rows), [], ""
+    for texts in table.text_rows()[1]:
+        if not any(texts[1:]):
+            group = texts[0]
             continue
         row = next(rows)
         if group or claims[-1].claim is not row.claim:
             claims.append(PageClaim(row.claim, group, []))
             group = ""
-        cells = [[Cell(label, link=runs_link(label, row.quantity)) for label in pair] for pair in row.pairs]
-        gains = [signed(gain, row.quantity) for gain in row.pairs.values()]
-        pairs = [(*labels, gain) for labels, gain in zip(cells, gains)]
-        claims[-1].verdicts.append(PageVerdict(row, heading.strip(), numbers, why, title(row.quantity), pairs))
+        claims[-1].findings.append((row, texts))
     return claims
