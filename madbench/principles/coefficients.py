@@ -12,7 +12,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from madbench.analysis.figures.files import frame_of
 from madbench.analysis.inference import LEAST_SEEDS, Sample, Scale
 from madbench.analysis.inspection import NEAR_ONE, NEAR_ZERO, inspect, mixer_inputs
 from madbench.analysis.quantities import title
@@ -22,7 +21,7 @@ from madbench.jobs import WEIGHTS, Job
 from madbench.labels import parse
 from madbench.mixers.cd.parts import read_out
 from madbench.principles import Decision, Principle, Study
-from madbench.principles.figures import POINT_COLUMNS, point_figure
+from madbench.principles.figures import point_decision
 from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, PrincipleTable, outcomes
 from madbench.principles.verdicts import verdicts as group_verdicts
 from madbench.store.runs import Store
@@ -116,20 +115,16 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
     )
     headings = ["Label", *(heading for heading, _ in COLUMNS.values()), "n"]
     table = PrincipleTable(caption, headings, lines, [*rows.to_dict("records"), *found])
-    frame = _points(rows, " ".join(results.sentences(MAD)))
-    figure = point_figure(
-        frame,
-        principle,
-        axes_of={
-            _panel(task, quantity): {"xlabel": name, "ylabel": "accuracy, %", "xscale": scale}
-            for task in study.tasks
-            for (quantity, name), scale in zip(CORRELATED.items(), ("linear", "log"))
-        }
-        | {READOUT_PANEL: {"xlabel": "score s", "ylabel": "φ(s)", "xticks": (-12, -8, -4, 0)}},
-        notes=["A point a seed.", f"Shaded: |φ(s)| up to {NEAR_ZERO}, its near-zero set."],
-        bands={READOUT_PANEL: NEAR_ZERO},
-    )
-    return Decision(table, verdicts | group_verdicts(contrasts), frame, figure)
+    axes_of = {
+        _panel(task, quantity): {"xlabel": name, "ylabel": "accuracy, %", "xscale": scale}
+        for task in study.tasks
+        for (quantity, name), scale in zip(CORRELATED.items(), ("linear", "log"))
+    }
+    axes_of[READOUT_PANEL] = {"xlabel": "score s", "ylabel": "φ(s)", "xticks": (-12, -8, -4, 0)}
+    notes = ["A point a seed.", f"Shaded: |φ(s)| up to {NEAR_ZERO}, its near-zero set."]
+    bands, protocol = {READOUT_PANEL: NEAR_ZERO}, " ".join(results.sentences(MAD))
+    verdicts |= group_verdicts(contrasts)
+    return point_decision(principle, verdicts, table, _points(rows), protocol, axes_of, notes=notes, bands=bands)
 
 
 def correlations(rows: pd.DataFrame, quantity: str) -> Sample:
@@ -157,14 +152,14 @@ def _panel(task: str, quantity: str) -> str:
     return f"{title(task)}, {CORRELATED[quantity]}"
 
 
-def _points(rows: pd.DataFrame, protocol: str) -> pd.DataFrame:
+def _points(rows: pd.DataFrame) -> list[dict[str, Any]]:
     points = [
         {"panel": _panel(row.task, quantity), "series": row.label, "label": row.label}
         | {"x": max(getattr(row, quantity), 1e-6) if quantity == "ratio" else getattr(row, quantity), "y": row.accuracy}
         for row in rows.itertuples()
         for quantity in CORRELATED
     ]
-    return frame_of([*points, *_readouts(rows.label.unique())], POINT_COLUMNS, protocol)
+    return [*points, *_readouts(rows.label.unique())]
 
 
 def _readouts(labels: Iterable[str]) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -14,9 +14,10 @@ from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import Layout, Panels, draw_intervals, seeds_note
 from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, PERCENTS, SHADE, style
 from madbench.analysis.quantities import in_order, title
+from madbench.analysis.rendering import TextTable
 from madbench.analysis.samples import samples_of
 from madbench.labels import parse
-from madbench.principles import Principle
+from madbench.principles import Decision, Principle
 
 BAR_COLUMNS = dict.fromkeys(("protocol", "task", "group", "variant", "mark", "state"), str)
 BAR_COLUMNS |= dict.fromkeys(("accuracy", "low", "high"), float) | {"n": int}
@@ -85,19 +86,23 @@ def bar_figure(frame: pd.DataFrame, principle: Principle) -> Figure:
 
 
 @style()
-def point_figure(
-    frame: pd.DataFrame,
+def point_decision(
     principle: Principle,
+    verdicts: Mapping[str, str],
+    table: TextTable,
+    points: Iterable[Mapping[str, Any]],
+    protocol: str,
     axes_of: Mapping[str, Mapping[str, Any]],
     notes: Sequence[str] = (),
     is_line: bool = False,
     bands: Mapping[str, float] = MappingProxyType({}),
-) -> Figure:
-    """Points or lines of each series, a panel each of ``axes_of``, which has Matplotlib's settings of the axes.
+) -> Decision:
+    """A decision with a figure of ``points``, rows of :data:`POINT_COLUMNS`.
 
-    A panel of ``bands`` has lines, and shades where y is that close to zero; its y axis is linear there, logarithmic
-    beyond.
+    Points or lines of each series, a panel each of ``axes_of``, which has Matplotlib's settings of the axes. A panel of
+    ``bands`` has lines, and shades where y is that close to zero; its y axis is linear there, logarithmic beyond.
     """
+    frame = frame_of(points, POINT_COLUMNS, protocol)
     names = [panel for panel in axes_of if panel in set(frame.panel)]
     series = list(dict.fromkeys(frame.series))
     colors, markers = dict(zip(series, PALETTE * len(series))), dict(zip(series, MARKERS * len(series)))
@@ -105,9 +110,7 @@ def point_figure(
     lines = layout.lines([len(names)], 3, 1.8, 0.7)
     panels = Panels(layout, f"principle {principle.number}", principle.heading, lines, (2.3, 1.9))
     for axes, panel in zip(panels.axes, names):
-        of_panel = frame[frame.panel == panel]
-        for one in dict.fromkeys(of_panel.series):
-            rows = of_panel[of_panel.series == one]
+        for one, rows in frame[frame.panel == panel].groupby("series", sort=False):
             has_line = is_line or panel in bands
             look = {"linewidth": 1.4} if has_line else {"linestyle": "", "marker": markers[one], "markersize": 4}
             axes.plot(rows.x, rows.y, color=colors[one], **look)
@@ -119,4 +122,4 @@ def point_figure(
             axis.set_minor_formatter(NullFormatter())
     look = {"linestyle": "-", "linewidth": 1.4} if is_line else {}
     entries = {one: {"color": colors[one], "marker": "" if is_line else markers[one], **look} for one in series}
-    return panels.finish([*frame.protocol.unique(), *notes], entries)
+    return Decision(table, verdicts, frame, panels.finish([protocol, *notes], entries))

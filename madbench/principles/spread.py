@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from madbench.analysis.comparison import p_text
-from madbench.analysis.figures.files import frame_of
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
 from madbench.analysis.quantities import title
 from madbench.analysis.samples import whole_seeds
@@ -17,7 +16,7 @@ from madbench.analysis.scores import Results
 from madbench.labels import parse
 from madbench.mixers.cd.grammar import Label, twin
 from madbench.principles import Decision, Principle, key_width
-from madbench.principles.figures import POINT_COLUMNS, point_figure
+from madbench.principles.figures import point_decision
 from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, PrincipleTable
 from madbench.suites import MAD
 
@@ -83,16 +82,12 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
         for row in rows.itertuples()
         for end in (row.low, row.high)
     ]
-    frame = frame_of(points, POINT_COLUMNS, " ".join(results.sentences(MAD)))
-    figure = point_figure(
-        frame,
-        principle,
-        axes_of={panel: {"xlabel": "key width n", "ylabel": "accuracy, %"} for panel in dict.fromkeys(frame.panel)},
-        notes=["Lowest and highest accuracy over seeds.", principle.limits],
-    )
     headings = ["Label, key width", "Lowest", "Highest", "Spread", "Seeds"]
     cells = [*rows.drop(columns="values").to_dict("records"), *tests]
-    return Decision(PrincipleTable(caption, headings, lines, cells), verdicts, frame, figure)
+    table = PrincipleTable(caption, headings, lines, cells)
+    axes_of = dict.fromkeys(verdicts, {"xlabel": "key width n", "ylabel": "accuracy, %"})
+    notes = ["Lowest and highest accuracy over seeds.", principle.limits]
+    return point_decision(principle, verdicts, table, points, " ".join(results.sentences(MAD)), axes_of, notes=notes)
 
 
 def _verdict(gap: float, p: float, seeds: int, label: Label) -> str:

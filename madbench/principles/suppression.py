@@ -8,14 +8,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from madbench.analysis.figures.files import frame_of
 from madbench.analysis.inspection import mixer_inputs
 from madbench.analysis.quantities import title
 from madbench.analysis.scores import Results
 from madbench.jobs import Job
 from madbench.principles import Decision, Principle, key_width
 from madbench.principles.coefficients import first_examples, trained_models
-from madbench.principles.figures import POINT_COLUMNS, point_figure
+from madbench.principles.figures import point_decision
 from madbench.principles.verdicts import CONTRADICTED, SUPPORTED, PrincipleTable
 from madbench.suites import MAD
 from madbench.training.checkpoints import load_model
@@ -56,8 +55,8 @@ def decide_count(principle: Principle, results: Results) -> Decision:
         panel = f"{one.label}, {title(one.column)}"
         for i, value in enumerate(counts.max((0, 1)), start=1):
             points.append({"panel": panel, "series": f"seed {one.seed}", "label": one.label, "x": float(i), "y": value})
-    table = pd.DataFrame(rows)
-    for (label, task), seeds in table.groupby(["label", "task"], sort=False):
+    found = pd.DataFrame(rows)
+    for (label, task), seeds in found.groupby(["label", "task"], sort=False):
         is_within = (seeds.suppressed <= seeds.bound).all()
         verdicts[f"{label}, {title(task)}"] = (
             f"{SUPPORTED if is_within else CONTRADICTED}: at most {seeds.suppressed.max():.1f} suppressed, of rank"
@@ -67,17 +66,13 @@ def decide_count(principle: Principle, results: Results) -> Decision:
         f"Coefficients of at most {ZERO} in one row, mean over test sequences, the most over rows, layers and heads;"
         " largest rank of their states; the paper's bound on them."
     )
-    frame = frame_of(points, POINT_COLUMNS, " ".join(results.sentences(MAD)))
-    figure = point_figure(
-        frame,
-        principle,
-        axes_of={panel: {"xlabel": "row i", "ylabel": "suppressed"} for panel in dict.fromkeys(frame.panel)},
-        notes=["Of the layer and head with the most.", f"The bound is n - 1 = {table.bound.min()}."],
-        is_line=True,
-    )
     headings = ["Label", "Task", "Seed", "Suppressed", "Rank", "n - 1"]
     lines = [
         [row.label, title(row.task), str(row.seed), f"{row.suppressed:.1f}", str(row.rank), str(row.bound)]
-        for row in table.itertuples()
+        for row in found.itertuples()
     ]
-    return Decision(PrincipleTable(caption, headings, lines, rows), verdicts, frame, figure)
+    table = PrincipleTable(caption, headings, lines, rows)
+    axes_of = dict.fromkeys(verdicts, {"xlabel": "row i", "ylabel": "suppressed"})
+    notes = ["Of the layer and head with the most.", f"The bound is n - 1 = {found.bound.min()}."]
+    protocol = " ".join(results.sentences(MAD))
+    return point_decision(principle, verdicts, table, points, protocol, axes_of, notes=notes, is_line=True)

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from madbench.analysis.figures.files import frame_of
 from madbench.mixers import build
 from madbench.principles import Decision, Principle
-from madbench.principles.figures import POINT_COLUMNS, point_figure
+from madbench.principles.figures import point_decision
 from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, PrincipleTable
 
 FORMS = {
@@ -53,15 +52,10 @@ def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None
         f"Milliseconds of a forward pass at each length on {device}, medians of {REPEATS}; slope of log time on log T"
         " over the upper half."
     )
-    frame = frame_of(points, POINT_COLUMNS, f"One layer, d_model {WIDTH}, {HEADS} heads, batch 1, {device}.")
-    figure = point_figure(
-        frame,
-        principle,
-        axes_of={"forward pass": {"xscale": "log", "yscale": "log", "xlabel": "length T", "ylabel": "ms"}},
-        is_line=True,
-    )
     table = PrincipleTable(caption, ["Form", *map(str, lengths), "Slope"], lines, cells)
-    return Decision(table, verdicts, frame, figure)
+    protocol = f"One layer, d_model {WIDTH}, {HEADS} heads, batch 1, {device}."
+    axes_of = {"forward pass": {"xscale": "log", "yscale": "log", "xlabel": "length T", "ylabel": "ms"}}
+    return point_decision(principle, verdicts, table, points, protocol, axes_of, is_line=True)
 
 
 def _seconds(label: str, path: str, length: int, device: str) -> float:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import pandas as pd
 
-from madbench.analysis.comparison import p_text
-from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, difference, holm
+from madbench.analysis.comparison import Comparison, p_text
+from madbench.analysis.inference import LEAST_SEEDS, difference, holm
 from madbench.analysis.quantities import heading, interval_text, signed
 from madbench.analysis.rendering import TextTable, known
 from madbench.analysis.samples import samples_of
@@ -23,28 +23,8 @@ from madbench.suites.mad import LARGEST
 
 SUPPORTED, OPEN, CONTRADICTED = "supported", "not significant", "contradicted"
 """Verdicts of a contrast, and of a group of them."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One contrast on one task."""
-
-    contrast: Contrast
-    task: str
-    better: Sample
-    worse: Sample
-    difference: Difference
-    p_holm: float = math.nan
-    """Adjusted for all contrasts of its group."""
-
-    @property
-    def verdict(self) -> str:
-        """Whether the label that the paper expects to be better is; or why nothing is tested."""
-        if self.difference.reason:
-            return self.difference.reason
-        if self.p_holm > LEVEL:
-            return OPEN
-        return SUPPORTED if self.difference.estimate > 0 else CONTRADICTED
+Outcome = tuple[Contrast, Comparison]
+"""A contrast on one task; p is adjusted for all contrasts of its group."""
 
 
 @dataclass(frozen=True)
@@ -69,17 +49,17 @@ def outcomes(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> list[Outcom
     """Every contrast on every task of which ``scores`` have both labels; p is adjusted within a group."""
     found = samples_of(scores)
     rows = [
-        Outcome(contrast, task, *pair, difference(*pair))
+        (contrast, Comparison(contrast.better, contrast.worse, task, *pair, difference(*pair)))
         for contrast in contrasts
         for task, of_label in found.items()
         if {contrast.better, contrast.worse} <= of_label.keys()
         for pair in [(of_label[contrast.better], of_label[contrast.worse])]
     ]
     adjusted = []
-    for _, group in itertools.groupby(rows, lambda row: row.contrast.group):
+    for _, group in itertools.groupby(rows, lambda row: row[0].group):
         of_group = list(group)
-        p_values = holm([row.difference.p for row in of_group])
-        adjusted += [replace(row, p_holm=p) for row, p in zip(of_group, p_values)]
+        p_values = holm([row.difference.p for _, row in of_group])
+        adjusted += [(contrast, replace(row, p_holm=p)) for (contrast, row), p in zip(of_group, p_values)]
     return adjusted
 
 
@@ -95,14 +75,14 @@ def decide_contrasts(principle: Principle, study: Study, results: Results) -> De
 
 def _contrast_table(found: Sequence[Outcome]) -> PrincipleTable:
     lines: list[list[str]] = []
-    for contrast, rows in itertools.groupby(found, lambda row: row.contrast):
-        lines += [[contrast.better], [f"less {contrast.worse}"], *map(_text, rows)]
+    for contrast, rows in itertools.groupby(found, lambda row: row[0]):
+        lines += [[contrast.better], [f"less {contrast.worse}"], *(_text(row) for _, row in rows)]
     caption = (
         "Percentage points of accuracy by which the label that the paper expects to be better is; p two-sided, after"
         f" Holm for the tests of one verdict. Nothing is tested with fewer than {LEAST_SEEDS} seeds."
     )
     headings = ["Contrast", "Difference", "95% interval", "p", "Verdict"]
-    return PrincipleTable(caption, headings, lines, [*map(_record, found)])
+    return PrincipleTable(caption, headings, lines, [_record(*one) for one in found])
 
 
 def _growth(results: Results) -> PrincipleTable | None:
@@ -132,20 +112,25 @@ def _growth(results: Results) -> PrincipleTable | None:
 def verdicts(rows: Sequence[Outcome]) -> dict[str, str]:
     """The verdict of each group: supported where every contrast is, contradicted where one is, else why not."""
     found: dict[str, str] = {}
-    for group in dict.fromkeys(row.contrast.group for row in rows):
-        of_group = [row.verdict for row in rows if row.contrast.group == group]
+    for group in dict.fromkeys(contrast.group for contrast, _ in rows):
+        of_group = [_verdict(row) for contrast, row in rows if contrast.group == group]
         others = [verdict for verdict in of_group if verdict != SUPPORTED]
         found[group] = CONTRADICTED if CONTRADICTED in others else "; ".join(dict.fromkeys(others)) or SUPPORTED
     return found
 
 
-def _text(row: Outcome) -> list[str]:
-    difference = signed(row.difference.estimate, row.task), interval_text(row.difference, row.task)
-    return [f"  {heading(row.task)}", *difference, p_text(row.p_holm), row.verdict]
+def _verdict(row: Comparison) -> str:
+    """Whether the label that the paper expects to be better is; or why nothing is tested."""
+    return {"higher": SUPPORTED, "lower": CONTRADICTED}.get(row.verdict, row.verdict)
 
 
-def _record(row: Outcome) -> dict[str, Any]:
-    about = {"group": row.contrast.group, "better": row.contrast.better, "worse": row.contrast.worse, "task": row.task}
-    means = {"better_mean": row.better.mean, "worse_mean": row.worse.mean, "seeds": row.difference.n}
+def _text(row: Comparison) -> list[str]:
+    difference = signed(row.difference.estimate, row.quantity), interval_text(row.difference, row.quantity)
+    return [f"  {heading(row.quantity)}", *difference, p_text(row.p_holm), _verdict(row)]
+
+
+def _record(contrast: Contrast, row: Comparison) -> dict[str, Any]:
+    about = {**asdict(contrast), "task": row.quantity}
+    means = {"better_mean": row.sample.mean, "worse_mean": row.of_baseline.mean, "seeds": row.difference.n}
     found = {name: getattr(row.difference, name) for name in ("estimate", "low", "high", "p", "test", "reason")}
-    return about | means | found | {"p_holm": row.p_holm, "verdict": row.verdict}
+    return about | means | found | {"p_holm": row.p_holm, "verdict": _verdict(row)}
