@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from madbench.jobs import Job, Record
 
 FLUSH_SECONDS = 60.0  # that the end of a sweep waits for its trackers
-_LONGEST_QUEUE = 10_000  # events; beyond, progress is dropped
 
 
 class TensorboardTracker:
@@ -161,8 +160,7 @@ class Tracking:
 
     def on_event(self, event: Event) -> None:
         """Takes the event and returns at once."""
-        is_dropped = event["event"] == "progress" and self._events.qsize() > _LONGEST_QUEUE
-        if self.trackers and event["event"] != "skipped" and not is_dropped:
+        if self.trackers and event["event"] != "skipped":
             self._events.put(event)
 
     def _work(self) -> None:
