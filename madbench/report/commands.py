@@ -41,7 +41,7 @@ def protocol_words(row: PlannedRow, results: Path) -> list[str]:
     if name == OWN:
         name = _USUAL["--preset"]
         overrides = profile_changes(row.jobs[0], protocol.suite.Profile.load(name))
-    return [*overrides, *_precision(protocol, overrides), *_options(protocol, name, results)]
+    return _words(protocol, name, overrides, results)
 
 
 def job_words(row: PlannedRow, job: Job, results: Path) -> list[str]:
@@ -55,18 +55,17 @@ def job_words(row: PlannedRow, job: Job, results: Path) -> list[str]:
         alone.append(f"tasks.{job.task}.learning_rates=[{training.learning_rate}]")
         alone.append(f"weight_decays=[{training.weight_decay}]")
     changes = profile_changes(job, protocol.suite.Profile.load(name, alone))
-    return ["run", "-t", job.task, *changes, *alone, *_precision(protocol, changes), *_options(protocol, name, results)]
+    return ["run", "-t", job.task, *_words(protocol, name, [*changes, *alone], results)]
 
 
-def _precision(protocol: Protocol, overrides: Sequence[str]) -> list[str]:
-    return [] if "precision" in map(key_of, overrides) else [f"precision={protocol.precision}"]
-
-
-def _options(protocol: Protocol, name: str, results: Path) -> list[str]:
+def _words(protocol: Protocol, name: str, changes: Sequence[str], results: Path) -> list[str]:
+    """The changes of the profile ``name`` and the options of the protocol."""
+    precision = [] if "precision" in map(key_of, changes) else [f"precision={protocol.precision}"]
     corpus = protocol.corpus
     is_named = corpus is not None and corpus.folder and not corpus.name.startswith("stdlib-")
     given = {f"--{protocol.profile.noun}": name, "--fidelity": protocol.fidelity, "--budget": protocol.budget}
-    return option_words(given | {"--corpus": str(corpus.folder) if is_named else None, "--results": str(results)})
+    given |= {"--corpus": str(corpus.folder) if is_named else None, "--results": str(results)}
+    return [*changes, *precision, *option_words(given)]
 
 
 def option_words(given: Mapping[str, str | None]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 from pandas.util import hash_pandas_object
 
@@ -39,7 +39,7 @@ from madbench.jobs import Record
 from madbench.labels import explain, parse
 from madbench.report.commands import Missing, job_words, missing_runs, protocol_words
 from madbench.report.runs import ReportedRun, plain, run_columns, setting_changes, thin_curve
-from madbench.report.tables import budget_page_table, factor_page_table, page_claims, result_page_table, runs_link
+from madbench.report.tables import budget_page_table, factor_page_table, page_claims, page_link, result_page_table
 from madbench.store.runs import Store
 from madbench.suites import LANGUAGE, MAD
 from madbench.suites.language import TASK
@@ -61,8 +61,6 @@ CAPTIONS = {
 }
 """By name of the figure, in the order of the page."""
 _SECTIONS = ("findings", "tables", "figures", "factors", "budget", "provenance", "missing")
-_UNSAFE = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
-"""Characters that could end a ``<script>`` element, or a line of one, by their JSON escapes."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class Page:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        environment.globals |= {"runs_link": runs_link, "signed": signed, "title": title}
+        environment.globals |= {"page_link": page_link, "signed": signed, "title": title}
         script = (_FOLDER / "script.js").read_text(encoding="utf-8")
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         html = environment.get_template("template.html.j2").render(
@@ -127,17 +125,12 @@ def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
         "figures": figures,
         "factors": factor_page_table(effects) if effects.rows else None,
         "budget": budget_page_table(run.job for run in runs),
-        "data": Markup(embedded_json(_data(runs, effects, store))),
+        "data": htmlsafe_json_dumps(_data(runs, effects, store), separators=(",", ":"), allow_nan=False),
     }
     missing = _missing(results, rows, labels, records)
     missing += [Missing(f"No figure “{CAPTIONS[name]}”: {reason}.") for name, reason in not_drawn.items()]
     missing += [Missing(f"Could not be read: {problem}") for problem in store.problems]
     return Page(len(runs), missing, content)
-
-
-def embedded_json(value: Any) -> str:
-    """JSON that may stand in a ``<script>`` element, whatever text is in it."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).translate(_UNSAFE)
 
 
 def _with_failed(rows: Sequence[PlannedRow], store: Store) -> list[PlannedRow]:

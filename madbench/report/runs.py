@@ -16,6 +16,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from madbench.jobs import Job, Record
 from madbench.suites import LANGUAGE
 from madbench.tasks import load_task
@@ -125,8 +127,7 @@ def thin_curve(file: Path) -> dict[str, list[float | None]]:
         whole = [row for row in (pick(row) for row in rows if len(row) == len(heading)) if all(row)]
         if not whole:
             return {}
-        most = min(MOST_POINTS, len(whole))
-        places = [round(i * (len(whole) - 1) / max(1, most - 1)) for i in range(most)]
+        places = np.unique(np.linspace(0, len(whole) - 1, MOST_POINTS).round().astype(int))
         columns = {name: [float(whole[place][i]) for place in places] for i, name in enumerate(names)}
     except (OSError, ValueError):  # absent while the run is replaced, or edited by hand since it was stored
         return {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from urllib.parse import quote
 
 from madbench.analysis.attribution import AttributionTable
@@ -72,14 +72,9 @@ class PageTable(NamedTuple):
     groups: list[Group]
 
 
-def runs_link(label: str, column: str = "") -> str:
-    """The hash that opens the runs of ``label`` behind a column, or all its runs."""
-    return f"runs/{quote(label, safe='')}/{quote(column, safe='')}"
-
-
-def effect_link(name: str, quantity: str) -> str:
-    """The hash that opens the pairs or squares of labels behind an effect."""
-    return f"effect/{quote(name, safe='')}/{quote(quantity, safe='')}"
+def page_link(kind: Literal["runs", "effect"], name: str, column: str = "") -> str:
+    """The hash that opens the runs of a label behind a column, or all of them, or what an effect rests on."""
+    return f"{kind}/{quote(name, safe='')}/{quote(column, safe='')}"
 
 
 def result_page_table(table: ResultTable) -> PageTable:
@@ -88,9 +83,9 @@ def result_page_table(table: ResultTable) -> PageTable:
     keys, marks = table.sort_keys(), table.marks()
     groups = []
     for name in table.rows:
-        cells = [Cell(name, len(groups), runs_link(name))]
+        cells = [Cell(name, len(groups), page_link("runs", name))]
         for i, (one, text) in enumerate(zip(table.columns, table.texts(name)), 1):
-            link = runs_link(name, _opens(suite, one.name)) if text.strip("-") else ""
+            link = page_link("runs", name, _opens(suite, one.name)) if text.strip("-") else ""
             cells.append(Cell(text, keys[one.name][0].get(name), link, marks.get((name, i), "")))
         rows, published = [cells], table.published_texts(name)
         if any(published):
@@ -115,7 +110,7 @@ def factor_page_table(table: AttributionTable) -> PageTable:
     groups = []
     for name, *texts in lines:
         cells = [
-            Cell(text, values.get((name, quantity)), effect_link(name, quantity)) if text else Cell("")
+            Cell(text, values.get((name, quantity)), page_link("effect", name, quantity)) if text else Cell("")
             for quantity, text in zip(table.quantities, texts)
         ]
         cells += [Cell(text, _first_number(text)) for text in texts[len(table.quantities) :]]
@@ -148,7 +143,7 @@ def budget_page_table(jobs: Iterable[Job]) -> PageTable:
     groups = []
     for (label, d_model, ranks, total, target, paper_total), found in lengths.items():
         size = f"d_model {d_model}, length {', '.join(f'{length:,}' for length in sorted(found))}"
-        cells = [Cell(label, len(groups), runs_link(label)), Cell(size, min(found)), Cell(ranks)]
+        cells = [Cell(label, len(groups), page_link("runs", label)), Cell(size, min(found)), Cell(ranks)]
         cells += [Cell(f"{number:,}", number) for number in (total, target)]
         cells += [Cell(f"{ratio:.3f}", ratio) for ratio in (total / target, paper_total / target)]
         groups.append(Group([cells], label))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 
 import pytest
 
 from madbench.jobs import Record
-from madbench.report.page import embedded_json
 from madbench.report.tables import Cell, Group, Heading, PageTable
 from madbench.store.runs import Store
 
@@ -110,13 +108,6 @@ def test_a_label_with_markup_is_text_everywhere(page):
     html = dataclasses.replace(page, content=content).render("<i>", "<b>")
     assert b"<img" not in html and b"<lead>" not in html and b"<i>" not in html and b"<note>" not in html
     assert b'data-label="num:&lt;img' in html
-
-
-@pytest.mark.parametrize("value", ["</script>", "<!--<script>", "a\u2028b", "]]>", "&lt;"])
-def test_embedded_json_stays_inside_its_script_element_and_means_the_same(value):
-    text = embedded_json({value: [value, None, 1.5]})
-    assert "<" not in text and ">" not in text and "&" not in text and "\u2028" not in text
-    assert json.loads(text) == {value: [value, None, 1.5]}
 
 
 def test_tables_have_scopes_captions_and_labelled_regions(parsed):
