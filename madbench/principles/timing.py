@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
+from madbench.bench.timing import Limits, in_turns
+from madbench.errors import TrainingError
 from madbench.mixers import build
 from madbench.principles import Decision, Principle
 from madbench.principles.figures import point_decision
@@ -61,13 +61,8 @@ def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None
 def _seconds(label: str, path: str, length: int, device: str) -> float:
     mixer = build(label, WIDTH, length, n_head=HEADS, budget="paper", path=path).to(device).eval()
     x = torch.randn(1, length, WIDTH, device=device)
-    wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
-    found = []
     with torch.inference_mode():
-        for _ in range(REPEATS + 1):
-            wait()
-            start = time.perf_counter()
-            mixer(x)
-            wait()
-            found.append(time.perf_counter() - start)
-    return statistics.median(found[1:])
+        found = in_turns({path: lambda: mixer(x)}, Limits(REPEATS), device)[path]
+    if isinstance(found, str):
+        raise TrainingError(f"{label} by path {path} at length {length}: {found}")
+    return found.median
