@@ -75,15 +75,12 @@ def shares(weights: Path, job: Job) -> dict[str, float]:
     model, inputs = load_model(weights)[0], first_examples(job)
     rows = pd.DataFrame(inspect(model, inputs).tables["weights"])
     near_zero, near_one = rows.near_zero.mean(), rows.near_one.mean()
-    raw = np.mean([_raw_share(mixer.coefficients(x).alpha) for mixer, x in mixer_inputs(model, inputs)])
+    raw = []
+    for mixer, x in mixer_inputs(model, inputs):
+        is_zero = (mixer.coefficients(x).alpha.abs() <= NEAR_ZERO).tril().sum(-1)[..., 1:]
+        raw.append(float((is_zero / torch.arange(2, x.shape[1] + 1)).mean()))
     ratio = near_one / max(near_zero, 1e-12)
-    return {"near_zero": near_zero, "near_one": near_one, "ratio": ratio, "raw_near_zero": float(raw)}
-
-
-def _raw_share(alpha: Tensor) -> float:
-    """The share near zero of coefficients (B, H, T, T) before normalisation."""
-    is_zero = (alpha.abs() <= NEAR_ZERO).tril().sum(-1)[..., 1:]
-    return float((is_zero / torch.arange(2, alpha.shape[-1] + 1)).mean())
+    return {"near_zero": near_zero, "near_one": near_one, "ratio": ratio, "raw_near_zero": float(np.mean(raw))}
 
 
 def first_examples(job: Job) -> Tensor:

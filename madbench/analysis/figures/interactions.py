@@ -10,16 +10,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import CenteredNorm
 from matplotlib.figure import Figure
-from torch import Tensor, nn
+from torch import nn
 
-from madbench.analysis.figures.style import GREY, HEADING, SMALLEST, style
+from madbench.analysis.figures.style import GREY, HEADING, MARKERS, PALETTE, SMALLEST, style
 from madbench.analysis.interactions import PAPER_ERROR, Row
 from madbench.mixers.interactions.worlds import WORLDS, Colliding
 
 LEAST = 1e-16
 """Errors below are drawn here: they are rounding."""
-_COLORS = ("#0c9473", "#557df8", "#b9310c", "#d98c18", "#897aad", "#1e5e42", "#de4465", "#586295")
-_MARKERS = "os^vDP*X"
 
 
 @dataclass(frozen=True)
@@ -67,15 +65,15 @@ def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
     effects, world, title = model.effects(), row.world, f"{row.world.title}, {row.name}"
     if effects is None or effects.ndim != world.effects.ndim:
         return {}
-    shape = (len(world.effects), -1)
-    panels = {"learned T": _array(effects).reshape(shape), "theoretical T": world.effects.reshape(shape)}
+    shape, learned = (len(world.effects), -1), effects.double().numpy(force=True)
+    panels = {"learned T": learned.reshape(shape), "theoretical T": world.effects.reshape(shape)}
     note = f"Seed {row.seeds[0]}. T is the effect of the column's symbol on the row's."
     if world.effects.ndim == 3:
         note = f"Seed {row.seeds[0]}. T is the effect of two symbols, b and c at column S b + c, on the row's."
     note += f" Mean squared difference {row.metric('effects_error')[0]:.1e}."
     if not isinstance(world, Colliding) or row.label != "hfa:C1" or row.jobs[0].model.n_head > 1:
         return {"": Matrices(title, note, panels)}
-    c, devised, vectors = _array(model.mixer.c)[0, 0], world.solution[0], world.vectors
+    c, devised, vectors = model.mixer.c.double().numpy(force=True)[0, 0], world.solution[0], world.vectors
     own = {"learned E C Eᵀ": vectors @ c @ vectors.T, "devised E C Eᵀ": vectors @ devised @ vectors.T}
     figures = {"": Matrices(title, note, own | panels)}
     if world.embedding == "sinusoidal":
@@ -86,30 +84,27 @@ def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
 
 def errors(rows: Sequence[Row]) -> Figure:
     """Error against length, a panel a task: the worst seed as a line, every seed as a mark, predictions as crosses."""
-    tasks = [task for task in WORLDS if any(row.task == task for row in rows)]
+    frame = errors_frame(rows).assign(reference=lambda lines: lines.predicted.fillna(lines.floor))
+    tasks = [task for task in WORLDS if task in set(frame.task)]
     with style():
         figure = Figure((4.2 * len(tasks), 5.2), layout="constrained")
         for part, task in zip(figure.subfigures(1, len(tasks), squeeze=False).flat, tasks):
-            ax, looks = part.subplots(), itertools.cycle(zip(_COLORS, _MARKERS))
-            own = [row for row in rows if row.task == task]
-            for row, (color, marker) in zip(own, looks):
-                lengths = list(row.world.lengths)
+            ax, looks = part.subplots(), zip(itertools.cycle(PALETTE), itertools.cycle(MARKERS))
+            first, own = next(row for row in rows if row.task == task), frame[frame.task == task]
+            for (name, of_row), (color, marker) in zip(own.groupby("row", sort=False), looks):
                 look = {"color": color, "marker": marker, "ms": 4.5, "mfc": "white"}
-                ax.plot(lengths, [_shown(max(row.errors(n))) for n in lengths], lw=1.6, label=row.name, **look)
-                for n in lengths:
-                    marks = [_shown(error) for error in row.errors(n)]
-                    ax.plot([n] * len(marks), marks, ls="", **look)
-                references = [(n, _shown(value)) for n in lengths if (value := row.reference(n))]
-                if references:
-                    ax.plot(*zip(*references), "x", color=color, ms=8, mew=1.4)
-            lengths = list(own[0].world.lengths)
-            if any(row.reference(n) for row in own for n in row.world.lengths):
+                worst = of_row.groupby("length")[["mse", "reference"]].max().clip(lower=LEAST)
+                ax.plot(worst.mse, lw=1.6, label=name, **look)
+                ax.plot(of_row.length, of_row.mse.clip(lower=LEAST), ls="", **look)
+                ax.plot(worst.reference[worst.reference > LEAST], "x", color=color, ms=8, mew=1.4)
+            lengths = list(first.world.lengths)
+            if own.reference.gt(0).any():
                 ax.plot([], [], "x", color=GREY, ms=8, mew=1.4, label="predicted" if task == "colliding" else "floor")
-            ax.plot(lengths, [own[0].variance(n) for n in lengths], color=GREY, lw=1, ls=":", label="a constant")
+            ax.plot(lengths, [first.variance(n) for n in lengths], color=GREY, lw=1, ls=":", label="a constant")
             if task == "colliding":
                 ax.axhline(PAPER_ERROR, color=GREY, lw=1, ls="--", label="the paper, N 360")
-            ax.axvline(own[0].world.length, color=GREY, lw=0.8, alpha=0.6)
-            ax.set(xscale="log", yscale="log", xlabel="agents; the line: trained", title=own[0].world.title)
+            ax.axvline(first.world.length, color=GREY, lw=0.8, alpha=0.6)
+            ax.set(xscale="log", yscale="log", xlabel="agents; the line: trained", title=first.world.title)
             ax.set_ylabel("mean squared error of a test agent" if task == tasks[0] else "")
             ax.set_xticks(lengths, lengths)
             ax.minorticks_off()
@@ -125,7 +120,7 @@ def errors_frame(rows: Sequence[Row]) -> pd.DataFrame:
         for row in rows
         for n in row.world.lengths
         for seed, error, predicted in itertools.zip_longest(row.seeds, row.errors(n), row.predicted(n))
-    )
+    ).astype({"predicted": float, "floor": float})
 
 
 def devised(world: Colliding) -> tuple[Figure, pd.DataFrame]:
@@ -134,15 +129,7 @@ def devised(world: Colliding) -> tuple[Figure, pd.DataFrame]:
     with style():
         figure = Figure((6, 3.4), layout="constrained")
         ax = figure.subplots()
-        ax.plot(diagonal, color=_COLORS[1], lw=1.2)
+        ax.plot(diagonal, color=PALETTE[0], lw=1.2)
         ax.set(xlabel="index", ylabel="entry of the diagonal of C")
         ax.set_title(f"Devised C of sinusoidal positions, N {world.positions}, R {world.radius}", loc="left")
     return figure, pd.DataFrame({"index": range(len(diagonal)), "entry": diagonal})
-
-
-def _shown(error: float) -> float:
-    return max(error, LEAST)
-
-
-def _array(values: Tensor) -> np.ndarray:
-    return values.detach().double().cpu().numpy()
