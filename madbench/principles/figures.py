@@ -73,16 +73,12 @@ def bar_figure(frame: pd.DataFrame, principle: Principle) -> Figure:
         axes.scatter(several.x, several.accuracy, s=7, c="black", alpha=0.55, linewidths=0, zorder=4)
         axes.set_xticks(range(len(groups)), groups)
         axes.grid(False, axis="x")
-    for line in panels.rows:
-        line[0].set_ylabel("accuracy, %")
+    panels.name_axes("", "accuracy, %")
     entries = {variant: {"marker": "s", "markersize": 7, "color": colors[variant]} for variant in variants}
     if (frame.state != "").any():
         entries["every seed diverged"] = {"marker": "s", "markersize": 7, "markerfacecolor": "white", "color": GREY}
-    means = frame[frame.mark == "mean"]
-    notes = [*frame.protocol.unique(), seeds_note(means.n), "Dots: seeds."]
-    if (means.low.notna() & (means.state == "")).any():
-        notes.append("Black lines: 95% intervals of the mean, where there is one.")
-    return panels.finish(notes, entries)
+    looks = "Dots: seeds. Black lines: 95% intervals of the mean, where there is one."
+    return panels.finish([*frame.protocol.unique(), seeds_note(frame.n), looks], entries)
 
 
 @style()

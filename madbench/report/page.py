@@ -111,7 +111,7 @@ def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
     options = {f"{suite}_options": shlex.join(protocol_words(row, store.root)) for suite, row in first.items()}
     found = findings_table(findings(results.scores, **options))
     table = result_table(results)
-    figures, not_drawn = _figures(results)
+    figures, no_figures = _figures(results)
     verdicts = [row.verdict for row in found.rows]
     content = {
         "lead": _lead(protocols),
@@ -127,8 +127,7 @@ def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
         "budget": budget_page_table(run.job for run in runs),
         "data": htmlsafe_json_dumps(_data(runs, effects, store), separators=(",", ":"), allow_nan=False),
     }
-    missing = _missing(results, rows, labels, records)
-    missing += [Missing(f"No figure “{CAPTIONS[name]}”: {reason}.") for name, reason in not_drawn.items()]
+    missing = [*_missing(results, rows, labels, records), *no_figures]
     missing += [Missing(f"Could not be read: {problem}") for problem in store.problems]
     return Page(len(runs), missing, content)
 
@@ -237,17 +236,17 @@ def _missing(
     return found
 
 
-def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], dict[str, str]]:
-    """Name, caption and SVG of the figures, and by name why the others have nothing to draw."""
-    figures, not_drawn = [], {}
+def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Missing]]:
+    """Name, caption and SVG of the figures, and why the others have nothing to draw."""
+    figures, missing = [], []
     for name, caption in CAPTIONS.items():
         try:
             drawn = _svg(name, figure_frame(name, results), results.store.root / "index" / "figures")
         except NothingToDrawError as error:
-            not_drawn[name] = str(error)
+            missing.append(Missing(f"No figure “{caption}”: {error}."))
         else:
             figures.append((name, caption, Markup(drawn)))
-    return figures, not_drawn
+    return figures, missing
 
 
 def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:

@@ -15,7 +15,7 @@ from matplotlib.ticker import NullLocator
 
 from madbench.analysis.figures.curves import joined
 from madbench.analysis.figures.files import frame_of
-from madbench.analysis.figures.panels import Layout, Panels, draw_intervals, interval_notes, seeds_note
+from madbench.analysis.figures.panels import INTERVAL_NOTE, Layout, Panels, draw_intervals, seeds_note
 from madbench.analysis.figures.style import (
     CEILING,
     GREY,
@@ -28,7 +28,7 @@ from madbench.analysis.figures.style import (
     style,
 )
 from madbench.analysis.quantities import MAD_AVERAGE, in_order, title
-from madbench.analysis.samples import sample_of, samples_of
+from madbench.analysis.samples import sample_of, samples_of, whole_seeds
 from madbench.analysis.scores import published_scores, setting_scores
 from madbench.suites import MAD
 from madbench.tasks import MAD_TASKS
@@ -68,9 +68,7 @@ def mad_frame(
     if set(MAD_TASKS) <= set(chances):
         chances = {**chances, MAD_AVERAGE: sum(chances[task] for task in MAD_TASKS) / len(MAD_TASKS)}
     scores = scores[scores.suite == MAD.name]
-    begun, whole = scores[scores.done > 0], scores[scores.done == scores.expected]
-    begun_cells = {*zip(begun.column, begun.label), *((MAD_AVERAGE, label) for label in begun.label)}
-    samples = samples_of(scores)
+    begun, whole, samples = scores[scores.done > 0], whole_seeds(scores), samples_of(scores)
     by_cell = dict([*whole.groupby(["column", "label"])])
     ceilings = whole[whole.column != MAD_AVERAGE].groupby("column").ceiling.mean()
     rows: list[dict[str, Any]] = []
@@ -78,29 +76,25 @@ def mad_frame(
         for mark, values in (("ceiling", ceilings), ("chance", chances)):
             if values.get(task, math.nan) < 99.95:
                 rows.append({"task": task, "label": "", "mark": mark, "accuracy": values[task]})
+        begun_labels = set(begun.label[(begun.column == task) | (task == MAD_AVERAGE)])
         for label in scores.label.unique():
-            seeds = by_cell.get((task, label), whole[:0])
-            state = _state(seeds, (task, label) in begun_cells)
-            base, mean = {"task": task, "label": label}, {"accuracy": math.nan}
-            if not state:
-                sample = samples[task][label]
+            base, sample = {"task": task, "label": label}, samples.get(task, {}).get(label)
+            if sample is None:
+                mean = {"state": "unfinished" if label in begun_labels else "not run"}
+            elif sample.diverged_count == sample.n:
+                mean = {"state": "diverged"}
+            else:
                 low, high = sample.interval
                 solved = f"{sample.solved}/{sample.n}" if sample.has_threshold and sample.n > 1 else ""
                 mean = {"accuracy": sample.mean, "low": low, "high": high, "n": sample.n, "solved": solved}
-            rows.append(base | {"mark": "mean", "state": state} | mean)
+            rows.append(base | {"mark": "mean"} | mean)
+            seeds = by_cell.get((task, label), whole[:0])
             for seed, value in zip(seeds.seed, seeds.value):
                 rows.append(base | {"mark": "seed", "seed": seed, "accuracy": value})
             published = published_scores().get(label, {}) if shows_published else {}
             if task in published:
                 rows.append(base | {"mark": "published", "accuracy": published[task]})
     return frame_of(rows, MAD_COLUMNS, protocol)
-
-
-def _state(seeds: pd.DataFrame, is_begun: bool) -> str:
-    """Why a mean has no accuracy; empty where it has one."""
-    if len(seeds):
-        return "diverged" if seeds.is_diverged.all() else ""
-    return "unfinished" if is_begun else "not run"
 
 
 @style()
@@ -117,8 +111,7 @@ def mad_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Figure:
         axes.set_title(title(task), fontweight="bold" if task == MAD_AVERAGE else "normal")
         axes.set(xlim=(-5, 105), xticks=PERCENTS[:: 2 if layout.width else 1])
         _draw_task(axes, frame[frame.task == task])
-    for axes in panels.bottom:
-        axes.set_xlabel("accuracy, %")
+    panels.name_axes("accuracy, %")
     panels.name_rows(places)
     return panels.finish(_mad_notes(frame), _mad_entries(frame), is_below=True)
 
@@ -162,14 +155,11 @@ def _mad_entries(frame: pd.DataFrame) -> dict[str, Look]:
 
 
 def _mad_notes(frame: pd.DataFrame) -> list[str]:
-    means = frame[(frame.mark == "mean") & (frame.state == "")]
-    notes = [*frame.protocol.unique(), seeds_note(means.n), *interval_notes(means.n, means.low)]
+    notes = [*frame.protocol.unique(), seeds_note(frame.n), INTERVAL_NOTE, "k/n: seeds that solve the task."]
     references = {
         "ceiling": "Ceiling: share of the targets that can be known.",
         "chance": "Chance: a guess among the tokens that are ever asked for.",
     }
-    if (means.solved != "").any():
-        notes.append("k/n: seeds that solve the task.")
     return [*notes, *(text for mark, text in references.items() if mark in set(frame.mark))]
 
 
@@ -181,18 +171,17 @@ def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
     ``collected`` is :func:`madbench.analysis.scores.collect` of one protocol, the baseline setting of a task first.
     """
     scores = setting_scores(collected)
-    whole = scores[scores.done == scores.expected]
-    arrays = {name: whole[name].to_numpy() for name in whole}
     places = {label: i for i, label in enumerate(collected.label.unique())}
     settings = {text: json.loads(text) for text in scores.setting.unique()}
     baselines = collected.groupby("column").setting.first().map(settings)
     rows: list[dict[str, Any]] = []
-    for (task, label, text), seeds in whole.groupby(["column", "label", "setting"], sort=False).indices.items():
+    whole = scores[scores.done == scores.expected]
+    for (task, label, text), seeds in whole.groupby(["column", "label", "setting"], sort=False):
         setting, baseline = settings[text], baselines[task]
         changes = [name for name, value in setting.items() if value != baseline[name]]
-        if len(changes) > 1 or np.isnan(arrays["value"][seeds]).any():
+        if len(changes) > 1 or seeds.value.isna().any():
             continue
-        sample = sample_of(task, {name: array[seeds] for name, array in arrays.items()})
+        sample = sample_of(task, seeds)
         low, high = sample.interval
         place = {"task": task, "label": label, "ceiling": sample.scale.ceiling, "n": len(seeds)}
         place |= {"accuracy": sample.mean, "low": low, "high": high}
@@ -228,13 +217,12 @@ def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Figure:
     of_axes = dict(zip(panels.axes, tasks))
     for line in panels.rows:
         line[0].set_ylabel(f"{title(of_axes[line[0]])}\naccuracy, %")
-    coloured = frame[frame.label.isin(list(shown.styles))]
     notes = [
         *frame.protocol.unique(),
         "One variable changed at a time, the others as in the profile.",
         seeds_note(frame.n),
         shown.note("difficulty", "accuracy, mean over panels"),
-        *interval_notes(coloured.n, coloured.low),
+        INTERVAL_NOTE,
     ]
     if (frame.ceiling < 99.95).any():
         notes.append("Dashed grey: the ceiling, the share of the targets that can be known.")

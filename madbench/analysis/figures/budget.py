@@ -17,7 +17,7 @@ from matplotlib.transforms import Bbox
 
 from madbench.analysis.cells import Cell, cells_of
 from madbench.analysis.figures.files import NothingToDrawError, frame_of
-from madbench.analysis.figures.panels import Layout, Panels, draw_intervals, interval_notes, seeds_note
+from madbench.analysis.figures.panels import INTERVAL_NOTE, Layout, Panels, draw_intervals, seeds_note
 from madbench.analysis.figures.style import GREY, SMALLEST, label_style, style
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column, in_order, title
 from madbench.suites import LANGUAGE, MAD
@@ -28,7 +28,7 @@ COLUMNS |= dict.fromkeys(("budget_ratio", "mixer_parameters", "mean", "low", "hi
 NaN where a seed has no value."""
 
 COSTS = {"budget_ratio": "mixer parameters, softmax attention = 1", "mixer_parameters": "mixer parameters"}
-_FEW = 12  # labels of which every one has its interval drawn in full
+_FEW = 12  # labels whose names fit in a small panel
 _FRONT = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))}
 _RADIUS = 4  # of a marker, in points
 _STARTS = ((8, 0), (14, 0), (20, 0), (28, 0), (-20, 0))  # from a point to where its name begins to move, in points
@@ -76,45 +76,40 @@ def budget_figure(
     if frame.empty:
         raise NothingToDrawError("no label has both a finished result and a known cost: there is nothing to draw")
     of_quantity = {quantity: frame[frame.quantity == quantity] for quantity in in_order(frame.quantity)}
-    is_crowded = frame.label.nunique() > _FEW
-    size = (5.6, 5.8) if is_crowded else (3.6, 3.0)
+    size = (5.6, 5.8) if frame.label.nunique() > _FEW else (3.6, 3.0)
     size = max(size[0], 0.15 * frame.label.str.len().max() + 1), size[1]  # a name fits on either side of the middle
     heading = "Accuracy and loss against the budget" if LOSS in of_quantity else "Accuracy against the budget"
     panels = Panels(layout, "budget", heading, layout.lines([len(of_quantity)], 3, 2.4, 0.5), size)
     for axes, (quantity, rows) in zip(panels.axes, of_quantity.items()):
-        _draw(axes, rows, is_crowded)
+        _draw(axes, rows)
         y_label = "L5, nats per token (less is better)" if quantity == LOSS else "accuracy, %"
         axes.set(xlabel=COSTS[x], ylabel=y_label, title=title(quantity))
         if x == "mixer_parameters":
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    if is_crowded:
-        panels.least_height = size[1]
     figure = panels.finish(notes, {"Pareto front": _FRONT}, is_below=True)
     for axes, rows in zip(panels.axes, of_quantity.values()):
         for other in panels.axes:
             other.set_visible(other is axes)  # adjustText draws what is visible
         ends = [*itertools.pairwise(_stairs(axes, rows))]
-        if not is_crowded:
-            ends += [((one.cost, one.low), (one.cost, one.high)) for one in rows[rows.low.notna()].itertuples()]
+        ends += [((one.cost, one.low), (one.cost, one.high)) for one in rows[rows.low.notna()].itertuples()]
         _name_points(axes, rows.label.tolist(), rows[["cost", "mean"]].to_numpy(), ends)
     for axes in panels.axes:
         axes.set_visible(True)
     return figure
 
 
-def _draw(axes: Axes, frame: pd.DataFrame, is_crowded: bool) -> None:
+def _draw(axes: Axes, frame: pd.DataFrame) -> None:
     for one in frame.itertuples():
         axes.plot(one.cost, one.mean, **label_style(one.label).mark(one.n == 1), linestyle="", clip_on=False, zorder=3)
     span = max(np.ptp(frame.cost), 0.1 * frame.cost.max())
     axes.set_xlim(frame.cost.min() - 0.25 * span, frame.cost.max() + 0.25 * span)
     low, high = frame["mean"].min(), frame["mean"].max()
-    spread = high - low or 0.05 * abs(high) or 1.0
-    if not is_crowded:  # intervals as far as they leave the means apart
-        low, high = max(low - spread, min(low, frame.low.min())), min(high + spread, max(high, frame.high.max()))
+    spread = high - low or 0.05 * abs(high) or 1.0  # intervals are seen as far as they leave the means apart
+    low, high = max(low - spread, min(low, frame.low.min())), min(high + spread, max(high, frame.high.max()))
     axes.set_ylim(low - 0.12 * spread, high + 0.12 * spread)
     bars = frame[frame.low.notna()]
-    colors, look = [label_style(label).color for label in bars.label], {"alpha": 0.35 if is_crowded else 0.8}
-    draw_intervals(axes, bars.cost, bars.low, bars.high, colors, is_vertical=True, linewidth=1, **look)
+    colors = [label_style(label).color for label in bars.label]
+    draw_intervals(axes, bars.cost, bars.low, bars.high, colors, is_vertical=True, linewidth=1, alpha=0.5)
     axes.plot(*zip(*_stairs(axes, frame)), **_FRONT, zorder=1)
 
 
@@ -198,7 +193,7 @@ def _hidden(one: Bbox, other: Bbox) -> float:
 
 def _notes(frame: pd.DataFrame, x: str) -> list[str]:
     front = "Pareto front: no label is better at this cost or less."
-    notes = [*frame.protocol.unique(), front, seeds_note(frame.n), *interval_notes(frame.n, frame.low)]
+    notes = [*frame.protocol.unique(), front, seeds_note(frame.n), INTERVAL_NOTE]
     is_several = frame.quantity.nunique() > 1
     for why, is_so in (("unfinished", frame["mean"].isna()), ("of unknown cost", frame[x].isna())):
         rows = frame[is_so].itertuples()

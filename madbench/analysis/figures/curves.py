@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -38,6 +38,7 @@ _EVALUATIONS = {  # by split, the names of loss and accuracy in a curve
 }
 _Y_LABELS = {"accuracy": "accuracy, %", "loss": "loss, nats per target"}
 _LOSSES = ["train_loss", "validation_loss"]
+_CURVE_NOTE = "Lines: means over seeds. Bands: lowest to highest seed. Hollow end: a single seed. Cross: diverged."
 _STEEP = 0.1  # share of the training that the y axis need not show on a linear x axis
 
 
@@ -77,7 +78,7 @@ def draw_curves(axes: Axes, curves: Mapping[str, Curves], shown: Highlights) -> 
     grey = [of_label.range[:2].T for of_label in others if len(of_label.y)]
     axes.plot(*joined([*grey, *(line for of_label in others for line in of_label.diverged)]).T, **OTHERS, zorder=1.5)
     for label, of_label in reversed(curves.items()):
-        color = shown.color(label)
+        color = shown.styles[label].color if label in shown.styles else OTHERS["color"]
         crosses = [line[-1] for line in of_label.diverged]
         axes.plot(*zip(*crosses), color=color, marker="x", linestyle="")
         if label not in shown.styles:
@@ -95,17 +96,6 @@ def joined(lines: Sequence[np.ndarray]) -> np.ndarray:
     """The lines as one with gaps, which is far faster to draw."""
     gap = np.full((1, 2), np.nan)
     return np.concatenate([gap, *(part for line in lines for part in (line, gap))])
-
-
-def curve_notes(curves: Iterable[Curves]) -> list[str]:
-    """The meaning of bands, hollow ends and crosses, where there are any."""
-    found = [(len(of_label.y), bool(of_label.diverged)) for of_label in curves]
-    texts = {
-        "Lines: means over seeds. Bands: lowest to highest seed.": any(seeds > 1 for seeds, _ in found),
-        "Hollow end: a single seed.": any(seeds == 1 for seeds, _ in found),
-        "Cross: diverged.": any(has_diverged for _, has_diverged in found),
-    }
-    return [text for text, is_so in texts.items() if is_so]
 
 
 def learning_frame(collected: pd.DataFrame, record: Callable[[str], Record], protocol: str) -> pd.DataFrame:
@@ -160,12 +150,16 @@ def learning_figure(
         axes.set(title=title(task), xlim=(0, None))
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set(ylim=(-3, 103), yticks=PERCENTS) if y == "accuracy" else axes.set(ylim=(0, None))
-    for line in panels.rows:
-        line[0].set_ylabel(_Y_LABELS[y])
-    for axes in panels.bottom:
-        axes.set_xlabel("optimiser steps")
-    in_colour = shown.note("learning", f"{y} at the end, mean over tasks")
-    return panels.finish(_learning_notes(frame, curves, in_colour), shown.entries())
+    panels.name_axes("optimiser steps", _Y_LABELS[y])
+    notes = [
+        *frame.protocol.unique(),
+        f"On the {split} data, after every epoch.",
+        seeds_note(len(of_label.y) for of_task in curves.values() for of_label in of_task.values()),
+        shown.note("learning", f"{y} at the end, mean over tasks"),
+        _CURVE_NOTE,
+        "A run that stopped early keeps its last value.",
+    ]
+    return panels.finish(notes, shown.entries())
 
 
 def _learning_curves(frame: pd.DataFrame, y: str) -> dict[str, Curves]:
@@ -181,20 +175,6 @@ def _learning_curves(frame: pd.DataFrame, y: str) -> dict[str, Curves]:
         places = [np.searchsorted(line[:, 0], steps, side="right") - 1 for line in lines]
         curves[label].y = np.array([np.where(at < 0, math.nan, line[at, 1]) for at, line in zip(places, lines)])
     return curves
-
-
-def _learning_notes(frame: pd.DataFrame, curves: Mapping[str, Mapping[str, Curves]], in_colour: str) -> list[str]:
-    drawn = [of_label for of_task in curves.values() for of_label in of_task.values()]
-    lengths = frame[frame.status == "finished"].groupby(["task", "label", "seed"]).step.max()
-    is_shorter = lengths < lengths.groupby(["task", "label"]).transform("max")
-    return [
-        *frame.protocol.unique(),
-        f"On the {frame.split.iloc[0]} data, after every epoch.",
-        seeds_note(len(of_label.y) for of_label in drawn),
-        in_colour,
-        *curve_notes(drawn),
-        "A run that stopped early keeps its last value." if is_shorter.any() else "",
-    ]
 
 
 @style()
@@ -224,30 +204,27 @@ def loss_figure(
     shown = Highlights.of({label: [loss] for label, loss in losses.items()}, is_lower_better=True)
     by_label = dict([*evaluated.groupby("label")])
     best_first = [label for label in sorted(losses, key=losses.__getitem__) if label in by_label]
-    panels = Panels(layout, "loss", "Language model: loss", layout.lines([2], 2, 2.4, 0.5), (3.35, 3.25), sharey="all")
+    lines, shared = layout.lines([2], 2, 2.4, 0.5), {"sharex": "all", "sharey": "all"}
+    panels = Panels(layout, "loss", "Language model: loss", lines, (3.35, 3.25), **shared)
     for axes, quantity, window in zip(panels.axes, _LOSSES, (LAST_EVALUATIONS, 1)):
         curves = {label: _loss_curves(by_label[label], x, quantity, window) for label in best_first}
         draw_curves(axes, curves, shown)
-        axes.set(xlabel=X_LABELS[x], xscale="log" if log_x else "linear")
+        axes.set_xscale("log" if log_x else "linear")
+    panels.name_axes(X_LABELS[x], "loss, nats per token")
     left, right = panels.axes
     left.set_title("training batches")
-    for line in panels.rows:
-        line[0].set_ylabel("loss, nats per token")
     right.set_title("validation")
-    limits = [limit for axes in panels.axes for limit in axes.get_xlim()]
-    low, high = min(limits), max(limits)
-    for axes in panels.axes:
-        axes.set_xlim(low, high)
-        if log_x:  # ticks at the powers of ten alone over three decades or more
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
-            axes.xaxis.set_minor_formatter(NullFormatter())
-        if log_x or x == "tokens":
-            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    low, high = left.get_xlim()
+    if log_x:  # ticks at the powers of ten alone over three decades or more
+        left.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
+        left.xaxis.set_minor_formatter(NullFormatter())
+    if log_x or x == "tokens":
+        left.xaxis.set_major_formatter(EngFormatter(sep=""))
     if not log_x:
         left.set_ylim(_y_limits(evaluated))
     notes = [f"{protocol[:1].upper()}{protocol[1:]}." for protocol in frame.protocol.unique()]
     thick = f"On training batches thick: mean of {LAST_EVALUATIONS} evaluations."
-    notes += [thick, shown.note("loss", "L5"), *curve_notes(curves.values())]
+    notes += [thick, shown.note("loss", "L5"), _CURVE_NOTE]
     return panels.finish(notes, _entries(shown, losses, seeds), legend_title="L5")
 
 

@@ -100,16 +100,13 @@ def _reach(frame: pd.DataFrame) -> float:
 
 
 def _notes(frame: pd.DataFrame) -> list[str]:
-    estimates, effects = frame[frame.kind != "pair"], frame[frame.kind == "effect"]
-    has_bar = estimates.low.notna()
+    effects = frame[frame.kind == "effect"]
     counts = [" to ".join(map(str, sorted({of.min(), of.max()}))) for of in (effects.pairs, effects.seeds)]
-    texts = {
-        "Effect: mean difference of the pairs of labels that differ in this factor alone.": True,
-        "Bars: 95% intervals over seeds.": has_bar.any(),
-        f"Filled: p of at most {LEVEL} after Holm over the figure.": (estimates.p_holm <= LEVEL).any(),
-        "a x b, below the line: how much larger the effect of a is with b; only those beyond the noise.": (
-            estimates.kind == "interaction"
-        ).any(),
-        f"Pairs a factor: {counts[0]}; seeds: {counts[1]}.": True,
-    }
-    return [*frame.protocol.unique(), *(text for text, is_so in texts.items() if is_so)]
+    interactions = "a x b, below the line: how much larger the effect of a is with b; only those beyond the noise."
+    return [
+        *frame.protocol.unique(),
+        "Effect: mean difference of the pairs of labels that differ in this factor alone.",
+        f"Bars: 95% intervals over seeds. Filled: p of at most {LEVEL} after Holm over the figure.",
+        interactions if "interaction" in set(frame.kind) else "",
+        f"Pairs a factor: {counts[0]}; seeds: {counts[1]}.",
+    ]

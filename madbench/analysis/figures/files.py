@@ -49,8 +49,7 @@ def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame
     """
     try:
         frame = pd.read_csv(path, dtype=str, encoding="utf-8", keep_default_na=False)
-        missing = [name for name in types if name not in frame]
-        if missing:
+        if missing := [name for name in types if name not in frame]:
             raise ConfigError(f"{path}: no {what}: without column {missing[0]!r}")
         frame = frame[list(types)]
         numbers = [name for name, kind in types.items() if kind is not str]

@@ -23,6 +23,7 @@ MOST_LAYERS = 3  # of a figure: the first, the middle and the last
 MOST_LAGS = 32  # of a kernel that are drawn
 MOST_HEADS = 4
 _NAMES = {"active": "share of rows active", "weights": "share of |weight|"}
+_COLORS = (COLORS["S"][0], COLORS["R"][2], COLORS["G"][0], COLORS["S"][6])
 _DASHES = ("-", (0, (4, 2)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 
 
@@ -40,10 +41,6 @@ def _layers(model: Inspection) -> list[int]:
     return sorted({0, last // 2, last}) if last >= MOST_LAYERS else list(range(last + 1))
 
 
-def _titles(models: Models, title: str) -> str:
-    return f"{title}: {' and '.join(models)}"
-
-
 def _before(models: Models, name: str) -> str:
     """What the title of a panel begins with: whose it is, where there are two."""
     return f"{name}, " if len(models) > 1 else ""
@@ -55,7 +52,8 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
     lines = [(name, quantity) for name, of_layers in drawn.items() for quantity in _NAMES if quantity in of_layers[0]]
     if not lines:
         return None
-    panels = Panels(layout, "lags", _titles(models, "By lag"), [len(drawn[name]) for name, _ in lines], (2.6, 1.7))
+    counts = [len(drawn[name]) for name, _ in lines]
+    panels = Panels(layout, "lags", f"By lag: {' and '.join(models)}", counts, (2.6, 1.7))
     for (name, quantity), axes_of_line in zip(lines, panels.rows):
         for layer, found, axes in zip(_layers(models[name]), drawn[name], axes_of_line):
             for head, values in enumerate(found[quantity][:MOST_HEADS]):
@@ -89,14 +87,13 @@ def _maps(models: Models, layout: Layout) -> Figure | None:
         lines += [sum(of_head, []) for of_head in zip(*heads)]
     if not lines:
         return None
-    panels = Panels(layout, "maps", _titles(models, "Rows by lag"), [len(line) for line in lines], (2.2, 1.9))
+    panels = Panels(layout, "maps", f"Rows by lag: {' and '.join(models)}", [len(line) for line in lines], (2.2, 1.9))
     for line, axes_of_line in zip(lines, panels.rows):
         for (title, values), axes in zip(line, axes_of_line):
             seen = np.tril(np.ones(values.shape, dtype=bool))
             _image(axes, np.where(seen, values, np.nan), title)
             axes.set_ylabel("row" if axes is axes_of_line[0] else "")
-    for axes in panels.bottom:
-        axes.set_xlabel("lag")
+    panels.name_axes("lag")
     notes = [
         "First example; row t (downwards) and the slot or token l steps before it (rightwards).",
         "Green above zero, brown below; full colour at the number in a title, the 99th percentile of absolute values.",
@@ -121,7 +118,7 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
     if not lines:
         return None
     counts = [min(MOST_HEADS, len(kernel.p)) + 3 for _, kernel in lines]
-    panels = Panels(layout, "kernels", _titles(models, "Learned lag kernels"), counts, (1.7, 1.5))
+    panels = Panels(layout, "kernels", f"Learned lag kernels: {' and '.join(models)}", counts, (1.7, 1.5))
     for (title, kernel), axes_of_line in zip(lines, panels.rows):
         heads = len(axes_of_line) - 3
         lags = min(MOST_LAGS, kernel.p.shape[1])
@@ -160,14 +157,14 @@ def _gates(models: Models, layout: Layout) -> Figure | None:
     if not names:
         return None
     layers = _layers(next(iter(models.values())))
-    panels = Panels(layout, "gates", _titles(models, "Gates"), [len(names)] * len(layers), (2.2, 1.4))
+    panels = Panels(layout, "gates", f"Gates: {' and '.join(models)}", [len(names)] * len(layers), (2.2, 1.4))
     for layer, axes_of_line in zip(layers, panels.rows):
         for gate, axes in zip(names, axes_of_line):
             for dashes, model in zip(_DASHES, models.values()):
                 values = model.probes[layer].gates.get(gate) if layer < len(model.probes) else None
                 if values is not None:
                     counts, edges = np.histogram(_array(values), bins=40, range=(0, 1))
-                    axes.stairs(counts / counts.sum(), edges, color=_color(0), linestyle=dashes, linewidth=1.3)
+                    axes.stairs(counts / counts.sum(), edges, color=_COLORS[0], linestyle=dashes, linewidth=1.3)
             axes.set(title=f"{gate}, layer {layer + 1}", xlim=(0, 1), yticks=[])
     entries = {name: {**_line(0), "linestyle": dashes} for name, dashes in zip(models, _DASHES)}
     notes = ["Share of the values of all examples, rows and channels."]
@@ -180,7 +177,7 @@ def _matrices(models: Models, layout: Layout) -> Figure | None:
     if not lines:
         return None
     counts = [len(matrices) for _, matrices in lines]
-    panels = Panels(layout, "matrices", _titles(models, "Learned interactions"), counts, (2.0, 2.0))
+    panels = Panels(layout, "matrices", f"Learned interactions: {' and '.join(models)}", counts, (2.0, 2.0))
     for (title, matrices), axes_of_line in zip(lines, panels.rows):
         for head, (matrix, axes) in enumerate(zip(matrices, axes_of_line)):
             _image(axes, matrix, f"{title} head {head + 1}")
@@ -211,9 +208,5 @@ def _array(values: Tensor) -> np.ndarray:
     return values.detach().float().cpu().numpy()
 
 
-def _color(head: int) -> str:
-    return [COLORS["S"][0], COLORS["R"][2], COLORS["G"][0], COLORS["S"][6]][head % MOST_HEADS]
-
-
 def _line(head: int) -> Look:
-    return {"color": _color(head), "linestyle": _DASHES[head % MOST_HEADS], "linewidth": 1.3}
+    return {"color": _COLORS[head % MOST_HEADS], "linestyle": _DASHES[head % MOST_HEADS], "linewidth": 1.3}

@@ -26,6 +26,11 @@ from madbench.analysis.inference import LEAST_FOR_LEVEL
 
 WIDTHS = {"single": 3.35, "double": 6.9}
 """Of a column and of a page of two, in inches."""
+INTERVAL_NOTE = (
+    f"Bars: 95% intervals of the mean over seeds; none of fewer than {LEAST_FOR_LEVEL} seeds of which none solves the"
+    " task, or with zero variance. Hollow: a single seed."
+)
+"""What bars and hollow marks mean, and why a mean may have no bar."""
 _EDGE, _SPACE = 0.08, 0.14  # inches, around everything and between title, panels, legend and notes
 _NOTE_CHARACTER = 4.4 / 72  # inches, on average
 
@@ -66,7 +71,6 @@ class Panels:
         self.layout = layout
         self.lines = list(lines)
         self.size = size
-        self.least_height = 0.9 * size[1]
         roomy = max(lines) * (size[0] + 1) + 12, len(lines) * (size[1] + 1) + 8
         self.figure = Figure(roomy, layout="constrained")
         FigureCanvasAgg(self.figure)  # remembers the sizes of texts
@@ -87,9 +91,15 @@ class Panels:
         """The lowest panel of each column."""
         return [next(line[i] for line in reversed(self.rows) if i < len(line)) for i in range(max(self.lines))]
 
+    def name_axes(self, x: str, y: str = "") -> None:
+        """Names the x axes below the lowest panels and, where given, the y axes left of the first of each line."""
+        for axes in self.bottom:
+            axes.set_xlabel(x)
+        for line in self.rows if y else ():
+            line[0].set_ylabel(y)
+
     def name_rows(self, places: Mapping[str, float]) -> None:
         """Names the rows of all panels, from the top; every second row is shaded."""
-        self.least_height = self.size[1]
         heights = list(places.values())
         for axes in self.axes:
             for y in heights[::2]:
@@ -132,9 +142,7 @@ class Panels:
         text = figure.supxlabel("\n".join(wrapped), x=0, y=0, ha="left", va="bottom", fontsize=SMALLEST, color=GREY)
         top, below = (_EDGE + (height + _SPACE if height else 0) for height in (title_height, _inches(text)[1]))
         bottom = below + (legend_height + _SPACE) * is_below
-        panel = self.size[1] * min(1, (width - around[0]) / columns / self.size[0])
-        panel = max(panel, self.least_height)
-        height = top + bottom + max(rows * panel + around[1], 0 if is_below else 0.3 + legend_height)
+        height = top + bottom + max(rows * self.size[1] + around[1], 0 if is_below else 0.3 + legend_height)
         width, height = np.round((width, height), 6)
         figure.set_size_inches(width, height)
         engine.set(rect=(_EDGE / width, bottom / height, 1 - (2 * _EDGE + right) / width, 1 - (top + bottom) / height))
@@ -177,21 +185,3 @@ def seeds_note(counts: Iterable[float]) -> str:
     known = sorted({int(count) for count in counts if count})
     n = " to ".join(str(count) for count in dict.fromkeys(known[:1] + known[-1:]))
     return f"n = {n} seed{'s' if known[-1] > 1 else ''}." if known else ""
-
-
-def interval_notes(counts: pd.Series, low: pd.Series) -> list[str]:
-    """The meaning of bars and hollow marks, and why a mean of several seeds may have no bar.
-
-    Args:
-        counts: seeds of each mean drawn.
-        low: lower end of its interval, NaN where it has none.
-    """
-    texts = {
-        "Bars: 95% intervals of the mean over seeds.": low.notna(),
-        f"No bar: fewer than {LEAST_FOR_LEVEL} seeds, of which none solves the task, or zero variance; no interval.": (
-            counts > 1
-        )
-        & low.isna(),
-        "Hollow: a single seed, without an interval.": counts == 1,
-    }
-    return [text for text, is_so in texts.items() if is_so.any()]

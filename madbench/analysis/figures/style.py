@@ -131,9 +131,6 @@ class Highlights:
             chosen = [label for label in chosen if label in first]
         return cls({x: label_style(x) for x in chosen}, [x for x in results if x not in chosen])
 
-    def color(self, label: str) -> str:
-        return self.styles[label].color if label in self.styles else OTHERS["color"]
-
     def entries(self) -> dict[str, Look]:
         """What a legend shows."""
         entries = {label: {**look.mark(), **look.line} for label, look in self.styles.items()}
