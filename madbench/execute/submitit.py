@@ -1,12 +1,11 @@
 """The jobs of a sweep as Slurm jobs, through submitit; the results folder must be on a disk that all nodes see.
 
 ``<results>/slurm/`` holds submitit's scripts and logs; those of a job that ended well are removed. What Slurm preempts
-or stops at its wall time it queues again, and training resumes from the checkpoint. A driver that ended without
-cancelling its Slurm jobs, as when a login node kills it, leaves notes in the work folders: the same command takes them
-over, those that have ended meanwhile included.
+or stops at its wall time it queues again, and training resumes from the checkpoint.
 
-The driver's notes in the work folders of a group bear the ticket of the one Slurm job that may train there. A Slurm job
-that another driver has replaced, because it could not know of it or was told to begin afresh, stops.
+The driver's notes in the work folders of a group bear the ticket of the one Slurm job that may train there. Where a
+driver ended without cancelling its Slurm jobs, as when a login node kills it, the same command queues new ones, which
+resume from the checkpoints, and those that they replace stop.
 """
 
 from __future__ import annotations
@@ -83,11 +82,8 @@ def slurm_executor(
     if cluster == "slurm" and submitit.SlurmExecutor.affinity() < 0:
         raise ConfigError("there is no Slurm here (no srun on the PATH); run this on a login node")
     environment = worker_environment(cpus_per_job)
-    refuse_control_characters({"partition": partition, "this Python": sys.executable, **extra, **environment})
-    refuse_control_characters({f"option {name}": name for name in extra})
     setup = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
     if checkout := source_checkout():
-        refuse_control_characters({"the folder of madbench": checkout})
         setup.append(f"export PYTHONPATH={shlex.quote(str(checkout))}${{PYTHONPATH:+:$PYTHONPATH}}")
     asked = {"name": "madbench", "timeout_min": minutes, "cpus_per_task": cpus_per_job, "mem_gb": memory_gb}
     asked |= {"gpus_per_node": int(gpus_per_job) or None, "slurm_partition": partition, "slurm_setup": setup}
@@ -95,17 +91,9 @@ def slurm_executor(
     parameters = {name: value for name, value in asked.items() if value is not None}
 
     def connect(store: Store) -> AbstractContextManager[SlurmBackend]:
-        refuse_control_characters({"results": store.root.absolute()})
         return nullcontext(SlurmBackend(store.root.absolute() / "slurm", parameters, cluster))
 
     return functools.partial(drive, connect=connect)
-
-
-def refuse_control_characters(words: Mapping[str, Any]) -> None:
-    """Raises ``ConfigError`` for text, by its name, that could begin a line of its own in a job script."""
-    for name, word in words.items():
-        if not str(word).isprintable():
-            raise ConfigError(f"{name} {str(word)!r}: control characters cannot go into a Slurm script; leave them out")
 
 
 @dataclass
@@ -142,10 +130,8 @@ class SlurmCall:
         return {read_note(work / NOTE).get("ticket") for work in self.works}
 
     def tell(self, **news: Any) -> None:
-        from submitit import JobEnvironment
-
         with suppress(StoreError):
-            write_note(self.works[0] / NEWS, ticket=self.ticket, slurm_job=JobEnvironment().job_id, **news)
+            write_note(self.works[0] / NEWS, **news)
 
     def checkpoint(self) -> Any:
         """Called by submitit on Slurm's signal, before it has the job queued again."""
@@ -175,36 +161,20 @@ class SlurmBackend(Backend):
     def submit(self, tasks: Sequence[Task]) -> None:
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-        tasks = [task for task in tasks if task.attempt > 1 or not self._take_over(task)]
         calls = []
         for task in tasks:
             _remove(task.works[0] / NEWS)
             self.news.pop(task, None)
             calls.append(SlurmCall(task.assignment.pack(), task.works, os.urandom(8).hex(), self.needs_gpu))
-            _note(task, ticket=calls[-1].ticket)
+            for work in task.works:
+                write_note(work / NOTE, ticket=calls[-1].ticket)
         try:
-            jobs = self.executor.submit_array(calls) if calls else []
+            jobs = self.executor.submit_array(calls)
         except (FailedJobError, FailedSubmissionError, OSError) as error:
             for task in tasks:
                 _remove_notes(task)
             raise TrainingError(f"sbatch does not take the jobs: {' '.join(str(error).split())}") from error
-        for task, call, job in zip(tasks, calls, jobs, strict=True):
-            self.jobs[task] = job
-            _note(task, ticket=call.ticket, slurm_job=job.job_id)
-
-    def _take_over(self, task: Task) -> bool:
-        """Whether a Slurm job of an earlier driver trains the same group, or has trained it."""
-        import submitit
-
-        note, *others = [read_note(work / NOTE) for work in task.works]
-        is_same = note.get("jobs") == _ids(task) and all(other.get("ticket") == note.get("ticket") for other in others)
-        news = read_note(task.works[0] / NEWS)
-        if news.get("ticket") == note.get("ticket"):  # a driver may be killed before it has noted which Slurm job it is
-            note = news | note
-        if not (is_same and note.get("ticket") and note.get("slurm_job")) or self.executor.cluster != "slurm":
-            return False
-        self.jobs[task] = submitit.SlurmJob(self.executor.folder, note["slurm_job"])
-        return True
+        self.jobs |= zip(tasks, jobs, strict=True)
 
     def poll(self, seconds: float) -> Iterator[Message]:
         time.sleep(min(seconds, self.poll_interval))
@@ -217,8 +187,7 @@ class SlurmBackend(Backend):
             if is_done:
                 kind, value = _result(job)
                 del self.jobs[task]
-                if kind != "done" or value.has_failed:  # else the notes go when the result is stored, and not before
-                    _remove_notes(task)
+                _remove_notes(task)
                 yield task, kind, value
                 _tidy(job, keeps_logs=kind != "done")
 
@@ -271,15 +240,6 @@ def read_note(path: Path) -> dict[str, Any]:
 
 def write_note(path: Path, **content: Any) -> None:
     write_atomically(path, json.dumps(content).encode())
-
-
-def _ids(task: Task) -> list[str]:
-    return [job.id for job in task.jobs]
-
-
-def _note(task: Task, **note: Any) -> None:
-    for work in task.works:
-        write_note(work / NOTE, jobs=_ids(task), **note)
 
 
 def _remove_notes(task: Task) -> None:

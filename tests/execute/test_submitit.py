@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import signal
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from madbench.errors import ConfigError, StoreError, TrainingError
+from madbench.errors import StoreError, TrainingError
 from madbench.execute import submitit as module
 from madbench.execute.base import Assignment, Policy, Summary
 from madbench.execute.submitit import NOTE, slurm_executor
@@ -99,31 +98,6 @@ def test_an_sbatch_that_refuses_is_a_users_error(fake, slurm, store):
         assert os.listdir(work) == ["lock"]
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"partition": "gpu\ntouch pwned"},
-        {"partition": "gpu\r"},
-        {"extra": {"account": "me\ntouch pwned"}},
-        {"extra": {"account\ntouch pwned": "me"}},
-        {"extra": {"comment": "\x1b[31m"}},
-        {"extra": {"comment": "\u2028touch pwned"}},
-    ],
-)
-def test_nothing_that_could_be_a_line_of_a_job_script_is_taken(slurm, asked):
-    with pytest.raises(ConfigError, match="control characters cannot go into a Slurm script; leave them out"):
-        slurm_executor(**asked)
-
-
-def test_a_results_folder_whose_name_could_be_a_line_of_a_job_script_is_refused(fake, slurm, tmp_path, monkeypatch):
-    with pytest.raises(ConfigError, match="results .*control characters"):
-        slurm_executor()([[fake.make_job(0)]], Store.open(tmp_path / "a\ntouch pwned"), fake.train)
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1; touch pwned")
-    script = backend_of(slurm_executor(), tmp_path).executor._executor._make_submission_file_text("python", "uid")
-    assert "export MALLOC_TRIM_THRESHOLD_='1; touch pwned'" in script.splitlines()
-    assert not list(slurm.iterdir())
-
-
 @pytest.mark.slow
 def test_jobs_run_as_an_array_and_a_dead_one_fails_with_its_log(fake, slurm, store):
     jobs = [fake.make_job(seed, steps=2, environment=["OMP_NUM_THREADS"]) for seed in range(2)]
@@ -167,34 +141,24 @@ def test_a_preempted_group_is_queued_again_and_goes_on_from_its_checkpoints(fake
     assert first != second and trained == [first, first, second, second] and first_steps[1] > 0
 
 
-KILLED_BEFORE_IT_NOTES_THE_JOBS = (
-    "import os, signal; from madbench.execute import submitit as module\n"
-    "write = module.write_note\n"
-    "kill = lambda: os.kill(os.getpid(), signal.SIGKILL)\n"
-    "module.write_note = lambda path, **note: kill() if 'slurm_job' in note else write(path, **note)\n"
-)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("preamble", ["", KILLED_BEFORE_IT_NOTES_THE_JOBS], ids=["later", "before it notes the jobs"])
-def test_a_sweep_whose_driver_was_killed_takes_its_slurm_jobs_over(fake, slurm, store, tmp_path, preamble):
+def test_the_jobs_of_a_killed_driver_are_trained_by_the_next_sweep_from_their_checkpoints(fake, slurm, store, tmp_path):
     pids = tmp_path / "pids"
     program = (
-        preamble + "import fake_sweep as fake; from madbench.store.runs import Store\n"
+        "import fake_sweep as fake; from madbench.store.runs import Store\n"
         "from madbench.execute.submitit import slurm_executor\n"
-        f"jobs = [fake.make_job(s, steps=75 + 100 * (s // 2), pause=0.02, pids={str(pids)!r}) for s in range(4)]\n"
+        f"jobs = [fake.make_job(s, steps=175, pause=0.02, pids={str(pids)!r}) for s in range(4)]\n"
         f"slurm_executor()([jobs[:2], jobs[2:]], Store.open({str(store.root)!r}), fake.train)\n"
     )
     driver = subprocess.Popen([sys.executable, "-c", program])
-    until(lambda: pids.exists() and len(pids.read_text().split()) == 4)
+    until(lambda: len(list(store.root.glob("work/*/checkpoint"))) == 4)
     driver.kill()
     driver.wait()
-    until((slurm / "1000_0" / "state").exists)
-    jobs = [fake.make_job(s, steps=75 + 100 * (s // 2), pause=0.02, pids=str(pids)) for s in range(4)]
-    assert slurm_executor()([jobs[:2], jobs[2:]], store, fake.train) == Summary(finished=4)
+    jobs = [fake.make_job(s, steps=175, pause=0.02, pids=str(pids)) for s in range(4)]
+    events = []
+    assert slurm_executor()([jobs[:2], jobs[2:]], store, fake.train, on_event=events.append) == Summary(finished=4)
     assert results(store) == {job.seed: fake.expected(job) for job in jobs}
-    assert len(pids.read_text().split()) == 4  # trainings
-    assert len(list(slurm.glob("script-*"))) == 1
+    assert min(event["progress"]["step"] for event in events if event["event"] == "progress") > 0
 
 
 @pytest.mark.slow
@@ -231,31 +195,6 @@ def test_jobs_run_as_processes_of_this_machine_for_a_trial(fake, store):
     jobs = [fake.make_job(seed, steps=2) for seed in range(2)]
     assert slurm_executor(cluster="local")(fake.alone(jobs), store, fake.train) == Summary(finished=2)
     assert results(store) == {job.seed: fake.expected(job) for job in jobs}
-
-
-def test_a_note_that_is_nonsense_is_passed_over(slurm, tmp_path):
-    backend = backend_of(slurm_executor(), tmp_path)
-    for content in ("{", "[]", json.dumps({"job": 3}), json.dumps({"ticket": "a"})):
-        (tmp_path / NOTE).write_text(content)
-        assert not backend._take_over(type("Task", (), {"works": [tmp_path], "jobs": []}))
-
-
-def test_only_the_slurm_job_of_the_same_group_is_taken_over(fake, slurm, tmp_path):
-    backend, jobs = backend_of(slurm_executor(), tmp_path), [fake.make_job(seed) for seed in range(3)]
-    works = [tmp_path / job.id for job in jobs]
-    for work, ticket in zip(works, ["mine", "mine", "another's"]):
-        work.mkdir()
-        module.write_note(work / NOTE, jobs=[job.id for job in jobs[:2]], ticket=ticket, slurm_job="7")
-
-    def is_taken_over(first, *others):
-        members = [first, *others]
-        task = {"works": [works[index] for index in members], "jobs": [jobs[index] for index in members]}
-        return backend._take_over(type("Task", (), task))
-
-    assert is_taken_over(0, 1)
-    assert not is_taken_over(0) and not is_taken_over(1, 0) and not is_taken_over(0, 1, 2)
-    module.write_note(works[1] / NOTE, ticket="another's", slurm_job="8")
-    assert not is_taken_over(0, 1)
 
 
 @pytest.fixture
