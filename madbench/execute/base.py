@@ -36,9 +36,7 @@ from madbench.store.runs import Store, StoreBusyError
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
 Groups = Sequence[Sequence[Job]]
-Report = Callable[[Job, dict[str, Any] | Record], None]
-"""``report(job, progress)``; it raises ``StopTraining`` when the group is to stop. Of a group of several jobs it may be
-given the record of one that is done, which can be stored before the others are; then it never raises."""
+Report = Callable[[Job, dict[str, Any]], None]  # ``report(job, progress)`` raises ``StopTraining`` to stop the group
 Train = Callable[[Sequence[Job], Sequence[Path], Report], list[Record]]
 """``train(jobs, works, report)``: a picklable function that gives a record for each job; ``works`` are their folders.
 
@@ -224,29 +222,20 @@ def source_checkout() -> Path | None:
     return folder if (folder / "pyproject.toml").exists() else None
 
 
-def work(assignment: Assignment, send: Send, hand_in: Callable[[str, Record], None] | None = None) -> Outcome:
-    """Trains a group; a training function that raises gives ``failed`` records. Raises ``StopTraining`` of ``send``.
-
-    ``hand_in`` gets records, with the id of the job, while the rest of the group trains.
-    """
+def work(assignment: Assignment, send: Send) -> Outcome:
+    """Trains a group; a training function that raises gives ``failed`` records. Raises ``StopTraining`` of ``send``."""
     jobs, works, limit = assignment.jobs, assignment.works, assignment.policy.time_limit
     deadline = math.inf if limit is None else time.monotonic() + limit
-    handed_in: dict[str, Record] = {}
 
-    def report(job: Job, news: dict[str, Any] | Record) -> None:
-        if isinstance(news, Record):
-            if hand_in is not None:
-                handed_in[job.id] = news
-                hand_in(job.id, news)
-            return
-        send(job.id, news)
+    def report(job: Job, progress: dict[str, Any]) -> None:
+        send(job.id, progress)
         if time.monotonic() >= deadline:
             raise StopTraining
 
     def train_each() -> Iterator[Record]:
         for job, folder in zip(jobs, works):
             try:
-                yield handed_in.get(job.id) or assignment.train([job], [folder], report)[0]
+                yield assignment.train([job], [folder], report)[0]
             except StoreError:
                 raise
             except (Exception, SystemExit) as error:

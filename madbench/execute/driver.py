@@ -18,14 +18,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from madbench.errors import StoreError
 from madbench.execute.base import Assignment, Execution, Groups, OnEvent, Outcome, Policy, Summary, Train, ignore_event
 from madbench.files import explain_os_errors, write_atomically
-from madbench.jobs import KEEP, Job, Record
+from madbench.jobs import KEEP, Job
 from madbench.store.runs import Store
 
 GRACE = 15.0  # seconds beyond its time limit that a group has to stop by itself before its task is cancelled
@@ -45,23 +45,18 @@ class Task:
     attempt: int = 1
     slot: int | None = None  # a number for the screen, from when it is known to train
     due: float = math.inf  # when it is cancelled, on the monotonic clock
-    outcome: Outcome | None = None  # what it gave, while that is being stored
-    stored: set[str] = field(default_factory=set)  # ids of its jobs that are stored
 
     @property
     def jobs(self) -> Sequence[Job]:
         return self.assignment.jobs
 
-    def job(self, job_id: str) -> Job:
-        return next(job for job in self.jobs if job.id == job_id)
 
-
-Kind = Literal["started", "waiting", "progress", "record", "done", "failed", "killed", "lost"]
+Kind = Literal["started", "waiting", "progress", "done", "failed", "killed", "lost"]
 Message = tuple[Task, Kind, Any]
-"""``started`` comes with a slot or None, ``progress`` with a job's id and the reported dict, ``record`` with a job's id
-and its record before the rest of its group is done, and ``waiting`` when the task is back in the queue. ``done`` comes
-with an :class:`Outcome`, ``failed`` with why the worker ended without one, ``killed`` with how it was ended from
-outside, as where memory is short, and ``lost`` with what became of its machine; these four end the task."""
+"""``started`` comes with a slot or None, ``progress`` with a job's id and the reported dict, and ``waiting`` when the
+task is back in the queue. ``done`` comes with an :class:`Outcome`, ``failed`` with why the worker ended without one,
+``killed`` with how it was ended from outside, as where memory is short, and ``lost`` with what became of its machine;
+these four end the task."""
 
 
 class Backend:
@@ -105,9 +100,10 @@ def drive(
     ``failed``. A group whose process is killed from outside is tried once more, from its checkpoints; one whose machine
     is lost is tried again, and fails when that has happened ``ATTEMPTS`` times.
 
-    On Ctrl-C, on a ``StoreError`` and on any other error, results that have arrived are stored, tasks are cancelled and
-    the error is raised. Raises ``StoreError`` where results cannot be written, and where a worker reports that it
-    cannot train at all: another version of madbench, no corpus, no GPU, a full disk.
+    On Ctrl-C, on a ``StoreError`` and on any other error, results that have arrived are stored, but for those that were
+    being stored at that moment, tasks are cancelled and the error is raised. Raises ``StoreError`` where results cannot
+    be written, and where a worker reports that it cannot train at all: another version of madbench, no corpus, no GPU,
+    a full disk.
     """
     driver = _Driver(store, policy, on_event)
     if todo := driver.missing(groups):
@@ -133,12 +129,9 @@ class _Driver(Execution):
                     self.end(task, Outcome.failure(task.jobs, self.policy.overtime))
                 self.hand_over()
         except BaseException:
-            ended = [(task, "done", task.outcome) for task in self.tasks if task.outcome]
-            for task, kind, value in itertools.chain(ended, self.backend.last_messages()):
-                with suppress(StoreError):
-                    if task in self.tasks and kind == "record":
-                        self.store_record(task, *value)
-                    elif task in self.tasks and kind == "done" and not value.broken:
+            for task, kind, value in self.backend.last_messages():
+                if task in self.tasks and kind == "done" and not value.broken:
+                    with suppress(StoreError):
                         self.save(task, value)
             raise
         finally:
@@ -173,7 +166,6 @@ class _Driver(Execution):
     def handle(self, task: Task, kind: Kind, value: Any) -> None:
         if task.attempt < _ATTEMPTS.get(kind, 0):
             task.attempt, task.due = task.attempt + 1, math.inf
-            self.leave_out_stored(task)
             self.backend.submit([task])
             return
         if task.slot is None:
@@ -188,11 +180,8 @@ class _Driver(Execution):
             task.due = time.monotonic() + self.policy.time_limit + GRACE
         if kind == "progress":
             job_id, progress = value
-            self.tell("progress", task.job(job_id), slot=task.slot, progress=progress)
-        elif kind == "record":
-            job_id, record = value
-            self.store_record(task, job_id, record)
-            self.finish(task.job(job_id), record, task.slot)
+            job = next(job for job in task.jobs if job.id == job_id)
+            self.tell("progress", job, slot=task.slot, progress=progress)
         elif kind in ("failed", "killed", "lost"):
             how_often = {"killed": "killed twice, at last: ", "lost": f"lost {ATTEMPTS} times, at last: "}
             self.end(task, Outcome.failure(task.jobs, f"{how_often.get(kind, '')}{value}"))
@@ -202,36 +191,21 @@ class _Driver(Execution):
             self.end(task, value)
 
     def end(self, task: Task, outcome: Outcome) -> None:
-        task.outcome = outcome
-        new = [(job, record) for job, record in zip(task.jobs, outcome.records) if job.id not in task.stored]
         self.save(task, outcome)
-        for job, record in new:  # the end of the others was told when their records came
+        for job, record in zip(task.jobs, outcome.records):
             self.finish(job, record, task.slot)
 
-    def leave_out_stored(self, task: Task) -> None:
-        """Takes the jobs whose records came early out of a task that begins again."""
-        left = [i for i, job in enumerate(task.jobs) if job.id not in task.stored]
-        jobs, task.works = [task.jobs[i] for i in left], [task.works[i] for i in left]
-        task.assignment = replace(task.assignment, jobs=jobs, works=task.assignment.works and task.works)
-
     def save(self, task: Task, outcome: Outcome) -> None:
-        """Stores the records of a task that are not stored yet, with the files of their runs; frees its jobs."""
+        """Stores the records of a task with the files of their runs; frees its jobs."""
         all_files = outcome.files or itertools.repeat({})
         for job, work, record, files in zip(task.jobs, task.works, outcome.records, all_files):
-            if job.id in task.stored:
-                continue
             for name, content in files.items():
                 path = work / KEEP / name
                 with explain_os_errors(path):
                     path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, content)
-            self.store_record(task, job.id, record)
+            self.store.finish(job, record, replace=self.policy.redo)
         self.release(task)
-
-    def store_record(self, task: Task, job_id: str, record: Record) -> None:
-        """Stores the record of one job; the others of its group may still train."""
-        self.store.finish(task.job(job_id), record, replace=self.policy.redo)
-        task.stored.add(job_id)
 
     def release(self, task: Task) -> None:
         self.tasks.remove(task)

@@ -25,7 +25,7 @@ from madbench.execute.base import (
     worker_environment,
 )
 from madbench.execute.driver import ATTEMPTS, Backend, Message, Task, drive
-from madbench.jobs import Record, StopTraining
+from madbench.jobs import StopTraining
 from madbench.store.runs import Store
 
 GRACE = 5.0  # seconds in which runs may stop and save their state when a sweep ends early
@@ -178,8 +178,7 @@ class WorkerProcess:
 def _serve(pipe: connection.Connection) -> None:
     """Trains the assignments that arrive until told to stop or the parent is gone; what arrives in between means stop.
 
-    It answers with ``started``, ``progress`` (a job's id and a dict), ``record`` (an id and a ``Record``) and ``done``
-    (an ``Outcome``).
+    It answers with ``started``, ``progress`` (a job's id and a dict) and ``done`` (an ``Outcome``).
     """
 
     def end_with_parent() -> None:
@@ -196,14 +195,10 @@ def _serve(pipe: connection.Connection) -> None:
         except OSError as error:
             raise StopTraining from error
 
-    def hand_in(job_id: str, record: Record) -> None:
-        with suppress(OSError):  # the driver is gone, and with it soon this process
-            pipe.send(("record", (job_id, record)))
-
     with suppress(EOFError, OSError, StopTraining):
         while (assignment := pipe.recv()) is not None:
             pipe.send(("started", None))
-            pipe.send(("done", work(assignment, send, hand_in)))
+            pipe.send(("done", work(assignment, send)))
 
 
 @contextmanager

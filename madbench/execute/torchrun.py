@@ -55,12 +55,10 @@ def train_distributed(
 def _train_group(
     group: Sequence[Job], execution: Execution, train: Train, claims: ExitStack, is_stop_requested: Callable[[], bool]
 ) -> None:
-    def report(job: Job, news: dict[str, Any] | Record) -> None:
-        if isinstance(news, Record):
-            return
+    def report(job: Job, progress: dict[str, Any]) -> None:
         if is_stop_requested():
             raise StopTraining
-        execution.tell("progress", job, slot=0, progress=news)
+        execution.tell("progress", job, slot=0, progress=progress)
 
     claimed = from_first(execution.claim(group, claims) if is_first() and not is_stop_requested() else None)
     if claimed is None:

@@ -32,7 +32,7 @@ REPORT_SECONDS = 0.25
 def train(
     jobs: Sequence[Job],
     works: Sequence[Path],
-    report: Callable[[Job, dict[str, Any] | Record], None],
+    report: Callable[[Job, dict[str, Any]], None],
     *,
     device: str = "cpu",
     corpora: Mapping[str, Corpus] | None = None,
@@ -53,8 +53,8 @@ def train(
         jobs: what to train.
         works: a folder for each job's checkpoint, and for ``keep/weights.safetensors`` once a run that keeps its
             weights is finished; this process's alone while it runs.
-        report: called a few times a second with the progress of each job, and in a group with the record of each that
-            is done; when it raises ``StopTraining`` the state of all is saved first.
+        report: called a few times a second with the progress of each job; when it raises ``StopTraining`` the state
+            of all is saved first.
         device: a torch device name.
         corpora: those that language jobs name, by digest.
         micro_batch: sequences of a job that go through the model at once; gradients of the rest are accumulated.
@@ -79,9 +79,9 @@ def train(
     make_step = functools.partial(step_of, cuda_graph=cuda_graph)
 
     def finish(compiled: bool, member: Member, how: Mapping[str, Any]) -> None:
-        record = records[member.job.id] = member.record({"compiled": compiled, **how}, keep_weights)
-        if len(jobs) > 1:
-            report(member.job, record)
+        if len(jobs) > 1:  # the others may take long, and be interrupted
+            member.save(seconds=0)
+        records[member.job.id] = member.record({"compiled": compiled, **how}, keep_weights)
 
     folders = {job.id: work for job, work in zip(jobs, works)}
     can_stack = stacking != "never" and compile == "never" and world.size() == 1
@@ -144,8 +144,6 @@ def train_together(
             for member in live:
                 member.state.seconds += seconds
             for member in over:
-                if len(members) > 1:  # the others may take long, and be interrupted
-                    member.save(seconds=0)
                 finish(member, first_step.details if first_step else {})
             watch.lap()
             live, step = [member for member in live if member not in over], None

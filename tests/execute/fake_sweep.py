@@ -51,13 +51,12 @@ def expected(job: Job) -> Record:
 
 
 def train(jobs, works, report):
-    """Trains the jobs side by side, each a step in turn; hands in each record as soon as there is one."""
+    """Trains the jobs side by side, each a step in turn."""
     records = {}
     for round in itertools.zip_longest(*map(train_one, jobs, works, itertools.repeat(report))):
         for index, record in enumerate(round):
             if record:
                 records[index] = record
-                report(jobs[index], record)
     return [records[index] for index in range(len(jobs))]
 
 

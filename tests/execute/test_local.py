@@ -152,23 +152,6 @@ def test_every_job_of_a_group_ends_in_its_own_way(check_pairs):
     check_pairs(functools.partial(local.run_jobs, slots=2))
 
 
-def test_a_record_is_stored_before_the_rest_of_its_group_is_done(fake, store):
-    short, long = fake.make_job(0), fake.make_job(1, steps=40, pause=0.01)
-    began, ended = [], []
-
-    def listen(event):
-        if pid := event.get("progress", {}).get("pid"):
-            began.append((pid, event["job"].seed))
-        if event["event"] == "finished":
-            ended.append(event["job"].seed)
-            assert results(store)[event["job"].seed] == fake.expected(event["job"])
-            if event["job"] == short:
-                os.kill(began[0][0], signal.SIGKILL)
-
-    assert local.run_jobs([[short, long]], store, fake.train, on_event=listen) == Summary(finished=2)
-    assert [seed for _, seed in began] == [0, 1, 1] and ended == [0, 1]
-
-
 @pytest.mark.parametrize("ending", ["killed", "interrupted"])
 def test_both_jobs_of_a_group_resume_after_its_process_is_killed_or_told_to_stop(fake, store, ending):
     pair = [fake.make_job(seed, steps=40, pause=0.01) for seed in range(2)]

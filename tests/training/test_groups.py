@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 
-from madbench.jobs import Record, StopTraining
+from madbench.jobs import StopTraining
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.suites import mad_trial
 from madbench.suites.mad import ModelConfig
@@ -47,11 +47,7 @@ def together(folders):
     """``together(jobs, report)``: their records, trained as one step."""
 
     def train(jobs, report=lambda job, progress: None, stacking="always", **how):
-        def tell(job, news):
-            if not isinstance(news, Record):
-                report(job, news)
-
-        return loop.train(jobs, folders(jobs), tell, stacking=stacking, **how)
+        return loop.train(jobs, folders(jobs), report, stacking=stacking, **how)
 
     return train
 
@@ -107,16 +103,6 @@ def test_every_task_and_fidelity_trains_in_groups(task, fidelity, make_job, toge
     jobs = [make_job(task, "S-cg-q-12o", seed, fidelity, learning_rate=1e-3, epochs=2) for seed in range(2)]
     for job, record in zip(jobs, together(jobs)):
         assert_same_numbers(record, alone(job))
-
-
-def test_a_record_is_handed_in_as_soon_as_its_member_is_done(three, folders, monkeypatch):
-    monkeypatch.setattr(mad_trial.MadTrial, "is_done", lambda self, row: self.job.seed == 1)
-    monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
-    news = []
-    records = loop.train(three, folders(three), lambda job, what: news.append((job.seed, what)), stacking="always")
-    handed_in = [(seed, what) for seed, what in news if isinstance(what, Record)]
-    assert handed_in == [(1, records[1]), (0, records[0]), (2, records[2])]
-    assert [seed for seed, _ in news[: news.index(handed_in[0])]] == [0, 1, 2] * 4
 
 
 def test_accumulated_gradients_weigh_each_members_targets(three, together, alone):
@@ -236,6 +222,20 @@ def test_interrupted_members_resume_together_and_alone(resume, three, together, 
     assert set(first.values()) == {6}
     for job, record in zip(three, records):
         assert_same_numbers(record, expected[job.id])
+
+
+def test_of_jobs_that_train_one_after_another_those_that_are_done_are_not_trained_again(three, together, monkeypatch):
+    monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
+
+    def stop(job, progress):
+        if job is three[1] and progress["step"] == 5:
+            raise StopTraining
+
+    with pytest.raises(StopTraining):
+        together(three, stop, stacking="never")
+    steps = []
+    together(three[:2], lambda job, progress: steps.append((job.seed, progress["step"])), stacking="never")
+    assert steps == [(1, 6), (1, 7), (1, 8)]
 
 
 def test_a_checkpoint_of_a_member_is_as_large_as_that_of_a_job_alone(three, together, folders, monkeypatch):
