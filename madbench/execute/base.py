@@ -112,13 +112,13 @@ class Execution:
 
         return deque(filter(None, ([job for job in group if is_missing(job)] for group in groups)))
 
-    def claim(self, group: Sequence[Job], claims: ExitStack, is_shared: bool = False) -> tuple[list[Job], list[Path]]:
+    def claim(self, group: Sequence[Job], claims: ExitStack) -> tuple[list[Job], list[Path]]:
         """The jobs of a group that are to be trained and their work folders, claimed until ``claims`` is closed."""
         jobs, works = [], []
         for job in group:
             with ExitStack() as claim:
                 try:
-                    work = claim.enter_context(self.store.claim(job, self.policy.redo, is_shared))
+                    work = claim.enter_context(self.store.claim(job, self.policy.redo))
                 except StoreBusyError:
                     self.skip(job, "busy")
                     continue

@@ -63,7 +63,6 @@ class Backend:
     """What starts workers. A task that is lost is submitted again, in all ``ATTEMPTS`` times; a killed one, once."""
 
     shares_folder = True  # whether workers see the results folder where the driver sees it
-    outlives_driver = True  # whether a worker may still write into a work folder that a later driver claims
     slots = 1
 
     def capacity(self) -> int:
@@ -154,7 +153,7 @@ class _Driver(Execution):
         claimed: list[Task] = []
         while self.todo and len(claimed) < room:
             with ExitStack() as claims:
-                jobs, works = self.claim(self.todo.popleft(), claims, self.backend.outlives_driver)
+                jobs, works = self.claim(self.todo.popleft(), claims)
                 if jobs:
                     works = [work.absolute() for work in works]
                     folders = works if self.backend.shares_folder else None

@@ -69,8 +69,6 @@ def run_jobs(
 class LocalBackend(Backend):
     """Tasks in processes of this machine."""
 
-    outlives_driver = False
-
     def __init__(self, slots: int, threads: int, devices: Sequence[str]):
         self.slots, self.threads, self.devices = slots, threads, devices
         self.workers: list[WorkerProcess] = []

@@ -105,7 +105,7 @@ class RayBackend(Backend):
         import ray
 
         self.cpus, self.gpus, self.most = cpus, gpus, slots
-        self.shares_folder = self.outlives_driver = shared
+        self.shares_folder = shared
         if not self._places():
             need = f"{cpus} CPUs" + f" and {gpus:g} GPUs" * (gpus > 0)
             has = "; ".join(f"{n.get('CPU', 0):g} CPUs, {n.get('GPU', 0):g} GPUs" for n in self.machines()) or "none"

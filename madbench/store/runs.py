@@ -216,11 +216,11 @@ class Store:
         return found
 
     @contextmanager
-    def claim(self, job: Job | str, afresh: bool = False, is_shared: bool = False) -> Iterator[Path]:
+    def claim(self, job: Job | str, afresh: bool = False) -> Iterator[Path]:
         """Makes this process the only one at work on ``job`` (or its id); gives its work folder, with any checkpoint.
 
-        With ``afresh`` the folder is emptied first. With ``is_shared`` a worker of an earlier claim may be writing in
-        it still, and files it has begun stay. Raises ``StoreBusyError`` where another claim, of any process, holds.
+        With ``afresh`` the folder is emptied first, otherwise of what a killed process has half written. Raises
+        ``StoreBusyError`` where another claim, of any process, holds.
         """
         job_id = job if isinstance(job, str) else job.id
         work = self._work / job_id
@@ -233,8 +233,7 @@ class Store:
         try:
             with explain_os_errors(work):
                 self._end_replacement(job_id)
-                if afresh or not is_shared:
-                    _empty(work, "" if afresh else ".tmp")
+                _empty(work, "" if afresh else ".tmp")
             yield work
         finally:
             self._claimed.discard(job_id)
@@ -293,37 +292,25 @@ class Store:
             return read_run(folder, with_curve)
 
     def _install(self, job: Job, record: Record) -> None:
-        target, work = self._runs / job.id, self._work / job.id
-        kept, staged = work / KEEP, work / "run.tmp"
+        """Writes the record to the files that the run left, and moves them to their place together."""
+        target, kept = self._runs / job.id, self._work / job.id / KEEP
         try:
             with explain_os_errors(target):
-                half_written: list[Path] = []
-                if kept.exists() or not staged.exists():
-                    remove(staged)
-                    kept.mkdir(exist_ok=True)
-                    os.rename(kept, staged)
-                else:  # an earlier try was killed
-                    half_written = [staged / name for name in NAMES]
-                for path in [*half_written, *staged.rglob("*.tmp")]:
-                    remove(path)
-                others = [path for path in staged.rglob("*") if path.is_file()]
-                files = encode(job, record, {str(path.relative_to(staged)): file_digest(path) for path in others})
+                kept.mkdir(exist_ok=True)
+                for path in [*(kept / name for name in NAMES), *kept.rglob("*.tmp")]:
+                    remove(path)  # an earlier try was killed
+                others = [path for path in kept.rglob("*") if path.is_file()]
+                files = encode(job, record, {str(path.relative_to(kept)): file_digest(path) for path in others})
                 for name, content in files.items():
-                    write_durably(staged / name, content)
-                sync_folder(staged)
+                    write_durably(kept / name, content)
+                sync_folder(kept)
                 with suppress(FileNotFoundError):
-                    os.rename(target, work / _REPLACED)
-                os.rename(staged, target)
+                    os.rename(target, self._work / job.id / _REPLACED)
+                os.rename(kept, target)
                 sync_folder(self._runs)
+        finally:
+            with explain_os_errors(target):
                 self._end_replacement(job.id)
-        except BaseException:
-            with suppress(OSError):
-                self._end_replacement(job.id)
-                for name in NAMES:
-                    remove(staged / name)
-                os.rename(staged, kept)  # for the next try
-                kept.rmdir()  # unless there is something in it
-            raise
 
     def _end_replacement(self, job_id: str) -> None:
         """Removes the run that was moved away for another, or puts it back where the other never came."""

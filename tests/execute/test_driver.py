@@ -21,7 +21,7 @@ class Desk:
 
     def __init__(self, capacity=4, shares_folder=False, losses=(), silent=(), interrupt_at=None):
         self.size = capacity
-        self.shares_folder = self.outlives_driver = shares_folder
+        self.shares_folder = shares_folder
         self.losses, self.silent, self.interrupt_at = dict(losses), set(silent), interrupt_at
         self.waiting, self.most, self.polls, self.cancelled, self.groups = deque(), 0, 0, [], []
 

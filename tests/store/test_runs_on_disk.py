@@ -123,7 +123,6 @@ def test_a_disk_full_at_any_step_is_an_error_and_loses_nothing(tmp_path, monkeyp
                 except StoreError as error:
                     failures += 1
                     assert f"runs/{make_job().id}: no space left" in str(error)
-            assert not (work / "run.tmp").exists()
             store.finish(make_job(), RECORD)
         assert store.kept_file(make_job().id, "weights").read_bytes() == b"heavy"
         assert [run.record for run in store.runs()] == [RECORD, RECORD]
@@ -131,8 +130,8 @@ def test_a_disk_full_at_any_step_is_an_error_and_loses_nothing(tmp_path, monkeyp
 
 
 def with_weights(store, action) -> None:
-    """Stores a run with its weights, as a driver whose workers may outlive it; ``action`` runs before they go."""
-    with store.claim(make_job(), is_shared=True) as work:
+    """Stores a run with its weights; ``action`` runs before."""
+    with store.claim(make_job()) as work:
         action(work)
         store.finish(make_job(), RECORD)
 
@@ -206,7 +205,7 @@ def test_all_files_are_on_disk_before_the_run_has_its_name_and_that_before_the_c
         (work / "checkpoint.pt").touch()
         store.finish(make_job(), RECORD)
     files = ["job.json", "record.json", "curve.csv"]
-    assert log == ["rename", *files, "run.tmp", "rename", "runs", "remove ['checkpoint.pt', 'lock']"]
+    assert log == [*files, "keep", "rename", "runs", "remove ['checkpoint.pt', 'lock']"]
 
 
 @pytest.mark.parametrize(
