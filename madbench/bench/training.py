@@ -14,9 +14,9 @@ from madbench.bench.peer import peer_step
 from madbench.bench.timing import Timing, in_turns, reason
 from madbench.jobs import Job
 from madbench.mixers.tracing import as_compiled
+from madbench.suites import size_of
 from madbench.suites.mad import MAD, MadProfile
 from madbench.tasks import MAD_TASKS, settings_class
-from madbench.training.cost import job_size
 from madbench.training.loop import step_of
 from madbench.training.member import Member
 
@@ -94,9 +94,9 @@ def _jobs(label: str, task: str, profile: MadProfile, setup: Setup) -> list[Job]
 
 def _seconds_of_all(jobs: list[Job], step_seconds: float) -> float:
     """Of all jobs, evaluations included, at the speed of the first: a step costs as many seconds as it has FLOPs."""
-    first = job_size(jobs[0])
+    first = size_of(jobs[0])
     flops_of_step = 3 * first.flops_per_token * first.seq_len * first.sequences_per_step
-    return sum(job_size(job).flops for job in jobs) * step_seconds / flops_of_step
+    return sum(size_of(job).flops for job in jobs) * step_seconds / flops_of_step
 
 
 TRAINING = Part(

@@ -15,7 +15,7 @@ from madbench.execute.slots import HEADROOM, PROCESS_BYTES, makespan, plan_shift
 from madbench.experiment import Experiment, PlannedRow
 from madbench.jobs import Job
 from madbench.store.runs import Store
-from madbench.suites import suite_of
+from madbench.suites import size_of, suite_of
 from madbench.suites.base import Size
 
 MOST_SHOWN = 100  # lines of a table that a person reads; the JSON has all
@@ -48,9 +48,9 @@ def make_plan(
     A few steps are timed of each task, with ``details`` of each row and task, which then also have memory, FLOPs as
     torch counts them, and parameters by group.
     """
-    from madbench.training.cost import job_size, seconds_per_flop
+    from madbench.training.cost import seconds_per_flop
 
-    sizes = {job.id: job_size(job) for job in experiment.jobs}
+    sizes = {job.id: size_of(job) for job in experiment.jobs}
     states = job_states(experiment.jobs, experiment.results, policy)
     cells, shifts = [], []
     with console.status("counting, and timing a few steps"):
@@ -106,14 +106,14 @@ def _cell(
 def _details(job: Job, micro_batch: int | None) -> dict[str, Any]:
     import torch
 
-    from madbench.training.cost import counted_flops_per_token, job_size, peak_memory_bytes, sequences_at_once
+    from madbench.training.cost import counted_flops_per_token, peak_memory_bytes, sequences_at_once
     from madbench.training.optimizer import parameter_groups
 
     at_once = sequences_at_once(job, micro_batch)
     with torch.device("meta"):
         groups = parameter_groups(suite_of(job).Trial.build(job), job.fidelity)
     return {
-        "flops_per_token": 3 * job_size(job).flops_per_token,
+        "flops_per_token": 3 * size_of(job).flops_per_token,
         "counted_flops_per_token": counted_flops_per_token(job),
         "micro_batch": at_once,
         "memory_bytes": peak_memory_bytes(job, at_once),

@@ -26,29 +26,17 @@ from madbench.jobs import Job
 from madbench.models.blocks import autocast
 from madbench.models.token_loss import TokenLoss
 from madbench.suites import size_of, suite_of
-from madbench.suites.base import MICRO_BATCH_TOKENS, Size
+from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.training.devices import memory_bytes
 
-MOST_PARAMETERS = 100_000_000_000
 CALIBRATION_PASSES = 4
 CALIBRATION_FLOPS = 1e9
 """Most FLOPs of a calibration pass on the CPU, a tenth of a second; a larger batch is cut for it."""
 
 
-def job_size(job: Job) -> Size:
-    """What training the job takes. Raises ``TrainingError`` for a model too large to build."""
-    size = size_of(job)
-    if size.parameters > MOST_PARAMETERS:
-        raise TrainingError(
-            f"{job.label} {job.task} at d_model {job.model.d_model}: {size.parameters:,} parameters; at most "
-            f"{MOST_PARAMETERS:,} are allowed"
-        )
-    return size
-
-
 def counted_flops_per_token(job: Job) -> float:
     """FLOPs per token of forward and backward by ``torch.utils.flop_counter``, on the dense path, computing nothing."""
-    size = job_size(job)
+    size = size_of(job)
     with torch.device("meta"):
         network = _network(job, "dense")
         tokens = torch.zeros(1, size.seq_len, dtype=torch.long)
@@ -72,7 +60,7 @@ def peak_memory_bytes(job: Job, micro_batch: int) -> int:
 
 
 def _peak_memory_bytes(job: Job, micro_batch: int) -> int:
-    size = job_size(job)
+    size = size_of(job)
     with FakeTensorMode():
         network = _network(job)
         tokens = torch.zeros(micro_batch, size.seq_len, dtype=torch.long)
@@ -89,7 +77,7 @@ def _peak_memory_bytes(job: Job, micro_batch: int) -> int:
 
 def sequences_at_once(job: Job, micro_batch: int | None = None) -> int:
     """Sequences that go through the model at once: ``micro_batch``, else as many as the job's suite takes."""
-    size = job_size(job)
+    size = size_of(job)
     usual = max(1, MICRO_BATCH_TOKENS // size.seq_len) if suite_of(job).uses_all_cores else size.sequences_per_step
     return min(micro_batch or usual, size.sequences_per_step)
 
@@ -97,7 +85,7 @@ def sequences_at_once(job: Job, micro_batch: int | None = None) -> int:
 def seconds_per_flop(jobs: Sequence[Job], device: str, threads: int) -> dict[str, float]:
     """By task, from a few passes forward and backward of the smallest job of each on ``device``, in so many threads."""
     samples: dict[str, Job] = {}
-    for job in sorted(jobs, key=lambda job: (job.task, job_size(job).flops / job_size(job).steps)):
+    for job in sorted(jobs, key=lambda job: (job.task, size_of(job).flops / size_of(job).steps)):
         samples.setdefault(job.task, job)
     return {task: _seconds_per_flop(job, device, threads) for task, job in samples.items()}
 
@@ -107,7 +95,7 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
 
     The optimiser is left out: it takes a few hundredths of a step, and to import it as long as all the rest.
     """
-    size, is_cpu = job_size(job), torch.device(device).type == "cpu"
+    size, is_cpu = size_of(job), torch.device(device).type == "cpu"
     memory, bytes_needed = memory_bytes(), 8 * size.parameters
     if bytes_needed > memory:  # weights and gradients in float32
         raise TrainingError(
