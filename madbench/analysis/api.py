@@ -40,7 +40,7 @@ from madbench.tasks import MAD_TASKS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from madbench.training.compiling import Compile
+    from madbench.training.measured import Compile
 
 
 Changes = str | Sequence[str] | Mapping[str, Any]

@@ -128,8 +128,8 @@ def carry_out(
     With ``has_baseline`` rows are compared with the first one. Exits with code 1 where jobs failed. Under torchrun only
     the first process prints. Gives the results of what it trained, where it prints.
     """
-    from madbench.training.compiling import has_compiler
     from madbench.training.distributed import is_first
+    from madbench.training.measured import has_compiler
 
     if details and not options.dry_run:
         raise ConfigError("--details has no effect without --dry-run")

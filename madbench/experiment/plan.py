@@ -19,7 +19,7 @@ from madbench.training.group import groups_of, usual_size
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
-    from madbench.training.compiling import Compile
+    from madbench.training.measured import Compile
 
 SPEEDS = "speed"  # folder in the results for what was measured of this machine
 
@@ -157,9 +157,9 @@ class Experiment:
         from madbench.execute.local import run_jobs
         from madbench.execute.slots import Shift, plan_shifts
         from madbench.execute.torchrun import train_distributed
-        from madbench.training.compiling import has_compiler
         from madbench.training.distributed import is_distributed, is_first
         from madbench.training.loop import train
+        from madbench.training.measured import has_compiler
 
         if is_distributed():
             for name, value in {"slots": slots, "executor": executor, "devices": devices, "group": group}.items():

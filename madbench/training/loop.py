@@ -16,10 +16,9 @@ from typing import Any, Literal
 from madbench.jobs import Job, Record, StopTraining
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
-from madbench.training.compiling import Compile, is_compiled
 from madbench.training.graphs import GraphStep, has_graphs
 from madbench.training.group import groups_of
-from madbench.training.measured import MakeStep, is_faster, why_not
+from madbench.training.measured import Compile, MakeStep, is_compiled, is_faster, why_not
 from madbench.training.member import Member, Stopwatch
 from madbench.training.stack import Stack
 from madbench.training.step import PlainStep, Step
@@ -59,7 +58,7 @@ def train(
         corpora: those that language jobs name, by digest.
         micro_batch: sequences of a job that go through the model at once; gradients of the rest are accumulated.
         compile: whether to train through ``torch.compile``; ``auto`` where the steps left repay it
-            (:mod:`madbench.training.compiling`). Evaluations are not compiled: they are few.
+            (:mod:`madbench.training.measured`). Evaluations are not compiled: they are few.
         keep_weights: keep the weights of a suite that otherwise keeps none; they decide no number of the job.
         cuda_graph: launch each step as one CUDA graph, on a GPU and where a run has one process.
         stacking: whether jobs of equal shapes share a step; ``measured``: where that is found faster.

@@ -1,24 +1,30 @@
-"""Whether jobs train faster as one step than one after another: measured on a few steps, and remembered.
+"""Whether jobs train faster as one step than one after another, and compiled: measured on a few steps, and remembered.
 
-A measurement is a sealed file of its own; one that is damaged or cannot be written is made again.
+A measurement is a sealed file of its own; one that is damaged or cannot be written is made again. The compiler keeps
+its graphs on disk (``TORCHINDUCTOR_CACHE_DIR``, a folder of the user's in the temporary one), so that jobs of equal
+shapes, in other processes too, compile once.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import os
+import shutil
 import textwrap
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from madbench.errors import MadbenchError
 from madbench.files import read_file, seal, unseal, write_atomically
 from madbench.jobs import content_id
+from madbench.training import distributed as world
 from madbench.training.devices import device_name
 from madbench.training.group import shape_of
 from madbench.training.member import Member
@@ -29,7 +35,9 @@ WORTHWHILE_SECONDS = 10.0  # of training all members, below which nothing is mea
 OVERHEAD_SECONDS = 0.05  # of a step of one job on the CPU, above which launching operations is too small a part of it
 FASTER = 0.95  # share of the time that a common step may take
 LONGEST_REASON = 150  # characters of why there is no common step
-MakeStep = Callable[[Sequence[Member]], Step]
+COMPILED_SECONDS = 300.0  # of training that is left, below which nothing is compiled to see whether it pays
+Compile = Literal["never", "auto", "always"]
+MakeStep = Callable[..., Step]  # ``make_step(members, compile=...)``; ``compile`` is False by default
 
 
 def is_faster(members: Sequence[Member], make_step: MakeStep, folder: Path | None = None) -> bool:
@@ -52,6 +60,32 @@ def is_faster(members: Sequence[Member], make_step: MakeStep, folder: Path | Non
         return measured | {"is_faster": together < FASTER * alone}
 
     return remembered(members, "together", measure, folder)
+
+
+def has_compiler() -> bool:
+    """Whether there is a C++ compiler, which torch.compile needs on any device."""
+    return any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "c++", "clang++")))
+
+
+def is_compiled(how: Compile, member: Member, make_step: MakeStep, folder: Path | None) -> bool:
+    """Whether the member's model is compiled.
+
+    ``auto`` does where at least five minutes of training are left and compiled steps, of which a few are measured, are
+    faster; ``folder`` remembers that. It does not without a compiler, and where several processes train together.
+    """
+    if how != "auto":
+        return how == "always"
+    if world.size() > 1 or not has_compiler():
+        return False
+    alone = seconds_of([member], make_step)
+    if alone * (member.trial.steps - member.state.step) < COMPILED_SECONDS:
+        return False
+
+    def measure() -> dict[str, float | bool]:
+        compiled = seconds_of([member], functools.partial(make_step, compile=True))
+        return {"seconds_alone": alone, "seconds_compiled": compiled, "is_faster": compiled < FASTER * alone}
+
+    return remembered([member], "compiled", measure, folder)
 
 
 def remembered(

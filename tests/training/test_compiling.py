@@ -7,8 +7,8 @@ import pytest
 from madbench.errors import ConfigError
 from madbench.experiment import prepare
 from madbench.grid import Grid, Row
-from madbench.training import compiling
-from madbench.training.compiling import is_compiled
+from madbench.training import measured as module
+from madbench.training.measured import is_compiled
 from madbench.training.member import Member
 
 
@@ -29,10 +29,10 @@ def times(monkeypatch):
             measured.append("compiled" if getattr(make_step, "keywords", {}).get("compile") else "alone")
             return compiled if measured[-1] == "compiled" else alone
 
-        monkeypatch.setattr(compiling, "seconds_of", seconds_of)
+        monkeypatch.setattr(module, "seconds_of", seconds_of)
         return measured
 
-    monkeypatch.setattr(compiling, "has_compiler", lambda: True)
+    monkeypatch.setattr(module, "has_compiler", lambda: True)
     return set_times
 
 
@@ -63,7 +63,7 @@ def test_auto_leaves_short_training_and_what_is_not_faster(member, times, tmp_pa
 
 def test_without_a_compiler_auto_is_eager_and_always_an_error(member, times, tmp_path, monkeypatch):
     times(30.0, 10.0)
-    monkeypatch.setattr(compiling, "has_compiler", lambda: False)
+    monkeypatch.setattr(module, "has_compiler", lambda: False)
     assert not is_compiled("auto", member, make_step, tmp_path)
     experiment = prepare(Grid((Row("S"),), tasks=("compression",)), device="cpu", results=tmp_path)
     with pytest.raises(ConfigError, match="--compile always: there is no C\\+\\+ compiler"):
@@ -73,4 +73,4 @@ def test_without_a_compiler_auto_is_eager_and_always_an_error(member, times, tmp
 def test_the_compiler_is_looked_for_by_name(monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    assert not compiling.has_compiler()
+    assert not module.has_compiler()
