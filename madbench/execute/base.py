@@ -211,10 +211,6 @@ class Outcome:
         """All jobs of the group failed with the same error."""
         return cls([Record("failed", error=error)] * len(jobs))
 
-    @property
-    def has_failed(self) -> bool:
-        return bool(self.broken) or any(record.status == "failed" for record in self.records)
-
 
 def source_checkout() -> Path | None:
     """The folder that madbench is imported from where that is a checkout; None where it is installed."""

@@ -29,8 +29,7 @@ from madbench.jobs import KEEP, Job
 from madbench.store.runs import Store
 
 GRACE = 15.0  # seconds beyond its time limit that a group has to stop by itself before its task is cancelled
-ATTEMPTS = 3  # how often a group is given to a machine that is lost with it
-_ATTEMPTS = {"lost": ATTEMPTS, "killed": 2}
+ATTEMPTS = 3  # how often a group is trained whose process is killed or whose machine is lost
 POLL_SECONDS = 1.0
 OPEN_FILES = 1 << 16  # that the driver may have at a time, where the system lets it
 
@@ -51,16 +50,15 @@ class Task:
         return self.assignment.jobs
 
 
-Kind = Literal["started", "waiting", "progress", "done", "failed", "killed", "lost"]
+Kind = Literal["started", "waiting", "progress", "done", "failed", "lost"]
 Message = tuple[Task, Kind, Any]
 """``started`` comes with a slot or None, ``progress`` with a job's id and the reported dict, and ``waiting`` when the
 task is back in the queue. ``done`` comes with an :class:`Outcome`, ``failed`` with why the worker ended without one,
-``killed`` with how it was ended from outside, as where memory is short, and ``lost`` with what became of its machine;
-these four end the task."""
+``lost`` with how it was ended from outside, as where memory is short or its machine dies; these three end the task."""
 
 
 class Backend:
-    """What starts workers. A task that is lost is submitted again, in all ``ATTEMPTS`` times; a killed one, once."""
+    """What starts workers. A task that is lost is submitted again, in all ``ATTEMPTS`` times."""
 
     shares_folder = True  # whether workers see the results folder where the driver sees it
     slots = 1
@@ -96,8 +94,8 @@ def drive(
 
     An executor (:mod:`madbench.execute.base`), once ``connect`` is given; it is called when there is anything to do.
     The jobs of a group that raises, whose process dies or that takes longer than ``policy.time_limit`` are stored as
-    ``failed``. A group whose process is killed from outside is tried once more, from its checkpoints; one whose machine
-    is lost is tried again, and fails when that has happened ``ATTEMPTS`` times.
+    ``failed``. A group whose process is killed from outside or whose machine is lost is tried again, from its
+    checkpoints, and fails when that has happened ``ATTEMPTS`` times.
 
     On Ctrl-C, on a ``StoreError`` and on any other error, results that have arrived are stored, but for those that were
     being stored at that moment, tasks are cancelled and the error is raised. Raises ``StoreError`` where results cannot
@@ -163,7 +161,7 @@ class _Driver(Execution):
             self.backend.submit(claimed)
 
     def handle(self, task: Task, kind: Kind, value: Any) -> None:
-        if task.attempt < _ATTEMPTS.get(kind, 0):
+        if kind == "lost" and task.attempt < ATTEMPTS:
             task.attempt, task.due = task.attempt + 1, math.inf
             self.backend.submit([task])
             return
@@ -181,9 +179,9 @@ class _Driver(Execution):
             job_id, progress = value
             job = next(job for job in task.jobs if job.id == job_id)
             self.tell("progress", job, slot=task.slot, progress=progress)
-        elif kind in ("failed", "killed", "lost"):
-            how_often = {"killed": "killed twice, at last: ", "lost": f"lost {ATTEMPTS} times, at last: "}
-            self.end(task, Outcome.failure(task.jobs, f"{how_often.get(kind, '')}{value}"))
+        elif kind in ("failed", "lost"):
+            how_often = f"killed or lost {ATTEMPTS} times, at last: " if kind == "lost" else ""
+            self.end(task, Outcome.failure(task.jobs, f"{how_often}{value}"))
         elif kind == "done":
             if value.broken:
                 raise StoreError(value.broken)

@@ -29,8 +29,6 @@ from madbench.jobs import StopTraining
 from madbench.store.runs import Store
 
 GRACE = 5.0  # seconds in which runs may stop and save their state when a sweep ends early
-START_LIMIT = 600.0
-"""Seconds after which a process that has not begun to train is replaced: imports from a network disk take long."""
 
 
 def run_jobs(
@@ -76,7 +74,7 @@ class LocalBackend(Backend):
     def submit(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             worker = next((worker for worker in self.workers if worker.task is None), None) or self.start()
-            worker.task, worker.has_started, worker.since = task, False, time.monotonic()
+            worker.task, worker.has_started = task, False
             worker.send(task.assignment)
 
     def start(self) -> WorkerProcess:
@@ -87,24 +85,21 @@ class LocalBackend(Backend):
 
     def poll(self, seconds: float) -> Iterator[Message]:
         self.end(worker for worker in self.workers if worker.task is None)  # there is nothing more to do for them
-        for worker in self.workers:
-            if not worker.has_started and time.monotonic() - worker.since > START_LIMIT:
-                worker.process.kill()  # it hangs while it imports
         readable = connection.wait([worker.pipe for worker in self.workers], seconds)
         for worker in [worker for worker in self.workers if worker.pipe in readable]:
             task, (kind, value) = worker.task, worker.receive()
             if kind == "ended":
                 self.workers.remove(worker)
                 value, is_killed = worker.end(GRACE)
-                kind = "lost" if not worker.has_started else "killed" if is_killed else "failed"
-                if kind == "lost" and task.attempt == ATTEMPTS:
+                kind = "lost" if is_killed or not worker.has_started else "failed"
+                if not worker.has_started and task.attempt == ATTEMPTS:
                     hint = "in a script, start jobs under if __name__ == '__main__':"
                     raise TrainingError(f"a worker process did not start: {value}; {hint}")
             elif kind == "started":
                 worker.has_started, value = True, worker.slot
             elif kind == "done":
                 worker.task = None
-                if value.has_failed:
+                if value.broken or any(record.status == "failed" for record in value.records):
                     self.end([worker])
             yield task, kind, value
 
@@ -141,7 +136,6 @@ class WorkerProcess:
         self.slot = slot
         self.task: Task | None = None
         self.has_started = False  # whether it has begun to train the task
-        self.since = time.monotonic()  # when it was given the task
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), name=f"madbench-slot-{slot}")
         with theirs, _starting(environment):

@@ -205,5 +205,4 @@ def _result(reference: Any) -> tuple[str, Any]:
             return "done", Outcome(broken=f"a worker cannot import madbench: {line(error, -2)}; install it there")
         return "failed", str(error)
     except ray.exceptions.RayError as error:
-        is_killed = isinstance(error, (ray.exceptions.OutOfMemoryError, ray.exceptions.WorkerCrashedError))
-        return "killed" if is_killed else "lost", f"{type(error).__name__}: {line(error, 0)}"
+        return "lost", f"{type(error).__name__}: {line(error, 0)}"

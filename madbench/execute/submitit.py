@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from madbench.errors import ConfigError, StoreError, TrainingError, require
 from madbench.execute.base import (
@@ -57,7 +57,6 @@ def slurm_executor(
     memory_gb: float | None = None,
     slots: int = 64,
     extra: Mapping[str, Any] = {},
-    cluster: Literal["slurm", "local"] = "slurm",
 ) -> Executor:
     """An executor (:mod:`madbench.execute.base`) whose groups of jobs are Slurm jobs.
 
@@ -69,7 +68,6 @@ def slurm_executor(
         memory_gb: memory of a Slurm job; Slurm's own default.
         slots: Slurm jobs queued or running at a time; those handed over together are one job array.
         extra: other options of sbatch by their long names, such as ``{"account": "me", "qos": "low"}``.
-        cluster: ``local`` runs them as processes of this machine instead, for a trial.
 
     Raises ``MissingExtraError`` without submitit, and ``ConfigError`` for wrong values and where there is no Slurm.
     """
@@ -79,7 +77,7 @@ def slurm_executor(
         raise ConfigError(f"gpus_per_job must be a whole number with Slurm, got {gpus_per_job:g}")
     if memory_gb is not None and not memory_gb > 0:
         raise ConfigError(f"memory_gb must be above 0, got {memory_gb:g}")
-    if cluster == "slurm" and submitit.SlurmExecutor.affinity() < 0:
+    if submitit.SlurmExecutor.affinity() < 0:
         raise ConfigError("there is no Slurm here (no srun on the PATH); run this on a login node")
     environment = worker_environment(cpus_per_job)
     setup = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
@@ -91,7 +89,7 @@ def slurm_executor(
     parameters = {name: value for name, value in asked.items() if value is not None}
 
     def connect(store: Store) -> AbstractContextManager[SlurmBackend]:
-        return nullcontext(SlurmBackend(store.root.absolute() / "slurm", parameters, cluster))
+        return nullcontext(SlurmBackend(store.root.absolute() / "slurm", parameters))
 
     return functools.partial(drive, connect=connect)
 
@@ -145,13 +143,12 @@ class SlurmCall:
 class SlurmBackend(Backend):
     """Tasks as submitit's jobs."""
 
-    def __init__(self, folder: Path, parameters: dict[str, Any], cluster: str):
+    def __init__(self, folder: Path, parameters: dict[str, Any]):
         import submitit
 
         logging.getLogger("submitit").setLevel(logging.ERROR)
         self.slots = parameters["slurm_array_parallelism"]
-        self.poll_interval = 1.0 if cluster == "slurm" else 0.1
-        self.executor = submitit.AutoExecutor(folder, cluster=cluster, slurm_max_num_timeout=MOST_TIMEOUTS)
+        self.executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=MOST_TIMEOUTS)
         self.executor.update_parameters(**parameters)
         self.needs_gpu = "gpus_per_node" in parameters
         self.jobs: dict[Task, Any] = {}
@@ -177,7 +174,7 @@ class SlurmBackend(Backend):
         self.jobs |= zip(tasks, jobs, strict=True)
 
     def poll(self, seconds: float) -> Iterator[Message]:
-        time.sleep(min(seconds, self.poll_interval))
+        time.sleep(seconds)
         force = time.monotonic() - self.last_force > FORCE_SECONDS
         if force:
             self.last_force = time.monotonic()
@@ -224,7 +221,7 @@ def _result(job: Any) -> tuple[str, Any]:
         if ending.endswith(_LOST):
             return "lost", ending
         if ending.endswith("OUT_OF_MEMORY"):
-            return "killed", f"{ending}; more --memory helps; its log is {log}"
+            return "lost", f"{ending}; more --memory helps; its log is {log}"
         tail = (job.stderr() or job.stdout() or "").splitlines()[-LOG_LINES:]
         return "failed", "\n".join([*tail, f"{ending}; its log is {log}"])
 

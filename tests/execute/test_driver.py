@@ -136,7 +136,7 @@ def test_a_job_whose_machine_is_lost_is_tried_again(fake, store, losses):
 def test_a_job_that_is_lost_each_time_fails_with_the_reason(fake, store):
     jobs = [fake.make_job(seed) for seed in range(2)]
     assert sweep(jobs, store, fake.train, Desk(losses={0: 99})) == Summary(finished=1, failed=1)
-    assert results(store)[0].error == f"lost {ATTEMPTS} times, at last: the power went"
+    assert results(store)[0].error == f"killed or lost {ATTEMPTS} times, at last: the power went"
 
 
 def test_no_more_is_handed_over_than_the_machines_take(fake, store):

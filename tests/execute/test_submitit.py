@@ -190,13 +190,6 @@ def test_a_job_over_the_time_limit_and_one_that_slurm_cannot_import(fake, slurm,
         slurm_executor()([[fake.make_job(1)]], store, fake.train)
 
 
-@pytest.mark.slow
-def test_jobs_run_as_processes_of_this_machine_for_a_trial(fake, store):
-    jobs = [fake.make_job(seed, steps=2) for seed in range(2)]
-    assert slurm_executor(cluster="local")(fake.alone(jobs), store, fake.train) == Summary(finished=2)
-    assert results(store) == {job.seed: fake.expected(job) for job in jobs}
-
-
 @pytest.fixture
 def call(fake, monkeypatch, tmp_path):
     """What a Slurm job runs for a group of two, the second one's ticket still ``mine``, in this process."""
