@@ -179,14 +179,7 @@ def _product(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
     if count > MOST_ROWS:
         raise ConfigError(f"the grid has {count:,} rows; at most {MOST_ROWS:,} are allowed")
     rows = [Row(label, changes, changes) for label in labels for changes in itertools.product(*axes.values())]
-    wanted, given = _baseline(grid, axes)
-    if wanted and wanted not in labels:
-        raise ConfigError(f"baseline: label {wanted!r} is not among the labels{did_you_mean(wanted, labels)}")
-    for key, change in given.items():
-        if change not in axes[key]:
-            values = ", ".join(value.partition("=")[2] for value in axes[key])
-            raise ConfigError(f"baseline: {change} is not varied to; expected one of: {values}")
-    return _with_first(rows, wanted, given)
+    return _with_first(rows, *_baseline(grid, axes))
 
 
 def _one_at_a_time(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
@@ -224,15 +217,17 @@ def _listed(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
         if key in rows:
             raise ConfigError(f"rows[{i}]: {row.name} appears twice")
         rows[key] = row
-    wanted, given = _baseline(grid, dict.fromkeys(key_of(c) for row in rows.values() for c in row.changes))
-    return _with_first(list(rows.values()), wanted, given)
+    varied = dict.fromkeys(key_of(change) for row in rows.values() for change in row.changes)
+    return _with_first(list(rows.values()), *_baseline(grid, varied))
 
 
 def _with_first(rows: list[Row], label: str | None, given: Mapping[str, str]) -> list[Row]:
     """``rows`` with the first one that has ``label`` and the changes ``given`` before all others."""
     fitting = [row for row in rows if label in (None, row.label) and set(given.values()) <= set(row.changes)]
     if rows and not fitting:
-        raise ConfigError(f"baseline: no row is {Row(label or 'any label', (), tuple(given.values())).name}")
+        labels = {row.label for row in rows}
+        hint = did_you_mean(label, sorted(labels)) if label and label not in labels else ""
+        raise ConfigError(f"baseline: no row is {Row(label or 'any label', (), tuple(given.values())).name}{hint}")
     return [*fitting[:1], *(row for row in rows if row is not fitting[0])]
 
 

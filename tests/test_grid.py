@@ -183,11 +183,11 @@ def test_a_larger_grid_has_the_rows_of_the_smaller_one(labels, vary):
         ),
         (
             {"labels": ["S"], "vary": {"a": [3, 4]}, "baseline": {"a": 5}},
-            "baseline: a=5 is not varied to; expected one of: 3, 4",
+            "baseline: no row is any label  a=5",
         ),
         (
             {"labels": ["S-c"], "baseline": {"label": "S-p"}},
-            "baseline: label 'S-p' is not among the labels; did you mean 'S-c'?",
+            "baseline: no row is S-p; did you mean 'S-c'?",
         ),
         ({"mode": "list", "rows": [{"label": "S"}], "baseline": {"label": "R"}}, "baseline: no row is R"),
         ({"labels": ["S"], "seeds": [0, 0]}, "seeds: 0 appears twice"),
