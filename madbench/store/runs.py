@@ -320,17 +320,13 @@ class Store:
         remove(replaced)
 
     def _drop_stale_work(self) -> None:
-        """Removes the work folders whose owner was killed after storing its run."""
+        """Ends what killed owners of work folders left half done, and removes the folders of those that had stored."""
         with explain_os_errors(self._work):
-            in_progress = [path for path in self._work.iterdir() if path.is_dir()]
-        for path in in_progress:
-            with suppress(StoreBusyError):
-                if (path / _REPLACED).exists():
-                    with self.claim(path.name):  # which puts the run back
-                        pass
-                if self.status(path.name) in _RESULTS:
-                    with self.claim(path.name, afresh=True):
-                        pass
+            left = [path.name for path in self._work.iterdir() if path.is_dir()]
+        for name in left:
+            with suppress(StoreBusyError), self.claim(name) as work:
+                if self.status(name) in _RESULTS:
+                    _empty(work)
 
 
 class Snapshot(Store):
