@@ -1,11 +1,9 @@
 """The jobs of a sweep as Slurm jobs, through submitit; the results folder must be on a disk that all nodes see.
 
 ``<results>/slurm/`` holds submitit's scripts and logs; those of a job that ended well are removed. What Slurm preempts
-or stops at its wall time it queues again, and training resumes from the checkpoint.
-
-The driver's notes in the work folders of a group bear the ticket of the one Slurm job that may train there. Where a
-driver ended without cancelling its Slurm jobs, as when a login node kills it, the same command queues new ones, which
-resume from the checkpoints, and those that they replace stop.
+or stops at its wall time it queues again, and training resumes from the checkpoint. Where a driver ended without
+cancelling its Slurm jobs, as when a login node kills it, the same command cancels them by the notes that are left in
+that folder, and queues new ones, which resume from the checkpoints.
 """
 
 from __future__ import annotations
@@ -35,13 +33,11 @@ from madbench.execute.base import (
     worker_environment,
 )
 from madbench.execute.driver import Backend, Message, Task, drive
-from madbench.files import read_file, write_atomically
+from madbench.files import write_atomically
+from madbench.jobs import Job
 from madbench.store.runs import Store
 
-NOTE, NEWS = "slurm.json", "slurm_progress.json"
-"""Files in work folders: the driver's in each of a group, its Slurm job's in the first."""
 REPORT_SECONDS = 5.0
-TICKET_SECONDS = 60.0  # how long a Slurm job waits for its ticket to show; a network disk may lag behind the driver
 MOST_TIMEOUTS = 10  # wall times that a job may use up before it fails
 FORCE_SECONDS = 60.0  # how often Slurm is asked for the states of its jobs; a result shows at once, a dead job only so
 LOG_LINES = 20
@@ -99,37 +95,22 @@ class SlurmCall:
     """What a Slurm job runs."""
 
     packed: Packed
-    works: Sequence[Path]
-    ticket: str
+    news: Path  # file for what the driver is to know while it runs
     needs_gpu: bool
     is_requeued: bool = False
 
     def __call__(self) -> Outcome:
-        replaced = f"{self.works[0]}: {NOTE} is missing or names another Slurm job, which trains there now"
-        deadline = time.monotonic() + TICKET_SECONDS
-        while self.tickets() != {self.ticket}:
-            if time.monotonic() >= deadline:
-                return Outcome(broken=replaced)
-            time.sleep(1)
         start = f"{os.environ.get('SLURM_JOB_ID', '')}-{os.getpid()}-{time.time()}"
-
-        def tell(progress: dict[str, dict[str, Any]]) -> None:
-            if self.tickets() - {self.ticket, None}:  # a note that cannot be read now ends nothing
-                raise StoreError(replaced)
-            self.tell(start=start, progress=progress)
-
         self.tell(start=start)
-        outcome = work_remotely(self.packed, now_and_then(REPORT_SECONDS, tell), self.needs_gpu)
+        send = now_and_then(REPORT_SECONDS, lambda progress: self.tell(start=start, progress=progress))
+        outcome = work_remotely(self.packed, send, self.needs_gpu)
         if self.is_requeued:  # submitit's exit on the signal, which a run takes for one of its own
             sys.exit(-1)
         return outcome
 
-    def tickets(self) -> set[str | None]:
-        return {read_note(work / NOTE).get("ticket") for work in self.works}
-
     def tell(self, **news: Any) -> None:
         with suppress(StoreError):
-            write_note(self.works[0] / NEWS, **news)
+            write_atomically(self.news, json.dumps(news).encode())
 
     def checkpoint(self) -> Any:
         """Called by submitit on Slurm's signal, before it has the job queued again."""
@@ -156,22 +137,32 @@ class SlurmBackend(Backend):
         self.last_force = time.monotonic()
 
     def submit(self, tasks: Sequence[Task]) -> None:
+        import submitit
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-        calls = []
         for task in tasks:
-            _remove(task.works[0] / NEWS)
-            self.news.pop(task, None)
-            calls.append(SlurmCall(task.assignment.pack(), task.works, os.urandom(8).hex(), self.needs_gpu))
-            for work in task.works:
-                write_note(work / NOTE, ticket=calls[-1].ticket)
+            for job in task.jobs:
+                with suppress(OSError):  # a note is left by a driver that was killed
+                    slurm_job = self.file(job, "job").read_text()
+                    submitit.SlurmJob(self.executor.folder, slurm_job).cancel(check=False)
+            self.tidy(task)
+        calls = [SlurmCall(task.assignment.pack(), self.file(task.jobs[0], "news"), self.needs_gpu) for task in tasks]
         try:
             jobs = self.executor.submit_array(calls)
         except (FailedJobError, FailedSubmissionError, OSError) as error:
-            for task in tasks:
-                _remove_notes(task)
             raise TrainingError(f"sbatch does not take the jobs: {' '.join(str(error).split())}") from error
         self.jobs |= zip(tasks, jobs, strict=True)
+        for task in tasks:
+            for job in task.jobs:
+                write_atomically(self.file(job, "job"), self.jobs[task].job_id.encode())
+
+    def file(self, job: Job, kind: str) -> Path:
+        """``job``: the Slurm job that trains this one; ``news``: what one says that trains a group, by its first."""
+        return self.executor.folder / f"{job.id}.{kind}"
+
+    def tidy(self, task: Task) -> None:
+        self.news.pop(task, None)
+        _remove(*(self.file(job, kind) for job in task.jobs for kind in ("job", "news")))
 
     def poll(self, seconds: float) -> Iterator[Message]:
         time.sleep(seconds)
@@ -184,13 +175,15 @@ class SlurmBackend(Backend):
             if is_done:
                 kind, value = _result(job)
                 del self.jobs[task]
-                _remove_notes(task)
+                self.tidy(task)
                 yield task, kind, value
                 _tidy(job, keeps_logs=kind != "done")
 
     def _read_news(self, task: Task) -> Iterator[Message]:
-        before, news = self.news.get(task, {}), read_note(task.works[0] / NEWS)
-        if news and news != before:
+        before, news = self.news.get(task, {}), {}
+        with suppress(OSError):
+            news = json.loads(self.file(task.jobs[0], "news").read_bytes())
+        if news != before:
             self.news[task] = news
             if news.get("start") != before.get("start"):
                 yield task, "started" if news.get("start") else "waiting", None
@@ -201,7 +194,7 @@ class SlurmBackend(Backend):
         for task in tasks:
             if job := self.jobs.pop(task, None):
                 job.cancel(check=False)
-                _remove_notes(task)
+                self.tidy(task)
                 _tidy(job, keeps_logs=False)
 
 
@@ -224,23 +217,6 @@ def _result(job: Any) -> tuple[str, Any]:
             return "lost", f"{ending}; more --memory helps; its log is {log}"
         tail = (job.stderr() or job.stdout() or "").splitlines()[-LOG_LINES:]
         return "failed", "\n".join([*tail, f"{ending}; its log is {log}"])
-
-
-def read_note(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; an empty one where there is none."""
-    with suppress(OSError, RecursionError, ValueError):
-        content = json.loads(read_file(path))
-        if isinstance(content, dict):
-            return content
-    return {}
-
-
-def write_note(path: Path, **content: Any) -> None:
-    write_atomically(path, json.dumps(content).encode())
-
-
-def _remove_notes(task: Task) -> None:
-    _remove(*(work / name for work in task.works for name in (NOTE, NEWS)))
 
 
 def _tidy(job: Any, keeps_logs: bool) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from madbench.errors import StoreError, TrainingError
 from madbench.execute import submitit as module
-from madbench.execute.base import Assignment, Policy, Summary
-from madbench.execute.submitit import NOTE, slurm_executor
+from madbench.execute.base import Policy, Summary
+from madbench.execute.submitit import slurm_executor
 from madbench.store.runs import Store
 
 HERE = Path(__file__).parent
@@ -114,7 +114,6 @@ def test_jobs_run_as_an_array_and_a_dead_one_fails_with_its_log(fake, slurm, sto
     assert {"OMP_NUM_THREADS": "3"} in told
     assert {path.name for path in (store.root / "slurm").iterdir() if "submission" not in path.name} == {
         "1000_3_0_log.err", "1000_3_0_log.out"}  # fmt: skip
-    assert not list(store.root.glob("work/*/slurm*"))
 
 
 @pytest.mark.slow
@@ -159,6 +158,8 @@ def test_the_jobs_of_a_killed_driver_are_trained_by_the_next_sweep_from_their_ch
     assert slurm_executor()([jobs[:2], jobs[2:]], store, fake.train, on_event=events.append) == Summary(finished=4)
     assert results(store) == {job.seed: fake.expected(job) for job in jobs}
     assert min(event["progress"]["step"] for event in events if event["event"] == "progress") > 0
+    assert all((slurm / f"1000_{i}" / "state").read_text().startswith("CANCELLED") for i in range(2))
+    assert not list(store.root.glob("slurm/*.job"))
 
 
 @pytest.mark.slow
@@ -173,7 +174,6 @@ def test_ctrl_c_cancels_the_slurm_jobs_and_the_next_sweep_goes_on(fake, slurm, s
     with pytest.raises(KeyboardInterrupt):
         slurm_executor()([[job]], store, fake.train, on_event=stop)
     assert next(slurm.glob("1000/state")).read_text().startswith("CANCELLED")
-    assert not list(store.root.glob(f"work/*/{NOTE}"))
     steps = []
     slurm_executor()([[job]], store, fake.train, on_event=lambda e: steps.append(e.get("progress", {}).get("step")))
     assert next(step for step in steps if step is not None) > 0
@@ -188,32 +188,3 @@ def test_a_job_over_the_time_limit_and_one_that_slurm_cannot_import(fake, slurm,
     monkeypatch.setenv("PYTHONPATH", str(Path(module.__file__).parents[2]))
     with pytest.raises(StoreError, match="cannot import what it is to run: No module named 'fake_sweep'"):
         slurm_executor()([[fake.make_job(1)]], store, fake.train)
-
-
-@pytest.fixture
-def call(fake, monkeypatch, tmp_path):
-    """What a Slurm job runs for a group of two, the second one's ticket still ``mine``, in this process."""
-    for name, value in {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "7"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(module, "TICKET_SECONDS", 0)
-    monkeypatch.setattr(module, "REPORT_SECONDS", 0)
-    monkeypatch.setattr(module.time, "sleep", lambda seconds: module.write_note(tmp_path / NOTE, ticket="another's"))
-    works = [tmp_path, tmp_path / "second"]
-    works[1].mkdir()
-    module.write_note(works[1] / NOTE, ticket="mine")
-    jobs = [fake.make_job(seed, steps=3, pause=1) for seed in range(2)]
-    assignment = Assignment(jobs, fake.train, Policy(), works)
-    return module.SlurmCall(assignment.pack(), works, "mine", needs_gpu=False)
-
-
-@pytest.mark.parametrize("note", ["", '{"ticket": "another\'s", "slurm_job": "8"}'])
-def test_a_slurm_job_whose_ticket_is_gone_does_not_train(call, tmp_path, note):
-    (tmp_path / NOTE).write_text(note)
-    assert call().broken
-    assert {path.name for path in tmp_path.rglob("*")} == {NOTE, "second"}
-
-
-def test_a_slurm_job_that_another_has_replaced_stops(call, tmp_path):
-    module.write_note(tmp_path / NOTE, ticket="mine")
-    assert call().broken.endswith("another Slurm job, which trains there now")
-    assert (tmp_path / "checkpoint").read_text().startswith("1 ")
