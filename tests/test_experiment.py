@@ -275,25 +275,28 @@ def test_each_suite_has_the_rows_that_concern_it(both):
     assert len(planned.jobs) == 8
 
 
-def test_the_suites_train_one_after_the_other_and_share_the_failures_allowed(both):
+def test_both_suites_train_in_one_call_where_the_executor_is(both):
     executor = StandIn()
     planned = both(vary={"language_model.training.steps": [4, 8]})
     assert planned.execute(executor=executor) == Summary(finished=6)
-    assert [len(call["jobs"]) for call in executor.calls] == [2, 4]
+    (call,) = executor.calls
     corpus = planned.of(LANGUAGE).protocol.corpus
-    assert {digest: found.folder for digest, found in executor.calls[1]["train"]["corpora"].items()} == {
+    assert {digest: found.folder for digest, found in call["train"]["corpora"].items()} == {
         corpus.digest: corpus.folder.absolute()
     }
 
-    executor.calls.clear()
+
+def test_suites_that_take_turns_share_the_failures_allowed(both, executor, monkeypatch):
+    monkeypatch.setattr(devices, "available_cores", lambda: 2)
     executor.give = lambda job: Record("failed", error="a crash")
-    again = both(vary={"language_model.training.steps": [4, 8]}, seeds=[7])
-    assert again.execute(executor=executor, policy=Policy(max_failures=3)) == Summary(failed=6)
+    planned = both(vary={"language_model.training.steps": [4, 8]}, seeds=[7])
+    assert planned.execute(slots=1, policy=Policy(max_failures=3)) == Summary(failed=6)
+    assert [len(call["jobs"]) for call in executor.calls] == [2, 4]
     assert [call["policy"].max_failures for call in executor.calls] == [3, 1]
     executor.calls.clear()
-    assert again.execute(executor=executor, policy=Policy(max_failures=2)) == Summary(failed=2, left=4)
+    assert planned.execute(slots=1, policy=Policy(max_failures=2)) == Summary(failed=2, left=4)
     assert len(executor.calls) == 1
-    assert Store("results").status(again.jobs[0]) == "failed"
+    assert Store("results").status(planned.jobs[0]) == "failed"
 
 
 def test_settings_of_the_other_suite_are_refused(both):

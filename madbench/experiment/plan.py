@@ -146,16 +146,16 @@ class Experiment:
         """Trains what the store lacks; ``policy.max_failures`` counts over all.
 
         On this machine, ``slots`` jobs at a time, on the GPUs ``devices`` in turn, on the CPU all suites in one pool
-        (:func:`madbench.execute.slots.plan_shifts`); or suite by suite where ``executor`` does it; under torchrun, all
-        processes as one. ``micro_batch`` sequences go through the model at once; it and ``compile``
-        change the speed, not the result. ``keep_weights`` keeps those of MAD runs too.
+        (:func:`madbench.execute.slots.plan_shifts`); or as ``executor`` does it; under torchrun, all processes as one.
+        ``micro_batch`` sequences go through the model at once; it and ``compile`` change the speed, not the result.
+        ``keep_weights`` keeps those of MAD runs too.
 
         ``group`` jobs of equal shapes share a step, which changes the result by rounding only. Without a number at most
         8 do, on this machine and where a few steps of them are measured to be faster so; with a time limit, which is a
         job's, or unless ``compile`` is ``never``, none. ``cuda_graph`` launches a step on a GPU as one graph.
         """
         from madbench.execute.local import run_jobs
-        from madbench.execute.slots import Shift, plan_shifts
+        from madbench.execute.slots import plan_shifts
         from madbench.execute.torchrun import train_distributed
         from madbench.training.distributed import is_distributed, is_first
         from madbench.training.loop import train
@@ -190,21 +190,18 @@ class Experiment:
             measurements=self.results.absolute() / SPEEDS,
         )
         if executor is not None:
-            shifts = [Shift(self.of(suite).jobs, 1, 1) for suite in self.suites]
-        else:
-            statuses = {job_id: record.status for job_id, record in store.records(job.id for job in self.jobs).items()}
-            left = [job for job in self.jobs if not policy.skips(statuses.get(job.id))]
-            shifts = plan_shifts(self.jobs, self.device, slots, devices, micro_batch, left)
+            return executor(groups_of(self.jobs, group or 1), store, training, on_event=on_event, policy=policy)
+        statuses = {job_id: record.status for job_id, record in store.records(job.id for job in self.jobs).items()}
+        left = [job for job in self.jobs if not policy.skips(statuses.get(job.id))]
         total = Summary()
-        for shift in shifts:
-            is_usual = executor is None and compile == "never" and policy.time_limit is None
-            most = group or (usual_size(len(shift.jobs), shift.slots) if is_usual else 1)
-            groups = groups_of(shift.jobs, most)
+        for shift in plan_shifts(self.jobs, self.device, slots, devices, micro_batch, left):
+            is_usual = compile == "never" and policy.time_limit is None
+            groups = groups_of(shift.jobs, group or (usual_size(len(shift.jobs), shift.slots) if is_usual else 1))
             allowed = policy.max_failures and policy.max_failures - total.failed
             if allowed is not None and allowed < 1:
                 total.left += len(store.missing(shift.jobs))
                 continue
             how = {"slots": min(shift.slots, len(groups)), "threads_per_slot": shift.threads, "devices": devices}
-            run = executor or functools.partial(run_jobs, **how)
-            total += run(groups, store, training, on_event=on_event, policy=replace(policy, max_failures=allowed))
+            own = replace(policy, max_failures=allowed)
+            total += run_jobs(groups, store, training, on_event=on_event, policy=own, **how)
         return total
