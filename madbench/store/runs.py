@@ -320,13 +320,14 @@ class Store:
         remove(replaced)
 
     def _drop_stale_work(self) -> None:
-        """Ends what killed owners of work folders left half done, and removes the folders of those that had stored."""
+        """Removes the work folders whose owner was killed after storing its run, and puts back a run moved away."""
         with explain_os_errors(self._work):
-            left = [path.name for path in self._work.iterdir() if path.is_dir()]
-        for name in left:
-            with suppress(StoreBusyError), self.claim(name) as work:
-                if self.status(name) in _RESULTS:
-                    _empty(work)
+            left = [path for path in self._work.iterdir() if path.is_dir()]
+        for path in left:
+            if (path / _REPLACED).exists() or self.status(path.name) in _RESULTS:
+                with suppress(StoreBusyError), self.claim(path.name):
+                    if self.status(path.name) in _RESULTS:
+                        _empty(path)
 
 
 class Snapshot(Store):
