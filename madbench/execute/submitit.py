@@ -145,7 +145,7 @@ class SlurmBackend(Backend):
                 with suppress(OSError):  # a note is left by a driver that was killed
                     slurm_job = self.file(job, "job").read_text()
                     submitit.SlurmJob(self.executor.folder, slurm_job).cancel(check=False)
-            self.tidy(task)
+            self.remove_notes(task)
         calls = [SlurmCall(task.assignment.pack(), self.file(task.jobs[0], "news"), self.needs_gpu) for task in tasks]
         try:
             jobs = self.executor.submit_array(calls)
@@ -160,7 +160,7 @@ class SlurmBackend(Backend):
         """``job``: the Slurm job that trains this one; ``news``: what one says that trains a group, by its first."""
         return self.executor.folder / f"{job.id}.{kind}"
 
-    def tidy(self, task: Task) -> None:
+    def remove_notes(self, task: Task) -> None:
         self.news.pop(task, None)
         _remove(*(self.file(job, kind) for job in task.jobs for kind in ("job", "news")))
 
@@ -175,14 +175,16 @@ class SlurmBackend(Backend):
             if is_done:
                 kind, value = _result(job)
                 del self.jobs[task]
-                self.tidy(task)
+                self.remove_notes(task)
                 yield task, kind, value
                 _tidy(job, keeps_logs=kind != "done")
 
     def _read_news(self, task: Task) -> Iterator[Message]:
-        before, news = self.news.get(task, {}), {}
-        with suppress(OSError):
+        before = self.news.get(task, {})
+        try:
             news = json.loads(self.file(task.jobs[0], "news").read_bytes())
+        except OSError:  # there is none yet
+            return
         if news != before:
             self.news[task] = news
             if news.get("start") != before.get("start"):
@@ -194,7 +196,7 @@ class SlurmBackend(Backend):
         for task in tasks:
             if job := self.jobs.pop(task, None):
                 job.cancel(check=False)
-                self.tidy(task)
+                self.remove_notes(task)
                 _tidy(job, keeps_logs=False)
 
 
