@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from multiprocessing import connection, resource_tracker
 from typing import Any
 
@@ -53,13 +53,8 @@ def run_jobs(
     """
     check_counts(slots=slots, threads_per_slot=threads_per_slot)
 
-    @contextmanager
-    def connect(_: Store) -> Iterator[LocalBackend]:
-        backend = LocalBackend(slots, threads_per_slot, devices or ())
-        try:
-            yield backend
-        finally:
-            backend.end(backend.workers)
+    def connect(_: Store) -> AbstractContextManager[LocalBackend]:
+        return closing(LocalBackend(slots, threads_per_slot, devices or ()))
 
     return drive(groups, store, train, on_event, policy, connect=connect)
 
@@ -108,18 +103,15 @@ class LocalBackend(Backend):
         deadline = time.monotonic() + GRACE
         for worker in self.workers:
             worker.send(None)
-        waiting = {worker.pipe: worker for worker in self.workers}
-        while waiting and (remaining := deadline - time.monotonic()) > 0:
-            for pipe in connection.wait(list(waiting), remaining):
-                kind, value = waiting[pipe].receive()  # progress too: a worker that cannot write cannot stop
-                if kind == "ended":
-                    del waiting[pipe]
-                else:
-                    yield waiting[pipe].task, kind, value
+        while self.workers and (remaining := deadline - time.monotonic()) > 0:
+            yield from self.poll(remaining)  # progress too: a worker that cannot write cannot stop
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         cancelled = set(tasks)
         self.end(worker for worker in self.workers if worker.task in cancelled)
+
+    def close(self) -> None:
+        self.end(self.workers)
 
     def end(self, workers: Iterable[WorkerProcess]) -> None:
         for worker in list(workers):
