@@ -12,13 +12,13 @@ import pytest
 from madbench.errors import BudgetError, ConfigError, LabelError
 from madbench.execute import local
 from madbench.execute.base import Policy, Summary
-from madbench.experiment import load_mad, plan, prepare
+from madbench.experiment import load_mad, prepare
 from madbench.grid import load_grid
 from madbench.jobs import Record
 from madbench.store.runs import Store
 from madbench.suites import LANGUAGE, MAD
 from madbench.tasks import MAD_TASKS
-from madbench.training import devices
+from madbench.training import devices, stack
 
 TINY = {"model.d_model": 16}
 
@@ -186,7 +186,7 @@ def test_all_rows_train_in_one_call_where_the_executor_is(tmp_path):
 def test_one_function_forms_the_groups_of_jobs_that_train_together(tmp_path, executor, monkeypatch):
     planned = made(tmp_path, seeds=[0, 1])
     planned.execute(slots=4)
-    monkeypatch.setattr(plan, "groups_of", lambda jobs, most: [jobs[:2], jobs[2:]])
+    monkeypatch.setattr(stack, "groups_of", lambda jobs, most: [jobs[:2], jobs[2:]])
     planned.execute(slots=4)
     alone, together = executor.calls
     assert alone["groups"] == [[job] for job in planned.jobs] and alone["slots"] == 4

@@ -15,7 +15,6 @@ from madbench.jobs import Budget, Fidelity, Job, Precision
 from madbench.store.runs import Store
 from madbench.suites import LANGUAGE, MAD, SUITES, Suite
 from madbench.suites.base import Profile, unique
-from madbench.training.group import groups_of, usual_size
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
@@ -160,6 +159,7 @@ class Experiment:
         from madbench.training.distributed import is_distributed, is_first
         from madbench.training.loop import train
         from madbench.training.measured import has_compiler
+        from madbench.training.stack import groups_of, usual_size
 
         if is_distributed():
             for name, value in {"slots": slots, "executor": executor, "devices": devices, "group": group}.items():

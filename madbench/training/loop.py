@@ -17,10 +17,9 @@ from madbench.jobs import Job, Record, StopTraining
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
 from madbench.training.graphs import GraphStep, has_graphs
-from madbench.training.group import groups_of
 from madbench.training.measured import Compile, MakeStep, is_compiled, is_faster, why_not
 from madbench.training.member import Member, Stopwatch
-from madbench.training.stack import Stack
+from madbench.training.stack import Stack, groups_of
 from madbench.training.step import PlainStep, Step
 
 CHECKPOINT_SECONDS = 15.0

@@ -22,12 +22,12 @@ from typing import Any, Literal
 import torch
 
 from madbench.errors import MadbenchError
-from madbench.files import read_file, seal, unseal, write_atomically
+from madbench.files import seal, unseal, write_atomically
 from madbench.jobs import content_id
 from madbench.training import distributed as world
 from madbench.training.devices import device_name
-from madbench.training.group import shape_of
 from madbench.training.member import Member
+from madbench.training.stack import shape_of
 from madbench.training.step import Step
 
 STEPS = 3  # of a measurement, after those that warm up
@@ -103,8 +103,9 @@ def remembered(
         "what": what,
     }
     path = folder and folder / f"{content_id(about)}.json"
-    if path and (known := _read(path, about)) is not None:
-        return known
+    if path:
+        with suppress(OSError, ValueError, KeyError):
+            return bool(unseal(path.read_bytes())["is_faster"])
     if (found := measure()) is None:
         return False
     if path:
@@ -145,11 +146,3 @@ def seconds_of(members: Sequence[Member], make_step: MakeStep) -> float:
 
 def _is_gpu(member: Member) -> bool:
     return torch.device(member.device).type == "cuda"
-
-
-def _read(path: Path, about: dict[str, Any]) -> bool | None:
-    with suppress(OSError, ValueError, KeyError):
-        content = unseal(read_file(path))
-        if {name: content[name] for name in about} == about:
-            return bool(content["is_faster"])
-    return None

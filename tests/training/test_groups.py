@@ -15,9 +15,8 @@ from madbench.suites import mad_trial
 from madbench.suites.mad import ModelConfig
 from madbench.training import loop, measured
 from madbench.training.checkpoints import NAME
-from madbench.training.group import groups_of, shape_of
 from madbench.training.member import Member
-from madbench.training.stack import Stack
+from madbench.training.stack import Stack, groups_of, shape_of
 from madbench.training.step import PlainStep
 from sample_jobs import mad_job, train_job
 
