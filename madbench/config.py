@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from madbench.errors import ConfigError, did_you_mean
-from madbench.files import read_file
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -62,7 +61,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
             return super().construct_mapping(node, deep)
 
     try:
-        value = yaml.load(read_file(path).decode(), UniqueKeyLoader)
+        value = yaml.load(path.read_text(encoding="utf-8"), UniqueKeyLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)

@@ -1,4 +1,4 @@
-"""Writing files so that a reader, a crash or a full disk never sees half of one, and reading them without surprises."""
+"""Writing files so that a reader, a crash or a full disk never sees half of one, and locking folders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,9 +15,6 @@ from typing import Any, BinaryIO
 
 from madbench.errors import StoreError
 
-NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EFBIG, errno.ENXIO, errno.ELOOP)
-"""Errors of :func:`read_file` where what it is to read is missing or something else."""
-LARGEST_TEXT = 1 << 28  # bytes of a file of JSON, CSV or the like that is read at once
 MOST_NAME_BYTES = 200  # file systems have 255, and temporary files are called a little more
 
 
@@ -65,26 +61,9 @@ def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], obj
             raise
 
 
-def open_file(path: Path | str) -> BinaryIO:
-    """The regular file ``path``, open for reading. Raises ``OSError`` for all else: a FIFO is never waited for."""
-    file = open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return file
-
-
-def read_file(path: Path | str, most: int = LARGEST_TEXT) -> bytes:
-    """The content of a regular file. Raises ``OSError`` for all else, and for more than ``most`` bytes."""
-    with open_file(path) as file:
-        if os.fstat(file.fileno()).st_size > most:
-            raise OSError(errno.EFBIG, f"larger than {most:,} bytes", str(path))
-        return file.read()
-
-
 def file_digest(path: Path | str) -> str:
-    """SHA-256 of a regular file in hexadecimal digits. Raises ``OSError``."""
-    with open_file(path) as file:
+    """SHA-256 of a file in hexadecimal digits. Raises ``OSError``."""
+    with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -96,10 +75,7 @@ def seal(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 def unseal(content: bytes) -> dict[str, Any]:
     """The mapping that :func:`seal` was given, from its JSON; ``ValueError`` where it is damaged."""
-    try:
-        mapping = json.loads(content)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    mapping = json.loads(content)
     if not isinstance(mapping, dict) or seal({k: v for k, v in mapping.items() if k != "checksum"}) != mapping:
         raise ValueError("it does not match its checksum")
     del mapping["checksum"]

@@ -18,7 +18,7 @@ from madbench.analysis.scores import Results
 from madbench.config import from_mapping, read_yaml, seed_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.experiment import Experiment, prepare
-from madbench.files import read_file, write_atomically
+from madbench.files import write_atomically
 from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
 from madbench.store.runs import Store
@@ -91,7 +91,7 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
     Raises ``ConfigError`` where the file was changed, or where this installation would not train the registered runs.
     """
     try:
-        content = json.loads(read_file(path))
+        content = json.loads(path.read_bytes())
     except (OSError, RecursionError, ValueError) as error:
         raise ConfigError(f"{path}: not a registration: {error}; madbench register FILE makes one") from None
     found = from_mapping(Registration, content, str(path))

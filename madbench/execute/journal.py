@@ -25,7 +25,7 @@ from typing import Any, Self
 from madbench import __version__
 from madbench.execute.base import Event
 from madbench.execute.tally import Tally, flatten, weights
-from madbench.files import LARGEST_TEXT, open_file, seal, unseal
+from madbench.files import seal, unseal
 from madbench.jobs import Job
 
 FOLDER = "sweeps"
@@ -144,7 +144,7 @@ def read_sweeps(results: Path, ended: int) -> list[dict[str, Any]]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        with open_file(path) as file:
+        with open(path, "rb") as file:
             is_alive = False
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -152,7 +152,7 @@ def _read(path: Path) -> dict[str, Any]:
                 is_alive = True
             if not is_alive and not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 return _read(path)  # it was replaced at this moment
-            sweep = unseal(file.read(LARGEST_TEXT))
+            sweep = unseal(file.read())
             silent = max(0.0, time.time() - os.fstat(file.fileno()).st_mtime)
         missing = {"command", "folder", "host", "pid", "started", "title", "open", "counts", "slots"} - sweep.keys()
         if missing:

@@ -34,7 +34,7 @@ from madbench.analysis.tables import result_table
 from madbench.config import seed_list
 from madbench.errors import StoreError
 from madbench.experiment import PlannedRow, Protocol
-from madbench.files import explain_os_errors, read_file, write_atomically
+from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import Record
 from madbench.labels import explain, parse
 from madbench.report.commands import Missing, job_words, missing_runs, protocol_words
@@ -257,7 +257,7 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
         digest.update(file.read_bytes())
     path = folder / f"{name}-{digest.hexdigest()[:16]}.svg"
     with suppress(OSError, ValueError):
-        seal, _, content = read_file(path).decode().partition("\n")
+        seal, _, content = path.read_bytes().decode().partition("\n")
         if seal == hashlib.sha256(content.encode()).hexdigest():
             return content
     content = svg(FIGURES[name].draw(frame), f"figure-{name}")

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from madbench.errors import MadbenchError, StoreError
-from madbench.files import NO_FILE, explain_os_errors, read_file, write_atomically
+from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import SCHEMA, Job, Record, Status
 from madbench.suites import job_from_dict
 
@@ -76,11 +76,9 @@ def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[s
     """
     with explain_os_errors(folder):
         try:
-            job_file, record_file, curve_file = (read_file(folder / name) for name in NAMES)
-        except OSError as error:
-            if error.errno in NO_FILE:
-                raise DamagedRunError(f"{error.filename or folder}: missing or not a file") from error
-            raise
+            job_file, record_file, curve_file = ((folder / name).read_bytes() for name in NAMES)
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            raise DamagedRunError(f"{error.filename}: missing or not a file") from error
     fields = load_json(f"{folder}/job.json", job_file)
     if (schema := fields.pop("schema", None)) != SCHEMA:
         raise OtherVersionError(folder, schema)
@@ -174,7 +172,7 @@ def _measurement_files(folder: Path) -> list[str]:
 def _read_measurement(folder: Path, name: str) -> Measurement:
     path = folder / MEASUREMENTS / name
     with explain_os_errors(path):
-        content = read_file(path)
+        content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() not in name:
         raise DamagedRunError(f"{path}: does not match the digest in its name; delete it and measure again")
     fields = load_json(path, content)
@@ -187,7 +185,7 @@ def load_json(where: Path | str, content: bytes) -> dict[str, Any]:
     """The JSON object in ``content``. Raises ``DamagedRunError``."""
     try:
         mapping = json.loads(content)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DamagedRunError(f"{where}: not valid JSON: {error}") from error
     if not isinstance(mapping, dict):
         raise DamagedRunError(f"{where}: expected a JSON object")

@@ -20,7 +20,7 @@ import numpy as np
 
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
-from madbench.files import explain_os_errors, is_name, read_file, seal, unseal, write_atomically
+from madbench.files import explain_os_errors, is_name, seal, unseal, write_atomically
 from madbench.text.sources import Source
 from madbench.text.tokenizers import Tokenizer, load_tokenizer
 
@@ -323,7 +323,7 @@ def save(content: Any, path: Path) -> None:
 def load(kind: type, path: Path) -> Any:
     """The dataclass ``kind`` that was saved at ``path``; None where there is none. A damaged one: ``StoreError``."""
     try:
-        mapping = json.loads(content := read_file(path))
+        mapping = json.loads(content := path.read_bytes())
         if "checksum" in mapping:  # files of earlier versions have none
             mapping = unseal(content)
         return from_mapping(kind, mapping, "its content")

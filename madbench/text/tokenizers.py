@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from madbench.errors import ConfigError, did_you_mean, require
-from madbench.files import read_file, write_atomically
+from madbench.files import write_atomically
 from madbench.text.sources import valid_unicode
 
 FILE = "tokenizer.json"  # of a trained BPE, in the format of Hugging Face's tokenizers
@@ -168,7 +168,7 @@ def _gpt2_tokens() -> list[bytes]:
 
 def _read(path: Path, where: Path | str) -> bytes:
     try:
-        return read_file(path)
+        return path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror.lower()}") from error
 

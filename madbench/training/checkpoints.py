@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from madbench.errors import MadbenchError, TrainingError
-from madbench.files import explain_os_errors, open_file, write_atomically
+from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import Job
 from madbench.suites import job_from_dict, suite_of
 from madbench.suites.trial import Trial
@@ -182,7 +182,7 @@ def _sound_checkpoint(path: Path) -> Iterator[BinaryIO]:
     """A checkpoint whose digest is right, open at its beginning."""
     if not path.is_file():
         raise _DamagedError("not a file")
-    with open_file(path) as file:
+    with open(path, "rb") as file:
         found, size = hashlib.sha256(), os.fstat(file.fileno()).st_size - _DIGEST_BYTES
         while chunk := file.read(min(_CHUNK, max(0, size - file.tell()))):
             found.update(chunk)

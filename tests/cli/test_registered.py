@@ -142,9 +142,6 @@ def test_a_registration_that_was_changed_is_refused(grid, fill_all, invoke, refu
     for damaged in ("{", "[" * 200_000, "\0"):
         (tmp_path / FILE).write_text(damaged)
         assert f"{FILE}: not a registration" in refuse(findings, "--registered", FILE)
-    (tmp_path / FILE).unlink()
-    os.mkfifo(tmp_path / FILE)  # which nobody writes
-    assert f"{FILE}: not a registration" in refuse(findings, "--registered", FILE)
     assert "nowhere.json" in refuse(findings, "--registered", "nowhere.json")
 
 

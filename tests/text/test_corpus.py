@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 from random import Random
 
@@ -230,8 +229,8 @@ def test_nanogpts_files_that_changed_since_they_were_opened_are_refused(foreign)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "train.bin"])
-def test_a_fifo_in_place_of_a_file_is_not_waited_for(prepared, name):
+def test_a_folder_in_place_of_a_file_is_named(prepared, name):
     (prepared.folder / name).unlink()
-    os.mkfifo(prepared.folder / name)
+    (prepared.folder / name).mkdir()
     with pytest.raises(StoreError, match=name):
         open_corpus(prepared.folder)
