@@ -11,7 +11,17 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from madbench.mixers.srg.kernels.lag_tile import by_key, by_lag, hidden, products, read_gamma, scores, skew
+from madbench.mixers.srg.kernels.lag_tile import (
+    by_key,
+    by_lag,
+    hidden_of_lags,
+    newest_scores,
+    products,
+    read_gamma,
+    read_rows,
+    scores,
+    skew,
+)
 from madbench.mixers.srg.kernels.tile import (
     activation,
     dot,
@@ -84,21 +94,6 @@ def add_mixed_keys(dq, dc, A1, K, start, T, KW: tl.constexpr, KP: tl.constexpr, 
 
 
 @triton.jit
-def finish_rows(
-    dq, dgamma, C, S1, A1, K, DQ, DC, DS1, start, T, MIX: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr,
-    R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
-):  # fmt: skip
-    """Stores the gradients of q, c and s1 from that of gamma."""
-    t, d, r = start + tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP)
-    if MIX:
-        dc = dgamma * read(S1, t[:, None], r[None, :], T, R)
-        write(DC, t[:, None], r[None, :], T, R, dc)
-        write(DS1, t[:, None], r[None, :], T, R, dgamma * read(C, t[:, None], r[None, :], T, R))
-        dq = add_mixed_keys(dq, dc, A1, K, start, T, KW, KP, R, RP)
-    write(DQ, t[:, None], d[None, :], T, KW, dq)
-
-
-@triton.jit
 def rows_kernel(
     Q, K, V, C, S1, A1, B1, P1, DU, B2, P2, NORM, DO, DELTA, DQ, DC, DS1, T, H,
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
@@ -113,60 +108,44 @@ def rows_kernel(
     kind: tl.constexpr = Q.dtype.element_ty
     norm = tl.load(NORM + bh * T + t, mask=t < T, other=1.0)[:, None]
     delta = tl.load(DELTA + bh * T + t, mask=t < T, other=0.0)[:, None]
-    q = read(Q + gate * T * KW, t[:, None], d[None, :], T, KW)
-    gamma = read_gamma(C + gate * T * R, S1 + gate * T * R, t, T, MIX1, R, RP)
-    newer = scores(q, K + gate * T * KW, start, T, KW, KP)
-    dq, dgamma, before = tl.zeros((P, KP), tl.float32), tl.zeros((P, RP), tl.float32), tl.zeros((P, P), kind)
-    if BASE == "G":
-        scale, of_table = gate + H, head + H
-        q_scale = read(Q + scale * T * KW, t[:, None], d[None, :], T, KW)
-        gamma_scale = read_gamma(C + scale * T * R, S1 + scale * T * R, t, T, MIX1, R, RP)
-        newer_scale = scores(q_scale, K + scale * T * KW, start, T, KW, KP)
-        dq_scale, dgamma_scale = tl.zeros((P, KP), tl.float32), tl.zeros((P, RP), tl.float32)
-        before_scale = tl.zeros((P, P), kind)
+    q, gamma = read_rows(Q, C, S1, gate, H, t, T, 2 if BASE == "G" else 1, MIX1, KW, KP, R, RP)
+    newer = newest_scores(q, K, gate, H, start, T, KW, KP)
+    sums = ()  # of each branch the gradients of q and of gamma, and the weights of the lags before
+    for _ in tl.static_range(len(q)):
+        nothing = tl.zeros((P, KP), tl.float32), tl.zeros((P, RP), tl.float32), tl.zeros((P, P), kind)
+        sums = sums + (nothing,)
     du = read_rank(DU + bh * T * R, t[:, None], r[None, :], T, R, MIX2)
     newer_dw = products(DO + bh * T * VW, V + bh * T * VW, t, start, T, VW, VB, P)
     for first in range(0, start + 1, P):
         lag, i = first + m, start - first + m
-        older = scores(q, K + gate * T * KW, start - first - P, T, KW, KP)
-        h = hidden(by_lag(newer, older), gamma, B1 + head * T * R, P1 + head * T, lag, T, MIX1, R, RP, kind)
-        newer = older
-        h_scale = 0.0
-        if BASE == "G":
-            older_scale = scores(q_scale, K + scale * T * KW, start - first - P, T, KW, KP)
-            z = by_lag(newer_scale, older_scale)
-            newer_scale = older_scale
-            h_scale = hidden(z, gamma_scale, B1 + of_table * T * R, P1 + of_table * T, lag, T, MIX1, R, RP, kind)
-        a, h = activation(h, h_scale, lag[None, :] <= t[:, None], norm, BASE)
+        z, h, newer = hidden_of_lags(q, newer, gamma, K, B1, P1, gate, head, H, start, first, T, MIX1, KW, KP, R, RP)
+        a, selecting = activation(h, lag[None, :] <= t[:, None], norm, BASE)
         older_dw = products(DO + bh * T * VW, V + bh * T * VW, t, start - first - P, T, VW, VB, P)
         dw = by_lag(newer_dw, older_dw)
         newer_dw = older_dw
         g = activation_gradient(dw, du, B2 + head * T * R, P2 + head * T, lag, T, MIX2, R, RP, kind)
-        dh, dh_scale = hidden_gradients(g, a, h, h_scale, delta, norm, BASE)
-        if MIX1:
-            b1 = read(B1 + head * T * R, lag[:, None], r[None, :], T, R)
-            dgamma = dot(dh.to(kind), b1.to(kind), dgamma)
-        weights = skew((dh * read_gain(P1 + head * T, lag[None, :], T, MIX1)).to(kind))
-        k = read(K + gate * T * KW, i[:, None], d[None, :], T, KW)
-        dq = dot(by_key(weights, before), k, dq)
-        before = weights
-        if BASE == "G":
+        dh = hidden_gradients(g, a, selecting, h, delta, norm, BASE)
+        next_sums = ()
+        for branch in tl.static_range(len(q)):
+            table = (head + branch * H) * T
+            dq, dgamma, before = sums[branch]
             if MIX1:
-                b1 = read(B1 + of_table * T * R, lag[:, None], r[None, :], T, R)
-                dgamma_scale = dot(dh_scale.to(kind), b1.to(kind), dgamma_scale)
-            weights = skew((dh_scale * read_gain(P1 + of_table * T, lag[None, :], T, MIX1)).to(kind))
-            k = read(K + scale * T * KW, i[:, None], d[None, :], T, KW)
-            dq_scale = dot(by_key(weights, before_scale), k, dq_scale)
-            before_scale = weights
-    finish_rows(
-        dq, dgamma, C + gate * T * R, S1 + gate * T * R, A1 + head * T * R, K + gate * T * KW, DQ + gate * T * KW,
-        DC + gate * T * R, DS1 + gate * T * R, start, T, MIX1, KW, KP, R, RP, P,
-    )  # fmt: skip
-    if BASE == "G":
-        finish_rows(
-            dq_scale, dgamma_scale, C + scale * T * R, S1 + scale * T * R, A1 + of_table * T * R, K + scale * T * KW,
-            DQ + scale * T * KW, DC + scale * T * R, DS1 + scale * T * R, start, T, MIX1, KW, KP, R, RP, P,
-        )  # fmt: skip
+                b1 = read(B1 + table * R, lag[:, None], r[None, :], T, R)
+                dgamma = dot(dh[branch].to(kind), b1.to(kind), dgamma)
+            weights = skew((dh[branch] * read_gain(P1 + table, lag[None, :], T, MIX1)).to(kind))
+            k = read(K + (gate + branch * H) * T * KW, i[:, None], d[None, :], T, KW)
+            next_sums = next_sums + ((dot(by_key(weights, before), k, dq), dgamma, weights),)
+        sums = next_sums
+    for branch in tl.static_range(len(q)):
+        rows = (gate + branch * H) * T
+        dq, dgamma, before = sums[branch]
+        if MIX1:
+            dc = dgamma * read(S1 + rows * R, t[:, None], r[None, :], T, R)
+            write(DC + rows * R, t[:, None], r[None, :], T, R, dc)
+            c = read(C + rows * R, t[:, None], r[None, :], T, R)
+            write(DS1 + rows * R, t[:, None], r[None, :], T, R, dgamma * c)
+            dq = add_mixed_keys(dq, dc, A1 + (head + branch * H) * T * R, K + rows * KW, start, T, KW, KP, R, RP)
+        write(DQ + rows * KW, t[:, None], d[None, :], T, KW, dq)
 
 
 @triton.jit
@@ -202,14 +181,13 @@ def columns_kernel(
     start_i, bh = tl.program_id(0) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
+    BRANCHES: tl.constexpr = 2 if BASE == "G" else 1
     m, d, r, w = tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP), tl.arange(0, VB)
     i = start_i + m
     kind: tl.constexpr = Q.dtype.element_ty
-    dk = tl.zeros((P, KP), tl.float32)
-    if BASE == "G":
-        scale, of_table = gate + H, head + H
-        dk_scale = tl.zeros((P, KP), tl.float32)
-    of_values = ()
+    dk, of_values = (), ()
+    for _ in tl.static_range(BRANCHES):
+        dk = dk + (tl.zeros((P, KP), tl.float32),)
     for _ in tl.static_range(BLOCKS):
         of_values = of_values + (tl.zeros((P, VB), tl.float32),)
     for start in range(start_i, T, P):
@@ -218,19 +196,14 @@ def columns_kernel(
         visible = lag >= 0
         norm = tl.load(NORM + bh * T + t, mask=t < T, other=1.0)[:, None]
         delta = tl.load(DELTA + bh * T + t, mask=t < T, other=0.0)[:, None]
-        q = read(Q + gate * T * KW, t[:, None], d[None, :], T, KW)
-        gamma = read_gamma(C + gate * T * R, S1 + gate * T * R, t, T, MIX1, R, RP)
-        gain = read_gain(P1 + head * T, lag, T, MIX1)
-        z = skew(scores(q, K + gate * T * KW, start_i, T, KW, KP))
-        h = add_cyclic(z * gain, gamma, B1 + head * T * R, gap, T, MIX1, True, R, RP, kind)
-        h_scale = 0.0
-        if BASE == "G":
-            q_scale = read(Q + scale * T * KW, t[:, None], d[None, :], T, KW)
-            gamma_scale = read_gamma(C + scale * T * R, S1 + scale * T * R, t, T, MIX1, R, RP)
-            gain_scale = read_gain(P1 + of_table * T, lag, T, MIX1)
-            z = skew(scores(q_scale, K + scale * T * KW, start_i, T, KW, KP))
-            h_scale = add_cyclic(z * gain_scale, gamma_scale, B1 + of_table * T * R, gap, T, MIX1, True, R, RP, kind)
-        a, h = activation(h, h_scale, visible, norm, BASE)
+        q, gamma = read_rows(Q, C, S1, gate, H, t, T, BRANCHES, MIX1, KW, KP, R, RP)
+        h, gain = (), ()
+        for branch in tl.static_range(BRANCHES):
+            table = (head + branch * H) * T
+            gain = gain + (read_gain(P1 + table, lag, T, MIX1),)
+            z = skew(scores(q[branch], K + (gate + branch * H) * T * KW, start_i, T, KW, KP)) * gain[branch]
+            h = h + (add_cyclic(z, gamma[branch], B1 + table * R, gap, T, MIX1, True, R, RP, kind),)
+        a, selecting = activation(h, visible, norm, BASE)
         gain_2 = read_gain(P2 + head * T, lag, T, MIX2)
         mu = read_gamma(U + bh * T * R, S2 + bh * T * R, t, T, MIX2, R, RP)
         weights = add_cyclic(a * gain_2, mu, A2 + head * T * R, gap, T, MIX2, False, R, RP, kind)
@@ -243,26 +216,18 @@ def columns_kernel(
         g = skew(products(DO + bh * T * VW, V + bh * T * VW, t, start_i, T, VW, VB, P)) * gain_2
         du = read_rank(DU + bh * T * R, t[:, None], r[None, :], T, R, MIX2)
         g = add_cyclic(g, du, B2 + head * T * R, gap, T, MIX2, False, R, RP, kind)
-        dh, dh_scale = hidden_gradients(g, a, h, h_scale, delta, norm, BASE)
-        dc = read_rank(DC + gate * T * R, t[:, None], r[None, :], T, R, MIX1)
-        dz = add_cyclic(dh * gain, dc, A1 + head * T * R, gap, T, MIX1, False, R, RP, kind)
-        dk = dot(tl.trans(skew(tl.where(visible, dz, 0.0).to(kind))), q, dk)
-        if BASE == "G":
-            dc = read_rank(DC + scale * T * R, t[:, None], r[None, :], T, R, MIX1)
-            dz = add_cyclic(dh_scale * gain_scale, dc, A1 + of_table * T * R, gap, T, MIX1, False, R, RP, kind)
-            dk_scale = dot(tl.trans(skew(tl.where(visible, dz, 0.0).to(kind))), q_scale, dk_scale)
-    write(DK + gate * T * KW, i[:, None], d[None, :], T, KW, dk)
-    if BASE == "G":
-        write(DK + scale * T * KW, i[:, None], d[None, :], T, KW, dk_scale)
+        dh = hidden_gradients(g, a, selecting, h, delta, norm, BASE)
+        sums = ()
+        for branch in tl.static_range(BRANCHES):
+            dc = read_rank(DC + (gate + branch * H) * T * R, t[:, None], r[None, :], T, R, MIX1)
+            of_table = A1 + (head + branch * H) * T * R
+            dz = add_cyclic(dh[branch] * gain[branch], dc, of_table, gap, T, MIX1, False, R, RP, kind)
+            sums = sums + (dot(tl.trans(skew(tl.where(visible, dz, 0.0).to(kind))), q[branch], dk[branch]),)
+        dk = sums
+    for branch in tl.static_range(BRANCHES):
+        write(DK + (gate + branch * H) * T * KW, i[:, None], d[None, :], T, KW, dk[branch])
     for block in tl.static_range(BLOCKS):
         write(DV + bh * T * VW, i[:, None], (block * VB + w)[None, :], T, VW, of_values[block])
-
-
-@triton.jit
-def lag_products(x, Y, start, gap, T, W: tl.constexpr, WP: tl.constexpr):
-    """x_t y_(t-l)^T of the P rows from ``start`` and the P lags from ``gap``."""
-    P: tl.constexpr = x.shape[0]
-    return by_lag(scores(x, Y, start - gap, T, W, WP), scores(x, Y, start - gap - P, T, W, WP))
 
 
 @triton.jit
@@ -275,66 +240,56 @@ def lags_kernel(
     gap, bh = tl.program_id(0) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
-    m, d, r = tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP)
+    BRANCHES: tl.constexpr = 2 if BASE == "G" else 1
+    m, r = tl.arange(0, P), tl.arange(0, RP)
     lag = gap + m
     kind: tl.constexpr = Q.dtype.element_ty
-    if MIX1:
-        da1, db1, dp1 = tl.zeros((P, RP), tl.float32), tl.zeros((P, RP), tl.float32), tl.zeros((P,), tl.float32)
-    if MIX2:
-        da2, db2, dp2 = tl.zeros((P, RP), tl.float32), tl.zeros((P, RP), tl.float32), tl.zeros((P,), tl.float32)
-    if BASE == "G":
-        scale, of_table = gate + H, head + H
-        if MIX1:
-            da1_scale, db1_scale = tl.zeros((P, RP), tl.float32), tl.zeros((P, RP), tl.float32)
-            dp1_scale = tl.zeros((P,), tl.float32)
+    of_mix1, of_mix2 = (), (tl.zeros((P, RP), tl.float32), tl.zeros((P, RP), tl.float32), tl.zeros((P,), tl.float32))
+    for _ in tl.static_range(BRANCHES):
+        nothing = tl.zeros((P, RP), tl.float32), tl.zeros((P, RP), tl.float32), tl.zeros((P,), tl.float32)
+        of_mix1 = of_mix1 + (nothing,)
     for start in range(gap, T, P):
         t = start + m
         norm = tl.load(NORM + bh * T + t, mask=t < T, other=1.0)[:, None]
         delta = tl.load(DELTA + bh * T + t, mask=t < T, other=0.0)[:, None]
-        q = read(Q + gate * T * KW, t[:, None], d[None, :], T, KW)
-        gamma = read_gamma(C + gate * T * R, S1 + gate * T * R, t, T, MIX1, R, RP)
-        z = lag_products(q, K + gate * T * KW, start, gap, T, KW, KP)
-        h = hidden(z, gamma, B1 + head * T * R, P1 + head * T, lag, T, MIX1, R, RP, kind)
-        h_scale = 0.0
-        if BASE == "G":
-            q_scale = read(Q + scale * T * KW, t[:, None], d[None, :], T, KW)
-            gamma_scale = read_gamma(C + scale * T * R, S1 + scale * T * R, t, T, MIX1, R, RP)
-            z_scale = lag_products(q_scale, K + scale * T * KW, start, gap, T, KW, KP)
-            h_scale = hidden(z_scale, gamma_scale, B1 + of_table * T * R, P1 + of_table * T, lag, T, MIX1, R, RP, kind)
-        a, h = activation(h, h_scale, lag[None, :] <= t[:, None], norm, BASE)
+        q, gamma = read_rows(Q, C, S1, gate, H, t, T, BRANCHES, MIX1, KW, KP, R, RP)
+        newer = newest_scores(q, K, gate, H, start - gap, T, KW, KP)
+        z, h, older = hidden_of_lags(q, newer, gamma, K, B1, P1, gate, head, H, start, gap, T, MIX1, KW, KP, R, RP)
+        a, selecting = activation(h, lag[None, :] <= t[:, None], norm, BASE)
         newer = products(DO + bh * T * VW, V + bh * T * VW, t, start - gap, T, VW, VB, P)
         dw = by_lag(newer, products(DO + bh * T * VW, V + bh * T * VW, t, start - gap - P, T, VW, VB, P))
         du = read_rank(DU + bh * T * R, t[:, None], r[None, :], T, R, MIX2)
         if MIX2:
             mu = read_gamma(U + bh * T * R, S2 + bh * T * R, t, T, MIX2, R, RP)
-            da2 = dot(tl.trans(dw.to(kind)), mu.to(kind), da2)
-            db2 = dot(tl.trans(a.to(kind)), du.to(kind), db2)
-            dp2 += tl.sum(a * dw, 0)
+            of_mix2 = add_to_tables(of_mix2, dw, mu, a, du, kind)
         if MIX1:
             g = activation_gradient(dw, du, B2 + head * T * R, P2 + head * T, lag, T, MIX2, R, RP, kind)
-            dh, dh_scale = hidden_gradients(g, a, h, h_scale, delta, norm, BASE)
-            dc = read(DC + gate * T * R, t[:, None], r[None, :], T, R)
-            da1 = dot(tl.trans(z.to(kind)), dc.to(kind), da1)
-            db1 = dot(tl.trans(dh.to(kind)), gamma.to(kind), db1)
-            dp1 += tl.sum(z * dh, 0)
-            if BASE == "G":
-                dc = read(DC + scale * T * R, t[:, None], r[None, :], T, R)
-                da1_scale = dot(tl.trans(z_scale.to(kind)), dc.to(kind), da1_scale)
-                db1_scale = dot(tl.trans(dh_scale.to(kind)), gamma_scale.to(kind), db1_scale)
-                dp1_scale += tl.sum(z_scale * dh_scale, 0)
+            dh = hidden_gradients(g, a, selecting, h, delta, norm, BASE)
+            sums = ()
+            for branch in tl.static_range(BRANCHES):
+                dc = read(DC + (gate + branch * H) * T * R, t[:, None], r[None, :], T, R)
+                sums = sums + (add_to_tables(of_mix1[branch], z[branch], dc, dh[branch], gamma[branch], kind),)
+            of_mix1 = sums
     if MIX1:
-        write_tables(da1, db1, dp1, DA1 + gate * T * R, DB1 + gate * T * R, DP1 + gate * T, lag, T, R, RP)
-        if BASE == "G":
-            write_tables(
-                da1_scale, db1_scale, dp1_scale, DA1 + scale * T * R, DB1 + scale * T * R, DP1 + scale * T, lag, T, R,
-                RP,
-            )  # fmt: skip
+        for branch in tl.static_range(BRANCHES):
+            slots = (gate + branch * H) * T
+            write_tables(of_mix1[branch], DA1 + slots * R, DB1 + slots * R, DP1 + slots, lag, T, R, RP)
     if MIX2:
-        write_tables(da2, db2, dp2, DA2 + bh * T * R, DB2 + bh * T * R, DP2 + bh * T, lag, T, R, RP)
+        write_tables(of_mix2, DA2 + bh * T * R, DB2 + bh * T * R, DP2 + bh * T, lag, T, R, RP)
 
 
 @triton.jit
-def write_tables(da, db, dp, DA, DB, DP, lag, T, R: tl.constexpr, RP: tl.constexpr):
+def add_to_tables(sums, x, of_a, y, of_b, kind: tl.constexpr):
+    """The gradients of A, B and p with x^T of_a, y^T of_b and the sums of x y over rows added."""
+    da, db, dp = sums
+    da = dot(tl.trans(x.to(kind)), of_a.to(kind), da)
+    db = dot(tl.trans(y.to(kind)), of_b.to(kind), db)
+    return da, db, dp + tl.sum(x * y, 0)
+
+
+@triton.jit
+def write_tables(sums, DA, DB, DP, lag, T, R: tl.constexpr, RP: tl.constexpr):
+    da, db, dp = sums
     r = tl.arange(0, RP)
     write(DA, lag[:, None], r[None, :], T, R, da)
     write(DB, lag[:, None], r[None, :], T, R, db)

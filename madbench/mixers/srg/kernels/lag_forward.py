@@ -5,7 +5,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from madbench.mixers.srg.kernels.lag_tile import by_key, by_lag, hidden, read_gamma, scores, skew
+from madbench.mixers.srg.kernels.lag_tile import (
+    by_key,
+    by_lag,
+    hidden_of_lags,
+    newest_scores,
+    read_gamma,
+    read_rows,
+    scores,
+    skew,
+)
 from madbench.mixers.srg.kernels.tile import (
     FLOOR,
     LOG2_E,
@@ -34,14 +43,6 @@ def mixed_scores(q, K, A1, start, T, KW: tl.constexpr, KP: tl.constexpr, R: tl.c
 
 
 @triton.jit
-def gate_sums(c, C, S1, t, T, R: tl.constexpr, RP: tl.constexpr):
-    """Stores c; returns gamma = c * s1."""
-    r = tl.arange(0, RP)
-    write(C, t[:, None], r[None, :], T, R, c)
-    return c * read(S1, t[:, None], r[None, :], T, R)
-
-
-@triton.jit
 def sums_kernel(
     Q, K, S1, A1, B1, P1, B2, C, U, NORM, T, H,
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, R: tl.constexpr,
@@ -53,29 +54,24 @@ def sums_kernel(
     gate = bh // H * 2 * H + head if BASE == "G" else bh
     t, d, r = start + tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP)
     kind: tl.constexpr = Q.dtype.element_ty
-    q = read(Q + gate * T * KW, t[:, None], d[None, :], T, KW)
-    gamma, gamma_scale = 0.0, 0.0
-    if MIX1:
-        c = mixed_scores(q, K + gate * T * KW, A1 + head * T * R, start, T, KW, KP, R, RP)
-        gamma = gate_sums(c, C + gate * T * R, S1 + gate * T * R, t, T, R, RP)
-    newer = scores(q, K + gate * T * KW, start, T, KW, KP)
-    if BASE == "G" and MIX2:
-        scale = gate + H
-        q_scale = read(Q + scale * T * KW, t[:, None], d[None, :], T, KW)
-        newer_scale = scores(q_scale, K + scale * T * KW, start, T, KW, KP)
-    if BASE == "G" and MIX1:
-        scale = gate + H
-        q_scale = read(Q + scale * T * KW, t[:, None], d[None, :], T, KW)
-        c = mixed_scores(q_scale, K + scale * T * KW, A1 + (head + H) * T * R, start, T, KW, KP, R, RP)
-        gamma_scale = gate_sums(c, C + scale * T * R, S1 + scale * T * R, t, T, R, RP)
+    q, gamma, newer = (), (), ()
+    for branch in tl.static_range(2 if BASE == "G" else 1):
+        rows = (gate + branch * H) * T
+        of_branch, product = read(Q + rows * KW, t[:, None], d[None, :], T, KW), 0.0
+        if MIX1:
+            c = mixed_scores(of_branch, K + rows * KW, A1 + (head + branch * H) * T * R, start, T, KW, KP, R, RP)
+            write(C + rows * R, t[:, None], r[None, :], T, R, c)
+            product = c * read(S1 + rows * R, t[:, None], r[None, :], T, R)
+        if branch == 0 or MIX2:  # u alone needs the scale
+            q, gamma = q + (of_branch,), gamma + (product,)
+            newer = newer + (scores(of_branch, K + rows * KW, start, T, KW, KP),)
     u, total = tl.zeros((P, RP), tl.float32), tl.zeros((P,), tl.float32)
     largest = tl.full((P,), float("-inf"), tl.float32)
     for first in range(0, start + 1, P):
         lag = first + tl.arange(0, P)
         visible = lag[None, :] <= t[:, None]
-        older = scores(q, K + gate * T * KW, start - first - P, T, KW, KP)
-        h = hidden(by_lag(newer, older), gamma, B1 + head * T * R, P1 + head * T, lag, T, MIX1, R, RP, kind)
-        newer = older
+        z, hs, newer = hidden_of_lags(q, newer, gamma, K, B1, P1, gate, head, H, start, first, T, MIX1, KW, KP, R, RP)
+        h = hs[0]
         if BASE == "S":
             h = tl.where(visible, h * LOG2_E, float("-inf"))
             above = tl.maximum(largest, tl.max(h, 1))
@@ -86,13 +82,9 @@ def sums_kernel(
             h = tl.where(visible, h, 0.0)
             total += tl.sum(h * h, 1)
             a = tl.maximum(h, 0.0)
-        if BASE == "G" and MIX2:
-            older_scale = scores(q_scale, K + scale * T * KW, start - first - P, T, KW, KP)
-            z = by_lag(newer_scale, older_scale)
-            newer_scale = older_scale
-            of_table = head + H
-            a *= softplus(hidden(z, gamma_scale, B1 + of_table * T * R, P1 + of_table * T, lag, T, MIX1, R, RP, kind))
         if MIX2:
+            if BASE == "G":
+                a *= softplus(hs[1])
             u = dot(a.to(kind), read(B2 + head * T * R, lag[:, None], r[None, :], T, R).to(kind), u)
     norm = total if BASE == "S" else tl.sqrt(total + FLOOR)
     if MIX2:
@@ -111,18 +103,12 @@ def readout_kernel(
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
-    m, d, r, w = tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP), tl.arange(0, VB)
+    m, r, w = tl.arange(0, P), tl.arange(0, RP), tl.arange(0, VB)
     t = start + m
     kind: tl.constexpr = Q.dtype.element_ty
     norm = tl.load(NORM + bh * T + t, mask=t < T, other=1.0)[:, None]
-    q = read(Q + gate * T * KW, t[:, None], d[None, :], T, KW)
-    gamma = read_gamma(C + gate * T * R, S1 + gate * T * R, t, T, MIX1, R, RP)
-    newer = scores(q, K + gate * T * KW, start, T, KW, KP)
-    if BASE == "G":
-        scale = gate + H
-        q_scale = read(Q + scale * T * KW, t[:, None], d[None, :], T, KW)
-        gamma_scale = read_gamma(C + scale * T * R, S1 + scale * T * R, t, T, MIX1, R, RP)
-        newer_scale = scores(q_scale, K + scale * T * KW, start, T, KW, KP)
+    q, gamma = read_rows(Q, C, S1, gate, H, t, T, 2 if BASE == "G" else 1, MIX1, KW, KP, R, RP)
+    newer = newest_scores(q, K, gate, H, start, T, KW, KP)
     mu = read_gamma(U + bh * T * R, S2 + bh * T * R, t, T, MIX2, R, RP)
     outputs = ()
     for _ in tl.static_range(BLOCKS):
@@ -130,18 +116,8 @@ def readout_kernel(
     before = tl.zeros((P, P), kind)
     for first in range(0, start + 1, P):
         lag = first + m
-        visible = lag[None, :] <= t[:, None]
-        older = scores(q, K + gate * T * KW, start - first - P, T, KW, KP)
-        h = hidden(by_lag(newer, older), gamma, B1 + head * T * R, P1 + head * T, lag, T, MIX1, R, RP, kind)
-        newer = older
-        h_scale = 0.0
-        if BASE == "G":
-            older_scale = scores(q_scale, K + scale * T * KW, start - first - P, T, KW, KP)
-            z = by_lag(newer_scale, older_scale)
-            newer_scale = older_scale
-            of_table = head + H
-            h_scale = hidden(z, gamma_scale, B1 + of_table * T * R, P1 + of_table * T, lag, T, MIX1, R, RP, kind)
-        a, h = activation(h, h_scale, visible, norm, BASE)
+        z, h, newer = hidden_of_lags(q, newer, gamma, K, B1, P1, gate, head, H, start, first, T, MIX1, KW, KP, R, RP)
+        a, selecting = activation(h, lag[None, :] <= t[:, None], norm, BASE)
         if MIX2:
             a *= read_gain(P2 + head * T, lag[None, :], T, MIX2)
             a = dot(mu.to(kind), read(A2 + head * T * R, lag[None, :], r[:, None], T, R).to(kind), a)

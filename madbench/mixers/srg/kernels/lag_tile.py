@@ -54,6 +54,47 @@ def read_gamma(C, S1, t, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr
 
 
 @triton.jit
+def read_rows(
+    Q, C, S1, gate, H, t, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr,
+    R: tl.constexpr, RP: tl.constexpr,
+):  # fmt: skip
+    """q and gamma of the rows t, of each branch."""
+    d, q, gamma = tl.arange(0, KP), (), ()
+    for branch in tl.static_range(BRANCHES):
+        rows = (gate + branch * H) * T
+        q = q + (read(Q + rows * KW, t[:, None], d[None, :], T, KW),)
+        gamma = gamma + (read_gamma(C + rows * R, S1 + rows * R, t, T, MIX, R, RP),)
+    return q, gamma
+
+
+@triton.jit
+def newest_scores(q, K, gate, H, start, T, KW: tl.constexpr, KP: tl.constexpr):
+    """Scores of the P rows from ``start`` with the keys from there, of each branch: the first newer ones."""
+    found = ()
+    for branch in tl.static_range(len(q)):
+        found = found + (scores(q[branch], K + (gate + branch * H) * T * KW, start, T, KW, KP),)
+    return found
+
+
+@triton.jit
+def hidden_of_lags(
+    q, newer, gamma, K, B1, P1, gate, head, H, start, first, T, MIX: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr,
+    R: tl.constexpr, RP: tl.constexpr,
+):  # fmt: skip
+    """By branch z and h of the P rows from ``start`` and P lags from ``first``, and the scores of their older keys."""
+    P: tl.constexpr = q[0].shape[0]
+    lag, z, h, olders = first + tl.arange(0, P), (), (), ()
+    kind: tl.constexpr = K.dtype.element_ty
+    for branch in tl.static_range(len(q)):
+        table = (head + branch * H) * T
+        older = scores(q[branch], K + (gate + branch * H) * T * KW, start - first - P, T, KW, KP)
+        z = z + (by_lag(newer[branch], older),)
+        h = h + (hidden(z[branch], gamma[branch], B1 + table * R, P1 + table, lag, T, MIX, R, RP, kind),)
+        olders = olders + (older,)
+    return z, h, olders
+
+
+@triton.jit
 def products(X, Y, t, start, T, W: tl.constexpr, WB: tl.constexpr, P: tl.constexpr):
     """x_t y_i^T of the rows t and the P keys from ``start``, as :func:`scores`, WB columns of x and y at a time."""
     i, total = start + tl.arange(0, P), tl.zeros((P, P), tl.float32)

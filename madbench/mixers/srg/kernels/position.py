@@ -64,8 +64,8 @@ class Launch:
         out = x.new_empty(*x.shape[:-1], self.pieces, dtype=self.kind)
         rows = out.numel() // self.pieces
         pieces_kernel[(triton.cdiv(rows, 64),)](
-            x, x if factor is None else factor, out, rows, IS_LEFT=factor is not None, SCALED=factor is not None,
-            R=self.rank, RP=padded(self.rank), WIDTH=self.pieces, P=64,
+            x, x if factor is None else factor, out, rows, IS_LEFT=factor is not None, R=self.rank,
+            RP=padded(self.rank), WIDTH=self.pieces, P=64,
         )  # fmt: skip
         return out
 

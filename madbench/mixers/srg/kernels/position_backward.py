@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from madbench.mixers.srg.kernels.position_forward import hidden
+from madbench.mixers.srg.kernels.position_forward import hidden, read_keys, read_rows
 from madbench.mixers.srg.kernels.position_sums import add_sums, read_piece
 from madbench.mixers.srg.kernels.tile import activation, dot, hidden_gradients, read, read_gain, write
 
@@ -24,19 +24,6 @@ def delta_kernel(OUT, DO, DELTA, T, VW: tl.constexpr, WB: tl.constexpr, P: tl.co
 
 
 @triton.jit
-def finish_queries(
-    dq, dm, S1, A1, K, STATE, DQ, DGAMMA, start, d, T, MIX: tl.constexpr, KW: tl.constexpr, R: tl.constexpr,
-    RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
-):  # fmt: skip
-    t, r = start + tl.arange(0, P), tl.arange(0, RP)
-    if MIX:
-        write(DGAMMA, t[:, None], r[None, :], T, R, dm)
-        dc = dm * read(S1, t[:, None], r[None, :], T, R)
-        dq = add_sums(dq, dc, A1, K, STATE, start, d, T, False, KW, R, RP, P, S)
-    write(DQ, t[:, None], d[None, :], T, KW, dq)
-
-
-@triton.jit
 def queries_kernel(
     Q, K, V, GAMMA, S1, A1, B1, P1, DU, B2, P2, STATE, DO, DELTA, NORM, DQ, DGAMMA, T, H,
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
@@ -48,63 +35,53 @@ def queries_kernel(
     tile, bh = tiles - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
     start, head = tile * P, bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
+    BRANCHES: tl.constexpr = 2 if BASE == "G" else 1
     t, d, r, w = start + tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP), tl.arange(0, VA)
     piece = tl.arange(0, WIDTH)
     kind: tl.constexpr = Q.dtype.element_ty
-    q = read(Q + gate * T * KW, t[:, None], d[None, :], T, KW)
+    q, m = read_rows(Q, GAMMA, gate, H, t[:, None], d[None, :], piece[None, :], T, BRANCHES, MIX1, KW, WIDTH)
     do = read(DO + bh * T * VW, t[:, None], w[None, :], T, VW)
     if VR:
         w_rest = VA + tl.arange(0, VR)
         do_rest = read(DO + bh * T * VW, t[:, None], w_rest[None, :], T, VW)
     norm = tl.load(NORM + bh * T + t, mask=t < T, other=1.0)[:, None]
     delta = tl.load(DELTA + bh * T + t, mask=t < T, other=0.0)[:, None]
-    dq, dm = tl.zeros((P, KP), tl.float32), tl.zeros((P, RP), tl.float32)
-    m = read_piece(GAMMA + gate * T * WIDTH, t[:, None], piece[None, :], T, WIDTH, MIX1)
+    dq, dm = (), ()
+    for _ in tl.static_range(BRANCHES):
+        dq, dm = dq + (tl.zeros((P, KP), tl.float32),), dm + (tl.zeros((P, RP), tl.float32),)
     if MIX2:
         du = read(DU + bh * T * R, t[:, None], r[None, :], T, R)
-    if BASE == "G":
-        q_scale = read(Q + (gate + H) * T * KW, t[:, None], d[None, :], T, KW)
-        m_scale = read_piece(GAMMA + (gate + H) * T * WIDTH, t[:, None], piece[None, :], T, WIDTH, MIX1)
-        dq_scale, dm_scale = tl.zeros((P, KP), tl.float32), tl.zeros((P, RP), tl.float32)
     for first in range(0, tl.minimum(start + P, T), S):
         i = first + tl.arange(0, S)
-        k = read(K + gate * T * KW, i[None, :], d[:, None], T, KW)
-        n = read_piece(B1 + head * T * WIDTH, i[None, :], piece[:, None], T, WIDTH, MIX1)
-        gain = read_gain(P1 + head * T, i[None, :], T, MIX1)
-        h_scale = 0.0
-        if BASE == "G":
-            k_scale = read(K + (gate + H) * T * KW, i[None, :], d[:, None], T, KW)
-            n_scale = read_piece(B1 + (head + H) * T * WIDTH, i[None, :], piece[:, None], T, WIDTH, MIX1)
-            gain_scale = read_gain(P1 + (head + H) * T, i[None, :], T, MIX1)
-            h_scale = hidden(q_scale, k_scale, gain_scale, m_scale, n_scale, MIX1)
+        k, n, gain = read_keys(
+            K, B1, P1, gate, head, H, i[None, :], d[:, None], piece[:, None], T, BRANCHES, MIX1, KW, WIDTH
+        )
         h = hidden(q, k, gain, m, n, MIX1)
-        a, h = activation(h, h_scale, i[None, :] <= t[:, None], norm, BASE)
+        a, selecting = activation(h, i[None, :] <= t[:, None], norm, BASE)
         g = dot(do, read(V + bh * T * VW, i[None, :], w[:, None], T, VW), tl.zeros((P, S), tl.float32))
         if VR:
             g = dot(do_rest, read(V + bh * T * VW, i[None, :], w_rest[:, None], T, VW), g)
         if MIX2:
             b2 = read(B2 + head * T * R, i[None, :], r[:, None], T, R)
             g = dot(du, b2, g * read_gain(P2 + head * T, i[None, :], T, MIX2))
-        dh, dh_scale = hidden_gradients(g, a, h, h_scale, delta, norm, BASE)
-        dq = dot((dh * gain).to(kind), tl.trans(k), dq)
-        if MIX1:
-            dm = dot(dh.to(kind), read_piece(B1 + head * T * WIDTH, i[:, None], r[None, :], T, WIDTH, MIX1), dm)
-        if BASE == "G":
-            dq_scale = dot((dh_scale * gain_scale).to(kind), tl.trans(k_scale), dq_scale)
+        dh = hidden_gradients(g, a, selecting, h, delta, norm, BASE)
+        of_q, of_m = (), ()
+        for branch in tl.static_range(BRANCHES):
+            of_gamma = dm[branch]
             if MIX1:
-                b1_scale = read_piece(B1 + (head + H) * T * WIDTH, i[:, None], r[None, :], T, WIDTH, MIX1)
-                dm_scale = dot(dh_scale.to(kind), b1_scale, dm_scale)
-    finish_queries(
-        dq, dm, S1 + gate * T * R, A1 + head * T * R, K + gate * T * KW, STATE + (gate * tiles + tile) * R * KW,
-        DQ + gate * T * KW, DGAMMA + gate * T * R, start, d, T, MIX1, KW, R, RP, P, S,
-    )  # fmt: skip
-    if BASE == "G":
-        gate, head = gate + H, head + H
-        finish_queries(
-            dq_scale, dm_scale, S1 + gate * T * R, A1 + head * T * R, K + gate * T * KW,
-            STATE + (gate * tiles + tile) * R * KW, DQ + gate * T * KW, DGAMMA + gate * T * R, start, d, T, MIX1, KW, R,
-            RP, P, S,
-        )  # fmt: skip
+                b1 = read_piece(B1 + (head + branch * H) * T * WIDTH, i[:, None], r[None, :], T, WIDTH, MIX1)
+                of_gamma = dot(dh[branch].to(kind), b1, of_gamma)
+            of_q = of_q + (dot((dh[branch] * gain[branch]).to(kind), tl.trans(k[branch]), dq[branch]),)
+            of_m = of_m + (of_gamma,)
+        dq, dm = of_q, of_m
+    for branch in tl.static_range(BRANCHES):
+        rows, of_q = gate + branch * H, dq[branch]
+        if MIX1:
+            write(DGAMMA + rows * T * R, t[:, None], r[None, :], T, R, dm[branch])
+            dc = dm[branch] * read(S1 + rows * T * R, t[:, None], r[None, :], T, R)
+            a1, state = A1 + (head + branch * H) * T * R, STATE + (rows * tiles + tile) * R * KW
+            of_q = add_sums(of_q, dc, a1, K + rows * T * KW, state, start, d, T, False, KW, R, RP, P, S)
+        write(DQ + rows * T * KW, t[:, None], d[None, :], T, KW, of_q)
 
 
 @triton.jit
@@ -136,64 +113,52 @@ def keys_kernel(
     tile, bh, tiles = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
     start, head = tile * P, bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
+    BRANCHES: tl.constexpr = 2 if BASE == "G" else 1
     i, d, r, w = start + tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP), tl.arange(0, VA)
     piece = tl.arange(0, WIDTH)
     kind: tl.constexpr = Q.dtype.element_ty
-    k = read(K + gate * T * KW, i[:, None], d[None, :], T, KW)
+    k, b1, gain = read_keys(
+        K, B1, P1, gate, head, H, i[:, None], d[None, :], piece[None, :], T, BRANCHES, MIX1, KW, WIDTH
+    )
     v = read(V + bh * T * VW, i[:, None], w[None, :], T, VW)
     if VR:
         w_rest = VA + tl.arange(0, VR)
         v_rest = read(V + bh * T * VW, i[:, None], w_rest[None, :], T, VW)
-    b1 = read_piece(B1 + head * T * WIDTH, i[:, None], piece[None, :], T, WIDTH, MIX1)
-    gain = read_gain(P1 + head * T, i[:, None], T, MIX1)
-    dk, db = tl.zeros((P, KP), tl.float32), tl.zeros((P, RP), tl.float32)
+    dk, db = (), ()
+    for _ in tl.static_range(BRANCHES):
+        dk, db = dk + (tl.zeros((P, KP), tl.float32),), db + (tl.zeros((P, RP), tl.float32),)
     if MIX2:
         b2 = read(B2 + head * T * R, i[:, None], r[None, :], T, R)
         gain_2 = read_gain(P2 + head * T, i[:, None], T, MIX2)
-    if BASE == "G":
-        k_scale = read(K + (gate + H) * T * KW, i[:, None], d[None, :], T, KW)
-        b1_scale = read_piece(B1 + (head + H) * T * WIDTH, i[:, None], piece[None, :], T, WIDTH, MIX1)
-        gain_scale = read_gain(P1 + (head + H) * T, i[:, None], T, MIX1)
-        dk_scale, db_scale = tl.zeros((P, KP), tl.float32), tl.zeros((P, RP), tl.float32)
     for first in range(start, T, S):
         t = first + tl.arange(0, S)
         norm = tl.load(NORM + bh * T + t, mask=t < T, other=1.0)[None, :]
         delta = tl.load(DELTA + bh * T + t, mask=t < T, other=0.0)[None, :]
-        q = read(Q + gate * T * KW, t[None, :], d[:, None], T, KW)
-        m = read_piece(GAMMA + gate * T * WIDTH, t[None, :], piece[:, None], T, WIDTH, MIX1)
-        h_scale = 0.0
-        if BASE == "G":
-            q_scale = read(Q + (gate + H) * T * KW, t[None, :], d[:, None], T, KW)
-            m_scale = read_piece(GAMMA + (gate + H) * T * WIDTH, t[None, :], piece[:, None], T, WIDTH, MIX1)
-            h_scale = hidden(k_scale, q_scale, gain_scale, b1_scale, m_scale, MIX1)
+        q, m = read_rows(Q, GAMMA, gate, H, t[None, :], d[:, None], piece[:, None], T, BRANCHES, MIX1, KW, WIDTH)
         h = hidden(k, q, gain, b1, m, MIX1)
-        a, h = activation(h, h_scale, i[:, None] <= t[None, :], norm, BASE)
+        a, selecting = activation(h, i[:, None] <= t[None, :], norm, BASE)
         g = dot(v, read(DO + bh * T * VW, t[None, :], w[:, None], T, VW), tl.zeros((P, S), tl.float32))
         if VR:
             g = dot(v_rest, read(DO + bh * T * VW, t[None, :], w_rest[:, None], T, VW), g)
         if MIX2:
             du = read(DU + bh * T * R, t[None, :], r[:, None], T, R)
             g = dot(b2, du, g * gain_2)
-        dh, dh_scale = hidden_gradients(g, a, h, h_scale, delta, norm, BASE)
-        dk = dot(dh.to(kind), tl.trans(q), dk)
-        if MIX1:
-            db = dot(dh.to(kind), read_piece(GAMMA + gate * T * WIDTH, t[:, None], r[None, :], T, WIDTH, MIX1), db)
-        if BASE == "G":
-            dk_scale = dot(dh_scale.to(kind), tl.trans(q_scale), dk_scale)
+        dh = hidden_gradients(g, a, selecting, h, delta, norm, BASE)
+        of_k, of_b = (), ()
+        for branch in tl.static_range(BRANCHES):
+            of_b1 = db[branch]
             if MIX1:
-                gamma_scale = read_piece(GAMMA + (gate + H) * T * WIDTH, t[:, None], r[None, :], T, WIDTH, MIX1)
-                db_scale = dot(dh_scale.to(kind), gamma_scale, db_scale)
-    finish_slots(
-        dk, db, K + gate * T * KW, A1 + head * T * R, P1 + head * T, DC + gate * T * R, Q + gate * T * KW,
-        STATE + (gate * tiles + tile) * R * KW, DK + gate * T * KW, DB + gate * T * R, DP + gate * T, start, d, T, MIX1,
-        True, KW, R, RP, P, S,
-    )  # fmt: skip
-    if BASE == "G":
-        gate, head = gate + H, head + H
+                gamma = read_piece(GAMMA + (gate + branch * H) * T * WIDTH, t[:, None], r[None, :], T, WIDTH, MIX1)
+                of_b1 = dot(dh[branch].to(kind), gamma, of_b1)
+            of_k = of_k + (dot(dh[branch].to(kind), tl.trans(q[branch]), dk[branch]),)
+            of_b = of_b + (of_b1,)
+        dk, db = of_k, of_b
+    for branch in tl.static_range(BRANCHES):
+        rows, table = (gate + branch * H) * T, (head + branch * H) * T
+        state = STATE + ((gate + branch * H) * tiles + tile) * R * KW
         finish_slots(
-            dk_scale, db_scale, K + gate * T * KW, A1 + head * T * R, P1 + head * T, DC + gate * T * R,
-            Q + gate * T * KW, STATE + (gate * tiles + tile) * R * KW, DK + gate * T * KW, DB + gate * T * R,
-            DP + gate * T, start, d, T, MIX1, True, KW, R, RP, P, S,
+            dk[branch], db[branch], K + rows * KW, A1 + table * R, P1 + table, DC + rows * R, Q + rows * KW, state,
+            DK + rows * KW, DB + rows * R, DP + rows, start, d, T, MIX1, True, KW, R, RP, P, S,
         )  # fmt: skip
 
 
@@ -211,33 +176,24 @@ def values_kernel(
     tile, bh, tiles = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
     start, head = tile * P, bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
+    BRANCHES: tl.constexpr = 2 if BASE == "G" else 1
     i, d, r = start + tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP)
     w = tl.program_id(2) * (VA + VR) + tl.arange(0, VA)
     piece = tl.arange(0, WIDTH)
     kind: tl.constexpr = Q.dtype.element_ty
-    k = read(K + gate * T * KW, i[:, None], d[None, :], T, KW)
-    b1 = read_piece(B1 + head * T * WIDTH, i[:, None], piece[None, :], T, WIDTH, MIX1)
-    gain = read_gain(P1 + head * T, i[:, None], T, MIX1)
+    k, b1, gain = read_keys(
+        K, B1, P1, gate, head, H, i[:, None], d[None, :], piece[None, :], T, BRANCHES, MIX1, KW, WIDTH
+    )
     dv, db = tl.zeros((P, VA), tl.float32), tl.zeros((P, RP), tl.float32)
     if VR:
         w_rest = tl.program_id(2) * (VA + VR) + VA + tl.arange(0, VR)
         dv_rest = tl.zeros((P, VR), tl.float32)
-    if BASE == "G":
-        k_scale = read(K + (gate + H) * T * KW, i[:, None], d[None, :], T, KW)
-        b1_scale = read_piece(B1 + (head + H) * T * WIDTH, i[:, None], piece[None, :], T, WIDTH, MIX1)
-        gain_scale = read_gain(P1 + (head + H) * T, i[:, None], T, MIX1)
     for first in range(start, T, S):
         t = first + tl.arange(0, S)
         norm = tl.load(NORM + bh * T + t, mask=t < T, other=1.0)[None, :]
-        q = read(Q + gate * T * KW, t[None, :], d[:, None], T, KW)
-        m = read_piece(GAMMA + gate * T * WIDTH, t[None, :], piece[:, None], T, WIDTH, MIX1)
-        h_scale = 0.0
-        if BASE == "G":
-            q_scale = read(Q + (gate + H) * T * KW, t[None, :], d[:, None], T, KW)
-            m_scale = read_piece(GAMMA + (gate + H) * T * WIDTH, t[None, :], piece[:, None], T, WIDTH, MIX1)
-            h_scale = hidden(k_scale, q_scale, gain_scale, b1_scale, m_scale, MIX1)
+        q, m = read_rows(Q, GAMMA, gate, H, t[None, :], d[:, None], piece[:, None], T, BRANCHES, MIX1, KW, WIDTH)
         h = hidden(k, q, gain, b1, m, MIX1)
-        a, h = activation(h, h_scale, i[:, None] <= t[None, :], norm, BASE)
+        a, selecting = activation(h, i[:, None] <= t[None, :], norm, BASE)
         dv = dot(a.to(kind), read(DO + bh * T * VW, t[:, None], w[None, :], T, VW), dv)
         if VR:
             dv_rest = dot(a.to(kind), read(DO + bh * T * VW, t[:, None], w_rest[None, :], T, VW), dv_rest)

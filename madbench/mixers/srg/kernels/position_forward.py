@@ -10,12 +10,43 @@ from madbench.mixers.srg.kernels.tile import FLOOR, LOG2_E, dot, read, read_gain
 
 
 @triton.jit
+def read_rows(
+    Q, GAMMA, gate, H, t, d, piece, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr, WIDTH: tl.constexpr
+):
+    """q and the pieces of gamma of the rows t, of each branch; t, d and piece are index vectors that broadcast."""
+    q, m = (), ()
+    for branch in tl.static_range(BRANCHES):
+        rows = (gate + branch * H) * T
+        q = q + (read(Q + rows * KW, t, d, T, KW),)
+        m = m + (read_piece(GAMMA + rows * WIDTH, t, piece, T, WIDTH, MIX),)
+    return q, m
+
+
+@triton.jit
+def read_keys(
+    K, B1, P1, gate, head, H, i, d, piece, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr,
+    WIDTH: tl.constexpr,
+):  # fmt: skip
+    """k, the pieces of B1 and 1 + p1 of the keys i, of each branch, as :func:`read_rows`."""
+    k, n, gain = (), (), ()
+    for branch in tl.static_range(BRANCHES):
+        table = (head + branch * H) * T
+        k = k + (read(K + (gate + branch * H) * T * KW, i, d, T, KW),)
+        n = n + (read_piece(B1 + table * WIDTH, i, piece, T, WIDTH, MIX),)
+        gain = gain + (read_gain(P1 + table, i, T, MIX),)
+    return k, n, gain
+
+
+@triton.jit
 def hidden(x, y, gain, m, n, MIX: tl.constexpr):
-    """h of a tile: x y, and with R(1) gain * x y + m n, where m and n come from ``pieces_kernel``."""
-    z = dot(x, y, tl.zeros((x.shape[0], y.shape[1]), tl.float32))
-    if MIX:
-        z = dot(m, n, z * gain)
-    return z
+    """h of a tile, of each branch: x y, and with R(1) gain * x y + m n, where m and n come from ``pieces_kernel``."""
+    h = ()
+    for branch in tl.static_range(len(x)):
+        z = dot(x[branch], y[branch], tl.zeros((x[branch].shape[0], y[branch].shape[1]), tl.float32))
+        if MIX:
+            z = dot(m[branch], n[branch], z * gain[branch])
+        h = h + (z,)
+    return h
 
 
 @triton.jit
@@ -39,15 +70,12 @@ def forward_kernel(
     tile, bh = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
     start, head = tile * P, bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
+    BRANCHES: tl.constexpr = 2 if BASE == "G" else 1
     t, d, r = start + tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP)
     w = tl.program_id(2) * (VA + VR) + tl.arange(0, VA)
     piece = tl.arange(0, WIDTH)
     kind: tl.constexpr = Q.dtype.element_ty
-    q = read(Q + gate * T * KW, t[:, None], d[None, :], T, KW)
-    m = read_piece(GAMMA + gate * T * WIDTH, t[:, None], piece[None, :], T, WIDTH, MIX1)
-    if BASE == "G":
-        q_scale = read(Q + (gate + H) * T * KW, t[:, None], d[None, :], T, KW)
-        m_scale = read_piece(GAMMA + (gate + H) * T * WIDTH, t[:, None], piece[None, :], T, WIDTH, MIX1)
+    q, m = read_rows(Q, GAMMA, gate, H, t[:, None], d[None, :], piece[None, :], T, BRANCHES, MIX1, KW, WIDTH)
     o, u, total = tl.zeros((P, VA), tl.float32), tl.zeros((P, RP), tl.float32), tl.zeros((P,), tl.float32)
     if VR:
         w_rest = tl.program_id(2) * (VA + VR) + VA + tl.arange(0, VR)
@@ -55,9 +83,11 @@ def forward_kernel(
     largest = tl.full((P,), float("-inf"), tl.float32)
     for first in range(0, tl.minimum(start + P, T), S):
         i = first + tl.arange(0, S)
-        n = read_piece(B1 + head * T * WIDTH, i[None, :], piece[:, None], T, WIDTH, MIX1)
-        k = read(K + gate * T * KW, i[None, :], d[:, None], T, KW)
-        h = hidden(q, k, read_gain(P1 + head * T, i[None, :], T, MIX1), m, n, MIX1)
+        k, n, gain = read_keys(
+            K, B1, P1, gate, head, H, i[None, :], d[:, None], piece[:, None], T, BRANCHES, MIX1, KW, WIDTH
+        )
+        hs = hidden(q, k, gain, m, n, MIX1)
+        h = hs[0]
         if BASE == "S":
             h = tl.where(i[None, :] <= t[:, None], h * LOG2_E, float("-inf"))
             above = tl.maximum(largest, tl.max(h, 1))
@@ -72,10 +102,7 @@ def forward_kernel(
             total += tl.sum(h * h, 1)
             a = tl.maximum(h, 0.0)
         if BASE == "G":
-            n = read_piece(B1 + (head + H) * T * WIDTH, i[None, :], piece[:, None], T, WIDTH, MIX1)
-            k = read(K + (gate + H) * T * KW, i[None, :], d[:, None], T, KW)
-            gain = read_gain(P1 + (head + H) * T, i[None, :], T, MIX1)
-            a *= softplus(hidden(q_scale, k, gain, m_scale, n, MIX1))
+            a *= softplus(hs[1])
         if MIX2:
             u = dot(a.to(kind), read(B2 + head * T * R, i[:, None], r[None, :], T, R), u)
             a *= read_gain(P2 + head * T, i[None, :], T, MIX2)

@@ -20,10 +20,10 @@ def read_piece(pointer, row, column, rows, WIDTH: tl.constexpr, MIX: tl.constexp
 
 @triton.jit
 def pieces_kernel(
-    X, FACTOR, OUT, ROWS, IS_LEFT: tl.constexpr, SCALED: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
-    WIDTH: tl.constexpr, P: tl.constexpr,
+    X, FACTOR, OUT, ROWS, IS_LEFT: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, WIDTH: tl.constexpr,
+    P: tl.constexpr,
 ):  # fmt: skip
-    """X (ROWS, R), float32, with SCALED times FACTOR, so that a product of 16-bit factors is one of float32.
+    """X (ROWS, R), float32, the left one times FACTOR, so that a product of 16-bit factors is one of float32.
 
     The left one becomes its high halves, the high halves once more, and the rests, the right one high halves, rests and
     high halves, zero up to WIDTH. Float32 itself stays as it is.
@@ -33,7 +33,7 @@ def pieces_kernel(
     inside = (row < ROWS) & ((column < R) if WIDTH == RP else (piece < 3))
     row = row.to(tl.int64)
     x = tl.load(X + row * R + r, mask=inside, other=0.0)
-    if SCALED:
+    if IS_LEFT:
         x *= tl.load(FACTOR + row * R + r, mask=inside, other=0.0)
     high = x.to(OUT.dtype.element_ty)
     rest = (x - high.to(tl.float32)).to(OUT.dtype.element_ty)

@@ -106,28 +106,30 @@ def read_gain(P, i, rows, MIX: tl.constexpr):
 
 
 @triton.jit
-def activation(h, h_scale, visible, norm, BASE: tl.constexpr):
-    """a / n and h / n of a tile; norm broadcasts, and is of S the logarithm of the sum."""
+def activation(h, visible, norm, BASE: tl.constexpr):
+    """a / n and, of the first branch, h / n of a tile; norm broadcasts, and is of S the logarithm of the sum."""
+    selecting = h[0]
     if BASE == "S":
-        a = tl.where(visible, tl.exp2(h * LOG2_E - norm), 0.0)
+        a = tl.where(visible, tl.exp2(selecting * LOG2_E - norm), 0.0)
     else:
-        h = tl.where(visible, h, 0.0) * (1.0 / norm)
-        a = tl.maximum(h, 0.0)
+        selecting = tl.where(visible, selecting, 0.0) * (1.0 / norm)
+        a = tl.maximum(selecting, 0.0)
     if BASE == "G":
-        a *= softplus(h_scale)
-    return a, h
+        a *= softplus(h[1])
+    return a, selecting
 
 
 @triton.jit
-def hidden_gradients(g, a, h, h_scale, delta, norm, BASE: tl.constexpr):
-    """The gradients of h and, of G, of the scale's h, from a / n, h / n and n times the gradient of a."""
-    scale = 0.0
+def hidden_gradients(g, a, selecting, h, delta, norm, BASE: tl.constexpr):
+    """The gradients of h, of each branch, from what :func:`activation` takes and gives and n times that of a."""
     if BASE == "S":
-        dh = a * (g - delta)
+        dh = (a * (g - delta),)
     else:
-        passed = tl.where(h > 0, g, 0.0)
+        passed = tl.where(selecting > 0, g, 0.0)
         if BASE == "G":
-            scale = passed * h * sigmoid(h_scale)
-            passed *= softplus(h_scale)
-        dh = (passed - delta * h) * (1.0 / norm)
-    return dh, scale
+            scale = passed * selecting * sigmoid(h[1])
+            passed *= softplus(h[1])
+            dh = ((passed - delta * selecting) * (1.0 / norm), scale)
+        else:
+            dh = ((passed - delta * selecting) * (1.0 / norm),)
+    return dh
