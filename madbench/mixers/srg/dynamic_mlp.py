@@ -213,13 +213,11 @@ class DynamicMLP(nn.Module):
     def maps(self, x: Tensor, position: int = 0) -> Maps:
         """Scores, activations and weights of x (B, T, D), whose first row is at ``position``; of T x T each."""
         self._check_length(x.shape[1])
-        p = self._ordered(self._project(x, position))
-        last = self.register_slots
-        z = self._scores(p).tril(last)
-        h = self.mix1.right(z, p.s1).tril(last) if self.mix1 else z
-        a, norm = activate(self.variant.base, h, last, self.contrast and self.contrast())
-        a = a if norm is None else a / norm
-        return Maps(z, h, a, self.mix2.right_transposed(a, p.s2).tril(last) if self.mix2 else a)
+        p, last = self._ordered(self._project(x, position)), self.register_slots
+        z = self._scores(p)
+        h, a, w, norm = self._weights(z, p, last)
+        norm = 1 if norm is None else norm
+        return Maps(z.tril(last), h.tril(last), a / norm, w / norm)
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
@@ -305,20 +303,33 @@ class DynamicMLP(nn.Module):
     def _ordered(self, p: Projected) -> Projected:
         return replace(p, k=newest_first(p.k), v=newest_first(p.v)) if self.by_lag else p
 
-    def _scores(self, p: Projected) -> Tensor:
+    def _scores(self, p: Projected, is_step: bool = False) -> Tensor:
         """(B, H_q, M, registers + W); what stands in slots that a row cannot see has no meaning."""
         q = p.q * self.scale if self.variant.has_softmax else p.q
-        z = lag_scores(q, p.k) if self.by_lag else q @ p.k.transpose(-1, -2)
+        z = lag_scores(q, p.k) if self.by_lag and not is_step else q @ p.k.transpose(-1, -2)
+        z = z.flip(-1) if self.by_lag and is_step else z
         return z if p.to_registers is None else torch.cat((p.to_registers * self.scale, z), dim=-1)
 
-    def _attend(self, p: Projected, first_row: int) -> Tensor:
-        """Rows ``first_row, ...`` against all the keys up to the last of them: (B, H, M, V)."""
-        z, last = self._scores(p), first_row + self.register_slots  # the last slot that the first row sees
+    def _weights(self, z: Tensor, p: Projected, last: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """From scores, of which the first row sees those up to the slot ``last``, h, a and w of :class:`Maps`.
+
+        a and w are still to be divided by the norm, which comes last.
+        """
         h = self.mix1.right(z.tril(last), p.s1) if self.mix1 else z
         a, norm = activate(self.variant.base, h, last, self.contrast and self.contrast())
-        w = self.mix2.right_transposed(a, p.s2).tril(last) if self.mix2 else a
+        return h, a, self.mix2.right_transposed(a, p.s2).tril(last) if self.mix2 else a, norm
+
+    def _attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
+        """Rows ``first_row, ...`` against all the keys up to the last of them: (B, H, M, V).
+
+        Those of a step, which has one row, are by position in either layout.
+        """
+        *_, w, norm = self._weights(self._scores(p, is_step), p, first_row + self.register_slots)
         of_tokens = w[..., self.register_slots :]
-        o = lag_readout(of_tokens, p.v) if self.by_lag else of_tokens @ p.v
+        if self.by_lag and not is_step:
+            o = lag_readout(of_tokens, p.v)
+        else:
+            o = (of_tokens.flip(-1) if self.by_lag else of_tokens) @ p.v
         if self.registers is not None:
             o = o + w[..., : self.register_slots] @ self._register_values()
         return o if norm is None else (o / norm).to(o.dtype)

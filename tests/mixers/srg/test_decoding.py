@@ -86,7 +86,7 @@ def test_in_a_sliding_window_a_prompt_and_steps_equal_steps_alone(label, prompt,
     expected, last = stepped(mixer, x, slide=True)
     torch.testing.assert_close(y, expected)
     torch.testing.assert_close(caches[-1].k, last.k)
-    assert caches[-1].length == 4 and caches[-1].position == 19
+    assert caches[-1].k.shape[2] == 4 and caches[-1].position == 19
 
 
 @pytest.mark.parametrize("label", ["S-p", "G-cg-q-12", "G-cg-q-12o"])
@@ -129,7 +129,7 @@ def test_what_stands_in_free_rows_does_not_matter(make_mixer, randn):
     for label in ("S-p", "R-12o!", "G-cg-q-12", "D-gka-q-12o"):
         mixer, x = make_mixer(label, max_len=8), randn(2, 6, 16)
         y, cache = mixer.prefill(x[:, :4])
-        free = slice(0, cache.storage.edge) if mixer.by_lag else slice(cache.storage.edge, None)
+        free = slice(cache.storage.used, None)
         cache.storage.k[:, :, free] = cache.storage.v[:, :, free] = float("nan")
         for t in (4, 5):
             y, cache = mixer.step(x[:, t], cache)
