@@ -177,10 +177,9 @@ def core_passes(
         return torch.randn(size, device=setup.device, dtype=dtype).requires_grad_()
 
     q, k, v = leaf(heads[0], sizes.qk_width), leaf(heads[0], sizes.qk_width), leaf(heads[1], sizes.vo_width)
-    mixings = [mixer.mix1, mixer.mix2]
+    mixings = [mixing and mixing.tables for mixing in (mixer.mix1, mixer.mix2)]
     strengths = [leaf(n, sizes.r, torch.float32) if mixing else None for n, mixing in zip(heads, mixings)]
-    tables = [table for mixing in mixings if mixing for table in (mixing.A, mixing.B, mixing.p)]
-    ours = [q, k, v, *(one for one in strengths if one is not None), *tables]
+    ours = [q, k, v, *(one for one in strengths if one is not None), *itertools.chain(*filter(None, mixings))]
     theirs = [leaf(shape.d_model // FLASH_HEAD_WIDTH, FLASH_HEAD_WIDTH) for _ in range(3)]
     operators = {
         "core": (ours, lambda: attend(mixer.variant.base, mixer.by_lag, q, k, v, *strengths, *mixings)),

@@ -346,7 +346,8 @@ class DynamicMLP(nn.Module):
 
     def _by_head(self, operator: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
         """``operator`` on what the rows of the heads became; with a leading axis of models under ``vmap``."""
-        inputs = (self.variant.base, self.by_lag, *rows, self.mix1, self.mix2)
+        tables = (mixing and mixing.tables for mixing in (self.mix1, self.mix2))
+        inputs = (self.variant.base, self.by_lag, *rows, *tables)
         return attend_stacked(operator, *inputs) if self.is_stacked else operator(*inputs)
 
     def _attend_in_chunks(self, p: Projected) -> Tensor:

@@ -153,6 +153,10 @@ def lag_readout(w: Tensor, v_newest_first: Tensor) -> Tensor:
     return by_column @ v_newest_first
 
 
+Tables = tuple[Tensor, Tensor, Tensor]
+"""A and B (heads, L, r) and p (heads, L) of a :class:`SequenceMixing`."""
+
+
 class SequenceMixing(nn.Module):
     """R = I + Diag(p) + A Diag(s_t) B^T, one of R(1), R(2) (paper, section 2.4, Lemma G.1); the matrix is never formed.
 
@@ -168,6 +172,10 @@ class SequenceMixing(nn.Module):
         self.B = nn.Parameter(torch.empty(heads, max_len, rank))
         self.p = nn.Parameter(torch.empty(heads, max_len))
         self.gate = nn.Linear(d_model, heads * rank)
+
+    @property
+    def tables(self) -> Tables:
+        return self.A, self.B, self.p
 
     def strengths(self, x: Tensor) -> Tensor:
         """x (B, T, D) -> s (B, heads, T, R)."""

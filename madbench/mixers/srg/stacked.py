@@ -3,43 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from madbench.mixers.srg.parts import SequenceMixing
-
-
-@dataclass(frozen=True)
-class Tables:
-    """What an operator reads of a :class:`SequenceMixing`: A, B (heads, L, R) and p (heads, L)."""
-
-    A: Tensor
-    B: Tensor
-    p: Tensor
+from madbench.mixers.srg.parts import Tables
 
 
 def attend_stacked(
-    operator: Callable[..., Tensor],
-    base: str,
-    by_lag: bool,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    s1: Tensor | None,
-    s2: Tensor | None,
-    mix1: SequenceMixing | None,
-    mix2: SequenceMixing | None,
-) -> Tensor:
+    operator: Callable[..., Tensor], base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None,
+    s2: Tensor | None, mix1: Tables | None, mix2: Tables | None,
+) -> Tensor:  # fmt: skip
     """What ``operator`` gives of the other arguments, under ``torch.func.vmap`` over models.
 
     It is called once, with the heads of all models, so that it needs no rule of its own for a leading axis: shapes are
     those of :func:`madbench.mixers.srg.tiled.attend`.
     """
-    tables = [table for mix in (mix1, mix2) for table in ((mix.A, mix.B, mix.p) if mix else (None, None, None))]
-    return _AsHeads.apply(operator, base, by_lag, q, k, v, s1, s2, *tables)
+    nothing = (None, None, None)
+    return _AsHeads.apply(operator, base, by_lag, q, k, v, s1, s2, *(mix1 or nothing), *(mix2 or nothing))
 
 
 class _AsHeads(torch.autograd.Function):
@@ -54,19 +36,12 @@ class _AsHeads(torch.autograd.Function):
         pass
 
     @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[Any, ...],
-        operator: Callable[..., Tensor],
-        base: str,
-        by_lag: bool,
-        *tensors: Tensor | None,
-    ) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[Any, ...], operator: Any, base: str, by_lag: bool, *tensors: Any) -> Any:
         models = [_leading(tensor, dim, info.batch_size) for tensor, dim in zip(tensors, in_dims[3:])]
         n_head = models[2].shape[2]
         rows = [None if tensor is None else _heads_of_rows(tensor, n_head) for tensor in models[:5]]
         tables = [None if tensor is None else _heads_of_tables(tensor, n_head) for tensor in models[5:]]
-        mixings = [None if A is None else Tables(A, B, p) for A, B, p in (tables[:3], tables[3:])]
+        mixings = [None if part[0] is None else part for part in (tables[:3], tables[3:])]
         o = operator(base, by_lag, *rows, *mixings)
         return o.unflatten(1, (info.batch_size, n_head)).movedim(1, 0), 0
 

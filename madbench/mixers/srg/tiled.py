@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from madbench.mixers.precision import without_autocast
-from madbench.mixers.srg.parts import SequenceMixing, newest_first
+from madbench.mixers.srg.parts import Tables as MixingTables
+from madbench.mixers.srg.parts import newest_first
 from madbench.mixers.srg.tiles import Operands, Sheet, Tables, Tile
 from madbench.mixers.tracing import has_data
 
@@ -30,16 +31,15 @@ LEAST_ROWS = 16
 
 def attend(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, s2: Tensor | None,
-    mix1: SequenceMixing | None, mix2: SequenceMixing | None,
+    mix1: MixingTables | None, mix2: MixingTables | None,
 ) -> Tensor:  # fmt: skip
     """q, k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R), s2 (B, H, T, R) -> o (B, H, T, V), divided by its norm.
 
     q of S comes scaled. All inside is in float32 at least, under autocast too. Gradients are those of first order.
     """
-    tables = [
-        part for mix in (mix1, mix2) for part in ((mix.A.mT, mix.B.mT, 1 + mix.p[:, None]) if mix else [None] * 3)
-    ]
-    return _Tiled.apply(base, by_lag, q, k, v, s1, s2, *tables)
+    nothing = (None, None, None)
+    mix1, mix2 = ((mix[0].mT, mix[1].mT, 1 + mix[2][:, None]) if mix else nothing for mix in (mix1, mix2))
+    return _Tiled.apply(base, by_lag, q, k, v, s1, s2, *mix1, *mix2)
 
 
 class _Tiled(torch.autograd.Function):

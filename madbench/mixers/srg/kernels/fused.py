@@ -7,16 +7,14 @@ import importlib
 import importlib.util
 import os
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from madbench.errors import TrainingError
 from madbench.mixers.srg.budget import Allocation
-
-if TYPE_CHECKING:
-    from madbench.mixers.srg.parts import SequenceMixing
+from madbench.mixers.srg.parts import Tables
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 LEAST_CAPABILITY = (8, 0)  # of a CUDA device: the first with products of bfloat16
@@ -30,8 +28,6 @@ def refusal(allocation: Allocation) -> str:
         return "labels with D or registers have no kernel"
     if variant.has_softmax and not variant.has_mixing:
         return "softmax without mixing has torch's own, path 'sdpa'"
-    if importlib.util.find_spec(_module(variant.layout == "lag")) is None:
-        return f"the layout of {variant} has no kernel"
     widths = (allocation.qk_width, allocation.vo_width, allocation.r if variant.has_mixing else 1)
     if any(width > most for width, most in zip(widths, (MOST_QK_WIDTH, MOST_VO_WIDTH, MOST_RANK))):
         most = f"QK up to {MOST_QK_WIDTH}, VO up to {MOST_VO_WIDTH}, mixing rank up to {MOST_RANK}"
@@ -61,7 +57,7 @@ def arithmetic(x: Tensor) -> torch.dtype:
 
 def attend(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, s2: Tensor | None,
-    mix1: SequenceMixing | None, mix2: SequenceMixing | None,
+    mix1: Tables | None, mix2: Tables | None,
 ) -> Tensor:  # fmt: skip
     """q, k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R), s2 (B, H, T, R) -> o (B, H, T, V), divided by its norm.
 
@@ -73,11 +69,10 @@ def attend(
     if q.device.type != "cuda" and not (q.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"):
         raise TrainingError(f"path 'fused' runs on a CUDA device, not on {q.device.type!r}; use 'auto'")
 
-    def tensors(s: Tensor | None, mixing: SequenceMixing | None) -> list[Tensor | None]:
-        if mixing is None:
+    def tensors(s: Tensor | None, tables: Tables | None) -> list[Tensor | None]:
+        if tables is None:
             return [None] * 4
-        tables = (table[:, :length] for table in (mixing.A, mixing.B, mixing.p))
-        return [tensor.float().contiguous() for tensor in (s, *tables)]
+        return [tensor.float().contiguous() for tensor in (s, *(table[:, :length] for table in tables))]
 
     q, k, v = (tensor.to(dtype).contiguous() for tensor in (q, k, v))
     return attention(base, by_lag, q, k, v, *tensors(s1, mix1), *tensors(s2, mix2))[0]
@@ -140,9 +135,5 @@ def _mixings(*tensors: Tensor | None) -> tuple[tuple[Tensor, ...] | None, tuple[
     return None if first[0] is None else first, None if second[0] is None else second
 
 
-def _module(by_lag: bool) -> str:
-    return f"madbench.mixers.srg.kernels.{'lag' if by_lag else 'position'}"
-
-
 def _layout(by_lag: bool) -> ModuleType:
-    return importlib.import_module(_module(by_lag))
+    return importlib.import_module(f"madbench.mixers.srg.kernels.{'lag' if by_lag else 'position'}")
