@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
-from madbench.config import check_at_least, from_mapping
+from madbench.config import from_mapping
 from madbench.errors import BudgetError, ConfigError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget
 from madbench.labels import Explanation, families, family_of, parse
@@ -177,7 +177,7 @@ def build(
         raise ConfigError(
             f"{label} is causal: a row sees no later token; labels of {', '.join(able) or 'no family'} also see all"
         )
-    allocation = family.solve(label, _size(d_model, n_head, max_len, budget), settings)
+    allocation = family.solve(label, Size(d_model, n_head, max_len, budget), settings)
     return family.build(allocation, settings, path, **({} if causal else {"causal": False}))
 
 
@@ -186,17 +186,7 @@ def solve(
 ) -> Allocation:
     """The ranks of the mixer that :func:`build` would build, and what it costs; raises what ``build`` does."""
     label, family, settings = _resolve(label, settings)
-    return family.solve(label, _size(d_model, n_head, max_len, budget), settings)
-
-
-def _size(d_model: int, n_head: int, max_len: int, budget: Budget) -> Size:
-    """The size; a ``BudgetError`` where one of its numbers is larger than any setting of that name may be."""
-    size = Size(d_model, n_head, max_len, budget)
-    try:
-        check_at_least(size, 1, "d_model", "n_head", "max_len")
-    except ConfigError as error:
-        raise BudgetError(str(error)) from None
-    return size
+    return family.solve(label, Size(d_model, n_head, max_len, budget), settings)
 
 
 def own_settings(label: Any, settings: Any) -> dict[str, Any]:

@@ -186,8 +186,6 @@ def test_infeasible_message_word_for_word():
 
 def test_a_huge_length_is_explained_at_once():
     with pytest.raises(BudgetError, match="what would fit"):
-        solve(parse("HyperGLU"), 128, 2, 10**6)
-    with pytest.raises(BudgetError, match="max_len must be at most 1,000,000, got 1000000000"):
         solve(parse("HyperGLU"), 128, 2, 10**9)
 
 
