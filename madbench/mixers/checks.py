@@ -119,33 +119,31 @@ def decoded(mixer: nn.Module, x: Tensor, cache: Any = None, **how: Any) -> Tenso
 def general_checks(family: Family, label: Any) -> Iterable[Check]:
     """Exact parameter count, causality, and decoding step by step and after a prompt where the mixer can."""
 
-    def parameters() -> float:
-        mixer, _ = sample(family, label)
-        allocation = family.solve(label, SMALL, family.Settings())
-        return abs(sum(parameter.numel() for parameter in mixer.parameters()) - allocation.total)
+    def parameters(mixer: nn.Module, x: Tensor) -> float:
+        return abs(sum(parameter.numel() for parameter in mixer.parameters()) - mixer.allocation.total)
 
-    def causality() -> float:
-        mixer, x = sample(family, label)
+    def causality(mixer: nn.Module, x: Tensor) -> float:
         changed = x.clone()
         changed[:, 5:] += 1
         return difference(mixer(changed)[:, :5], mixer(x)[:, :5])
 
-    def steps() -> float:
-        mixer, x = sample(family, label)
+    def steps(mixer: nn.Module, x: Tensor) -> float:
         return difference(decoded(mixer, x), mixer(x))
 
-    def prefill() -> float:
+    def prefill(mixer: nn.Module, x: Tensor) -> float:
         import torch
 
-        mixer, x = sample(family, label)
         y, cache = mixer.prefill(x[:, :5])
         return difference(torch.cat((y, decoded(mixer, x[:, 5:], cache)), dim=1), mixer(x))
 
-    yield Check("parameters", "The module has exactly the parameters of its allocation.", "the budget", parameters)
-    yield Check("causality", "Later tokens do not change earlier outputs.", "causal mixing", causality, ROUNDING)
+    def check(name: str, what: str, source: str, measure: Callable[..., float], tolerance: float = ROUNDING) -> Check:
+        return Check(name, what, source, lambda: measure(*sample(family, label)), tolerance)
+
+    yield check("parameters", "The module has exactly the parameters of its allocation.", "the budget", parameters, 0)
+    yield check("causality", "Later tokens do not change earlier outputs.", "causal mixing", causality)
     mixer, _ = sample(family, label)
     if hasattr(mixer, "step"):
-        yield Check("steps", "Decoding token by token gives the parallel outputs.", "decoding", steps, ROUNDING)
+        yield check("steps", "Decoding token by token gives the parallel outputs.", "decoding", steps)
     if hasattr(mixer, "prefill"):
         what = "Decoding a prompt at once, then token by token, gives the parallel outputs."
-        yield Check("prefill", what, "decoding", prefill, ROUNDING)
+        yield check("prefill", what, "decoding", prefill)

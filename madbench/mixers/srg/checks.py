@@ -9,7 +9,7 @@ from typing import Any
 
 from madbench.labels import Variant
 from madbench.mixers import Check
-from madbench.mixers.checks import ROUNDING, general_checks
+from madbench.mixers.checks import ROUNDING, general_checks, sample
 from madbench.mixers.srg import measures
 
 NOTICEABLE = 1e-3
@@ -20,13 +20,16 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
     yield from general_checks(family, label)
 
     def check(
-        name: str, what: str, source: str, measure: Callable[..., float], tolerance: float = ROUNDING, unless: str = ""
-    ) -> Check:
-        run = None if unless else functools.partial(measure, family, label)
+        name: str, what: str, source: str, measure: Callable[..., float], tolerance: float = ROUNDING, unless: str = "",
+        make: Callable[..., Any] = sample,
+    ) -> Check:  # fmt: skip
+        run = None if unless else lambda: measure(*make(family, label))
         return Check(name, what, source, run, tolerance, reason=unless)
 
-    def differ(*about: Any, tolerance: float = NOTICEABLE, unless: str = "") -> Check:
-        return replace(check(*about, tolerance, unless), is_difference=True)
+    def differ(*about: Any, tolerance: float = NOTICEABLE, **how: Any) -> Check:
+        return replace(check(*about, tolerance, **how), is_difference=True)
+
+    wide = functools.partial(sample, size=measures.WIDE)
 
     by_lag, is_softmax = label.layout == "lag", label.has_softmax
     no_mixing = "" if label.has_mixing else "the label has no sequence mixing"
@@ -44,7 +47,7 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
     what = "A shorter input gives the first rows of a longer one."
     yield check("lengths", what, "slicing, Appendix J.1", measures.lengths)
     what = "Ranks stay within 4 d^2 and the next admissible one would not."
-    yield check("budget", what, "Section 2.6", measures.budget, 0, no_budget)
+    yield check("budget", what, "Section 2.6", measures.budget, 0, no_budget, make=lambda *of: of)
     what = "A row is sigma(x W1(X)) W2(X), its two matrices multiplied out."
     between = "a norm stands between V and W_o" if label.base == "D" else ""
     yield check("dynamic MLP", what, "Theorem 2.1, eq. 9-10", measures.dynamic_mlp, unless=between)
@@ -64,13 +67,17 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
     yield check("routing", what, "Lemma B.2", measures.routing, 0, no_selection)
     what = "With L(1) and R(1) constant, a slot switches at a hyperplane."
     when_static = functools.partial(measures.bend, is_static=True)
-    yield check("straight boundaries", what, "Corollary 2.2", when_static, 1e-6, no_selection)
+    yield check("straight boundaries", what, "Corollary 2.2", when_static, 1e-6, no_selection, wide)
     what = "With L(1) or R(1) depending on the token, boundaries are curved."
     constant = "" if label.mix1 or label.gates else "L(1) and R(1) are constant without g and 1"
-    yield differ("bent boundaries", what, "Corollary 2.2, H.8", measures.bend, unless=no_selection or constant)
-    yield check("update subspace", "Updates span at most r_vo dimensions.", "Theorem F.3", measures.update_subspace)
+    yield differ(
+        "bent boundaries", what, "Corollary 2.2, H.8", measures.bend, unless=no_selection or constant, make=wide
+    )
+    narrow, what = functools.partial(measures.with_ranks, vo=4), "Updates span at most r_vo dimensions."
+    yield check("update subspace", what, "Theorem F.3", measures.update_subspace, make=narrow)
     what = "Where W_q maps a direction to zero, the token's routing does not see it."
-    yield check("null directions", what, "Theorem F.5", measures.null_directions)
+    narrow = functools.partial(measures.with_ranks, qk=2 * label.query_heads(2))
+    yield check("null directions", what, "Theorem F.5", measures.null_directions, make=narrow)
     if is_softmax:
         yield check("active set", "Every visible slot has a weight.", "Section 2.2", measures.inactive, 0)
     else:
@@ -81,13 +88,13 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
     yield check("VO gate", what, "Appendix H.7", measures.vo_gate, 0, no_gates)
     what = f"Scores depend on offsets alone{' where the gate is even' * label.gates}."
     even_gate = functools.partial(measures.rope, has_even_gate=True)
-    yield check("RoPE", what, "Section 2.2", even_gate, unless=no_rope)
+    yield check("RoPE", what, "Section 2.2", even_gate, unless=no_rope, make=wide)
     if absolute:
         what = "Scaled by the gate after RoPE, scores depend on absolute positions."
-        yield differ("RoPE and gate", what, "Section 2.2", measures.rope)
+        yield differ("RoPE and gate", what, "Section 2.2", measures.rope, make=wide)
         what = "With rope_order=after_gate, scores depend on offsets alone."
         after_gate = functools.partial(measures.rope, order="after_gate")
-        yield check("RoPE after gate", what, "Section 2.2", after_gate)
+        yield check("RoPE after gate", what, "Section 2.2", after_gate, make=wide)
     if label.registers:
         what = "k registers add k slots to every row and leave the scores of the others."
         yield check("registers", what, "Proposition H.5", measures.registers)

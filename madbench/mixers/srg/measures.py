@@ -1,4 +1,4 @@
-"""The residuals of the checks of S/R/G: each builds a small mixer of the label, changes it or its input, compares."""
+"""The residuals of the checks of S/R/G: each takes a small mixer and an input, changes one of them, and compares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from madbench.labels import Variant
 from madbench.mixers import Size
-from madbench.mixers.checks import SMALL, difference, filled, sample
+from madbench.mixers.checks import SMALL, difference, filled
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.parts import EPS
 from madbench.mixers.srg.reference import convolve, mixing_matrix
@@ -21,15 +21,25 @@ STRICT = Size(d_model=64, n_head=2, max_len=32)
 WINDOW = 3  # tokens, of a sequence of 8
 
 
-def path(family: Any, label: Variant, path: str) -> float:
-    mixer, x = sample(family, label, "reference")
+def with_ranks(family: Any, label: Variant, **ranks: int) -> tuple[DynamicMLP, Tensor]:
+    """As :func:`sample`, with other ranks."""
+    settings = family.Settings()
+
+    def build() -> DynamicMLP:
+        allocation = family.solve(label, SMALL, settings)
+        return family.build(replace(allocation, ranks=allocation.ranks | ranks), settings)
+
+    return filled(build)
+
+
+def path(mixer: DynamicMLP, x: Tensor, path: str) -> float:
+    mixer.path = "reference"
     expected = mixer(x)
     mixer.path, mixer.chunk = path, 3
     return difference(mixer(x), expected)
 
 
-def lengths(family: Any, label: Variant) -> float:
-    mixer, x = sample(family, label)
+def lengths(mixer: DynamicMLP, x: Tensor) -> float:
     return difference(mixer(x[:, :5]), mixer(x)[:, :5])
 
 
@@ -43,19 +53,18 @@ def budget(family: Any, label: Variant) -> float:
     return abs(counted - allocation.total) + max(0, -allocation.slack) + max(0, larger.slack + 1)
 
 
-def dynamic_mlp(family: Any, label: Variant) -> float:
-    mixer, x = sample(family, label)
+def dynamic_mlp(mixer: DynamicMLP, x: Tensor) -> float:
     prefix = x[:, :5]
     given, expected = [], mixer(x)[:, 4]
     for sequence in prefix:
         first, second = dynamic_weights(mixer, sequence)
         hidden = sequence[-1] @ first
-        if label.has_softmax:
+        if mixer.variant.has_softmax:
             a = torch.softmax(hidden / mixer.allocation.qk_width**0.5, dim=-1)
         else:
             gate = hidden[: mixer.n_head]
             a = F.relu(gate / gate.square().sum(-1, keepdim=True).add(1e-12).sqrt())
-        if label.base == "G":
+        if mixer.variant.base == "G":
             a = a * F.softplus(hidden[mixer.n_head :])
         given.append((a[:, None] @ second).sum(0)[0])
     return difference(torch.stack(given), expected)
@@ -99,8 +108,7 @@ def _largest(*residuals: float) -> float:
     return float(torch.tensor(residuals, dtype=torch.float64).max())
 
 
-def extension(family: Any, label: Variant) -> float:
-    mixer, x = sample(family, label)
+def extension(mixer: DynamicMLP, x: Tensor) -> float:
     residuals = []
     for mix in filter(None, (mixer.mix1, mixer.mix2)):
         s = mix.strengths(x[:1])[:, :, -1:]
@@ -114,12 +122,11 @@ def extension(family: Any, label: Variant) -> float:
     return _largest(*residuals)
 
 
-def truncation(family: Any, label: Variant) -> float:
-    mixer, x = sample(family, label)
+def truncation(mixer: DynamicMLP, x: Tensor) -> float:
     first = WINDOW + mixer.register_slots
     for mix in filter(None, (mixer.mix1, mixer.mix2)):
         mix.A[:, first:], mix.B[:, first:], mix.p[:, first:] = 0, 0, -1
-    if label.conv:
+    if mixer.variant.conv:
         x[:, -WINDOW - 3 : -WINDOW] = 0  # no convolution reaches from the window to a token before it
     return difference(mixer(x[:, -WINDOW:])[:, -1], mixer(x)[:, -1])
 
@@ -129,24 +136,22 @@ def _scale_scores(mixer: DynamicMLP, factor: float) -> None:
     mixer.q.weight[: mixer.n_head * mixer.allocation.qk_width] *= factor
 
 
-def routing(family: Any, label: Variant) -> float:
-    mixer, x = sample(family, label)
+def routing(mixer: DynamicMLP, x: Tensor) -> float:
     maps = mixer.maps(x)
     _scale_scores(mixer, 3.0)
     active, is_positive = maps.activations > 0, maps.hidden[:, : mixer.n_head] > 0
     return float((active != is_positive).sum() + (active != (mixer.maps(x).activations > 0)).sum())
 
 
-def bend(family: Any, label: Variant, is_static: bool = False) -> float:
+def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
     """How far three points of a slot's boundary, on parallel lines in token space, are from a line; of three slots."""
-    mixer, x = sample(family, label, size=WIDE)
-    free = WIDE.d_model // 2
+    free = x.shape[-1] // 2
     mixer.k.weight[:, :free] = 0  # the token moves, its key does not: X stays what it is
     if is_static:
         for gate in (mixer.qk_gate, mixer.mix1 and mixer.mix1.gate):
             if gate:
                 gate.weight.zero_()
-    across, along = torch.zeros(2, WIDE.d_model).double()
+    across, along = torch.zeros(2, x.shape[-1]).double()
     across[:free], along[:free] = x[1, 0, :free], x[1, 1, :free]
 
     def hidden(u: float, s: Tensor) -> Tensor:
@@ -177,25 +182,12 @@ def bend(family: Any, label: Variant, is_static: bool = False) -> float:
     return _largest(*map(bend_of, sorted(set.intersection(*map(set, coarse)))[:3]))
 
 
-def with_ranks(family: Any, label: Variant, **ranks: int) -> tuple[DynamicMLP, Tensor]:
-    """As :func:`sample`, with other ranks."""
-    settings = family.Settings()
-
-    def build() -> DynamicMLP:
-        allocation = family.solve(label, SMALL, settings)
-        return family.build(replace(allocation, ranks=allocation.ranks | ranks), settings)
-
-    return filled(build)
-
-
-def update_subspace(family: Any, label: Variant) -> float:
-    mixer, x = with_ranks(family, label, vo=4)
+def update_subspace(mixer: DynamicMLP, x: Tensor) -> float:
     values = torch.linalg.svdvals(mixer(x).flatten(0, 1))
     return float(values[4] / values[0])
 
 
-def null_directions(family: Any, label: Variant) -> float:
-    mixer, x = with_ranks(family, label, qk=2 * label.query_heads(2))
+def null_directions(mixer: DynamicMLP, x: Tensor) -> float:
     free = 10
     for name, parameter in mixer.named_parameters():
         if name.endswith("gate.weight") or name in ("k.weight", "v.weight", "v_down.weight"):
@@ -205,20 +197,18 @@ def null_directions(family: Any, label: Variant) -> float:
     return difference(mixer(moved), mixer(x))
 
 
-def inactive(family: Any, label: Variant) -> float:
+def inactive(mixer: DynamicMLP, x: Tensor) -> float:
     """Visible slots whose activation is zero."""
-    mixer, x = sample(family, label)
     inactive = mixer.maps(x).activations == 0
     return float((inactive & inactive.new_ones(inactive.shape).tril(mixer.register_slots)).sum())
 
 
-def linear(family: Any, label: Variant) -> float:
+def linear(mixer: DynamicMLP, x: Tensor) -> float:
     """ReLU(h) - ReLU(-h) = h: the mixer less the one with its selecting scores negated is the ungated one."""
-    mixer, x = sample(family, label)
     y, maps = mixer(x), mixer.maps(x)
     gate = maps.hidden[:, : mixer.n_head]
     full = gate / gate.square().sum(-1, keepdim=True).add(EPS).sqrt()
-    if label.base == "G":
+    if mixer.variant.base == "G":
         full = full * F.softplus(maps.hidden[:, mixer.n_head :])
     visible = gate.new_ones(gate.shape).tril(mixer.register_slots)
     unread = float(((full == 0) & (visible == 1)).sum())
@@ -227,37 +217,33 @@ def linear(family: Any, label: Variant) -> float:
     return difference(signed, full) + unread + float((mixer(x) - y).norm() == 0)
 
 
-def vo_gate(family: Any, label: Variant) -> float:
-    mixer, x = sample(family, label)
+def vo_gate(mixer: DynamicMLP, x: Tensor) -> float:
     y, before = mixer(x), mixer.maps(x).activations
     mixer.vo_gate.weight.neg_()
     changed = (mixer.maps(x).activations != before).sum()
     return float(changed + ((mixer(x) - y).norm() == 0))
 
 
-def rope(family: Any, label: Variant, has_even_gate: bool = False, order: str = "before_gate") -> float:
+def rope(mixer: DynamicMLP, x: Tensor, has_even_gate: bool = False, order: str = "before_gate") -> float:
     """Difference of the scores of a sequence and of the same one 50 positions later."""
-    mixer, x = sample(family, label, size=WIDE)
     mixer.rope_order = order
-    if has_even_gate and label.gates:
+    if has_even_gate and mixer.variant.gates:
         mixer.qk_gate.weight.zero_(), mixer.qk_gate.bias.zero_()
     return difference(mixer.maps(x, 50).scores, mixer.maps(x).scores)
 
 
-def registers(family: Any, label: Variant) -> float:
+def registers(mixer: DynamicMLP, x: Tensor) -> float:
     """Scores against x_t W_q M(1)(x_t) . R W_k in the first slots, in others against the mixer without registers."""
-    mixer, x = sample(family, label)
     q, count, heads = mixer.q(x), mixer.register_slots, (mixer.query_heads, -1)
-    q = q * torch.sigmoid(mixer.qk_gate(x)) if label.gates else q
+    q = q * torch.sigmoid(mixer.qk_gate(x)) if mixer.variant.gates else q
     expected = torch.einsum("bthc,khc->bhtk", q.unflatten(-1, heads), mixer.k(mixer.registers).unflatten(-1, heads))
-    expected = expected / mixer.allocation.qk_width**0.5 if label.has_softmax else expected
+    expected = expected / mixer.allocation.qk_width**0.5 if mixer.variant.has_softmax else expected
     scores = mixer.maps(x).scores
     mixer.registers, mixer.register_slots, mixer.mix1, mixer.mix2 = None, 0, None, None
     return _largest(difference(scores[..., :count], expected), difference(scores[..., count:], mixer.maps(x).scores))
 
 
-def adapters(family: Any, label: Variant) -> float:
-    mixer, x = sample(family, label)
+def adapters(mixer: DynamicMLP, x: Tensor) -> float:
     y, up = mixer(x), mixer.o_up.weight.clone()
     mixer.o_up.weight.zero_()
     values = torch.linalg.svdvals((y - mixer(x)).flatten(0, 1))
@@ -267,7 +253,6 @@ def adapters(family: Any, label: Variant) -> float:
     return _largest(float(values[mixer.allocation.adapter_rank] / values[0]), difference(mixer(x), y))
 
 
-def differential(family: Any, label: Variant) -> float:
-    mixer, x = sample(family, label)
+def differential(mixer: DynamicMLP, x: Tensor) -> float:
     sums = mixer.maps(x).activations.sum(-1)
     return difference(sums, (1 - mixer.contrast()).expand_as(sums))

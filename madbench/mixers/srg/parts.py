@@ -190,7 +190,7 @@ class SequenceMixing(nn.Module):
         return self._mix(y, self.B, s, self.A)
 
     def _mix(self, y: Tensor, into: Tensor, s: Tensor, out_of: Tensor) -> Tensor:
-        slots, is_row = y.shape[-1], y.shape[2] == 1
+        slots, is_row = y.shape[-1], y.shape[-2] == 1
         if is_row:  # those of all sequences are rows of one, so that the tables are read once whatever the batch
             y, s = y.transpose(0, 2), s.transpose(0, 2)
         low_rank = ((y @ into[:, :slots]) * s) @ out_of[:, :slots].transpose(-1, -2)

@@ -25,6 +25,11 @@ def test_every_check_of_every_label_of_the_paper_holds(label):
     assert "fail" not in {outcome.verdict for outcome in checks.run_checks(label)}
 
 
+@pytest.mark.parametrize("label", ["G-pcg-q-12", "R-q-12o"])
+def test_every_check_of_a_label_with_mixing_holds(label):
+    assert "fail" not in {outcome.verdict for outcome in verdicts(label).values()}
+
+
 def test_a_statement_that_says_nothing_about_a_label_does_not_apply_and_says_why():
     of_softmax, of_position = verdicts("S-p"), verdicts("R-q-1")
     assert of_softmax["routing"].verdict == "not applicable" and "softmax" in of_softmax["routing"].check.reason
