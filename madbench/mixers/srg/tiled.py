@@ -47,8 +47,7 @@ class _Tiled(torch.autograd.Function):
     def forward(ctx, base, by_lag, *inputs):
         with without_autocast(inputs[0]):
             work = _Pass(base, by_lag, inputs)
-            keeps = work.is_one_tile and any(ctx.needs_input_grad)
-            o, norm = work.forward_in_one() if keeps else work.forward()
+            o, norm = work.forward(keeps=work.is_one_tile and any(ctx.needs_input_grad))
         ctx.base, ctx.by_lag, ctx.filled = base, by_lag, work.filled
         ctx.save_for_backward(*inputs, o, norm)
         return o
@@ -85,29 +84,23 @@ class _Pass:
         self.filled: tuple[Operands, Tile] | None = None
         """The operands and the one tile of a forward pass, for the backward pass."""
 
-    def forward(self) -> tuple[Tensor, Tensor | None]:
-        """o in the dtype of q, and under R and G the norm (H, B, T)."""
+    def forward(self, keeps: bool) -> tuple[Tensor, Tensor | None]:
+        """o in the dtype of q, and under R and G the norm (H, B, T); ``keeps`` the one tile for the backward pass."""
         q, _, v, *_ = self.inputs
         o = self._of_rows(v, q.dtype)
         norm = None if self.base == "S" else v.new_empty(self.n_head, self.batch, self.length, dtype=self.dtype)
-        tiles = self._tiles(backward=False)
+        tiles = self._tiles(backward=keeps)
         for entries in self._groups():
             group = self._group(entries)
             for rows in self._blocks():
-                of_tile, norm_of_tile = tiles(entries, rows).forward(self._block(group, rows))
+                tile = tiles(entries, rows)
+                of_tile, norm_of_tile = tile.forward(self._block(group, rows))
                 if norm is not None:
                     norm[:, entries, rows] = norm_of_tile
                 o[entries, :, rows] = self._divided(of_tile, norm_of_tile)
+                if keeps:
+                    self.filled = group, tile
         return o, norm
-
-    def forward_in_one(self) -> tuple[Tensor, Tensor | None]:
-        """The same where one tile has all of it; the backward pass need not compute that again."""
-        entries, rows = slice(0, self.batch), slice(0, self.length)
-        self.filled = self._group(entries), self._tiles(backward=True)(entries, rows)
-        group, tile = self.filled
-        of_tile, norm = tile.forward_for_backward(self._block(group, rows))
-        o = self._of_rows(self.inputs[2], self.inputs[0].dtype)
-        return o.copy_(self._divided(of_tile, norm)), norm
 
     def _divided(self, o: Tensor, norm: Tensor | None) -> Tensor:
         """Outputs (H N, M, V) by their norm, (N, H, M, V)."""

@@ -98,18 +98,18 @@ class Sheet:
         """x (..., as many as ``flat`` has rows) -> (..., N, M) without those of blanks."""
         return x.view(*x.shape[:-1], self.entries, self.pitch)[..., : self.rows]
 
-    def mix(self, s: Tensor, tables: Tables) -> None:
-        """y R in place of y; what it leaves in masked slots has no meaning."""
-        inner = torch.bmm(tables.A, self.flat.mT)
-        self.of_rows(inner).mul_(s)
-        self.flat.mul_(tables.gain).baddbmm_(inner.mT, tables.B)
+    def mix(self, y: Sheet, s: Tensor, tables: Tables) -> tuple[Tensor, Tensor]:
+        """y R of another sheet or its own, and (y A)^T before and after its product with s.
 
-    def mix_into(self, y: Sheet, s: Tensor, tables: Tables) -> tuple[Tensor, Tensor]:
-        """y R of another sheet, as :meth:`mix`; returns (y A)^T before and after its product with s."""
+        What it leaves in masked slots has no meaning.
+        """
         inner = torch.bmm(tables.A, y.flat.mT)
         strengthened = inner.clone()
         self.of_rows(strengthened).mul_(s)
-        torch.bmm(strengthened.mT, tables.B, out=self.flat).addcmul_(y.flat, tables.gain)
+        if y is self:
+            self.flat.mul_(tables.gain).baddbmm_(strengthened.mT, tables.B)
+        else:
+            torch.bmm(strengthened.mT, tables.B, out=self.flat).addcmul_(y.flat, tables.gain)
         return inner, strengthened
 
     def unmix(
@@ -136,10 +136,12 @@ class Tile:
             self.future = torch.ones(shape[1], shape[1], dtype=torch.bool, device=memory[0].device).triu(1)
         counts = self.heads(base, heads, backward=len(memory) > 1)
         sheets = [Sheet(part, (count, *shape), by_lag) for part, count in zip(memory, counts)]
-        self.scores, (self.hidden, self.grad, self.work, self.a) = sheets[0], sheets[1:] or [None] * 4
+        self.halves = {id(sheet): sheet.halves() if base == "G" else (sheet, sheet) for sheet in sheets[:4]}
+        scores = sheets[0]  # without a backward pass all that is made of them takes their place
+        self.scores, self.hidden, self.grad, self.work, self.a = sheets if sheets[1:] else [scores] * 4 + [None]
+        self.keeps, self.a = self.a is not None, self.a or self._halves(scores)[0]
         self.inner1 = self.inner2 = (None, None)
         """(y A)^T of R(1) and of R(2), before and after its product with the strengths."""
-        self.halves = {id(sheet): sheet.halves() if base == "G" else (sheet, sheet) for sheet in sheets[:4]}
 
     @staticmethod
     def heads(base: str, heads: int, backward: bool) -> list[int]:
@@ -148,38 +150,21 @@ class Tile:
         return [query_heads] * 4 + [heads] if backward else [query_heads]
 
     def forward(self, x: Operands) -> tuple[Tensor, Tensor | None]:
-        """Outputs of the rows (H N, M, V), under R and G not yet divided by their norm (H, N, M)."""
-        self.scores.fill(x.q, x.k)
-        if x.mix1:
-            self.scores.mix(x.s1, x.mix1)
-        (a, scale), norm = self._halves(self.scores), None
-        if self.base == "S":
-            self._softmax(a, a)
-        else:
-            a.diagonal.tril_()
-            norm = self._norm(a)
-            a.flat.relu_()
-        if self.base == "G":
-            a.flat.mul_(torch._C._nn.softplus(scale.flat, out=scale.flat))
-        if x.mix2:
-            a.mix(x.s2, x.mix2.transposed)
-            a.mask()
-        return torch.bmm(a.keys, x.v), norm
+        """Outputs of the rows (H N, M, V), under R and G not yet divided by their norm (H, N, M).
 
-    def forward_for_backward(self, x: Operands) -> tuple[Tensor, Tensor | None]:
-        """The same, and leaves in the sheets what :meth:`backward` reads."""
-        read = self._fill(x)
-        gate, _ = self._halves(self.hidden if x.mix1 else self.scores)
-        return torch.bmm(read.keys, x.v), self._norm(gate)
+        With sheets for a backward pass, what :meth:`backward` reads stays in them.
+        """
+        weights, norm = self._fill(x)
+        return torch.bmm(weights.keys, x.v), norm
 
     def backward(
         self, x: Operands, grad_o: Tensor, along: Tensor | None, grads: Operands, is_filled: bool = False
     ) -> None:
         """From the gradients of the outputs before they are divided and of their norm over the norm (H, N, M), those
         of the operands: q's and the strengths' are set, all others added to. ``is_filled``: the sheets are as
-        :meth:`forward_for_backward` left them."""
+        :meth:`forward` left them."""
         if not is_filled:
-            self._fill(x)
+            self._fill(x, has_norm=False)
         z, h, a = self.scores, self.hidden if x.mix1 else self.scores, self.a
         (gate, scale), (of_gate, of_a) = self._halves(h), self._halves(self.grad)
         read = of_a if x.mix2 else a
@@ -205,28 +190,27 @@ class Tile:
             grads.q.copy_(torch.bmm(columns, x.k))
             grads.k.baddbmm_(columns.mT, x.q)
 
-    def _fill(self, x: Operands) -> Sheet:
-        """Writes all sheets that the gradients need and returns that of the weights, which v is read with."""
-        z, h, a = self.scores.fill(x.q, x.k), self.scores, self.a
+    def _fill(self, x: Operands, has_norm: bool = True) -> tuple[Sheet, Tensor | None]:
+        """Writes all sheets; returns that of the weights, which v is read with, and of R and G the norm (H, N, M)."""
+        z, h, a, norm = self.scores.fill(x.q, x.k), self.scores, self.a, None
         if x.mix1:
-            h, self.inner1 = self.hidden, self.hidden.mix_into(z, x.s1, x.mix1)
-        (gate, scale), (of_gate, of_a) = self._halves(h), self._halves(self.grad)
+            h, self.inner1 = self.hidden, self.hidden.mix(z, x.s1, x.mix1)
+        gate, scale = self._halves(h)
+        softplus, weights = self._halves(self.grad) if self.keeps else (scale, a)
         if self.base == "S":
             self._softmax(gate, a)
         else:
             gate.diagonal.tril_()
+            if has_norm:
+                norm = gate.of_rows(torch.linalg.vector_norm(gate.flat, dim=-1)).square().add_(EPS).sqrt_()
             torch.clamp_min(gate.flat, 0, out=a.flat)
         if self.base == "G":
-            a.flat.mul_(torch._C._nn.softplus(scale.flat, out=of_gate.flat))
+            a.flat.mul_(torch._C._nn.softplus(scale.flat, out=softplus.flat))
         if x.mix2:
-            self.inner2 = of_a.mix_into(a, x.s2, x.mix2.transposed)
-        return (of_a if x.mix2 else a).mask()
-
-    def _norm(self, h: Sheet) -> Tensor | None:
-        """That of masked hidden scores under R and G."""
-        if self.base == "S":
-            return None
-        return h.of_rows(torch.linalg.vector_norm(h.flat, dim=-1)).square().add_(EPS).sqrt_()
+            self.inner2 = weights.mix(a, x.s2, x.mix2.transposed)
+        if not self.keeps:
+            self.inner1 = self.inner2 = (None, None)  # of every tile they would be much
+        return (weights if x.mix2 else a).mask(), norm
 
     def _halves(self, sheet: Sheet) -> tuple[Sheet, Sheet]:
         """Gate and scale of G; the sheet itself, twice, under S and R."""
