@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.bench.mixer import Shape as MixerShape
-from madbench.bench.mixer import checked, make, resolved, verdict
+from madbench.bench.mixer import check_error, error_of, make, resolved
 from madbench.bench.parts import Column, Curve, Part, Row, Setup
 from madbench.bench.timing import in_turns, peak_bytes, reason
+from madbench.errors import TrainingError
 from madbench.mixers import build, solve
 from madbench.mixers.checks import difference
 from madbench.models.blocks import autocast
@@ -83,17 +84,15 @@ def measure_table5(setup: Setup) -> Iterator[Row]:
         try:
             one = MixerShape(shape.batch, shape.length, shape.d_model)
             row["path"] = resolved(make(label, one, setup, path, heads), one, setup, path)
-            if problem := "" if label in FLA_LABELS else checked(label, one, setup, row["path"], heads):
-                yield row | {"error": problem}
-                continue
+            if label not in FLA_LABELS:
+                check_error(error_of(label, one, setup, row["path"], heads), setup)
             model = model_of(label, shape, setup, path, heads)
             passes = _passes(model, tokens, setup)
             times = in_turns(passes | flash, setup.limits, setup.device)
             if name == "S flash":
                 flash, times["flash train"] = {f"flash {way}": run for way, run in passes.items()}, times["train"]
             if bad := next((time for time in times.values() if isinstance(time, str)), ""):
-                yield row | {"error": bad}
-                continue
+                raise TrainingError(bad)
             weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
             own = {"forward": weights, "train": 3 * weights}  # AdamW has two moments
             peaks = {way: own[way] + peak_bytes(run, setup.device) for way, run in passes.items()}
@@ -144,18 +143,15 @@ def measure_decoding(setup: Setup) -> Iterator[Row]:
         row: Row = {"label": label, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
         try:
             model = model_of(label, shape, setup, tokens=NEW_TOKENS).eval()
-            if problem := _decoding_problem(model, tokens[:1, :64], setup):
-                yield row | {"error": problem}
-                continue
+            _check_decoding(model, tokens[:1, :64], setup)
             cases = _decoding(model, tokens, setup)
             times = in_turns(cases | softmax, setup.limits, setup.device)
             if label == "S":
                 softmax, times["S tokens"] = {f"S {name}": run for name, run in cases.items()}, times["tokens"]
+            if bad := next((time for time in times.values() if isinstance(time, str)), ""):
+                raise TrainingError(bad)
         except Exception as error:  # of a kernel, of many kinds
             yield row | {"error": reason(error)}
-            continue
-        if bad := next((time for time in times.values() if isinstance(time, str)), ""):
-            yield row | {"error": bad}
             continue
         prompt, step = times["prompt"], times["tokens"]
         row |= {**prompt.milliseconds("prompt"), "prompt_tokens_per_second": tokens.numel() / prompt.median}
@@ -183,8 +179,8 @@ def _decoding(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[]
     return {"prompt": prompt, "tokens": following}
 
 
-def _decoding_problem(model: GPT, tokens: Tensor, setup: Setup) -> str:
-    """What is wrong with decoding, which gives what the forward pass gives; empty where nothing is."""
+def _check_decoding(model: GPT, tokens: Tensor, setup: Setup) -> None:
+    """Raises ``WrongResultError`` where decoding gives something else than the forward pass."""
     half = tokens.shape[1] // 2
     with torch.inference_mode(), autocast(setup.device, setup.precision):
         expected = model(tokens)[:, -1]
@@ -192,7 +188,7 @@ def _decoding_problem(model: GPT, tokens: Tensor, setup: Setup) -> str:
         for token in tokens[:, half:].split(1, dim=1):
             logits, state = model.decode(token, state)
     error = difference(F.normalize(logits.float(), dim=-1), F.normalize(expected.float(), dim=-1))
-    return verdict(error, setup)
+    check_error(error, setup)
 
 
 TABLE5 = Part(

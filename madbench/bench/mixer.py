@@ -40,6 +40,10 @@ class Shape:
         return f"{self.batch}x{self.length}x{self.d_model}"
 
 
+class WrongResultError(MadbenchError):
+    """A path computes something else."""
+
+
 @dataclass
 class Case:
     """A label on one path at one shape."""
@@ -116,18 +120,10 @@ def _outcome(module: nn.Module, x: Tensor, device: str, precision: str) -> tuple
     return y.detach().double(), torch.cat([gradient.flatten().double() for gradient in gradients])
 
 
-def verdict(error: float, setup: Setup) -> str:
-    """What is wrong with a path of this error, in a sentence; empty where it computes what it should."""
-    bound = TOLERANCE[setup.precision]
-    return "" if error <= bound else f"wrong: relative error {error:.1e}, at most {bound:.0e} is allowed"
-
-
-def checked(label: str, shape: Shape, setup: Setup, path: str, n_head: int = HEADS) -> str:
-    """What is wrong with a path, or why it does not run here; empty where it computes what it should."""
-    try:
-        return verdict(error_of(label, shape, setup, path, n_head), setup)
-    except Exception as error:  # of a kernel or a compiler, of many kinds
-        return reason(error)
+def check_error(error: float, setup: Setup) -> None:
+    """Raises ``WrongResultError`` for the error of a path that is more than rounding."""
+    if not error <= (bound := TOLERANCE[setup.precision]):
+        raise WrongResultError(f"wrong: relative error {error:.1e}, at most {bound:.0e} is allowed")
 
 
 def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list[Case]:
@@ -141,7 +137,8 @@ def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list
         try:
             mixer = make(label, shape, setup, path)
             path = resolved(mixer, shape, setup, path)
-            cases.append(Case(label, path, mixer, verdict(error_of(label, shape, setup, path), setup)))
+            check_error(error_of(label, shape, setup, path), setup)
+            cases.append(Case(label, path, mixer))
         except TrainingError as error:
             if paths:
                 cases.append(Case(label, path, problem=reason(error)))
@@ -159,7 +156,7 @@ def _compiled(case: Case, x: Tensor, setup: Setup) -> Case:
         (y, gradients), (truth, exact) = (
             _outcome(one.mixer, x, setup.device, setup.precision) for one in (found, case)
         )
-        found.problem = verdict(max(difference(y, truth), difference(gradients, exact)), setup)
+        check_error(max(difference(y, truth), difference(gradients, exact)), setup)
     except Exception as error:  # of a compiler, of many kinds
         found.problem = reason(error)
     return found

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from madbench.bench.mixer import Shape, checked, resolved
+from madbench.bench.mixer import Shape, check_error, error_of, resolved
 from madbench.bench.parts import PEER, Column, Curve, Part, Row, Setup
 from madbench.bench.peer import peer_step
 from madbench.bench.timing import Timing, in_turns, reason
@@ -36,10 +36,8 @@ def measure_training(setup: Setup) -> Iterator[Row]:
                 shape = Shape(*member.trial.batch_shape, member.job.model.d_model)
                 with as_compiled(compiles):
                     found[label] = resolved(member.trial.mixer, shape, setup, "auto")
-                problems[label] = checked(label, shape, setup, found[label], member.job.model.n_head)
-                if problems[label]:
-                    continue
                 try:
+                    check_error(error_of(label, shape, setup, found[label], member.job.model.n_head), setup)
                     step = step_of([member], compiles)
                     for _ in range(step.warm_up - 1):  # a CUDA graph is captured after some steps
                         step([member.rate])

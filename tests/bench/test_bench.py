@@ -74,8 +74,10 @@ def test_wrong_gradients_alone_are_noticed(monkeypatch):
         return module
 
     monkeypatch.setattr(mixer, "make", broken)
-    assert "wrong" in mixer.checked("R", mixer.Shape(1, 16, 16), SETUP, "chunked")
-    assert mixer.checked("R", mixer.Shape(1, 16, 16), SETUP, "dense") == ""
+    errors = {path: mixer.error_of("R", mixer.Shape(1, 16, 16), SETUP, path) for path in ("chunked", "dense")}
+    with pytest.raises(mixer.WrongResultError, match="wrong: relative error"):
+        mixer.check_error(errors["chunked"], SETUP)
+    mixer.check_error(errors["dense"], SETUP)
 
 
 def test_the_path_that_is_timed_is_the_one_that_is_checked(monkeypatch):
