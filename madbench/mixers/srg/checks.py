@@ -39,9 +39,8 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
     no_budget = "! lifts the budget" if label.over else ""
     absolute = label.rope and label.gates
 
-    by_sdpa = is_softmax and not (label.has_mixing or label.registers)
-    in_tiles = label.base != "D" and not label.registers
-    for path in ("dense", "chunked", *["tiled"] * in_tiles, *["sdpa"] * by_sdpa):
+    mixer, _ = sample(family, label)
+    for path in ("dense", "chunked", *["tiled"] * mixer.has_tiles, *["sdpa"] * mixer.uses_sdpa):
         what = f"The path {path} computes what the float64 loops of the reference do."
         yield check(f"path {path}", what, "eq. 7-11", functools.partial(measures.path, path=path))
     what = "A shorter input gives the first rows of a longer one."

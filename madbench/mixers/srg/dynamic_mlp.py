@@ -182,10 +182,10 @@ class DynamicMLP(nn.Module):
             if self.contrast:
                 first, second = o.chunk(2, dim=1)
                 o = first - self.contrast() * second
-        elif path == "tiled":
-            o = self._attend_by(tiled.attend, projected)
-        elif path == "fused":
-            o = self._attend_by(fused.attend, projected)
+        elif path in ("tiled", "fused"):
+            q = projected.q * self.scale if self.variant.has_softmax else projected.q
+            operator = tiled.attend if path == "tiled" else fused.attend
+            o = self._by_head(operator, q, projected.k, projected.v, projected.s1, projected.s2)
         elif path == "dense":
             o = self._attend(self._ordered(projected), 0)
         else:
@@ -339,10 +339,6 @@ class DynamicMLP(nn.Module):
         v = self.v(self.registers)
         v = v + self.v_up(self.v_down(self.registers)) if self.v_down else v
         return _split_heads(v[None], self.n_head)
-
-    def _attend_by(self, operator: Callable[..., Tensor], p: Projected) -> Tensor:
-        q = p.q * self.scale if self.variant.has_softmax else p.q
-        return self._by_head(operator, q, p.k, p.v, p.s1, p.s2)
 
     def _by_head(self, operator: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
         """``operator`` on what the rows of the heads became; with a leading axis of models under ``vmap``."""

@@ -72,8 +72,8 @@ def forward(
     o, norm = torch.empty_like(v), v.new_empty(v.shape[:3], dtype=torch.float32)
     s1, a1, b1, p1 = mix1 or (None,) * 4
     s2, a2, b2, p2 = mix2 or (None,) * 4
-    c = s1.new_empty(s1.shape, dtype=torch.float32) if mix1 else None
-    u = s2.new_empty(s2.shape, dtype=torch.float32) if mix2 else None
+    c = torch.empty_like(s1) if mix1 else None
+    u = torch.empty_like(s2) if mix2 else None
     launch(sums_kernel, q, k, s1, a1, b1, p1, b2, c, u, norm)
     launch(readout_kernel, q, k, v, c, s1, b1, p1, u, s2, a2, p2, norm, o)
     return o, tuple(x for x in (norm, c, u) if x is not None)
@@ -99,10 +99,6 @@ def backward(
     tables = (da1, db1, dp1, da2, db2, dp2)
     if mix1 or mix2:
         launch(lags_kernel, q, k, v, c, s1, b1, p1, dc, u, s2, du, b2, p2, norm, do, delta, *tables)
-    of_mix1 = cast((ds1, da1.sum(0), db1.sum(0), dp1.sum(0)), mix1) if mix1 else None
-    of_mix2 = cast((ds2, da2.sum(0), db2.sum(0), dp2.sum(0)), mix2) if mix2 else None
+    of_mix1 = (ds1, da1.sum(0), db1.sum(0), dp1.sum(0)) if mix1 else None
+    of_mix2 = (ds2, da2.sum(0), db2.sum(0), dp2.sum(0)) if mix2 else None
     return dq, dk, dv, of_mix1, of_mix2
-
-
-def cast(gradients: Mixing, mixing: Mixing) -> Mixing:
-    return tuple(gradient.to(tensor.dtype) for gradient, tensor in zip(gradients, mixing))

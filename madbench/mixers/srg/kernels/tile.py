@@ -18,7 +18,7 @@ FLOOR = tl.constexpr(EPS)
 HAS_LIBDEVICE = tl.constexpr(isinstance(tl.zeros, triton.JITFunction))  # the interpreter has none
 
 Mixing = tuple[Tensor, Tensor, Tensor, Tensor]
-"""s (B, heads, T, R), A (heads, T, R), B (heads, T, R), p (heads, T)."""
+"""s (B, heads, T, R), A (heads, T, R), B (heads, T, R), p (heads, T), in float32."""
 
 
 def padded(width: int) -> int:
