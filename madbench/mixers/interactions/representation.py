@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from madbench.mixers.interactions.coupling import Coupling
 from madbench.mixers.interactions.worlds import Colliding, Hunters, sinusoids, wave_couplings
 
 ROUNDING = 1e-10
+ACTIVATED_BY: Mapping[int, Sequence[int]] = {1: [3], 2: [], 4: [2]}
+"""The paper's example: allele 1 needs 3, 2 is always active, 4 needs 2; 0 and 3 do nothing."""
 
 
 def outputs(c: Array, w: Array, x: Array, **how: Any) -> Array:
@@ -28,13 +30,8 @@ def outputs(c: Array, w: Array, x: Array, **how: Any) -> Array:
 
 
 def linear_attention(c: Array, w: Array, x: Array) -> Array:
-    """(X C X^T) X w (N, L) for C (d, d), w (d,) (eq. 1)."""
-    return outputs(c[None, None], w[None, None, :, None], x)[..., 0]
-
-
-def pair_sums(effects: Array, symbols: Array) -> Array:
-    """sum_j effects[x_i, x_j], one pair at a time (eq. 2)."""
-    return np.array([[sum(effects[i, j] for j in row) for i in row] for row in symbols])
+    """(X C X^T) X W (N, L, d2) of tokens X (N, L, d), for C (d, d) and W (d, d2); (N, L) for w (d,) (eq. 1)."""
+    return outputs(c[None, None], w.reshape(1, 1, len(c), -1), x).reshape(*x.shape[:2], *w.shape[1:])
 
 
 def representation() -> Iterator[Check]:
@@ -46,7 +43,8 @@ def representation() -> Iterator[Check]:
             inverse = np.linalg.inv(vectors)
             symbols = generator.integers(8, size=(3, length))
             given = linear_attention(inverse @ effects @ inverse.T, inverse @ values, vectors[symbols])
-            worst = max(worst, abs(given - pair_sums(effects * values, symbols)).max())
+            sums = [[sum((effects * values)[i, j] for j in row) for i in row] for row in symbols]  # eq. 2
+            worst = max(worst, abs(given - sums).max())
         return worst
 
     def waves() -> float:
@@ -74,38 +72,27 @@ def representation() -> Iterator[Check]:
             worst = max(worst, abs(given - world.values(symbols)).max() / (20 * abs(sizes[width])))
         return worst
 
-    yield Check(
-        "every pairwise function",
+    what = (
         "With orthogonal embeddings as wide as there are symbols, any effects and values are represented, "
-        "at any length.",
-        "Theorem 3.1, Corollary B.1",
-        orthogonal,
-        ROUNDING,
+        "at any length."
     )
-    yield Check(
-        "effects of shifts",
-        "Of sinusoidal positions, any effect of their difference is a C of 2 x 2 blocks, one a frequency.",
-        "Lemma B.4, Theorem B.6",
-        waves,
-        ROUNDING,
-    )
-    yield Check(
-        "no narrower width",
-        "One dimension less, and effects of each symbol on itself alone are missed by 1 in spectral norm.",
-        "Theorem 3.1",
-        width,
-        1e-12,
-    )
+    yield Check("every pairwise function", what, "Theorem 3.1, Corollary B.1", orthogonal, ROUNDING)
+    what = "Of sinusoidal positions, any effect of their difference is a C of 2 x 2 blocks, one a frequency."
+    yield Check("effects of shifts", what, "Lemma B.4, Theorem B.6", waves, ROUNDING)
+    what = "One dimension less, and effects of each symbol on itself alone are missed by 1 in spectral norm."
+    yield Check("no narrower width", what, "Theorem 3.1", width, 1e-12)
+    what = "Linear attention needs no more parameters for longer sequences, a linear network L^2 times S^2."
     yield Check(
         "parameters by length",
-        "Linear attention needs no more parameters for longer sequences, a linear network L^2 times S^2.",
+        what,
         "Theorem 3.2",
         None,
         reason="a count: S^2 + S parameters against L^2 S^2, at S 24 and L 10 600 against 57,600; nothing to measure",
     )
+    what = "With the d largest directions of symmetric effects, errors stay below L times the next singular value."
     yield Check(
         "narrow approximation",
-        "With the d largest directions of symmetric effects, errors stay below L times the next singular value.",
+        what,
         "Theorem B.2, where effects are symmetric and their values lie in the span kept",
         compressed,
         1.0,
@@ -124,18 +111,74 @@ def features() -> Iterator[Check]:
     about = "Three heads of three factors represent hunters and prey, their features one-hots side by side"
     yield Check("coupled features", f"{about}.", "eq. 3", lambda: exact(False), 1e-12)
     yield Check("value product", f"{about}, values as a product.", "eq. 36", lambda: exact(True), 1e-12)
+    what = "One layer of linear attention, of any number of heads, leaves an error on the same features."
     yield Check(
         "floor of linear attention",
-        "One layer of linear attention, of any number of heads, leaves an error on the same features.",
+        what,
         "section 5; the floor is ours",
         lambda: Hunters().floor("hfa", 1, 10),
         0.1,
         is_difference=True,
     )
+    what = "Nor can two layers of linear attention."
     yield Check(
         "two layers",
-        "Nor can two layers of linear attention.",
+        what,
         "Remark F.6",
         None,
         reason="argued there, not proven: two layers do contain products of features",
     )
+
+
+def constructions() -> Iterator[Check]:
+    """What the paper builds, weights set by hand, gives: genes, pixels, time series (B.2 to B.4)."""
+
+    def activations(alleles: Sequence[int]) -> float:
+        """The largest error over the alleles of a sequence; weights are those of sequences of four."""
+        c = np.zeros((5, 5))
+        for allele, needed in ACTIVATED_BY.items():
+            c[allele, needed] = 1 / max(1, len(needed))
+            if not needed:
+                c[allele] = 1 / 4
+        active = [allele in ACTIVATED_BY and {*ACTIVATED_BY[allele]} <= {*alleles} for allele in alleles]
+        return abs(linear_attention(c, np.ones(5), np.eye(5)[None, list(alleles)])[0] - active).max()
+
+    def genes() -> float:
+        return max(map(activations, ([1, 2, 3, 4], [0, 1, 2, 3], [4, 3, 1, 0], [0, 1, 2, 4])))
+
+    def pixels() -> float:
+        black = np.random.default_rng(0).random((5, 6)) < 0.5
+        offsets = [(0, 0), (-1, 0), (1, 0), (0, -3), (0, 2)]
+        places = [(row, column) for row in range(5) for column in range(6)]
+        c = np.zeros((31, 31))
+        for i, (row, column) in enumerate(places):
+            for down, right in offsets:
+                if (place := (row + down, column + right)) in places:
+                    c[1 + i, 1 + places.index(place)] = 1
+        x = np.concatenate([black.reshape(-1, 1), np.eye(30)], axis=1)
+        counts = [sum(black[r + a, s + b] for a, b in offsets if (r + a, s + b) in places) for r, s in places]
+        return abs(linear_attention(c, np.eye(31)[0], x[None])[0] - counts).max()
+
+    def series() -> float:
+        generator, delays, length = np.random.default_rng(0), {2: 0.5, 5: -0.4}, 12
+        step = generator.normal(size=(3, 3)) / 2
+        values = [*generator.normal(size=(5, 3))]
+        while len(values) < length + 1:
+            values.append(sum(weight * values[-delay] @ step for delay, weight in delays.items()))
+        c = np.zeros((3 + length + 1, 3 + length + 1))
+        for u in range(length + 1):
+            for delay, weight in delays.items():
+                if u >= delay:
+                    c[3 + u, 3 + u - delay] = weight
+        unknown = np.array([*values[:-1], np.zeros(3)])
+        x = np.concatenate([unknown, np.eye(length + 1)], axis=1)
+        w = np.concatenate([step, np.zeros((length + 1, 3))])
+        return abs(linear_attention(c, w, x[None])[0, -1] - values[-1]).max()
+
+    what = "Alleles that activate each other are told exactly at the length built for."
+    yield Check("genes", what, "B.2", genes, ROUNDING)
+    what = "At another length an allele that is always active reads L' / L: this construction does not generalise."
+    yield Check("genes at another length", what, "B.2", lambda: activations([0, 2]), 0.1, is_difference=True)
+    yield Check("pixels", "Black pixels at any set of offsets are counted at every place.", "B.3", pixels, ROUNDING)
+    what = "The row of an unknown step is the autoregression over any delays."
+    yield Check("time series", what, "B.4", series, ROUNDING)

@@ -18,10 +18,15 @@ import torch
 from numpy import ndarray as Array
 
 from madbench.mixers import Check
-from madbench.mixers.interactions.constructions import constructions
 from madbench.mixers.interactions.coupling import Coupling
 from madbench.mixers.interactions.descent import Descent, descend, occurrences, rank
-from madbench.mixers.interactions.representation import features, linear_attention, outputs, representation
+from madbench.mixers.interactions.representation import (
+    constructions,
+    features,
+    linear_attention,
+    outputs,
+    representation,
+)
 from madbench.mixers.interactions.worlds import Alliances, Colliding
 
 EMBEDDINGS = ("one_hot", "sinusoidal")
@@ -101,31 +106,17 @@ def _training() -> Iterator[Check]:
 
     yield Check("gradients", "The gradients of C and w are those of the proof.", "Appendix C", gradients, 1e-12)
     for embedding in EMBEDDINGS:
-        yield Check(
-            f"conservation, {embedding}",
-            "w_mu^2 - |C_(:,mu)|^2 / |x|^2 stays as it is: its drift halves with the step size.",
-            "Lemma C.2",
-            functools.partial(conservation, embedding),
-            0.1,
-        )
-    yield Check(
-        "values stay positive", "No value falls below its start, but for the drift.", "Lemma C.2", positive, 1e-12
-    )
-    yield Check(
-        "convergence",
-        "The loss stays below L(0) exp(-4 psi t / B) at every step.",
-        "Theorem 4.4",
-        convergence,
-        1.0,
-    )
+        what = "w_mu^2 - |C_(:,mu)|^2 / |x|^2 stays as it is: its drift halves with the step size."
+        yield Check(f"conservation, {embedding}", what, "Lemma C.2", functools.partial(conservation, embedding), 0.1)
+    what = "No value falls below its start, but for the drift."
+    yield Check("values stay positive", what, "Lemma C.2", positive, 1e-12)
+    what = "The loss stays below L(0) exp(-4 psi t / B) at every step."
+    yield Check("convergence", what, "Theorem 4.4", convergence, 1.0)
     for embedding in EMBEDDINGS:
-        yield Check(
-            f"limit, {embedding}",
-            "Values end at sqrt((b^2 + sqrt(b^4 + 4 m / |x|^2)) / 2), m = 4 R + 1, and couplings at -1 / w within 2 R.",
-            "follows from Lemma C.2",
-            functools.partial(limit, embedding),
-            0.01,
+        what = (
+            "Values end at sqrt((b^2 + sqrt(b^4 + 4 m / |x|^2)) / 2), m = 4 R + 1, and couplings at -1 / w within 2 R."
         )
+        yield Check(f"limit, {embedding}", what, "follows from Lemma C.2", functools.partial(limit, embedding), 0.01)
 
 
 def _generalization() -> Iterator[Check]:
@@ -168,35 +159,18 @@ def _generalization() -> Iterator[Check]:
         sizes = np.linalg.eigvalsh(np.cov(counts.T))
         return abs(sizes[0]) / sizes[-1]
 
-    yield Check(
-        "versatile data",
-        "Of the drawn data, those with any one symbol have counts of full rank.",
-        "Assumption 4.2",
-        lambda: 24 - least_rank(""),
-    )
-    yield Check(
-        "distinct positions", "They miss it by one dimension.", "Remark D.1", lambda: abs(23 - least_rank("distinct"))
-    )
-    yield Check(
-        "full rank with more data",
-        "The share of data sets of full rank grows to 1 with the number of samples.",
-        "Theorem E.2",
-        enough_data,
-    )
-    yield Check(
-        "singular covariance",
-        "At a fixed length the covariance of counts is singular: Assumption E.1 never holds, its conclusion does.",
-        "against Assumption E.1",
-        covariance,
-        1e-12,
-    )
+    what = "Of the drawn data, those with any one symbol have counts of full rank."
+    yield Check("versatile data", what, "Assumption 4.2", lambda: 24 - least_rank(""))
+    what = "They miss it by one dimension."
+    yield Check("distinct positions", what, "Remark D.1", lambda: abs(23 - least_rank("distinct")))
+    what = "The share of data sets of full rank grows to 1 with the number of samples."
+    yield Check("full rank with more data", what, "Theorem E.2", enough_data)
+    what = "At a fixed length the covariance of counts is singular: Assumption E.1 never holds, its conclusion does."
+    yield Check("singular covariance", what, "against Assumption E.1", covariance, 1e-12)
     for embedding in EMBEDDINGS:
+        what = "Trained at one length, errors on fresh agents are nothing at that length and at others."
         yield Check(
-            f"test and length, {embedding}",
-            "Trained at one length, errors on fresh agents are nothing at that length and at others.",
-            "Theorems 4.6, 4.8",
-            functools.partial(learned, embedding),
-            1e-6,
+            f"test and length, {embedding}", what, "Theorems 4.6, 4.8", functools.partial(learned, embedding), 1e-6
         )
     for name, statement in (
         ("without_itself", "Without the agent itself in its value, errors are (L / L* - 1)^2."),
@@ -204,21 +178,10 @@ def _generalization() -> Iterator[Check]:
     ):
         yield Check(f"control {name}", statement, "Theorem 4.8, Appendix D.2", functools.partial(control, name), 1e-2)
     for embedding in EMBEDDINGS:
-        yield Check(
-            f"learned matrix, {embedding}",
-            "The learned T is that of the devised weights, entry by entry.",
-            "Corollary D.3",
-            functools.partial(matrix, embedding),
-            1e-6,
-        )
-    yield Check(
-        "row sums say less",
-        "Two C with equal row sums of T differ in output: Corollary 4.9's sum over nu is no equivalence.",
-        "against Corollary 4.9",
-        row_sums,
-        0.1,
-        is_difference=True,
-    )
+        what = "The learned T is that of the devised weights, entry by entry."
+        yield Check(f"learned matrix, {embedding}", what, "Corollary D.3", functools.partial(matrix, embedding), 1e-6)
+    what = "Two C with equal row sums of T differ in output: Corollary 4.9's sum over nu is no equivalence."
+    yield Check("row sums say less", what, "against Corollary 4.9", row_sums, 0.1, is_difference=True)
 
 
 def _has_fullrank(samples: int, seed: int) -> bool:
@@ -266,30 +229,11 @@ def _triples() -> Iterator[Check]:
             worst = max(worst, np.square(given - values).mean())
         return float(worst)
 
-    yield Check(
-        "conservation of triples",
-        "w_bc^2 - |C_(:,bc)|^2 stays as it is: its drift halves with the step size.",
-        "Lemma G.9",
-        conservation,
-        0.1,
-    )
-    yield Check(
-        "versatile triples",
-        "Of the drawn data, those with any one symbol have counts of ordered pairs of full rank.",
-        "Assumption G.10",
-        versatility,
-    )
-    yield Check(
-        "learned tensor",
-        "Trained from C = 0, the product of C and W becomes the exact tensor of alliances.",
-        "Theorem G.7",
-        tensor,
-        1e-2,
-    )
-    yield Check(
-        "test and length",
-        "So trained at one length, errors on fresh agents are next to nothing at that length and at others.",
-        "Theorems G.7, 4.8",
-        lengths,
-        1e-2,
-    )
+    what = "w_bc^2 - |C_(:,bc)|^2 stays as it is: its drift halves with the step size."
+    yield Check("conservation of triples", what, "Lemma G.9", conservation, 0.1)
+    what = "Of the drawn data, those with any one symbol have counts of ordered pairs of full rank."
+    yield Check("versatile triples", what, "Assumption G.10", versatility)
+    what = "Trained from C = 0, the product of C and W becomes the exact tensor of alliances."
+    yield Check("learned tensor", what, "Theorem G.7", tensor, 1e-2)
+    what = "So trained at one length, errors on fresh agents are next to nothing at that length and at others."
+    yield Check("test and length", what, "Theorems G.7, 4.8", lengths, 1e-2)

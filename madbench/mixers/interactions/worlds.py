@@ -290,11 +290,6 @@ class Alliances(World):
         left += effects.mean((1, 2), keepdims=True)
         return math.comb(length - 1, 2) * float((left**2).mean())
 
-    @property
-    def solution(self) -> tuple[Array, Array]:
-        """C (K, K, K) and W (K, K) of third-order HyperAttention that are exact; W is 1/2 over all tuples."""
-        return self.effects, np.ones((self.types, self.types))
-
 
 WORLDS: dict[str, type[World]] = {"colliding": Colliding, "hunters": Hunters, "alliances": Alliances}
 """By the name of the task."""
