@@ -72,7 +72,11 @@ class Check:
     run: Callable[[], float] | None  # measures the residual; None where the statement does not apply
     tolerance: float = 0.0  # largest residual at which it holds
     is_difference: bool = False  # it holds where the residual is *above* the tolerance: two things have to differ
-    reason: str = ""  # why it does not apply
+    reason: str = ""  # why it does not apply; it is not run then
+
+    def __post_init__(self):
+        if self.reason:
+            object.__setattr__(self, "run", None)
 
     def holds(self, residual: float) -> bool:
         """Whether a measured residual confirms the statement; one that is not a number never does."""

@@ -13,7 +13,7 @@ from madbench.mixers import Check
 from madbench.mixers.cd import forms, growth, parts
 from madbench.mixers.cd.grammar import DIAGONAL_GATES, Label, rescaled, twin
 from madbench.mixers.cd.operator import CoefficientMixer
-from madbench.mixers.cd.subject import LENGTH, SEEDS, Subject, not_applicable, relative
+from madbench.mixers.cd.subject import LENGTH, SEEDS, Subject, relative
 
 NEAR_ZERO = 0.001
 GRID = 200_000  # quantiles of a normal score; even, so that 0 is none of them
@@ -107,14 +107,6 @@ def _zeros(subject: Subject) -> Iterator[Check]:
 def _suppression(subject: Subject) -> Iterator[Check]:
     """V7, Corollary 2.2."""
     label, source = subject.label, "Corollary 2.2"
-    free = ", qbar free" if label.is_kernel else ""
-    some = f"Some query gives n - 1 tokens the coefficient 0{free}."
-    none = f"No query gives n tokens the coefficient 0{free}."
-    if not label.is_recurrent:
-        reason = "a zero of phi is no hyperplane of queries"
-        yield not_applicable("V7 n - 1 zeros", some, source, reason)
-        yield not_applicable("V7 n zeros", none, source, reason)
-        return
 
     def states(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         """h_Tj of length 1, (H, T, n)."""
@@ -131,14 +123,16 @@ def _suppression(subject: Subject) -> Iterator[Check]:
     def least(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         return torch.linalg.svdvals(states(mixer, x)).min()
 
-    yield Check("V7 n - 1 zeros", some, source, subject.largest(unsuppressed), 1e-12)
+    free = ", qbar free" if label.is_kernel else ""
+    reason = "" if label.is_recurrent else "a zero of phi is no hyperplane of queries"
+    some = f"Some query gives n - 1 tokens the coefficient 0{free}."
+    yield Check("V7 n - 1 zeros", some, source, subject.largest(unsuppressed), 1e-12, reason=reason)
     if label.readout == "krelu" or label.gate == "dm":
         many = "features may all be zero" if label.readout == "krelu" else "coordinates may decay below rounding"
-        yield not_applicable("V7 n zeros", none, source, f"{many}, and states are then dependent")
-    else:
-        # positive features are nearly parallel where b is small
-        least_angle = 1e-10 if label.is_kernel else 1e-6
-        yield Check("V7 n zeros", none, source, subject.smallest(least), least_angle, is_difference=True)
+        reason = reason or f"{many}, and states are then dependent"
+    least_angle = 1e-10 if label.is_kernel else 1e-6  # positive features are nearly parallel where b is small
+    none, run = f"No query gives n tokens the coefficient 0{free}.", subject.smallest(least)
+    yield Check("V7 n zeros", none, source, run, least_angle, is_difference=True, reason=reason)
 
 
 def _positions(subject: Subject) -> Check:
@@ -186,15 +180,12 @@ def _evolution(subject: Subject) -> Iterator[Check]:
     def excess(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         return torch.linalg.matrix_norm(mixer.evolution(x), 2).max() - 1
 
-    statement = "A is a contraction: its largest singular value is at most 1."
-    if label.gate == "se":
-        yield not_applicable("V9 contraction", statement, source, "not a contraction where a gate exceeds 1, as se may")
-    elif label.has_growing_gate:
-        statement = "A is not a contraction: its largest singular value exceeds 1."
-        run = subject.smallest(excess)
-        yield Check("V9 contraction", statement, source, run, 1e-10, is_difference=True)
-    else:
-        yield Check("V9 contraction", statement, source, subject.largest(excess), 1e-10)
+    statement, run = "A is a contraction: its largest singular value is at most 1.", subject.largest(excess)
+    reason = "not a contraction where a gate exceeds 1, as se may" if label.gate == "se" else ""
+    if label.has_growing_gate:
+        statement, run = "A is not a contraction: its largest singular value exceeds 1.", subject.smallest(excess)
+    is_difference = label.has_growing_gate
+    yield Check("V9 contraction", statement, source, run, 1e-10, is_difference=is_difference, reason=reason)
 
 
 def _geometry(subject: Subject) -> Check:
@@ -221,9 +212,8 @@ def _geometry(subject: Subject) -> Check:
         statement = "Outputs are affine combinations of values: a has sum 1, and need not be within [0, 1]."
         return Check(name, statement, source, subject.largest(not_one), 1e-12)
     statement = "Outputs are linear combinations of values: some a are negative."
-    if label.is_kernel:
-        return not_applicable(name, statement, source, "mirrored features may have either sign")
-    return Check(name, statement, source, subject.smallest(below_zero), is_difference=True)
+    reason = "mirrored features may have either sign" if label.is_kernel else ""
+    return Check(name, statement, source, subject.smallest(below_zero), is_difference=True, reason=reason)
 
 
 def _invisible_scale(subject: Subject) -> Check:
@@ -231,11 +221,9 @@ def _invisible_scale(subject: Subject) -> Check:
     label, name, source = subject.label, "V13 invisible b", "eq. 2"
     other = rescaled(label)
     statement = f"The factor by which b differs from {other.scaling or '1/sqrt(n)'} changes nothing."
-    if not twin(label):
-        reason = "b is part of the function: neither a sum nor an RMSNorm divides by it"
-        return not_applicable(name, statement, source, reason)
+    reason = "" if twin(label) else "b is part of the function: neither a sum nor an RMSNorm divides by it"
     if label.is_kernel and label.mirror[1:2] == "k":
-        return not_applicable(name, statement, source, "the 1e-12 of unit() shows in the directions of short keys")
+        reason = reason or "the 1e-12 of unit() shows in the directions of short keys"
 
     def difference() -> float:
         found = []
@@ -248,4 +236,4 @@ def _invisible_scale(subject: Subject) -> Check:
             found.append((two(x) - y).abs().max() / y.abs().max())
         return float(torch.stack(found).max())
 
-    return Check(name, statement, source, difference, 1e-12)
+    return Check(name, statement, source, difference, 1e-12, reason=reason)

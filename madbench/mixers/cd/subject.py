@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from madbench.mixers import Check, Size
+from madbench.mixers import Size
 from madbench.mixers.cd.grammar import Label
 from madbench.mixers.cd.operator import CoefficientMixer
 
@@ -47,19 +47,6 @@ class Subject:
         return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in SEEDS]).min())
 
 
-def not_applicable(name: str, statement: str, source: str, reason: str) -> Check:
-    return Check(name, statement, source, None, reason=reason)
-
-
 def relative(given: Tensor, expected: Tensor) -> Tensor:
     """Largest difference, relative to 1 + the largest expected number."""
     return (given - expected).abs().max() / (1 + expected.abs().max())
-
-
-def decode(mixer: CoefficientMixer, x: Tensor) -> tuple[Tensor, Any]:
-    """(B, T, D) one step a token, and the cache after the last."""
-    cache, rows = None, []
-    for token in x.unbind(1):
-        row, cache = mixer.step(token, cache)
-        rows.append(row)
-    return torch.stack(rows, dim=1), cache

@@ -103,9 +103,9 @@ class FlaFamily(ListedFamily):
             missing = str(error)
         no_gpu = missing or ("" if torch.cuda.is_available() else "it needs a CUDA GPU")
         statement = "A layer has exactly the parameters of its allocation, which are counted without memory."
-        yield Check("parameters", statement, "the budget", None if missing else parameters, reason=missing)
+        yield Check("parameters", statement, "the budget", parameters, reason=missing)
         statement = "Later tokens do not change earlier outputs."
-        yield Check("causality", statement, "causal mixing", None if no_gpu else causality, TOLERANCE, reason=no_gpu)
+        yield Check("causality", statement, "causal mixing", causality, TOLERANCE, reason=no_gpu)
 
 
 FAMILY = FlaFamily()

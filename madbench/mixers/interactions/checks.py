@@ -28,8 +28,7 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     """Those of every label, then those of its base."""
 
     def check(name: str, statement: str, source: str, run: Callable[..., float], tolerance: float, unless: str = ""):
-        measure = None if unless else functools.partial(run, family, label)
-        return Check(name, statement, source, measure, tolerance, reason=unless)
+        return Check(name, statement, source, functools.partial(run, family, label), tolerance, reason=unless)
 
     def differ(*about: Any) -> Check:
         return replace(check(*about), is_difference=True)
