@@ -8,43 +8,33 @@ that has them.
 from __future__ import annotations
 
 import functools
-from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 
 from madbench.errors import BudgetError, ConfigError
 from madbench.mixers import Size
 from madbench.mixers.cd.grammar import Label
+from madbench.mixers.ranks import RankAllocation
 
 CONV_TAPS = 4
 LOW_RANK = 16  # of dg
-WIDE_MODEL = 256
-WIDE_VO_STEP = 8  # from WIDE_MODEL up, a d_v off this grid halves the speed of a GPU matrix product
 
 
-@dataclass(frozen=True)
-class Allocation:
-    """What a mixer is built from and what it costs. Every count is exact for the built module."""
+class Allocation(RankAllocation):
+    """See :class:`madbench.mixers.ranks.RankAllocation`; N is r_qk and M r_vo."""
 
     label: Label
-    size: Size
-    qk_rank: int  # N
-    vo_rank: int  # M
+    other_rank = {"": "v", "v": ""}
+    ways_to_fit = ("fewer heads",)
 
-    key_width = property(lambda self: self.qk_rank // self.size.n_head, doc="n, the key width of one head.")
-    value_width = property(lambda self: self.vo_rank // self.size.n_head, doc="d_v, the value width of one head.")
-    ranks = property(lambda self: {"qk": self.qk_rank, "vo": self.vo_rank}, doc="What the budget decided.")
-    widths = property(lambda self: {"qk": self.key_width, "vo": self.value_width}, doc="Widths of one head, by side.")
-    terms = property(lambda self: {name: row[0] for name, row in self._rows.items()}, doc="Parameters by term.")
-    formulas = property(lambda self: {name: row[1:] for name, row in self._rows.items()}, doc="Formula and tensors.")
-    total = property(lambda self: sum(self.terms.values()), doc="Every parameter of the mixer.")
-    target = property(lambda self: 4 * self.size.d_model**2 + self.terms.get("conv", 0), doc="The budget.")
-    slack = property(lambda self: self.target - self.total, doc="Parameters left; negative when over budget.")
-    ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
+    key_width = property(lambda self: self.r_qk // self.size.n_head, doc="n, the key width of one head.")
+    value_width = property(lambda self: self.r_vo // self.size.n_head, doc="d_v, the value width of one head.")
+
+    def payment(self) -> tuple[int, int]:
+        return self.size.d_model, -(-self.size.d_model // 4)
 
     @functools.cached_property
-    def _rows(self) -> dict[str, tuple[int, str, str]]:
+    def rows(self) -> dict[str, tuple[int, str, str]]:
         """Parameters, formula and tensors of every term that the label has."""
-        label, d, heads, n, m = self.label, self.size.d_model, self.size.n_head, self.qk_rank, self.vo_rank
+        label, d, heads, n, m = self.label, self.size.d_model, self.size.n_head, self.r_qk, self.r_vo
         rows = {
             "qk": (2 * d * n, "2 d r_qk", "W_q, W_k"),
             "vo": (2 * d * m, "2 d r_vo", "W_v, W_o"),
@@ -83,7 +73,7 @@ class Allocation:
         A recurrent label has Z (n, d_v) a head, a column more for a sum, and a running maximum for se and for a bi on
         which no psi has acted; any other one keeps every key and value. The convs keep three rows.
         """
-        label, n, m = self.label, self.qk_rank, self.vo_rank
+        label, n, m = self.label, self.r_qk, self.r_vo
         convs = (CONV_TAPS - 1) * (2 * n + m) * label.conv
         if not label.is_recurrent:
             return (n + m) * length + convs
@@ -98,7 +88,7 @@ class Allocation:
         if self.label.is_recurrent:
             return 0
         wide = max(bytes_per_element, 4)
-        return self.qk_rank * wide + self.vo_rank * (bytes_per_element if self.label.is_softmax else wide)
+        return self.r_qk * wide + self.r_vo * (bytes_per_element if self.label.is_softmax else wide)
 
     def flops_per_token(self, seq_len: int) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens, about, two for each multiply-add.
@@ -108,7 +98,7 @@ class Allocation:
         more for a mirror, which leaves the newest key as it is). Only the pairs that causality keeps are counted; the
         gate of a score, readouts and norms are left out.
         """
-        label, n, m = self.label, self.qk_rank, self.vo_rank
+        label, n, m = self.label, self.r_qk, self.r_vo
         if label.is_recurrent:
             columns = self.value_width + (label.norm in ("sum", "max"))
             return 2 * self.total + (4 + bool(label.gate) + 4 * bool(label.mirror)) * n * columns
@@ -141,44 +131,5 @@ def solve(label: Label, size: Size, qk_rank: int = 0) -> Allocation:
             f"{label}: qk_rank {qk_rank} has no effect where the budget decides the ranks;"
             " use --budget paper or leave it out"
         )
-    vo_unit = heads * (WIDE_VO_STEP if d >= WIDE_MODEL else 1)
-    qk = sorted({*range(unit, 2 * d + 1, unit), *[d] * (d % unit == 0)})
-    vo = sorted({*range(vo_unit, 2 * d + 1, vo_unit), *[d] * (d % heads == 0)})
-    if not (qk and vo) or max(qk[0], vo[0]) > d:
-        raise BudgetError(
-            f"{label}: d_model {d} is too narrow for {heads} heads: the narrowest take r_qk {unit} and r_vo {vo_unit},"
-            " and neither may exceed d_model; use fewer heads"
-        )
-    return _match(label, size, qk, vo)
-
-
-def _match(label: Label, size: Size, qk: list[int], vo: list[int]) -> Allocation:
-    """The ranks within the budget, of the admissible ones of each side in ascending order."""
-    d, heads = size.d_model, size.n_head
-    paying, other = (vo, qk) if label.rank else (qk, vo)
-
-    def at(pay: int, keep: int) -> Allocation:
-        return Allocation(label, size, *((keep, pay) if label.rank else (pay, keep)))
-
-    def floor(ranks: list[int], rank: int) -> int:
-        return ranks[max(bisect_right(ranks, rank) - 1, 0)]
-
-    def shrink(ranks: list[int], rank: int, least: int, cost: int) -> int:
-        """The largest admissible rank that meets the budget, but none below the first one from ``least`` up."""
-        slack = at(pay, keep).slack
-        return rank if slack >= 0 else max(floor(ranks, rank + slack // cost * heads), ranks[bisect_left(ranks, least)])
-
-    # what one more of the width of each head costs; the count is affine in both
-    of_pay, of_keep = (at(0, 0).slack - at(*ranks).slack for ranks in ((heads, 0), (0, heads)))
-    pay, keep = floor(paying, d), floor(other, d)
-    pay = shrink(paying, pay, -(-d // 4), of_pay)
-    keep = shrink(other, keep, -(-d // 2), of_keep)
-    pay = shrink(paying, pay, 0, of_pay)
-    found = at(pay, keep)
-    if found.slack < 0:
-        raise BudgetError(
-            f"{label} does not fit its budget at d_model {d}, n_head {heads}: the smallest it can be (r_qk"
-            f" {found.qk_rank}, r_vo {found.vo_rank}) is {found.total:,} parameters of {found.target:,} allowed; what"
-            " would fit: fewer heads; the paper's budget (--budget paper), which is reported and not enforced"
-        )
-    return at(pay, floor(other, keep + found.slack // of_keep * heads))
+    found = Allocation(label, size)
+    return found.matched(*found.sides())

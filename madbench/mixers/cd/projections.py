@@ -47,7 +47,7 @@ class Projections(nn.Module):
         def linear(out: int, bias: bool = False) -> nn.Linear:
             return nn.Linear(d_model, out, bias=bias)
 
-        n, m = allocation.qk_rank, allocation.vo_rank
+        n, m = allocation.r_qk, allocation.r_vo
         self.q, self.k, self.v, self.o = linear(n), linear(n), linear(m), nn.Linear(m, d_model, bias=False)
         self.q_conv, self.k_conv, self.v_conv = (ShortConv(width) if label.conv else None for width in (n, n, m))
         is_learned = label.gate and not label.is_constant

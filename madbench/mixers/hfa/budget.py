@@ -34,13 +34,8 @@ class Allocation(InteractionAllocation):
             "o": (d * self.r_vo, "d r_vo", "W_o"),
         }
 
-    @property
-    def least_qk_width(self) -> int:
-        return max(self.label.orders) * super().least_qk_width
-
-    @property
-    def head_multiple(self) -> int:
-        return len(self.label.orders)
+    head_multiple = property(lambda self: len(self.label.orders))
+    least_qk_width = property(lambda self: max(self.label.orders) * (2 if self.label.rope else 1))
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
         """Of each of ``seq_len`` pairs, causal (``seq_len`` + 1) / 2: 2 r_qk + 2 r_vo, and A_h - 1 products a head.

@@ -87,7 +87,7 @@ class InteractionFamily:
         return {}
 
     def solve(self, label: InteractionLabel, size: Size, settings: Settings) -> InteractionAllocation:
-        return self.Allocation(label, size, {}).solved(settings.rank_multiple)
+        return self.Allocation(label, size).solved(settings.rank_multiple)
 
     def checks(self, label: InteractionLabel) -> Iterable[Check]:
         from madbench.mixers.interactions.checks import checks

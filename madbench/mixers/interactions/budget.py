@@ -5,19 +5,13 @@ Ranks are summed over heads: r_qk = H d_qk, r_vo = H d_vo; d is the width of the
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 from madbench.config import check_at_least
 from madbench.errors import BudgetError
-from madbench.mixers import Size
 from madbench.mixers.interactions.grammar import InteractionLabel
-
-WIDE_MODEL = 256
-WIDE_VO_STEP = 8  # from WIDE_MODEL up, a d_vo off this grid halves the speed of a GPU matrix product
+from madbench.mixers.ranks import RankAllocation, floor
 
 
 @dataclass(frozen=True)
@@ -31,41 +25,15 @@ class Settings:
         check_at_least(self, 1, "rank_multiple")
 
 
-@dataclass(frozen=True)
-class InteractionAllocation:
-    """What a mixer is built from and what it costs. Every count is exact for the built module.
-
-    With base ``C`` there are no ranks.
-    """
+class InteractionAllocation(RankAllocation):
+    """See :class:`madbench.mixers.ranks.RankAllocation`. With base ``C`` there are no ranks."""
 
     label: InteractionLabel
-    size: Size
-    ranks: dict[str, int]  # ``qk`` and ``vo``, summed over heads
-
-    r_qk = property(lambda self: self.ranks["qk"])
-    r_vo = property(lambda self: self.ranks["vo"])
-    widths = property(lambda self: {k: rank // self.size.n_head for k, rank in self.ranks.items()}, doc="Of one head.")
-    terms = property(lambda self: {name: row[0] for name, row in self.rows.items()}, doc="Parameters by term.")
-    formulas = property(lambda self: {name: row[1:] for name, row in self.rows.items()}, doc="Formula and tensors.")
-    total = property(lambda self: sum(self.terms.values()), doc="Every parameter of the mixer.")
-    target = property(lambda self: 4 * self.size.d_model**2, doc="The budget.")
-    slack = property(lambda self: self.target - self.total, doc="Parameters left; negative when over budget.")
-    ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
 
     @property
-    def rows(self) -> dict[str, tuple[int, str, str]]:
-        """Parameters, formula and tensors of every term."""
-        raise NotImplementedError
-
-    @property
-    def least_qk_width(self) -> int:
-        """The narrowest d_qk of the label."""
-        return 2 if self.label.rope else 1
-
-    @property
-    def head_multiple(self) -> int:
-        """What n_head has to be a multiple of."""
-        return 1
+    def ranks(self) -> dict[str, int]:
+        """What the budget decided."""
+        return {} if self.label.base == "C" else super().ranks
 
     @property
     def slots(self) -> int:
@@ -123,85 +91,11 @@ class InteractionAllocation:
             return self
         if rank_multiple > d:
             raise BudgetError(f"{label}: rank_multiple {rank_multiple} exceeds d_model {d}")
-        qk, vo = self._sides(heads, rank_multiple)
-        if max(qk[0], vo[0]) > d:
-            fits = (n for n in range(heads - self.head_multiple, 0, -self.head_multiple))
-            fewer = next((n for n in fits if max(side[0] for side in self._sides(n, rank_multiple)) <= d), None)
-            raise BudgetError(
-                f"{label}: d_model {d} is too narrow for {heads} heads: the narrowest take r_qk {qk[0]} and r_vo"
-                f" {vo[0]}, and neither may exceed d_model; use {f'n_head {fewer} or ' if fewer else ''}"
-                f"d_model {max(qk[0], vo[0])}"
-            )
+        qk, vo = self.sides(rank_multiple)
         if label.over or self.size.budget == "paper":
-            return self._at(floor(qk, d), floor(vo, d))
-        found = self._matched(qk, vo)
-        if found.slack < 0:
-            other = replace(found, label=replace(label, rank={"q": "v", "v": "q"}[label.rank]))._matched(qk, vo)
-            raise BudgetError(self._why_infeasible(found, [str(other.label)] * (other.slack >= 0)))
-        return found
+            return replace(self, r_qk=floor(qk, d), r_vo=floor(vo, d))
+        return self.matched(qk, vo)
 
-    def _at(self, qk: int, vo: int) -> Self:
-        return replace(self, ranks={"qk": qk, "vo": vo})
-
-    def _sides(self, heads: int, rank_multiple: int) -> tuple[list[int], list[int]]:
-        """The admissible ranks of QK and of VO, ascending; more than 2 d never fits."""
+    def payment(self) -> tuple[int, int]:
         d = self.size.d_model
-
-        def admissible(step: int, unit: int, least: int) -> list[int]:
-            """Multiples of ``unit`` a head from ``least`` up, and d where a head's share of it is one of ``step``."""
-            first = -(-least // unit) * unit * heads
-            whole = {d} if d % (heads * step) == 0 and d >= least * heads else set()
-            return sorted({*range(first, max(2 * d, first) + 1, unit * heads), *whole})
-
-        qk_step, vo_step = 2 if self.label.rope else 1, WIDE_VO_STEP if d >= WIDE_MODEL else 1
-        return (
-            admissible(qk_step, math.lcm(qk_step, rank_multiple), self.least_qk_width),
-            admissible(1, math.lcm(vo_step, rank_multiple), 1),
-        )
-
-    def _matched(self, qk: list[int], vo: list[int]) -> Self:
-        """The ranks within the budget, of the admissible ones of each side; where none are, the smallest."""
-        d, heads, swaps = self.size.d_model, self.size.n_head, self.label.rank == "v"
-        paying, keeping = (vo, qk) if swaps else (qk, vo)
-
-        def at(pay: int, keep: int) -> Self:
-            return self._at(keep, pay) if swaps else self._at(pay, keep)
-
-        def shrunk(ranks: list[int], rank: int, least: int, price: int) -> int:
-            """The largest admissible rank that meets the budget, but none below the first one from ``least`` up."""
-            slack = at(pay, keep).slack
-            if slack >= 0:
-                return rank
-            return max(floor(ranks, rank + slack // price * heads), min(rank, ceil(ranks, least)))
-
-        # what one more of the width of each head costs; the count is affine in both
-        of_pay, of_keep = (at(0, 0).slack - at(*ranks).slack for ranks in ((heads, 0), (0, heads)))
-        pay, keep = floor(paying, d // 4 if self.label.rank else d), floor(keeping, d)
-        pay = shrunk(paying, pay, -(-d // 8), of_pay)
-        keep = shrunk(keeping, keep, -(-d // 2), of_keep)
-        pay = shrunk(paying, pay, 0, of_pay)
-        return at(pay, floor(keeping, keep + max(at(pay, keep).slack, 0) // of_keep * heads))
-
-    def _why_infeasible(self, smallest: Self, ways: Sequence[str]) -> str:
-        label, size = self.label, self.size
-        term = max(smallest.terms, key=smallest.terms.__getitem__)
-        ways = [
-            *ways,
-            str(replace(label, rank="", over=True)),
-            "the paper's budget (--budget paper), which is not enforced",
-        ]
-        return (
-            f"{label} does not fit its budget at d_model {size.d_model}, n_head {size.n_head}: the smallest it can be"
-            f" (r_qk {smallest.r_qk}, r_vo {smallest.r_vo}) is {smallest.total:,} parameters of {smallest.target:,}"
-            f" allowed, most of them in {term} ({smallest.terms[term]:,}); what would fit: {'; '.join(ways)}"
-        )
-
-
-def floor(ranks: Sequence[int], rank: int) -> int:
-    """The largest of ``ranks`` up to ``rank``, or the smallest."""
-    return ranks[max(bisect_right(ranks, rank) - 1, 0)]
-
-
-def ceil(ranks: Sequence[int], rank: int) -> int:
-    """The smallest of ``ranks`` from ``rank`` up."""
-    return ranks[bisect_left(ranks, rank)]
+        return d // 4 if self.label.rank else d, -(-d // 8)

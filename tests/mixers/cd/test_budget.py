@@ -28,9 +28,9 @@ def without_taps(allocation):
 def test_ranks_and_ratios_are_those_of_the_specification(label, place):
     (d_model, n_head), expected = SIZES[place], SOLVED[label][place]
     strict = solve(label, d_model, n_head)
-    assert (strict.qk_rank, strict.vo_rank, without_taps(strict)) == expected[:3]
+    assert (strict.r_qk, strict.r_vo, without_taps(strict)) == expected[:3]
     whole = solve(label, d_model, n_head, budget="paper")
-    assert whole.qk_rank == whole.vo_rank == d_model
+    assert whole.r_qk == whole.r_vo == d_model
     assert without_taps(whole) == expected[3]
 
 
@@ -41,7 +41,7 @@ LABELS = "exp-sum id-dg-cg-v id-sm-bd-p exp-hz2-sum-p id-dmhzr-bi-max-cuo relu-1
 @pytest.mark.parametrize(("d_model", "n_head"), [(64, 2), (128, 16), (256, 4), (96, 3)])
 def test_the_budget_is_met_by_the_largest_admissible_ranks(text, d_model, n_head):
     found = solve(f"cd:{text}", d_model, n_head)
-    label, side, other = found.label, found.qk_rank, found.vo_rank
+    label, side, other = found.label, found.r_qk, found.r_vo
     qk_unit = n_head * (2 if label.rope else 1)
     vo_unit = n_head * (8 if d_model >= 256 else 1)
     units = (vo_unit, qk_unit) if label.rank else (qk_unit, vo_unit)
@@ -61,7 +61,7 @@ def test_the_budget_is_met_by_the_largest_admissible_ranks(text, d_model, n_head
 
 def test_the_side_that_pays_stops_at_a_quarter_before_the_other_one_shrinks():
     found = solve("cd:id-dghz2-bi-wx-cug", 64, 16)  # as many heads as make every term heavy
-    assert (found.qk_rank, found.vo_rank) == (16, 32)
+    assert (found.r_qk, found.r_vo) == (16, 32)
 
 
 def test_a_setting_decides_the_key_rank_where_the_budget_does_not():

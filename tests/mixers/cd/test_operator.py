@@ -118,7 +118,7 @@ def test_flops_are_those_of_the_products_of_steps(randn):
             counted += counter.get_total_flops()
         found, label = mixer.allocation, mixer.variant
         columns = found.value_width + (label.norm in ("sum", "max"))
-        state = found.qk_rank * columns * label.is_recurrent
+        state = found.r_qk * columns * label.is_recurrent
         unseen = 2 * sum(p.numel() for name, p in mixer.named_parameters() if p.dim() == 1 or "conv" in name)
         unseen += state * (bool(label.gate) + 4 / 5 * bool(label.mirror))  # the first token finds no state to mirror
         assert found.flops_per_token(5) == pytest.approx(counted / 5 + unseen, rel=1e-12), str(label)
