@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from madbench.errors import LabelError
-from madbench.mixers.interactions.grammar import END, BrokenRule, InteractionLabel, softmax_attention
-
-DEGREE = "a degree from 3 to 9"
-_CORE = "[LC]?[1-9]"
+from madbench.mixers.interactions.grammar import BrokenRule, InteractionLabel, softmax_attention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,21 +28,10 @@ class Label(InteractionLabel):
     prefix = "ha:"
     own = {"unshared": (False, True), "tuples": ("", "s", "a")}
     extra = "u"
+    number = "a degree from 3 to 9"
     examples = "'ha:3', 'ha:3s-p' or 'ha:3u-q'"
     syntax = re.compile(
         "ha:(?P<base>[LC]?)(?P<degree>[1-9])(?P<unshared>u?)(?P<tuples>[sa]?)(?P<rope>-p)?(?:-(?P<rank>[qv]))?(?P<over>!?)"
-    )
-    following = (
-        ("", ("L", "C", DEGREE)),
-        ("[LC]", (DEGREE,)),
-        (_CORE, ("u", "s", "a", "-", "!", END)),
-        (f"{_CORE}u", ("s", "a", "-", "!", END)),
-        (f"{_CORE}u?[sa]", ("-", "!", END)),
-        (f"{_CORE}u?[sa]?-", ("p", "q", "v")),
-        (f"{_CORE}u?[sa]?-p", ("-", "!", END)),
-        (f"{_CORE}u?[sa]?-p-", ("q", "v")),
-        (f"{_CORE}u?[sa]?(-p)?-[qv]", ("!", END)),
-        (".*!", (END,)),
     )
 
     @property
@@ -69,15 +55,11 @@ class Label(InteractionLabel):
             problem = "'C' has one tensor for all slots, so there is nothing to share"
             raise BrokenRule("u", problem, self.mended({"unshared": False}, {"base": "L"}))
 
-    @classmethod
-    def of(cls, match: re.Match[str]) -> Self:
-        kind = {"degree": int(match["degree"]), "unshared": bool(match["unshared"]), "tuples": match["tuples"]}
-        return cls(**kind, **cls.common_fields(match))
+    @staticmethod
+    def kind_fields(match: re.Match[str]) -> dict[str, Any]:
+        return {"degree": int(match["degree"]), "unshared": bool(match["unshared"]), "tuples": match["tuples"]}
 
-    @classmethod
-    def from_letters(cls, letters: str, **common: Any) -> Self:
-        degree = next((int(letter) for letter in letters if letter in "123456789"), 0)
-        if not degree:
-            raise BrokenRule("", "no degree")
-        tuples = next((letter for letter in letters if letter in "sa"), "")
-        return cls(degree=degree, unshared="u" in letters, tuples=tuples, **common)
+    @staticmethod
+    def in_order(letters: str) -> str:
+        degree, tuples = (next((one for one in letters if one in among), "") for among in ("123456789", "sa"))
+        return degree + "u" * ("u" in letters) + tuples

@@ -13,14 +13,12 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from math import gcd
-from typing import Any, Self
+from typing import Any
 
 from madbench.errors import LabelError
-from madbench.mixers.interactions.grammar import END, BrokenRule, InteractionLabel, softmax_attention
+from madbench.mixers.interactions.grammar import BrokenRule, InteractionLabel, softmax_attention
 
 MOST_PARTS = 4
-ORDER = "an order from 1 to 9"
-_CORE = r"[LC]?[1-9](\+[1-9])*"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,20 +33,10 @@ class Label(InteractionLabel):
     prefix = "hfa:"
     own = {"product": (False, True)}
     extra = "w"
+    number = "an order from 1 to 9"
     examples = "'hfa:3-p', 'hfa:1+2' or 'hfa:2w-q'"
     syntax = re.compile(
         r"hfa:(?P<base>[LC]?)(?P<orders>[1-9](?:\+[1-9])*)(?P<product>w?)(?P<rope>-p)?(?:-(?P<rank>[qv]))?(?P<over>!?)"
-    )
-    following = (
-        (r"", ("L", "C", ORDER)),
-        (r"[LC]|.*\+", (ORDER,)),
-        (_CORE, ("+", "w", "-", "!", END)),
-        (rf"{_CORE}w", ("-", "!", END)),
-        (rf"{_CORE}w?-", ("p", "q", "v")),
-        (rf"{_CORE}w?-p", ("-", "!", END)),
-        (rf"{_CORE}w?-p-", ("q", "v")),
-        (rf"{_CORE}w?(-p)?-[qv]", ("!", END)),
-        (r".*!", (END,)),
     )
 
     @property
@@ -77,10 +65,14 @@ class Label(InteractionLabel):
             problem = "'w' multiplies the values of the factors, and order 1 has one"
             raise BrokenRule("w", problem, self.mended({"product": False}, {"orders": (2,)}))
 
-    @classmethod
-    def of(cls, match: re.Match[str]) -> Self:
-        orders = tuple(map(int, match["orders"].split("+")))
-        return cls(orders=orders, product=bool(match["product"]), **cls.common_fields(match))
+    @staticmethod
+    def kind_fields(match: re.Match[str]) -> dict[str, Any]:
+        return {"orders": tuple(map(int, match["orders"].split("+"))), "product": bool(match["product"])}
+
+    @staticmethod
+    def in_order(letters: str) -> str:
+        orders = _reduced(tuple(sorted(int(letter) for letter in letters if letter in "123456789")))
+        return "+".join(map(str, orders)) + "w" * ("w" in letters)
 
     @classmethod
     def position(cls, text: str, at: str) -> int:
@@ -89,13 +81,6 @@ class Label(InteractionLabel):
         places = {"part 5": 2 * MOST_PARTS, "last part": 2 * (len(orders) - 1)}
         places["descent"] = 2 * next((i + 1 for i in range(len(orders) - 1) if orders[i] > orders[i + 1]), 0)
         return start + places[at] if at in places else super().position(text, at)
-
-    @classmethod
-    def from_letters(cls, letters: str, **common: Any) -> Self:
-        orders = _reduced(tuple(sorted(int(letter) for letter in letters if letter in "123456789")))
-        if not 0 < len(orders) <= MOST_PARTS:
-            raise BrokenRule("", "no orders")
-        return cls(orders=orders, product="w" in letters, **common)
 
 
 def _reduced(orders: tuple[int, ...]) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -13,7 +13,7 @@ from madbench.labels import Variant
 from madbench.labels.diagnosis import SHOWN, point_at
 from madbench.labels.grammar import either
 
-END = "the end"
+LETTERS = "LC123456789+wusa-!pqv"  # of any label, in the order in which messages list them
 COMMON = {"base": ("", "L", "C"), "rope": (False, True), "rank": ("", "q", "v"), "over": (False, True)}
 """Values of the fields of every label."""
 
@@ -41,8 +41,10 @@ class InteractionLabel:
     own: ClassVar[Mapping[str, Sequence[Any]]]  # values of the fields that it has besides
     extra: ClassVar[str]  # the letter that adds parameters
     syntax: ClassVar[re.Pattern[str]]
-    following: ClassVar[Sequence[tuple[str, Sequence[str]]]]  # what may follow a text after the prefix, by its form
+    number: ClassVar[str]  # what a digit is
     examples: ClassVar[str]
+    kind_fields: ClassVar[Callable[[re.Match[str]], dict[str, Any]]]  # of a text that has the syntax, its own fields
+    in_order: ClassVar[Callable[[str], str]]  # the letters of ``kind`` among others, in the order of a label
 
     def __post_init__(self):
         for name, options in {**COMMON, **self.own}.items():
@@ -106,17 +108,8 @@ class InteractionLabel:
     @classmethod
     def of(cls, match: re.Match[str]) -> Self:
         """The label of a text that has the syntax."""
-        raise NotImplementedError
-
-    @classmethod
-    def common_fields(cls, match: re.Match[str]) -> dict[str, Any]:
-        """Of a text that has the syntax."""
-        return {
-            "base": match["base"],
-            "rope": bool(match["rope"]),
-            "rank": match["rank"] or "",
-            "over": bool(match["over"]),
-        }
+        flags = {"rope": bool(match["rope"]), "rank": match["rank"] or "", "over": bool(match["over"])}
+        return cls(base=match["base"], **cls.kind_fields(match), **flags)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -136,18 +129,23 @@ class InteractionLabel:
 
     @classmethod
     def _syntax_problem(cls, text: str) -> str:
-        position, options = len(cls.prefix), cls._following("")
-        while position < min(len(text), SHOWN) and any(_fits(text[position], option) for option in options):
+        position = len(cls.prefix)
+        while position < min(len(text), SHOWN) and text[position] in cls._following(text[:position]):
             position += 1
-            options = cls._following(text[len(cls.prefix) : position])
+        options = [cls.number if letter.isdigit() else letter for letter in cls._following(text[:position])]
+        options += ["the end"] * bool(cls.syntax.fullmatch(text[:position]))
         hint = f"labels look like {cls.examples}"
         if nearest := cls._nearest(text):
             hint = f"did you mean {nearest!r}?"
-        return point_at(text, position, f"expected {either(list(options))} after {text[position - 1]!r}; {hint}")
+        expected = either(list(dict.fromkeys(options)))
+        return point_at(text, position, f"expected {expected} after {text[position - 1]!r}; {hint}")
 
     @classmethod
-    def _following(cls, read: str) -> tuple[str, ...]:
-        return next(options for form, options in cls.following if re.fullmatch(form, read))
+    def _following(cls, read: str) -> list[str]:
+        """The characters that may follow what a label begins with; one more, or none, then completes it."""
+        return [
+            letter for letter in LETTERS if any(cls.syntax.fullmatch(read + letter + end) for end in ("", "3", "q"))
+        ]
 
     @classmethod
     def _nearest(cls, text: str) -> str | None:
@@ -157,23 +155,13 @@ class InteractionLabel:
         body = "".join(unicodedata.normalize("NFKC", text[len(cls.prefix) :]).split())
         base, rest = (body[:1].upper(), body[1:]) if body[:1].upper() in ("L", "C") else ("", body)
         rest = rest.lower()
-        rank = next((letter for letter in rest if letter in "qv"), "")
+        rank = next((f"-{letter}" for letter in rest if letter in "qv"), "")
+        tail = "-p" * ("p" in rest) + rank + "!" * ("!" in rest and not rank)
+        match = cls.syntax.fullmatch(f"{cls.prefix}{base}{cls.in_order(rest)}{tail}")
         try:
-            return str(cls.from_letters(rest, base=base, rope="p" in rest, rank=rank, over="!" in rest and not rank))
+            return str(cls.of(match)) if match else None
         except BrokenRule as error:
             return error.mended[0] if error.mended else None
-
-    @classmethod
-    def from_letters(cls, letters: str, **common: Any) -> Self:
-        """The label with letters in any order; ``BrokenRule`` where there is none."""
-        raise NotImplementedError
-
-
-def _fits(character: str, option: str) -> bool:
-    """Whether a character is the option: itself, or a digit of ``an order from 1 to 9``."""
-    if len(option) == 1:
-        return character == option
-    return option != END and character in "123456789"
 
 
 def softmax_attention(label: InteractionLabel) -> str:
