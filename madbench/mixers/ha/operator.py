@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.interactions.mixer import InteractionMixer, softmax_over, split_heads
+from madbench.mixers.interactions.mixer import FactoredMixer, softmax_over, split_heads
 from madbench.mixers.interactions.reference import tuple_reference
 from madbench.mixers.interactions.sums import tuple_sums, visible
 from madbench.mixers.interactions.tuples import ALL, STRICT
@@ -22,7 +22,7 @@ from madbench.mixers.srg.parts import ROPE_BASE
 PROBED_TUPLES = 2**25  # of which a probe holds a number each
 
 
-class HyperAttention(InteractionMixer):
+class HyperAttention(FactoredMixer):
     """Heads that score tuples of tokens (Def. G.1 with shared slots, G.3 without)::
 
         z_iJ = q_i . (k^1_j1 * k^2_j2 * ..) / sqrt(d_qk),    J = (j1, .., j_(n-1)), j1 the newest
@@ -151,7 +151,7 @@ class HyperAttention(InteractionMixer):
         length, outer = x.shape[1], self.degree - 1
         if not self.causal or self.n_head * len(x) * length**self.degree > PROBED_TUPLES:
             return Probe(matrices=matrices)
-        rows, keys, _ = self._placed(*self.project(x), 0, 0)
+        rows, keys, _ = self.placed(0, 0, *self.project(x))
         each = torch.eye(length, dtype=x.dtype, device=x.device).expand(len(x), self.n_head, -1, -1)
         found = 0
         for m in range(outer):
@@ -163,9 +163,9 @@ class HyperAttention(InteractionMixer):
         about = (self.n_head, self.degree, self.slots, self.tuples, self.rope, self.linear, self.causal)
         return tuple_reference(dict(self.named_parameters()), x, *about)
 
-    def row_bytes(self, batch: int, length: int) -> int:
+    def block_bytes(self, batch: int, rows: int, length: int) -> int:
         widths = self.d_qk * (1 + self.rope) + self.d_vo if self.degree > 2 else 0
-        return 8 * batch * self.n_head * length ** min(self.degree - 2, 1) * (length + widths)
+        return 8 * batch * rows * self.n_head * length ** min(self.degree - 2, 1) * (length + widths)
 
     def prefers_state(self, length: int) -> bool:
         return (self.degree - 1) * self.d_qk * self.d_vo <= length ** (self.degree - 1)

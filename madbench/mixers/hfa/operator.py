@@ -10,7 +10,7 @@ from torch import Tensor
 
 from madbench.errors import TrainingError
 from madbench.mixers.hfa.budget import factor_widths
-from madbench.mixers.interactions.mixer import InteractionMixer, softmax_over, split_heads
+from madbench.mixers.interactions.mixer import FactoredMixer, softmax_over, split_heads
 from madbench.mixers.interactions.reference import feature_reference
 from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.probe import Probe, by_lag
@@ -19,7 +19,7 @@ from madbench.mixers.srg.parts import rotate
 MOST_STATE = 2**20  # entries of the running sum of a head
 
 
-class HyperFeatureAttention(InteractionMixer):
+class HyperFeatureAttention(FactoredMixer):
     """Heads whose score of a pair is a product of scores, one a feature (Def. F.3, eq. 39-40)::
 
         z_ij = prod_a ( q^(a)_i . k^(a)_j / sqrt(e_a) ),   q^(a), k^(a) slices of width e_a of a head's d_qk
@@ -111,7 +111,7 @@ class HyperFeatureAttention(InteractionMixer):
             matrices[f"factor {a + 1}"] = torch.cat(of_heads)
         if not self.causal:
             return Probe(matrices=matrices)
-        q, k, _ = self._placed(*self.project(x), 0, 0)
+        q, k, _ = self.placed(0, 0, *self.project(x))
         z = by_lag(self.scores(q, k).tril())
         visible = torch.ones(z.shape[-2:], dtype=torch.bool, device=z.device).tril()
         return Probe(z if self.linear else z.masked_fill(~visible, -torch.inf).softmax(-1), z, matrices=matrices)
@@ -122,8 +122,8 @@ class HyperFeatureAttention(InteractionMixer):
             dict(self.named_parameters()), x, widths, self.product, self.rope, self.linear, self.causal
         )
 
-    def row_bytes(self, batch: int, length: int) -> int:
-        return 8 * batch * self.n_head * length * (1 + (max(self.orders) > 1))
+    def block_bytes(self, batch: int, rows: int, length: int) -> int:
+        return 8 * batch * rows * self.n_head * length * (1 + (max(self.orders) > 1))
 
     @property
     def state_entries(self) -> int:

@@ -1,4 +1,4 @@
-"""What operators with factored effects share: projections, paths, memory, cut into rows; step; names and starts."""
+"""What operators on tuples share: paths, memory, blocks of rows, decoding; and factored ones, projections."""
 
 from __future__ import annotations
 
@@ -13,20 +13,16 @@ from madbench.mixers.interactions.memory import check_memory, fitting_length
 from madbench.mixers.precision import wide
 from madbench.mixers.recompute import again
 
-PATHS = ("auto", "reference", "dense", "chunked", "linear_time")
 CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**28}
 """Of the largest tensors of a block of rows: what caches hold, and kernels worth a launch. Where one block is not all,
 blocks are faster, as they skip what is masked, though they are computed twice."""
 
 
 class InteractionMixer(nn.Module):
-    """Projections q, k, v and o without biases around a sum over tuples of tokens; (B, T, d) -> (B, T, d).
+    """A sum over tuples of tokens, whatever their effects are: its paths, blocks of rows, and decoding.
 
     Args:
-        d_model: d.
-        n_head: H.
-        widths: rows of the weights of q, k, v and columns of o.
-        linear: whether effects are weights as they are, or their softmax.
+        linear: whether running sums compute it too.
         rope: whether queries and keys are rotated by position.
         causal: whether row i sees tokens 0 .. i, or all.
         max_len: tokens that a sliding :meth:`step` keeps.
@@ -34,17 +30,12 @@ class InteractionMixer(nn.Module):
             ``chunked`` (blocks of rows, recomputed in the backward pass) or, where ``linear``, ``linear_time`` (running
             sums, block by block). All compute the same function.
         chunk: rows of a block; as many as ``CHUNK_BYTES`` of the device hold unless given.
-
-    Weights ``q.weight``, ``k.weight``, ``v.weight``, ``o.weight`` start from N(0, 0.02^2).
     """
 
-    paths = PATHS
+    paths = ("auto", "reference", "dense", "chunked")
 
     def __init__(
         self,
-        d_model: int,
-        n_head: int,
-        widths: tuple[int, int, int, int],
         *,
         linear: bool = False,
         rope: bool = False,
@@ -54,17 +45,12 @@ class InteractionMixer(nn.Module):
         chunk: int | None = None,
     ):
         super().__init__()
-        if path not in PATHS:
-            raise TrainingError(f"path {path!r} is not known{did_you_mean(path, PATHS)}")
+        if path not in self.paths:
+            raise TrainingError(f"path {path!r} is not known{did_you_mean(path, self.paths)}")
         if path == "linear_time" and not linear:
             raise TrainingError("path 'linear_time' computes labels with base L, not softmax; use 'auto'")
-        self.d_model, self.n_head, self.linear, self.rope, self.causal = d_model, n_head, linear, rope, causal
+        self.linear, self.rope, self.causal = linear, rope, causal
         self.max_len, self.path, self.chunk = max_len, path, chunk
-        q, k, v, o = widths
-        self.q, self.k, self.v = (nn.Linear(d_model, width, bias=False) for width in (q, k, v))
-        self.o = nn.Linear(o, d_model, bias=False)
-        for parameter in self.parameters():
-            nn.init.normal_(parameter, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, T, d) -> (B, T, d). Raises ``TrainingError`` for no tokens, and where memory does not suffice."""
@@ -76,29 +62,29 @@ class InteractionMixer(nn.Module):
             return self.reference(x).to(x.dtype)
         rows = length if path == "dense" else self.rows_of_block(batch, length, path)
         self._check_memory(x, rows, path)
-        q, k, v = self._placed(*self.project(x), 0, 0)
+        q, *seen = self.placed(0, 0, *self.project(x))
         if path == "linear_time":
-            return self.read_out(self._running(q, k, v, rows))
+            return self.read_out(self.running(q, *seen, rows))
         if path == "dense":
-            return self.read_out(self.attend(q, k, v, 0))
+            return self.read_out(self.attend(q, *seen, 0))
         blocks = []
         for start in range(0, length, rows):
             end = start + rows if self.causal else length
-            blocks.append(again(self.attend, q[:, :, start : start + rows], k[:, :, :end], v[:, :, :end], start))
+            blocks.append(again(self.attend, q[:, :, start : start + rows], *(one[:, :, :end] for one in seen), start))
         return self.read_out(torch.cat(blocks, dim=2))
 
     def step(self, x: Tensor, cache: Any = None, slide: bool = False) -> tuple[Tensor, Any]:
         """Decodes one token: x (B, d) -> the row of :meth:`forward` after the cached ones (B, d), and the cache.
 
-        The cache of softmax is keys and values so far, that of a linear label its running sums. ``slide`` keeps the
-        newest ``max_len`` tokens; a sum cannot forget, so that a linear label raises ``TrainingError`` there.
+        The cache is keys and values so far, for full couplings inputs, for a linear label running sums. ``slide`` keeps
+        the newest ``max_len`` tokens; a sum cannot forget, so that a linear label raises ``TrainingError`` there.
         """
         if x.dim() != 2:
             raise TrainingError(f"a step takes one token of each sequence, (B, d), not {tuple(x.shape)}")
         if not self.causal:
             raise TrainingError("a bidirectional mixer cannot decode token by token; build it with causal=True")
         position, *before = cache or (0,)
-        q, k, v = self.project(x[:, None])
+        q, *seen = self.project(x[:, None])
         if self.linear:
             self.check_state()
             if slide and position >= self.max_len:
@@ -106,14 +92,14 @@ class InteractionMixer(nn.Module):
                     f"base L keeps running sums, which cannot forget a token after max_len = {self.max_len}; "
                     "decode fewer tokens, or without the sliding window"
                 )
-            o, state = self.advance(*self._placed(q, k, v, position, position), *before or (None,))
+            o, state = self.advance(*self.placed(position, position, q, *seen), *before or (None,))
             return self.read_out(o)[:, 0], (position + 1, state)
         if before:
-            k, v = (torch.cat((old, new), dim=2) for old, new in zip(before, (k, v)))
+            seen = [torch.cat((old, new), dim=2) for old, new in zip(before, seen)]
         if slide:
-            k, v = k[:, :, -self.max_len :], v[:, :, -self.max_len :]
-        row = k.shape[2] - 1  # scores depend on offsets only, so positions may start at the oldest token that is kept
-        return self.read_out(self.attend(*self._placed(q, k, v, row, 0), row))[:, 0], (position + 1, k, v)
+            seen = [one[:, :, -self.max_len :] for one in seen]
+        row = seen[0].shape[2] - 1  # scores depend on offsets only: positions may start at the oldest token kept
+        return self.read_out(self.attend(*self.placed(row, 0, q, *seen), row))[:, 0], (position + 1, *seen)
 
     def resolve_path(self, batch: int, length: int) -> str:
         """The path that :meth:`forward` takes for an input of this shape."""
@@ -121,16 +107,17 @@ class InteractionMixer(nn.Module):
             return self.path
         if self.linear and self.prefers_state(length):
             return "linear_time"
-        return "dense" if self.row_bytes(batch, length) * length <= self._chunk_bytes else "chunked"
+        return "dense" if self.block_bytes(batch, length, length) <= self.limit_bytes else "chunked"
 
     @property
-    def _chunk_bytes(self) -> int:
-        return CHUNK_BYTES.get(self.o.weight.device.type, CHUNK_BYTES["cpu"])
+    def limit_bytes(self) -> int:
+        """Up to which a block of all rows, or one of fewer, is computed at once."""
+        return CHUNK_BYTES.get(next(self.parameters()).device.type, CHUNK_BYTES["cpu"])
 
     def rows_of_block(self, batch: int, length: int, path: str) -> int:
         """Rows of a block of the paths ``chunked`` and ``linear_time``."""
-        of_row = self.state_row_bytes(batch) if path == "linear_time" else self.row_bytes(batch, length)
-        return min(length, self.chunk or max(1, self._chunk_bytes // of_row))
+        of_row = self.state_row_bytes(batch) if path == "linear_time" else self.block_bytes(batch, 1, length)
+        return min(length, self.chunk or max(1, self.limit_bytes // of_row))
 
     def _check_memory(self, x: Tensor, rows: int, path: str) -> None:
         """Raises ``TrainingError`` where blocks of ``rows`` do not fit."""
@@ -139,23 +126,63 @@ class InteractionMixer(nn.Module):
             self.check_state()
             needed, fits = self.state_row_bytes(batch) * rows, "take fewer sequences or more heads"
         else:
-            needed = self.row_bytes(batch, length) * rows
-            longest = fitting_length(x, lambda n: self.row_bytes(1, n) * (n if rows == length else rows))
+            needed = self.block_bytes(batch, rows, length)
+            longest = fitting_length(x, lambda n: self.block_bytes(1, n if rows == length else rows, n))
             others = ["chunked"] * (path == "dense") + ["linear_time"] * self.linear
             ways = [f"one sequence of {longest:,} tokens", *(f"the path {other!r}" for other in others)]
             fits = f"what would fit: {'; '.join(ways)}"
         what = f"{self.name()} at {batch} x {length:,} tokens, path {path!r},"
         check_memory(x, needed, what, fits)
 
+    def placed(self, first_q: int, first_k: int, q: Tensor, k: Tensor, *v: Tensor) -> tuple[Tensor, ...]:
+        """What :meth:`project` gives, rotated, the first tokens being at these positions."""
+        return (self.turned_query(q, first_q), self.turned_key(k, first_k), *v) if self.rope else (q, k, *v)
+
+    # what an operator says
+    name: Callable[[], str]  # what messages call it
+    project: Callable[[Tensor], tuple[Tensor, ...]]  # x -> q, and k and v or other tensors of the tokens (B, H, T, ..)
+    attend: Callable[..., Tensor]  # q, k, v, position of the first row among the keys -> (B, H, M, d_vo)
+    read_out: Callable[[Tensor], Tensor]  # what attend gives -> (B, M, d)
+    reference: Callable[[Tensor], Tensor]
+    block_bytes: Callable[[int, int, int], int]  # batch, rows, length -> bytes of the largest tensors of these rows
+    turned_query: Callable[[Tensor, int], Tensor]  # q, its first position -> q with RoPE
+    turned_key: Callable[[Tensor, int], Tensor]  # k, its first position -> k with RoPE
+    # and where it is linear
+    running: Callable[..., Tensor]  # q, k, v, rows of a block -> all rows by running sums
+    prefers_state: Callable[[int], bool]  # length -> whether running sums are the cheaper
+    check_state: Callable[[], None]  # TrainingError for running sums too large
+    state_row_bytes: Callable[[int], int]  # batch -> bytes of one row of a block of running sums
+    advance: Callable[..., tuple[Tensor, Any]]  # q, k, v, running sums -> rows and running sums
+
+
+class FactoredMixer(InteractionMixer):
+    """Projections q, k, v and o without biases around a sum over tuples of tokens; (B, T, d) -> (B, T, d).
+
+    Args:
+        d_model: d.
+        n_head: H.
+        widths: rows of the weights of q, k, v and columns of o.
+        how: see :class:`InteractionMixer`; ``linear`` says whether effects are weights as they are, or their softmax.
+
+    Weights ``q.weight``, ``k.weight``, ``v.weight``, ``o.weight`` start from N(0, 0.02^2).
+    """
+
+    paths = (*InteractionMixer.paths, "linear_time")
+
+    def __init__(self, d_model: int, n_head: int, widths: tuple[int, int, int, int], **how: Any):
+        super().__init__(**how)
+        self.d_model, self.n_head = d_model, n_head
+        q, k, v, o = widths
+        self.q, self.k, self.v = (nn.Linear(d_model, width, bias=False) for width in (q, k, v))
+        self.o = nn.Linear(o, d_model, bias=False)
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.02)
+
     def read_out(self, o: Tensor) -> Tensor:
         """o (B, H, T, d_vo) -> (B, T, d)."""
         return self.o(o.transpose(1, 2).flatten(-2).to(self.o.weight.dtype))
 
-    def _placed(self, q: Tensor, k: Tensor, v: Tensor, first_q: int, first_k: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotated, their first tokens being at these positions."""
-        return (self.turned_query(q, first_q), self.turned_key(k, first_k), v) if self.rope else (q, k, v)
-
-    def _running(self, q: Tensor, k: Tensor, v: Tensor, rows: int) -> Tensor:
+    def running(self, q: Tensor, k: Tensor, v: Tensor, rows: int) -> Tensor:
         """All rows by running sums, block by block: (B, H, T, d_vo)."""
         state, found = None, []
         blocks = [slice(start, start + rows) for start in range(0, q.shape[2], rows)]
@@ -168,18 +195,6 @@ class InteractionMixer(nn.Module):
             found.append(o)
         return torch.cat(found, dim=2)
 
-    # what a family's operator says
-    name: Callable[[], str]  # what messages call it
-    project: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]  # x -> q, k, v, each (B, H, T, ..)
-    turned_query: Callable[[Tensor, int], Tensor]  # q, its first position -> q with RoPE
-    turned_key: Callable[[Tensor, int], Tensor]  # k, its first position -> k with RoPE
-    attend: Callable[..., Tensor]  # q, k, v, position of the first row among the keys -> (B, H, M, d_vo)
-    reference: Callable[[Tensor], Tensor]
-    row_bytes: Callable[[int, int], int]  # batch, length -> bytes of the largest tensors of one row
-    prefers_state: Callable[[int], bool]  # length -> whether running sums are the cheaper
-    check_state: Callable[[], None]  # TrainingError for running sums too large
-    state_row_bytes: Callable[[int], int]  # batch -> bytes of one row of a block of running sums
-    advance: Callable[..., tuple[Tensor, Any]]  # q, k, v, running sums -> rows and running sums
     totals: Callable[..., Any]  # k, v, running sums -> running sums
     of_totals: Callable[..., Tensor]  # q, running sums -> rows
 
