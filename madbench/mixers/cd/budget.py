@@ -67,19 +67,6 @@ class Allocation(RankAllocation):
             rows["out_gate"] = (d * m + m, "(d + 1) r_vo", "W_O and its bias")
         return rows
 
-    def state_elements(self, length: int) -> int:
-        """Elements of the decoding cache after ``length`` tokens.
-
-        A recurrent label has Z (n, d_v) a head, a column more for a sum, and a running maximum for se and for a bi on
-        which no psi has acted; any other one keeps every key and value. The convs keep three rows.
-        """
-        label, n, m = self.label, self.r_qk, self.r_vo
-        convs = (CONV_TAPS - 1) * (2 * n + m) * label.conv
-        if not label.is_recurrent:
-            return (n + m) * length + convs
-        has_maximum = label.gate == "se" or label.scaling.startswith("bi") and not label.is_kernel
-        return n * self.value_width + n * (label.norm in ("sum", "max")) + self.size.n_head * has_maximum + convs
-
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
         """Bytes the decoding cache grows by with each token: none for a recurrent label.
 

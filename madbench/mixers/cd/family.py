@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from madbench.config import check_at_least, check_numbers
 from madbench.errors import LabelError
 from madbench.labels import Explanation
-from madbench.mixers import Check, Size
+from madbench.mixers import Check, Size, one_factor_apart
 from madbench.mixers.cd.budget import Allocation, solve
 from madbench.mixers.cd.diagnosis import InvalidLabel
 from madbench.mixers.cd.explanations import explain
@@ -58,18 +58,15 @@ class CoefficientFamily:
         found |= {} if label.over else {"rank": label.rank}
         return found | {"budget": "over" if label.over else "matched"}
 
-    def neighbours(self, label: Label) -> list[Label]:
+    def neighbours(self, label: Label) -> tuple[Label, ...]:
         """Every label that differs from this one in exactly one factor; constant gates are those of the paper."""
-        mine, found = self.factors(label), {}
+        others = {}
         for name, options in OPTIONS.items():
             for value in ("", *CONSTANTS, *options[1:]) if name == "gate" else options:
                 for rank in ("", "v") if name == "over" else (label.rank,):
                     with suppress(LabelError):
-                        other = replace(label, **{"rank": rank, name: value})
-                        theirs = self.factors(other)
-                        if sum(theirs.get(factor, level) != level for factor, level in mine.items()) == 1:
-                            found[other] = None
-        return list(found)
+                        others[replace(label, **{"rank": rank, name: value})] = None
+        return one_factor_apart(self.factors(label), ((other, self.factors(other)) for other in others))
 
     def explain(self, label: Label) -> list[Explanation]:
         """A row a letter, then cautions."""

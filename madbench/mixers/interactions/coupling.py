@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError
-from madbench.mixers.interactions.memory import check_memory
-from madbench.mixers.interactions.mixer import InteractionMixer
+from madbench.mixers.interactions.mixer import InteractionMixer, check_memory
 from madbench.mixers.interactions.reference import coupling_reference
 from madbench.mixers.interactions.sums import visible
 from madbench.mixers.interactions.tuples import ORDERED
