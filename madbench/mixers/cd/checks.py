@@ -1,7 +1,7 @@
 """What the paper promises of a label's mixer, as checks on the mixer as it is built: the budget, and V1 to V15.
 
 Float64, d = 32, H = 2, n = 16, 16 tokens, three seeds. Weights are from N(0, 1/d), gates as at the start of training.
-This file has what holds of the forms; ``lemmas`` has the lemmas, ``growth`` what they say of long sequences.
+This file has what holds of the forms; ``lemmas`` has the lemmas.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from torch import Tensor
 from madbench.mixers import Check, build
 from madbench.mixers.cd import lemmas
 from madbench.mixers.cd.grammar import Label
-from madbench.mixers.cd.growth import LONGER
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.subject import HEADS, LENGTH, LONG, SEEDS, WIDTH, Subject, relative
 from madbench.mixers.cd.table1 import closed_form, row_of
@@ -44,7 +43,7 @@ def _leaves_float64(label: Label, check: str) -> bool:
     """Whether exp of a score as it has grown at the end of a check's tokens is infinite."""
     if label.readout != "exp" or not label.is_constant:
         return False
-    growth = float(label.gate) ** (LONGER if check.startswith("V11") else LENGTH)
+    growth = float(label.gate) ** (lemmas.LONGER if check.startswith("V11") else LENGTH)
     if check.startswith("V11"):
         return label.norm not in ("sum", "max") and growth > FLOAT64_EXPONENT
     return check.startswith(("V2", "V8")) and growth * LARGEST_SCORE > FLOAT64_EXPONENT

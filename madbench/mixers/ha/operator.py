@@ -160,8 +160,7 @@ class HyperAttention(FactoredMixer):
         return Probe(by_lag(found / outer), matrices=matrices)
 
     def reference(self, x: Tensor) -> Tensor:
-        about = (self.n_head, self.degree, self.slots, self.tuples, self.rope, self.linear, self.causal)
-        return tuple_reference(dict(self.named_parameters()), x, *about)
+        return tuple_reference(self, x)
 
     def block_bytes(self, batch: int, rows: int, length: int) -> int:
         widths = self.d_qk * (1 + self.rope) + self.d_vo if self.degree > 2 else 0

@@ -117,10 +117,7 @@ class HyperFeatureAttention(FactoredMixer):
         return Probe(z if self.linear else z.masked_fill(~visible, -torch.inf).softmax(-1), z, matrices=matrices)
 
     def reference(self, x: Tensor) -> Tensor:
-        widths = [factor_widths(self.d_qk, order, self.rope) for order in self.orders]
-        return feature_reference(
-            dict(self.named_parameters()), x, widths, self.product, self.rope, self.linear, self.causal
-        )
+        return feature_reference(self, [factor_widths(self.d_qk, order, self.rope) for order in self.orders], x)
 
     def block_bytes(self, batch: int, rows: int, length: int) -> int:
         return 8 * batch * rows * self.n_head * length * (1 + (max(self.orders) > 1))

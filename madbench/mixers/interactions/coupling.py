@@ -90,7 +90,7 @@ class Coupling(InteractionMixer):
         return o.squeeze(1)
 
     def reference(self, x: Tensor) -> Tensor:
-        return coupling_reference(list(self.c), list(self.w), x, self.degree, self.tuples, self.causal)
+        return coupling_reference(self, x)
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:

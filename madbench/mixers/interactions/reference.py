@@ -6,29 +6,32 @@ This is the independent truth of the checks; it shares no code with the fast pat
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from madbench.mixers.interactions.tuples import visible_tuples
 
-
-def coupling_reference(
-    c: Sequence[Tensor], w: Sequence[Tensor], x: Tensor, degree: int, tuples: str, causal: bool
-) -> Tensor:
-    """Def. 5.1 (``degree`` 2) or 6.1: x (B, T, d) -> (B, T, d2) in float64; ``c`` and ``w`` by head."""
-    c, w, x = [each.double() for each in c], [each.double() for each in w], x.double()
-    return torch.stack([torch.stack(_coupled(c, w, sequence, degree, tuples, causal)) for sequence in x])
+if TYPE_CHECKING:
+    from madbench.mixers.ha.operator import HyperAttention
+    from madbench.mixers.hfa.operator import HyperFeatureAttention
+    from madbench.mixers.interactions.coupling import Coupling
 
 
-def _coupled(c: list[Tensor], w: list[Tensor], x: Tensor, degree: int, tuples: str, causal: bool) -> list[Tensor]:
-    length, rows = len(x), []
-    for i in range(length):
-        y = x.new_zeros(w[0].shape[-1])
+def coupling_reference(mixer: Coupling, x: Tensor) -> Tensor:
+    """Def. 5.1 (degree 2) or 6.1: x (B, T, d) -> (B, T, d2) in float64."""
+    return torch.stack([torch.stack(_coupled(mixer, sequence)) for sequence in x.double()])
+
+
+def _coupled(mixer: Coupling, x: Tensor) -> list[Tensor]:
+    rows, (c, w) = [], ([each.double() for each in of] for of in (mixer.c, mixer.w))
+    for i in range(len(x)):
+        y = x.new_zeros(mixer.out_width)
         for c_h, w_h in zip(c, w):
-            for tokens in visible_tuples(i + 1 if causal else length, degree - 1, tuples):
-                if degree == 2:
+            for tokens in visible_tuples(i + 1 if mixer.causal else len(x), mixer.degree - 1, mixer.tuples):
+                if mixer.degree == 2:
                     (j,) = tokens
                     effect, value = x.new_ones(()), torch.ones_like(y)
                     for matrix in c_h:
@@ -44,17 +47,9 @@ def _coupled(c: list[Tensor], w: list[Tensor], x: Tensor, degree: int, tuples: s
     return rows
 
 
-def feature_reference(
-    parameters: Mapping[str, Tensor],
-    x: Tensor,
-    widths: Sequence[Sequence[int]],
-    product: bool,
-    rope: bool,
-    linear: bool,
-    causal: bool,
-) -> Tensor:
+def feature_reference(mixer: HyperFeatureAttention, widths: Sequence[Sequence[int]], x: Tensor) -> Tensor:
     """Def. F.3, eq. 39-40: x (B, T, d) -> (B, T, d) in float64; ``widths`` are those of the factors of every head."""
-    w = {name: value.double() for name, value in parameters.items()}
+    w = {name: value.double() for name, value in mixer.named_parameters()}
     d_vo = w["o.weight"].shape[1] // len(widths)
     sequences = []
     for sequence in x.double():
@@ -64,34 +59,25 @@ def feature_reference(
             heads, qk_at, v_at = [], 0, 0
             for of_head in widths:
                 scores, values = [], []
-                for j in range(i + 1 if causal else len(sequence)):
+                for j in range(i + 1 if mixer.causal else len(sequence)):
                     z, at = x.new_ones((), dtype=torch.float64), qk_at
                     for width in of_head:
-                        turned = _rotated(k[j, at : at + width], j - i) if rope else k[j, at : at + width]
+                        turned = _rotated(k[j, at : at + width], j - i) if mixer.rope else k[j, at : at + width]
                         z, at = z * (q[i, at : at + width] @ turned) / math.sqrt(width), at + width
                     scores.append(z)
-                    factors = v[j, v_at : v_at + d_vo * (len(of_head) if product else 1)].split(d_vo)
+                    factors = v[j, v_at : v_at + d_vo * (len(of_head) if mixer.product else 1)].split(d_vo)
                     values.append(math.prod(factors[1:], start=factors[0]))
-                heads.append(_weighted(scores, values, linear, d_vo))
-                qk_at, v_at = qk_at + sum(of_head), v_at + d_vo * (len(of_head) if product else 1)
+                heads.append(_weighted(scores, values, mixer.linear, d_vo))
+                qk_at, v_at = qk_at + sum(of_head), v_at + d_vo * (len(of_head) if mixer.product else 1)
             rows.append(w["o.weight"] @ torch.cat(heads))
         sequences.append(torch.stack(rows))
     return torch.stack(sequences)
 
 
-def tuple_reference(
-    parameters: Mapping[str, Tensor],
-    x: Tensor,
-    n_head: int,
-    degree: int,
-    slots: int,
-    tuples: str,
-    rope: bool,
-    linear: bool,
-    causal: bool,
-) -> Tensor:
-    """Def. G.1 and G.3: x (B, T, d) -> (B, T, d) in float64; ``slots`` is 1 where they share keys and values."""
-    w = {name: value.double() for name, value in parameters.items()}
+def tuple_reference(mixer: HyperAttention, x: Tensor) -> Tensor:
+    """Def. G.1 and G.3: x (B, T, d) -> (B, T, d) in float64; slots of 1 share keys and values."""
+    w = {name: value.double() for name, value in mixer.named_parameters()}
+    n_head, slots = mixer.n_head, mixer.slots
     d_vo = w["o.weight"].shape[1] // n_head
     sequences = []
     for sequence in x.double():
@@ -103,13 +89,13 @@ def tuple_reference(
             heads = []
             for h in range(n_head):
                 scores, values = [], []
-                for tokens in visible_tuples(i + 1 if causal else length, degree - 1, tuples):
+                for tokens in visible_tuples(i + 1 if mixer.causal else length, mixer.degree - 1, mixer.tuples):
                     key, value = (math.prod(of[j, h, m % slots] for m, j in enumerate(tokens)) for of in (k, v))
-                    if rope:
+                    if mixer.rope:
                         key = _rotated(key, sum(j - i for j in tokens))
                     scores.append(q[i, h] @ key / math.sqrt(len(key)))
                     values.append(value)
-                heads.append(_weighted(scores, values, linear, d_vo))
+                heads.append(_weighted(scores, values, mixer.linear, d_vo))
             rows.append(w["o.weight"] @ torch.cat(heads))
         sequences.append(torch.stack(rows))
     return torch.stack(sequences)

@@ -1,8 +1,9 @@
 """What the paper proves of its operators with coupling matrices in full, as checks: training and generalisation.
 
 They are of the labels ``hfa:C..`` and ``ha:C..`` seeing all tokens, in float64 and small worlds. Training is by
-gradient descent on the paper's loss (:mod:`madbench.mixers.interactions.descent`). T of a trained operator is
-(E C E^T) * (E w)^T (Corollary D.3).
+gradient descent on the paper's loss, exactly as the proofs have it (Appendices C and G.4): all agents of a symbol have
+one value, so counts of symbols are the whole of a sample. T of a trained operator is (E C E^T) * (E w)^T (Corollary
+D.3).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,6 @@ from numpy import ndarray as Array
 
 from madbench.mixers import Check
 from madbench.mixers.interactions.coupling import Coupling
-from madbench.mixers.interactions.descent import Descent, descend, occurrences, rank
 from madbench.mixers.interactions.representation import (
     constructions,
     features,
@@ -44,6 +45,54 @@ def theorems(label: Any) -> Iterator[Check]:
         yield from features()
     if str(label).startswith("ha:C3"):
         yield from _triples()
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Gradient descent from C = 0 and a value of b = 1 for every symbol."""
+
+    c: Array  # (d, d')
+    w: Array  # (d',)
+    effects: Array  # T
+    losses: Array  # before each step, as the paper has the loss
+    drift: float  # largest change of w_mu^2 - |C_(:,mu)|^2 / |x|^2 in the domain base
+    least: float  # smallest value of a symbol on the way
+
+
+def descend(counts: Array, features: Array, targets: Array, rate: float, steps: int, e: Array, f: Array) -> Descent:
+    """Full-batch descent on the mean over samples of the squared error, summed over agents (Appendix C).
+
+    Args:
+        counts: s (B, S), how often each symbol is in each sample.
+        features: (B, P), how often each symbol, or pair of symbols, is there to act.
+        targets: (B, S), the value of an agent of each symbol in each sample.
+        rate: step size of the gradient flow's time.
+        steps: how many.
+        e: embedding (S, d) of the agents.
+        f: embedding (P, d') of what acts on them.
+    """
+    c, w = np.zeros((e.shape[1], f.shape[1])), np.linalg.solve(f, np.ones(len(f)))
+    losses, drift, least = [], 0.0, math.inf
+    norm = (e[0] ** 2).sum()
+    for _ in range(steps):
+        couplings, values = e @ c @ f.T, f @ w
+        least = min(least, values.min())
+        drift = max(drift, abs(values**2 - (couplings**2).sum(0) / norm - 1).max())
+        errors = features @ (couplings * values).T - targets
+        losses.append((counts * errors**2).sum() / len(counts))
+        slope = 2 / len(counts) * (counts * errors).T @ features
+        c, w = c - rate * e.T @ (slope * values) @ f, w - rate * f.T @ (slope * couplings).sum(0)
+    return Descent(c, w, (e @ c @ f.T) * (f @ w), np.array(losses), drift, least)
+
+
+def occurrences(symbols: Array, size: int) -> Array:
+    """s (B, S): how often each symbol is in each sample."""
+    return np.stack([np.bincount(row, minlength=size) for row in symbols]).astype(float)
+
+
+def rank(counts: Array) -> int:
+    """Of a tall matrix of small whole numbers, by its square: exact in float64, and quick."""
+    return int(np.linalg.matrix_rank(counts.T @ counts, hermitian=True))
 
 
 def _problem(world: Colliding) -> tuple[Array, Array]:

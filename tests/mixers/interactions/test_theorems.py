@@ -9,7 +9,6 @@ import torch
 from madbench.labels import family_of, parse
 from madbench.mixers.interactions import theorems as module
 from madbench.mixers.interactions.coupling import Coupling
-from madbench.mixers.interactions.descent import descend
 from madbench.mixers.interactions.worlds import Colliding, Hunters
 
 
@@ -108,7 +107,7 @@ def test_descent_is_that_of_the_operator():
     world = Colliding(positions=6, radius=1, length=4, samples=30, embedding="sinusoidal")
     symbols, values = world.data("train", 4, 0)
     counts, targets = module._problem(world)
-    given = descend(counts, counts, targets, 0.001, 5, world.vectors, world.vectors)
+    given = module.descend(counts, counts, targets, 0.001, 5, world.vectors, world.vectors)
 
     operator = Coupling(1, 6, 1, causal=False).double()
     x, y = torch.from_numpy(world.vectors[symbols]), torch.from_numpy(values)
