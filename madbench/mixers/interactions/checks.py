@@ -167,7 +167,7 @@ def _full_coupling(family: Any, label: Any) -> float:
     w, heads, d = mixer.state_dict(), mixer.n_head, x.shape[-1]
     found = []
     if n == 2:
-        from madbench.mixers.hfa.budget import factor_widths
+        from madbench.mixers.hfa.family import factor_widths
 
         values = iter(w["v.weight"].split(mixer.d_vo))
         q_heads, k_heads = (w[f"{name}.weight"].view(heads, mixer.d_qk, d) for name in "qk")
