@@ -27,11 +27,17 @@ MOST_GRID = 120_000  # tuples of a tensor
 def checks(family: Any, label: Any) -> Iterable[Check]:
     """Those of every label, then those of its base."""
 
-    def check(name: str, statement: str, source: str, run: Callable[..., float], tolerance: float, unless: str = ""):
-        return Check(name, statement, source, functools.partial(run, family, label), tolerance, reason=unless)
-
-    def differ(*about: Any) -> Check:
-        return replace(check(*about), is_difference=True)
+    def check(
+        name: str,
+        statement: str,
+        source: str,
+        run: Callable[..., float],
+        tolerance: float,
+        unless: str = "",
+        **how: Any,
+    ) -> Check:
+        """``run`` measures a small mixer and a sequence."""
+        return Check(name, statement, source, lambda: run(*_sample(family, label, **how)), tolerance, reason=unless)
 
     of_base = {"": "softmax", "L": "linear", "C": "full coupling"}[label.base]
     is_linear, is_coupled, n = label.base == "L", label.base == "C", label.degree
@@ -51,7 +57,8 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     unless = "" if is_linear else f"base {of_base}" if label.base else "softmax is no coupling matrix"
     unless = unless or ("a coupling matrix knows no positions" if label.rope else "")
     what = "Coupling matrices or tensors W_q W_k / sqrt(e) in full give the same rows."
-    yield check("full coupling", what, "Def. 5.1, 6.1", _full_coupling, ROUNDING, unless)
+    size = small_size(label) if n == 2 else replace(small_size(label, n_head=1), d_model=3)
+    yield check("full coupling", what, "Def. 5.1, 6.1", _full_coupling, ROUNDING, unless, size=size)
     unless = "" if label.base == "" else "nothing is normalised"
     what = "Without queries all tuples of a row weigh the same: 1 / weight is their number."
     yield check("mask", what, "eq. 39, Def. G.1", _equal_weights, 1e-6, unless)
@@ -63,7 +70,7 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     yield check("RoPE", what, "Remark F.5", _shifted, ROUNDING, unless)
     if label.rope and n > 2:
         what = "Queries and keys of every slot each rotated, as for pairs, scores depend on absolute positions."
-        yield differ("naive rotation", what, "ours", _naive_rotation, 0.1)
+        yield replace(check("naive rotation", what, "ours", _naive_rotation, 0.1), is_difference=True)
     unless = "RoPE tells positions apart" if label.rope else ""
     if label.tuples == STRICT and small_size(label).max_len < n - 1:
         unless = "a sequence that has tuples is too long for a check"
@@ -71,10 +78,10 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
         what = (
             "Bidirectional, it depends on the order of the tokens: slots differ, and the newest token is in the first."
         )
-        yield differ("depends on order", what, "Def. G.3", _permuted, 1e-6)
+        yield replace(check("depends on order", what, "Def. G.3", _permuted, 1e-6, causal=False), is_difference=True)
     else:
         what = "Bidirectional, permuted tokens give permuted rows."
-        yield check("permutation", what, "Def. F.3, G.1", _permuted, ROUNDING, unless)
+        yield check("permutation", what, "Def. F.3, G.1", _permuted, ROUNDING, unless, causal=False)
     what = "Parameters are those of the paper's count, to the unit, and of the module."
     yield check("counts", what, "Remark F.4, Table 1", _counts, 0)
     if is_linear:
@@ -114,43 +121,32 @@ def _sample(family: Any, label: Any, causal: bool = True, size: Size | None = No
     return mixer, x[:1]
 
 
-def _causality(family: Any, label: Any) -> float:
-    mixer, x = _sample(family, label)
+def _causality(mixer: nn.Module, x: Tensor) -> float:
     last = x.shape[1] - 1
     changed = x.clone()
     changed[:, last] += 1
     return float((mixer(changed) - mixer(x))[:, :last].abs().max())
 
 
-def _path(path: str, family: Any, label: Any) -> float:
-    mixer, x = _sample(family, label)
+def _path(path: str, mixer: nn.Module, x: Tensor) -> float:
     mixer.path, mixer.chunk = path, 2
-    return difference(mixer(x), _by_loops(mixer, x))
+    return difference(mixer(x), mixer.reference(x))
 
 
-def _by_loops(mixer: nn.Module, x: Tensor) -> Tensor:
-    path, mixer.path = mixer.path, "reference"
-    y = mixer(x)
-    mixer.path = path
-    return y
+def _steps(mixer: nn.Module, x: Tensor) -> float:
+    return difference(decoded(mixer, x), mixer.reference(x))
 
 
-def _steps(family: Any, label: Any) -> float:
-    mixer, x = _sample(family, label)
-    return difference(decoded(mixer, x), _by_loops(mixer, x))
-
-
-def _sliding_steps(family: Any, label: Any) -> float:
-    mixer, x = _sample(family, label)
+def _sliding_steps(mixer: nn.Module, x: Tensor) -> float:
     mixer.max_len = x.shape[1] - 1
-    return difference(decoded(mixer, x, slide=True)[:, -1], _by_loops(mixer, x[:, 1:])[:, -1])
+    return difference(decoded(mixer, x, slide=True)[:, -1], mixer.reference(x[:, 1:])[:, -1])
 
 
-def _softmax_attention(family: Any, label: Any) -> float:
+def _softmax_attention(mixer: nn.Module, x: Tensor) -> float:
     from madbench.mixers.ha.operator import HyperAttention
     from madbench.mixers.hfa.operator import HyperFeatureAttention
 
-    d, heads = 16, 2
+    d, heads, label = 16, 2, mixer.allocation.label
     attention = build_mixer("S-p" if label.rope else "S", d, 8, n_head=heads)
     mixer, x = filled(lambda: attention)
     if label.degree == 2:
@@ -161,9 +157,8 @@ def _softmax_attention(family: Any, label: Any) -> float:
     return difference(ours(x), mixer(x))
 
 
-def _full_coupling(family: Any, label: Any) -> float:
-    n = label.degree
-    mixer, x = _sample(family, label, size=None if n == 2 else replace(small_size(label, n_head=1), d_model=3))
+def _full_coupling(mixer: nn.Module, x: Tensor) -> float:
+    label, n = mixer.allocation.label, mixer.allocation.label.degree
     w, heads, d = mixer.state_dict(), mixer.n_head, x.shape[-1]
     found = []
     if n == 2:
@@ -188,7 +183,7 @@ def _full_coupling(family: Any, label: Any) -> float:
         coupling = Coupling(1, d, mixer.d_vo, degree=n, tuples=label.tuples).double()
         coupling.load_state_dict({"c": c.sum(0)[None], "w": values.movedim(0, -1)[None]})
         found.append(coupling(x))
-    return difference(torch.cat(found, dim=-1) @ w["o.weight"].T, _by_loops(mixer, x))
+    return difference(torch.cat(found, dim=-1) @ w["o.weight"].T, mixer.reference(x))
 
 
 def _outer(tensor: Tensor, matrix: Tensor) -> Tensor:
@@ -196,10 +191,9 @@ def _outer(tensor: Tensor, matrix: Tensor) -> Tensor:
     return tensor[..., None] * matrix.view(len(matrix), *(1,) * (tensor.dim() - 1), -1)
 
 
-def _equal_weights(family: Any, label: Any) -> float:
+def _equal_weights(mixer: nn.Module, x: Tensor) -> float:
     """Values are 1 for the first token, of strict tuples for the first n - 1, else 0: one tuple alone is read."""
-    mixer, x = _sample(family, label)
-    slots = label.degree - 1
+    label, slots = mixer.allocation.label, mixer.allocation.label.degree - 1
     ones = slots if label.tuples == STRICT else 1
     x[..., 0] = torch.arange(x.shape[1]) < ones
     mixer.q.weight.zero_()
@@ -210,9 +204,8 @@ def _equal_weights(family: Any, label: Any) -> float:
     return float((1 / mixer(x)[0, ones - 1 :] / counts[:, None] - 1).abs().max())
 
 
-def _empty_rows(family: Any, label: Any) -> float:
-    mixer, x = _sample(family, label)
-    empty = label.degree - 2
+def _empty_rows(mixer: nn.Module, x: Tensor) -> float:
+    empty = mixer.degree - 2
     with torch.enable_grad():
         variables = [x.requires_grad_(), *(one.requires_grad_() for one in mixer.parameters())]
         y = mixer(x)
@@ -221,17 +214,15 @@ def _empty_rows(family: Any, label: Any) -> float:
     return float(y[:, :empty].detach().abs().sum()) + unbounded
 
 
-def _shifted(family: Any, label: Any) -> float:
-    mixer, x = _sample(family, label)
+def _shifted(mixer: nn.Module, x: Tensor) -> float:
     q, k, v = mixer.project(x)
     here, there = (mixer.attend(mixer.turned_query(q, at), mixer.turned_key(k, at), v, 0) for at in (0, SHIFT))
     return difference(there, here)
 
 
-def _naive_rotation(family: Any, label: Any) -> float:
+def _naive_rotation(mixer: nn.Module, x: Tensor) -> float:
     from madbench.mixers.srg.parts import rotate
 
-    mixer, x = _sample(family, label)
     q, k, _ = mixer.project(x)
     keys = [k[:, :, :, min(m, mixer.slots - 1)] for m in range(mixer.degree - 1)]
 
@@ -243,15 +234,13 @@ def _naive_rotation(family: Any, label: Any) -> float:
     return max(difference(scores(at), scores(0)) for at in range(1, SHIFT + 1))
 
 
-def _permuted(family: Any, label: Any) -> float:
-    mixer, x = _sample(family, label, causal=False)
+def _permuted(mixer: nn.Module, x: Tensor) -> float:
     order = torch.arange(x.shape[1] - 1, -1, -1).roll(1)
     return difference(mixer(x[:, order]), mixer(x)[:, order])
 
 
-def _counts(family: Any, label: Any) -> float:
-    size = small_size(label)
-    mixer, _ = _sample(family, label)
+def _counts(mixer: nn.Module, x: Tensor) -> float:
+    label, size = mixer.allocation.label, mixer.allocation.size
     d, heads, n = size.d_model, size.n_head, label.degree
     orders = label.head_orders(heads) if n == 2 else ()
     if label.base == "C":
@@ -265,15 +254,14 @@ def _counts(family: Any, label: Any) -> float:
     return abs(parameters - expected) + abs(mixer.allocation.total - expected)
 
 
-def _linear_time(family: Any, label: Any) -> float:
-    mixer, x = _sample(family, label)
+def _linear_time(mixer: nn.Module, x: Tensor) -> float:
     whole = mixer(x)
     mixer.path, mixer.chunk = "linear_time", 3
     return difference(mixer(x), whole)
 
 
-def _representation(family: Any, label: Any) -> float:
-    n, symbols = label.degree, 3 if label.degree < 6 else 2
+def _representation(mixer: nn.Module, x: Tensor) -> float:
+    n, symbols = mixer.degree, 3 if mixer.degree < 6 else 2
     generator = torch.Generator().manual_seed(0)
     f = torch.randn(*(symbols,) * n, generator=generator, dtype=torch.float64)
     w = torch.randn(*(symbols,) * (n - 1), generator=generator, dtype=torch.float64)
@@ -289,8 +277,7 @@ def _representation(family: Any, label: Any) -> float:
     return max(residuals)
 
 
-def _gradient_at_zero(family: Any, label: Any) -> float:
-    mixer, x = _sample(family, label)
+def _gradient_at_zero(mixer: nn.Module, x: Tensor) -> float:
     couplings = [mixer.c] if isinstance(mixer.c, nn.Parameter) else [*mixer.c]
     with torch.enable_grad():
         for c in couplings:

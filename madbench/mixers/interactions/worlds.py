@@ -9,6 +9,7 @@ the paper that :mod:`madbench.mixers.interactions` names; in every world the exa
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -31,6 +32,17 @@ class World:
 
     title: ClassVar[str]
     """Heading of its table."""
+    symbols: ClassVar[int]
+    """S, how many different agents there are."""
+    vectors: ClassVar[Array]
+    """The fixed embedding E (S, d), a row a symbol."""
+    effects: ClassVar[Array]
+    """The theoretical matrix (S, S) or tensor (S, S, S): effect of other symbols on the first times their value."""
+    floor: ClassVar[Callable[[str, int, int], float | None]]
+    """(family, order, length) -> the mean squared error below which no mixer of them can get; None: not known.
+
+    ``order`` is the largest number of factors of an ``hfa:`` label, or the degree of an ``ha:`` label.
+    """
 
     length: int = 10
     """Agents of a training sample, L*."""
@@ -45,28 +57,6 @@ class World:
         check_at_least(self, 1, "length", "samples", "test_samples")
         if not self.test_lengths or min(self.test_lengths) < 1 or len({*self.test_lengths}) < len(self.test_lengths):
             raise ConfigError(f"test_lengths: expected lengths of at least 1, each once, got {self.test_lengths}")
-
-    @property
-    def symbols(self) -> int:
-        """S, how many different agents there are."""
-        raise NotImplementedError
-
-    @property
-    def vectors(self) -> Array:
-        """The fixed embedding E (S, d), a row a symbol."""
-        raise NotImplementedError
-
-    @property
-    def effects(self) -> Array:
-        """The theoretical matrix (S, S) or tensor (S, S, S): effect of other symbols on the first times their value."""
-        raise NotImplementedError
-
-    def floor(self, family: str, order: int, length: int) -> float | None:
-        """The mean squared error below which no mixer of the family and order can get at ``length``; None: not known.
-
-        ``order`` is the largest number of factors of an ``hfa:`` label, or the degree of an ``ha:`` label.
-        """
-        raise NotImplementedError
 
     @property
     def lengths(self) -> tuple[int, ...]:
