@@ -13,7 +13,6 @@ It costs 4 d^2 with shared slots for any degree, 2 n d^2 unshared, at ranks of d
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +22,7 @@ from madbench.labels import Explanation
 from madbench.mixers.interactions.base import InteractionFamily, cautions, explain_base, explain_common
 from madbench.mixers.interactions.budget import InteractionAllocation, Settings
 from madbench.mixers.interactions.grammar import BrokenRule, InteractionLabel, softmax_attention
-from madbench.mixers.interactions.tuples import ALL, STRICT
+from madbench.mixers.interactions.tuples import ALL, STRICT, count_tuples
 
 if TYPE_CHECKING:
     from torch import nn
@@ -100,14 +99,10 @@ class Allocation(InteractionAllocation):
             "o": (d * self.r_vo, "d r_vo", "W_o"),
         }
 
-    def tuples(self, seq_len: int, slots: int) -> int:
-        """How often the rows of a causal sequence together meet other tokens in the first ``slots`` of their tuples."""
-        missing = self.label.degree - 1 - slots
-        if self.label.tuples == ALL:  # by how many tokens a tuple has: t^k = sum_j surjections(k, j) C(t, j)
-            return sum(_surjections(slots, j) * math.comb(seq_len + 1, j + 1) for j in range(1, slots + 1))
-        if self.label.tuples == STRICT:
-            return math.comb(max(seq_len + 1 - missing, 0), slots + 1)
-        return math.comb(seq_len + slots, slots + 1)
+    def starts(self, tokens: int, slots: int) -> int:
+        """How many starts of ``slots`` tokens the tuples of a row have that sees so many tokens."""
+        kind, missing = self.label.tuples, self.label.degree - 1 - slots
+        return count_tuples(max(tokens - missing, 0) if kind == STRICT else tokens, slots, kind)
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
         """Of a row the sums over one slot after the other, j1 first: the fewer slots, the fewer tuples, and the wider.
@@ -118,8 +113,9 @@ class Allocation(InteractionAllocation):
         4 for 2.
         """
         d, heads, n, turns = self.size.d_model, self.size.n_head, self.label.degree, self.label.rope
-        of_last_row = [self.tuples(seq_len, m) - self.tuples(seq_len - 1, m) for m in range(1, n)]
-        *outer, every = (self.tuples(seq_len, m + 1) if causal else seq_len * of_last_row[m] for m in range(n - 1))
+        of_last_row = [self.starts(seq_len, m) for m in range(1, n)]
+        lengths = range(1, seq_len + 1) if causal else [seq_len] * seq_len
+        *outer, every = (sum(self.starts(tokens, m) for tokens in lengths) for m in range(1, n))
         if self.label.base != "C":
             of_tuple, of_outer = (4, 6) if turns else (2, 1)
             found = (of_tuple * self.r_qk + 2 * self.r_vo) * every
@@ -135,11 +131,6 @@ class Allocation(InteractionAllocation):
         sums = 1 if self.slots == 1 and self.label.tuples == ALL else n - 1
         of_number = (self.slots + sums + 2) * (1 + turns) + (n - 2) * (6 if turns else 1)
         return of_number * self.r_qk * self.widths["vo"]
-
-
-def _surjections(slots: int, tokens: int) -> int:
-    """Ways to fill slots with all of so many tokens."""
-    return sum((-1) ** i * math.comb(tokens, i) * (tokens - i) ** slots for i in range(tokens + 1))
 
 
 ORDERED = Explanation("", "ordered tuples",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -43,18 +43,12 @@ class InteractionFamily:
     Label: ClassVar[type[InteractionLabel]]
     Allocation: ClassVar[type[InteractionAllocation]]
     softmax: ClassVar[Mapping[str, str]]  # base and own factors of softmax attention
+    variations: Callable[[InteractionLabel], list[dict[str, Any]]]  # changes of what interacts, orders or degree
+    own_factors: Callable[[InteractionLabel], dict[str, str]]  # factors that the other family does not have
 
     def parse(self, text: str) -> InteractionLabel:
         """The label of the whole text."""
         return self.Label.parse(text)
-
-    def variations(self, label: InteractionLabel) -> list[dict[str, Any]]:
-        """Changes of the field that says what interacts, orders or degree."""
-        raise NotImplementedError
-
-    def own_factors(self, label: InteractionLabel) -> dict[str, str]:
-        """Factors that the other family does not have."""
-        raise NotImplementedError
 
     def factors(self, label: InteractionLabel) -> dict[str, str]:
         """Letters by factor. ``rank`` is there only where the budget is enforced, and ``rope`` where there are keys."""

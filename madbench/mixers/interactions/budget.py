@@ -5,6 +5,7 @@ Ranks are summed over heads: r_qk = H d_qk, r_vo = H d_vo; d is the width of the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -29,24 +30,17 @@ class InteractionAllocation(RankAllocation):
     """See :class:`madbench.mixers.ranks.RankAllocation`. With base ``C`` there are no ranks."""
 
     label: InteractionLabel
+    slots = 1
+    """Of a tuple, those that have keys and values of their own."""
+    flops_of_tuples: Callable[..., float]
+    """(seq_len, causal) -> per token, of the effects and the values of the tuples that rows see, all heads."""
+    flops_of_sums: Callable[[], float]
+    """Per token, of the running sums of base ``L``, all heads."""
 
     @property
     def ranks(self) -> dict[str, int]:
         """What the budget decided."""
         return {} if self.label.base == "C" else super().ranks
-
-    @property
-    def slots(self) -> int:
-        """The slots of a tuple that have keys and values of their own."""
-        return 1
-
-    def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
-        """Per token, of the effects and the values of the tuples that rows see, all heads."""
-        raise NotImplementedError
-
-    def flops_of_sums(self) -> float:
-        """Per token, of the running sums of base ``L``, all heads."""
-        raise NotImplementedError
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
         """Bytes the decoding cache grows by with each token: none where a sum of fixed size replaces it.
@@ -71,12 +65,9 @@ class InteractionAllocation(RankAllocation):
     def solved(self, rank_multiple: int) -> Self:
         """The allocation with the ranks of its label at its size.
 
-        Strict budget, QK paying (``v`` exchanges the sides): starts at r_qk = d/4, r_vo = d. Over budget, it pays in
-        this order, each only as far as needed: r_qk down to d/8, r_vo down to d/2, r_qk as far as it goes. What is then
-        left goes to r_vo. A label without ``q``, ``v`` and ``!`` starts at r_qk = r_vo = d; ``!`` and the paper's
-        budget stay there. Admissible are d_qk of a multiple of 1 (2 with p), from the largest order up (twice that with
-        p), d_vo of a multiple of 1 (8 from d_model 256 up), both of ``rank_multiple``, and d where it divides among the
-        heads.
+        Strict budget, as :meth:`matched` has it: the paying side starts at d/4 and pays down to d/8 before the other
+        does; a label without ``q``, ``v`` and ``!`` starts at r_qk = r_vo = d. ``!`` and the paper's budget stay there.
+        Admissible ranks are those of :meth:`sides`, d_qk from the largest order up (twice that with p).
 
         Raises ``BudgetError`` for a size no mixer of the label has, and under the strict budget where none fits.
         """

@@ -38,6 +38,7 @@ class InteractionLabel:
     over: bool = False  # !: the budget is reported and not enforced
 
     prefix: ClassVar[str]  # name of the family and a colon
+    kind: ClassVar[str]  # the letters between the base and the first hyphen
     own: ClassVar[Mapping[str, Sequence[Any]]]  # values of the fields that it has besides
     extra: ClassVar[str]  # the letter that adds parameters
     syntax: ClassVar[re.Pattern[str]]
@@ -57,11 +58,6 @@ class InteractionLabel:
     def __str__(self) -> str:
         rank = f"-{self.rank}" if self.rank else ""
         return f"{self.prefix}{self.base}{self.kind}{'-p' * self.rope}{rank}{'!' * self.over}"
-
-    @property
-    def kind(self) -> str:
-        """The letters between the base and the first hyphen."""
-        raise NotImplementedError
 
     @property
     def adds_parameters(self) -> bool:
