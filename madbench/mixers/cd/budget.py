@@ -1,8 +1,6 @@
 """What a mixer of coefficient dynamics costs, and the ranks at which it costs what softmax attention costs.
 
-Ranks are summed over heads: N = H n and M = H d_v, with n and d_v the key and value widths of one head and H the heads;
-d is the width of the model. Softmax attention has 4 d^2 parameters. That is the budget, plus the conv taps of a label
-that has them.
+Ranks are summed over heads: N = H n and M = H d_v, with n and d_v the key and value widths of one head and H the heads.
 """
 
 from __future__ import annotations
@@ -95,10 +93,8 @@ class Allocation(RankAllocation):
 def solve(label: Label, size: Size, qk_rank: int = 0) -> Allocation:
     """The ranks of ``label`` at this size.
 
-    Strict budget, QK paying (``v`` exchanges the sides): starts at N = M = d. Over budget, it pays in this order, each
-    only as far as needed: N down to d/4, M down to d/2, N down to one unit a head. What is then left goes to M, past d
-    where there is enough. Admissible are N of a multiple of H (of 2 H with p), M of a multiple of H (of 8 H from
-    d_model 256 up), and d itself where it divides among the heads.
+    Strict budget, as :meth:`Allocation.matched` has it, QK paying (``v`` exchanges the sides): starts at N = M = d, N
+    pays down to d/4 before M does. What is then left goes to M, past d where there is enough.
 
     Paper's budget, and ``!``: N = M = d, or N = ``qk_rank`` where it is not 0. Nothing is enforced.
 

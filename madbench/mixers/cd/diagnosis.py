@@ -8,7 +8,6 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from madbench.errors import LabelError
 from madbench.labels.diagnosis import SHOWN, point_at
 from madbench.mixers.cd.grammar import (
     ALIASES,
@@ -37,14 +36,10 @@ ORDER = "readout, A, b, eta, features, v, !"
 EXAMPLES = "labels look like 'cd:exp-sum', 'cd:mamba2-cg' or 'cd:id-smhk1-bwn-cug'"
 
 
-class InvalidLabel(LabelError):
-    """A text outside the grammar. The message is worked out when it is shown, so that rejecting a label is cheap."""
-
-    def __str__(self) -> str:
-        text = self.args[0]
-        position, problem = _fault(text)
-        found = nearest(text)
-        return point_at(text, position, f"{problem}; {f'did you mean {found!r}?' if found else EXAMPLES}")
+def message(text: str) -> str:
+    """Why a text is no label, under a caret, and what was meant."""
+    (position, problem), found = _fault(text), nearest(text)
+    return point_at(text, position, f"{problem}; {f'did you mean {found!r}?' if found else EXAMPLES}")
 
 
 def _fault(text: str) -> tuple[int, str]:

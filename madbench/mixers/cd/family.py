@@ -12,7 +12,7 @@ from madbench.errors import LabelError
 from madbench.labels import Explanation
 from madbench.mixers import Check, Size, one_factor_apart
 from madbench.mixers.cd.budget import Allocation, solve
-from madbench.mixers.cd.diagnosis import InvalidLabel
+from madbench.mixers.cd.diagnosis import message
 from madbench.mixers.cd.explanations import explain
 from madbench.mixers.cd.grammar import CORE, OPTIONS, Label, read
 
@@ -49,7 +49,7 @@ class CoefficientFamily:
         if values:
             with suppress(LabelError):
                 return Label(**values)
-        raise InvalidLabel(text)
+        raise LabelError(message(text))
 
     def factors(self, label: Label) -> dict[str, str]:
         """Spelling by factor; ``rank`` is there only where the budget is enforced: else nothing is compressed."""
