@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 def coupling_reference(mixer: Coupling, x: Tensor) -> Tensor:
     """Def. 5.1 (degree 2) or 6.1: x (B, T, d) -> (B, T, d2) in float64."""
-    return torch.stack([torch.stack(_coupled(mixer, sequence)) for sequence in x.double()])
+    c, w = ([each.double() for each in of] for of in (mixer.c, mixer.w))
+    return torch.stack([torch.stack(_coupled(mixer, c, w, sequence)) for sequence in x.double()])
 
 
-def _coupled(mixer: Coupling, x: Tensor) -> list[Tensor]:
-    rows, (c, w) = [], ([each.double() for each in of] for of in (mixer.c, mixer.w))
+def _coupled(mixer: Coupling, c: list[Tensor], w: list[Tensor], x: Tensor) -> list[Tensor]:
+    rows = []
     for i in range(len(x)):
         y = x.new_zeros(mixer.out_width)
         for c_h, w_h in zip(c, w):
