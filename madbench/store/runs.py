@@ -310,6 +310,8 @@ class Store:
                 sync_folder(self._runs)
         finally:
             with explain_os_errors(target):
+                for name in NAMES:
+                    remove(kept / name)  # half written on a full disk
                 self._end_replacement(job.id)
 
     def _end_replacement(self, job_id: str) -> None:

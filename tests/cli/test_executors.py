@@ -43,7 +43,7 @@ def test_ray_gets_its_options():
 
 
 def test_slurm_gets_its_options(monkeypatch, store):
-    monkeypatch.setattr("madbench.execute.submitit.SlurmBackend", lambda folder, parameters, cluster: parameters)
+    monkeypatch.setattr("madbench.execute.submitit.SlurmBackend", lambda folder, parameters: parameters)
     options = {"partition": "gpu", "wall_time": 90, "memory": 8, "sbatch": ["account=me", "--qos=low", "exclusive"]}
     executor, *_ = place(SLURM, "cuda", 7, cpus_per_job=4, **options)
     with executor.keywords["connect"](store) as parameters:
@@ -154,13 +154,3 @@ def test_a_dry_run_is_one_of_this_machine(refuse, tiny):
 def test_the_verb_refuses_an_option_without_effect(refuse, tiny):
     message = refuse(sweep, "S", "--profile", tiny, "--partition", "gpu")
     assert message == "--partition has no effect with --executor local; it belongs to --executor slurm"
-
-
-@pytest.mark.parametrize("option", ["--partition", "--sbatch"])
-def test_what_could_be_a_line_of_a_job_script_is_refused_before_anything_is_written(
-    refuse, tmp_path, monkeypatch, option
-):
-    monkeypatch.chdir(tmp_path)
-    words = ("R-12o", "--executor", "slurm", option, "account=a\ntouch pwned")
-    assert "control characters cannot go into a Slurm script" in refuse(sweep, *words)
-    assert not list(tmp_path.iterdir())
