@@ -22,7 +22,7 @@ from madbench.labels import parse
 from madbench.mixers.cd.parts import read_out
 from madbench.principles import Decision, Principle, Study
 from madbench.principles.figures import point_decision
-from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, PrincipleTable, outcomes
+from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, outcomes, principle_table
 from madbench.principles.verdicts import verdicts as group_verdicts
 from madbench.store.runs import Store
 from madbench.suites import MAD, suite_of
@@ -111,7 +111,7 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
         f" correlation of accuracy over labels, by seed: {'; '.join(listed)}."
     )
     headings = ["Label", *(heading for heading, _ in COLUMNS.values()), "n"]
-    table = PrincipleTable(caption, headings, lines, [*rows.to_dict("records"), *found])
+    table = principle_table(caption, headings, lines, [*rows.to_dict("records"), *found])
     axes_of = {
         _panel(task, quantity): {"xlabel": name, "ylabel": "accuracy, %", "xscale": scale}
         for task in study.tasks

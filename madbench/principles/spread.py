@@ -17,7 +17,7 @@ from madbench.labels import parse
 from madbench.mixers.cd.grammar import Label, twin
 from madbench.principles import Decision, Principle, key_width
 from madbench.principles.figures import point_decision
-from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, PrincipleTable
+from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, principle_table
 from madbench.suites import MAD
 
 ADHERING = {"": True, "bzn": True, "b1": False, "bz": False}
@@ -84,7 +84,7 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
     ]
     headings = ["Label, key width", "Lowest", "Highest", "Spread", "Seeds"]
     cells = [*rows.drop(columns="values").to_dict("records"), *tests]
-    table = PrincipleTable(caption, headings, lines, cells)
+    table = principle_table(caption, headings, lines, cells)
     axes_of = dict.fromkeys(verdicts, {"xlabel": "key width n", "ylabel": "accuracy, %"})
     notes = ["Lowest and highest accuracy over seeds.", principle.limits]
     return point_decision(principle, verdicts, table, points, " ".join(results.sentences(MAD)), axes_of, notes=notes)

@@ -15,7 +15,7 @@ from madbench.jobs import Job
 from madbench.principles import Decision, Principle, key_width
 from madbench.principles.coefficients import first_examples, trained_models
 from madbench.principles.figures import point_decision
-from madbench.principles.verdicts import CONTRADICTED, SUPPORTED, PrincipleTable
+from madbench.principles.verdicts import CONTRADICTED, SUPPORTED, principle_table
 from madbench.suites import MAD
 from madbench.training.checkpoints import load_model
 
@@ -71,7 +71,7 @@ def decide_count(principle: Principle, results: Results) -> Decision:
         [row.label, title(row.task), str(row.seed), f"{row.suppressed:.1f}", str(row.rank), str(row.bound)]
         for row in found.itertuples()
     ]
-    table = PrincipleTable(caption, headings, lines, rows)
+    table = principle_table(caption, headings, lines, rows)
     axes_of = dict.fromkeys(verdicts, {"xlabel": "row i", "ylabel": "suppressed"})
     notes = ["Of the layer and head with the most.", f"The bound is n - 1 = {found.bound.min()}."]
     protocol = " ".join(results.sentences(MAD))

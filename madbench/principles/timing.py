@@ -12,7 +12,7 @@ from madbench.errors import TrainingError
 from madbench.mixers import build
 from madbench.principles import Decision, Principle
 from madbench.principles.figures import point_decision
-from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, PrincipleTable
+from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, principle_table
 
 FORMS = {
     "cd:id-sm-bd chunked": ("cd:id-sm-bd", "chunked", 1.0),
@@ -52,7 +52,7 @@ def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None
         f"Milliseconds of a forward pass at each length on {device}, medians of {REPEATS}; slope of log time on log T"
         " over the upper half."
     )
-    table = PrincipleTable(caption, ["Form", *map(str, lengths), "Slope"], lines, cells)
+    table = principle_table(caption, ["Form", *map(str, lengths), "Slope"], lines, cells)
     protocol = f"One layer, d_model {WIDTH}, {HEADS} heads, batch 1, {device}."
     axes_of = {"forward pass": {"xscale": "log", "yscale": "log", "xlabel": "length T", "ylabel": "ms"}}
     return point_decision(principle, verdicts, table, points, protocol, axes_of, is_line=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import asdict, replace
+from typing import Any
 
 import pandas as pd
 
 from madbench.analysis.comparison import Comparison, p_text
 from madbench.analysis.inference import LEAST_SEEDS, difference, holm
 from madbench.analysis.quantities import heading, interval_text, signed
-from madbench.analysis.rendering import TextTable, known
+from madbench.analysis.rendering import Listing, known
 from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results
 from madbench.principles import Contrast, Decision, Principle, Study
@@ -27,22 +27,10 @@ Outcome = tuple[Contrast, Comparison]
 """A contrast on one task; p is adjusted for all contrasts of its group."""
 
 
-@dataclass(frozen=True)
-class PrincipleTable(TextTable):
+def principle_table(caption: str, headings: list[str], lines: list[list[str]], cells: list[dict[str, Any]]) -> Listing:
     """What a principle measures: as text, of which a line of one cell is a heading, and as numbers."""
-
-    caption: str
-    headings: list[str]
-    lines: list[list[str]]
-    cells: list[dict[str, Any]]
-    shows_notes: bool = False
-    latex_label: ClassVar[str] = "tab:principle"
-
-    def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        return self.headings, [line + [""] * (len(self.headings) - len(line)) for line in self.lines]
-
-    def records(self) -> list[dict[str, Any]]:
-        return [known(cell) for cell in self.cells]
+    padded = [line + [""] * (len(headings) - len(line)) for line in lines]
+    return Listing(cells, headings, padded, [*map(known, cells)], caption, "", "tab:principle")
 
 
 def outcomes(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> list[Outcome]:
@@ -73,7 +61,7 @@ def decide_contrasts(principle: Principle, study: Study, results: Results) -> De
     )
 
 
-def _contrast_table(found: Sequence[Outcome]) -> PrincipleTable:
+def _contrast_table(found: Sequence[Outcome]) -> Listing:
     lines: list[list[str]] = []
     for contrast, rows in itertools.groupby(found, lambda row: row[0]):
         lines += [[contrast.better], [f"less {contrast.worse}"], *(_text(row) for _, row in rows)]
@@ -82,10 +70,10 @@ def _contrast_table(found: Sequence[Outcome]) -> PrincipleTable:
         f" Holm for the tests of one verdict. Nothing is tested with fewer than {LEAST_SEEDS} seeds."
     )
     headings = ["Contrast", "Difference", "95% interval", "p", "Verdict"]
-    return PrincipleTable(caption, headings, lines, [_record(*one) for one in found])
+    return principle_table(caption, headings, lines, [_record(*one) for one in found])
 
 
-def _growth(results: Results) -> PrincipleTable | None:
+def _growth(results: Results) -> Listing | None:
     """The largest coefficient of a label by seed, of the runs whose curves have it; None where none has."""
     seeds = sorted({job.seed for row in results.rows(MAD) for job in row.jobs})
     found: dict[str, list[float]] = {}
@@ -106,7 +94,7 @@ def _growth(results: Results) -> PrincipleTable | None:
         for label, values in found.items()
         for seed, value in zip(seeds, values)
     ]
-    return PrincipleTable(caption, ["Label", *(f"seed {seed}" for seed in seeds)], lines, cells) if found else None
+    return principle_table(caption, ["Label", *(f"seed {seed}" for seed in seeds)], lines, cells) if found else None
 
 
 def verdicts(rows: Sequence[Outcome]) -> dict[str, str]:
