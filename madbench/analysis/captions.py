@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from madbench.analysis.inference import LEAST_FOR_LEVEL, LEAST_SEEDS, alike, binomial_interval
+from madbench.analysis.inference import LEAST_FOR_LEVEL, LEAST_SEEDS, binomial_interval
 from madbench.analysis.loss_curves import timing_differences
 from madbench.analysis.protocols import language_protocol
-from madbench.analysis.quantities import LOSS, PERPLEXITIES, STEPS
+from madbench.analysis.quantities import PERPLEXITIES, STEPS
 from madbench.experiment import Protocol
 from madbench.grid import LANGUAGE_MODEL, Row
 from madbench.jobs import Fidelity
@@ -53,8 +53,8 @@ def about_mad(protocol: Protocol, collected: pd.DataFrame) -> str:
     return " ".join([meaning, *setting_sentences(protocol), *outcome(collected), _BUDGET, *shown, _SOLVED])
 
 
-def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[Column], first: str = "") -> str:
-    """What the losses of a table are of; ``runs`` are of one protocol, ``scores`` theirs.
+def about_language(runs: Sequence[Run], columns: Sequence[Column], first: str = "") -> str:
+    """What the losses of a table are of; ``runs`` are of one protocol.
 
     ``first`` names the row with these settings, where others have their own.
     """
@@ -85,7 +85,6 @@ def about_language(runs: Sequence[Run], scores: pd.DataFrame, columns: Sequence[
         f"No speed and no loss at equal time: the runs differ in {differing}.": differing and has_validation,
         f"{equal_time}: after the longest training time that all runs reached.": equal_time,
         **dict.fromkeys([*diverged, _BUDGET], True),
-        **dict.fromkeys(_noise(scores[scores.column == LOSS]), has_validation),
         "The published rows are of OpenWebText2 with the paper budget.": is_comparable,
         "Not comparable with the paper's losses, which are of another size, schedule or vocabulary.": (
             not is_comparable and not has_perplexity
@@ -163,14 +162,3 @@ def outcome(runs: pd.DataFrame | Sequence[Run]) -> list[str]:
     count = statuses.count("diverged")
     where = f"Trained on {', '.join(sorted(set(map(str, devices)))) or 'no device yet'}."
     return [where, *([f"{count} of {len(statuses)} runs diverged."] if count else [])]
-
-
-def _noise(losses: pd.DataFrame) -> list[str]:
-    """Which labels' L5 the seeds do not tell apart."""
-    values = {label: rows.value.tolist() for label, rows in losses.groupby("label", sort=False)}
-    values = {label: xs for label, xs in values.items() if len(xs) >= LEAST_SEEDS}
-    if len(values) < 2:
-        return []
-    sets = alike(values)
-    but = f" but those within {{{'}, {'.join(', '.join(labels) for labels in sets)}}}" if sets else ""
-    return [f"L5 differ significantly (Tukey's test of all pairs, 5%): all do{but}."]

@@ -395,30 +395,3 @@ def may_be_best(samples: Mapping[str, Sample], is_higher_better: bool, columns: 
         return found.estimate != 0 and found.p / 2 <= level
 
     return [key for i, key in enumerate(ranked) if not any(is_worse(key, better) for better in ranked[:i])]
-
-
-def alike(values: Mapping[str, Sequence[float]]) -> list[list[str]]:
-    """The largest sets of two or more keys whose means Tukey's test does not separate, each from low to high.
-
-    Tukey and Kramer's test of all pairs together, the standard deviation pooled; empty without two values of a key.
-    """
-    from scipy.stats import studentized_range
-
-    found = {key: np.asarray(xs, dtype=float) for key, xs in values.items() if len(xs)}
-    freedom = sum(len(xs) - 1 for xs in found.values())
-    if not freedom or len(found) < 2:
-        return []
-    spread = math.sqrt(sum(((xs - xs.mean()) ** 2).sum() for xs in found.values()) / freedom)
-    reach = spread * float(studentized_range.ppf(1 - LEVEL, len(found), freedom)) / math.sqrt(2)
-    ordered = sorted(found, key=lambda key: found[key].mean())
-    sets: list[list[str]] = []
-    for i, lowest in enumerate(ordered):
-        low = found[lowest]
-        within = [
-            key
-            for key in ordered[i:]
-            if not abs(found[key].mean() - low.mean()) > reach * math.sqrt(1 / len(low) + 1 / len(found[key]))
-        ]
-        if len(within) > 1 and not (sets and within[-1] in sets[-1]):
-            sets.append(within)
-    return sets

@@ -172,7 +172,7 @@ def _language_table(
     if is_brief:
         columns = [column for column in columns if column.name == LOSS or column.name.startswith(STEPS)]
     first = row_of[groups[0][0].job.id] if len(groups) > 1 else ""
-    about = functools.partial(captions.about_language, groups[0], frames[0], columns, first)
+    about = functools.partial(captions.about_language, groups[0], columns, first)
     return suite_table(results, LANGUAGE, columns, frames, about, shows_published)
 
 

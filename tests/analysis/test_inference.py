@@ -15,7 +15,6 @@ from madbench.analysis.inference import (
     NEITHER_LEARNED,
     Sample,
     Scale,
-    alike,
     binomial_interval,
     combination,
     difference,
@@ -351,21 +350,6 @@ def test_holm_never_reorders_or_lowers(p_values):
     assert all(p <= q <= 1.0 for p, q in zip(p_values, adjusted))
     for (p, q), (r, s) in itertools.combinations(zip(p_values, adjusted), 2):
         assert (p - r) * (q - s) >= 0
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_labels_are_alike_exactly_where_tukeys_test_does_not_separate_them(seed):
-    rng = np.random.default_rng(seed)
-    values = {key: rng.normal(mean, 1.0, 4).tolist() for key, mean in zip("abcde", rng.normal(0, 2.5, 5))}
-    sets = alike(values)
-    p = stats.tukey_hsd(*values.values()).pvalue
-    for (i, one), (j, other) in itertools.combinations(enumerate(values), 2):
-        assert any({one, other} <= {*keys} for keys in sets) == (p[i, j] > LEVEL)
-    assert all(not {*a} <= {*b} for a, b in itertools.permutations(sets, 2))
-
-
-def test_nothing_is_alike_without_two_values_of_a_key():
-    assert alike({"a": [1.0], "b": [1.0]}) == [] == alike({"a": [1.0, 2.0]}) == alike({})
 
 
 def test_all_that_may_be_the_best_are_named_from_the_best_on():

@@ -226,17 +226,6 @@ def test_the_caption_says_what_the_numbers_rest_on(language_run, language_table)
         assert fact in notes
 
 
-def test_notes_tell_the_labels_apart_that_tukeys_test_does(language_run, language_table):
-    runs = [
-        language_run(label, [final + 0.01 * seed], seed=seed)
-        for label, final in [("S", 2.0), ("R", 1.005), ("G", 1.0)]
-        for seed in (0, 1, 2)
-    ]
-    assert "all do but those within {G, R}." in language_table(runs).notes
-    assert "all do." in language_table([run for run in runs if run.job.label != "R"]).notes
-    assert "Tukey" not in language_table([run for run in runs if run.job.seed < 2]).notes
-
-
 def test_rows_follow_the_labels_asked_for(language_run, language_table):
     runs = [language_run("S"), language_run("R"), language_run("G-cg-q-12o")]
     assert list(language_table(runs, ["R", "S-p", "S"]).rows) == ["R", "S"]
