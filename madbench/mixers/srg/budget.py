@@ -21,10 +21,9 @@ from dataclasses import dataclass, replace
 from madbench.errors import BudgetError
 from madbench.labels import Variant
 from madbench.mixers import Size
+from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP
 
 CONV_TAPS = 4
-WIDE_MODEL = 256
-WIDE_VO_STEP = 8  # from WIDE_MODEL up, a d_vo off this grid halves the speed of a GPU matrix product
 
 
 @dataclass(frozen=True)
