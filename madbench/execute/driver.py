@@ -44,6 +44,8 @@ class Task:
     attempt: int = 1
     slot: int | None = None  # a number for the screen, from when it is known to train
     due: float = math.inf  # when it is cancelled, on the monotonic clock
+    outcome: Outcome | None = None  # what it gave, while that is being stored
+    stored: int = 0  # how many of its jobs are stored
 
     @property
     def jobs(self) -> Sequence[Job]:
@@ -97,10 +99,9 @@ def drive(
     ``failed``. A group whose process is killed from outside or whose machine is lost is tried again, from its
     checkpoints, and fails when that has happened ``ATTEMPTS`` times.
 
-    On Ctrl-C, on a ``StoreError`` and on any other error, results that have arrived are stored, but for those that were
-    being stored at that moment, tasks are cancelled and the error is raised. Raises ``StoreError`` where results cannot
-    be written, and where a worker reports that it cannot train at all: another version of madbench, no corpus, no GPU,
-    a full disk.
+    On Ctrl-C, on a ``StoreError`` and on any other error, results that have arrived are stored, tasks are cancelled and
+    the error is raised. Raises ``StoreError`` where results cannot be written, and where a worker reports that it
+    cannot train at all: another version of madbench, no corpus, no GPU, a full disk.
     """
     driver = _Driver(store, policy, on_event)
     if todo := driver.missing(groups):
@@ -126,7 +127,8 @@ class _Driver(Execution):
                     self.end(task, Outcome.failure(task.jobs, self.policy.overtime))
                 self.hand_over()
         except BaseException:
-            for task, kind, value in self.backend.last_messages():
+            arrived = [(task, "done", task.outcome) for task in self.tasks if task.outcome]
+            for task, kind, value in itertools.chain(arrived, self.backend.last_messages()):
                 if task in self.tasks and kind == "done" and not value.broken:
                     with suppress(StoreError):
                         self.save(task, value)
@@ -193,15 +195,17 @@ class _Driver(Execution):
             self.finish(job, record, task.slot)
 
     def save(self, task: Task, outcome: Outcome) -> None:
-        """Stores the records of a task with the files of their runs; frees its jobs."""
-        all_files = outcome.files or itertools.repeat({})
-        for job, work, record, files in zip(task.jobs, task.works, outcome.records, all_files):
+        """Stores the records of a task that are not stored yet, with the files of their runs; frees its jobs."""
+        task.outcome, all_files = outcome, outcome.files or itertools.repeat({})
+        results = zip(task.jobs, task.works, outcome.records, all_files)
+        for job, work, record, files in itertools.islice(results, task.stored, None):
             for name, content in files.items():
                 path = work / KEEP / name
                 with explain_os_errors(path):
                     path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, content)
             self.store.finish(job, record, replace=self.policy.redo)
+            task.stored += 1
         self.release(task)
 
     def release(self, task: Task) -> None:

@@ -260,6 +260,26 @@ def test_a_group_whose_machine_is_lost_is_tried_again_and_one_over_the_time_limi
     assert {results(store)[seed].error for seed in (5, 6)} == {"stopped after the time limit of 0.1 s"}
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_group_of_which_half_could_be_stored_is_stored_in_whole(fake, store, monkeypatch, shared):
+    jobs = [fake.make_job(seed) for seed in range(2)]
+    sweep_groups([jobs], store, keeping, Desk(shares_folder=shared))
+    calls, finish = [], store.finish
+
+    def interrupted(job, record, replace):
+        calls.append(job.seed)
+        if calls == [0, 1]:
+            raise KeyboardInterrupt
+        finish(job, record, replace)
+
+    monkeypatch.setattr(store, "finish", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sweep_groups([jobs], store, keeping, Desk(shares_folder=shared), policy=Policy(redo=True))
+    assert calls == [0, 1, 1]
+    for job in jobs:
+        assert (store.read(job.id).folder / "weights").read_bytes() == bytes([job.seed])
+
+
 def test_a_training_function_that_forgets_a_job_of_its_group_fails(fake, store):
     jobs = [fake.make_job(seed) for seed in range(2)]
     assert sweep_groups([jobs], store, forgetful) == Summary(failed=2)
