@@ -39,6 +39,10 @@ class Row:
         return world_of(self.jobs[0])
 
     @property
+    def seeds(self) -> list[int]:
+        return [job.seed for job in self.jobs]
+
+    @property
     def control(self) -> str:
         return getattr(self.world, "control", "")
 
