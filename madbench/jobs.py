@@ -84,8 +84,14 @@ def _id_of(text: str) -> str:
 
 
 def mapping_text(mapping: dict[str, Any]) -> str:
-    """Its JSON with sorted keys."""
-    return _CANONICAL.encode(mapping)
+    """Its JSON with sorted keys, made once for all jobs that share it."""
+    key = repr(mapping)
+    if key not in _TEXTS:
+        _TEXTS[key] = _CANONICAL.encode(mapping)
+    return _TEXTS[key]
+
+
+_TEXTS: dict[str, str] = {}
 
 
 @functools.cache
