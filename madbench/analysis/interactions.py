@@ -135,7 +135,7 @@ class Row:
         }
         about = {"name": self.name, "task": self.task, "label": self.label, "setting": dict(self.jobs[0].setting)}
         about |= {"n_head": self.jobs[0].model.n_head, "parameters": self.parameters}
-        about |= {"seeds": [job.seed for job in self.jobs], "lengths": lengths}
+        about |= {"seeds": self.seeds, "lengths": lengths}
         distances = list(map(_finite, self.metric("effects_error")))
         return about | {"effects_error": distances, "verdict": self.verdict}
 
