@@ -19,7 +19,7 @@ from madbench.analysis.protocols import (
     trains,
 )
 from madbench.analysis.scores import Results
-from madbench.config import key_of
+from madbench.config import convert, key_of
 from madbench.errors import BudgetError, ConfigError, LabelError, StoreError
 from madbench.experiment import Experiment, PlannedRow, Protocol, load_mad
 from madbench.grid import LANGUAGE_MODEL, Grid, Row, suite_of_override
@@ -63,6 +63,8 @@ class Selection:
     """Told of damaged runs and of labels that are left out."""
 
     def __post_init__(self):
+        convert(self.fidelity, Fidelity, "fidelity")
+        convert(self.budget, Budget | None, "budget")
         for task in self.mad_tasks or ():
             check_task(task)
         if not self.has_mad:

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from madbench.config import check_seeds, key_of
-from madbench.errors import ConfigError, did_you_mean
+from madbench.config import check_seeds, convert, key_of
+from madbench.errors import ConfigError
 from madbench.experiment.plan import Experiment, PlannedRow, Protocol
 from madbench.grid import LANGUAGE_MODEL, Grid, errors_named, suite_of_override
 from madbench.jobs import Budget, Fidelity, Precision
@@ -57,9 +57,8 @@ def prepare(
     results = Path(results)
     with errors_named(grid.where):
         check_seeds(grid.seeds)
-        for name, value, allowed in (("fidelity", grid.fidelity, Fidelity), ("budget", grid.budget, Budget)):
-            if value not in get_args(allowed):
-                raise ConfigError(f"{name}: {value!r} is not allowed{did_you_mean(value, get_args(allowed))}")
+        convert(grid.fidelity, Fidelity, "fidelity")
+        convert(grid.budget, Budget, "budget")
         if not grid.rows or not grid.seeds:
             raise ConfigError("nothing to train: give at least one label and one seed")
         device = resolve_device(device, is_here=not is_remote)
