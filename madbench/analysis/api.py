@@ -19,7 +19,7 @@ import functools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.console import Console
@@ -30,6 +30,7 @@ from madbench.analysis.comparison import comparison_table
 from madbench.analysis.findings import findings as judge_claims
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.loss_curves import loss_curves
+from madbench.analysis.marked_text import Width
 from madbench.analysis.scores import Results
 from madbench.analysis.stored import Selection
 from madbench.analysis.tables import stored_table
@@ -53,9 +54,6 @@ if TYPE_CHECKING:
 
 Changes = str | Sequence[str] | Mapping[str, Any]
 """Changes to a profile: ``"training.epochs=20"``, several of them, or ``{"training.epochs": 20}``."""
-
-Width = Literal["single", "double"]
-"""Width of a figure: one column of a two-column page, or both."""
 
 
 def run(

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, binomial_interval, may_be_best
+from madbench.analysis.marked_text import BEST, WITHIN_NOISE
 from madbench.analysis.quantities import STEPS
-from madbench.analysis.rendering import BEST, WITHIN_NOISE, known
+from madbench.analysis.rendering import known
 from madbench.analysis.samples import samples_of
 from madbench.labels import factors, parse
 from madbench.suites.base import Column

@@ -141,7 +141,7 @@ def bench(
     for table, was_interrupted in _measured([known[name] for name in names], setup, minutes, where):
         done.append(table)
         if printed.asked != "json":
-            print_text_table(table, printed)
+            print_text_table(table, printed, len(done) - 1 if printed.label else 0)
         if output is not None:
             _write(output, table, where)
         if was_interrupted:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from madbench.analysis.marked_text import Width
 from madbench.cli.printing import Format, tracked
 from madbench.errors import ConfigError, did_you_mean
 from madbench.grid import LANGUAGE_MODEL
@@ -138,10 +139,19 @@ class PrintOptions:
     format: option(Format, "How to print the tables.", "--format", "-f") = "terminal"
     as_json: JsonOption = False
     notes: NotesOption = False
+    label: option(str | None, r"With --format latex: what \ref names, such as tab:ablation.", metavar="NAME") = None
+    width: option(
+        Width | None,
+        "With --format latex: as wide as a column of a two-column page, or as the page.",
+        show_default="a column where it fits",
+    ) = None
 
     def __post_init__(self):
         if self.as_json and self.format not in ("terminal", "json"):
             raise ConfigError(f"--json has no effect with --format {self.format}; give one of the two")
+        for flag, value in (("--label", self.label), ("--width", self.width)):
+            if value is not None and self.asked != "latex":
+                raise ConfigError(f"{flag} {value}: has no effect without --format latex")
 
     @property
     def asked(self) -> Format:

@@ -159,9 +159,9 @@ def _report(
         rows = {"rows": decision.table.records(), "cells": accuracies}
         print_json(about | {"verdicts": dict(decision.verdicts)} | rows | measured)
         return
-    for table in filter(None, (*tables, decision.measured, decision.table)):
+    for i, table in enumerate(filter(None, (*tables, decision.measured, decision.table))):
         print()
-        print_text_table(table, printed)
+        print_text_table(table, printed, i)
     if printed.asked == "terminal":
         console = Console(highlight=False)
         console.print()

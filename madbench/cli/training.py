@@ -172,7 +172,7 @@ def carry_out(
     if printed.asked != "json":
         for i, table in enumerate(tables):
             print(end="\n" * (i > 0))
-            print_text_table(table, printed)
+            print_text_table(table, printed, i)
     elif has_tables:
         output: dict[str, Any] = {}
         for table in tables:
