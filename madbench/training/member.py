@@ -6,6 +6,7 @@ import copy
 import resource
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,7 @@ class Member:
             "flops_per_token": self.flops_per_token,
             "steps": state.step,
             "seconds": state.seconds,
+            "ended": datetime.now(UTC).isoformat(timespec="seconds"),
             "steps_per_second": state.step / max(state.seconds, 1e-9),
             "world_size": world.size(),
             "micro_batch": trial.batch_shape[0],
