@@ -57,7 +57,9 @@ def interactions(
         Literal["one_hot", "sinusoidal"] | None, "Vectors of colliding agents' positions.", show_default="both"
     ) = None,
     controls: option(bool, "Colliding agents also where a theorem's condition is broken.") = True,
-    profile: option(str, "quick, full, or a YAML file like those in tasks/interactions.", "--profile", "-p") = "quick",
+    profile: option(
+        str, "quick, full, or a YAML file like those in tasks/interactions.", "--profile", "-p", completes="PROFILE"
+    ) = "quick",
     seeds: options.SeedsOption = "0",
     device: options.DeviceOption = "cpu",
     results: options.ResultsOption = options.RESULTS,

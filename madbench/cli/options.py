@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 import typer
 
 from madbench.analysis.marked_text import Width
+from madbench.cli.completion import completion_of
 from madbench.cli.printing import Format, tracked
 from madbench.errors import ConfigError, did_you_mean
 from madbench.grid import LANGUAGE_MODEL
@@ -26,14 +27,18 @@ if TYPE_CHECKING:
     from madbench.analysis.stored import Selection
 
 
-def option(type_: Any, help: str, *names: str, **settings: Any) -> Any:
-    """The type of a parameter that is an option; a ``bool`` without ``names`` also has a ``--no-`` form."""
-    return Annotated[type_, typer.Option(*names, help=help, **settings)]
+def option(type_: Any, help: str, *names: str, completes: str = "", **settings: Any) -> Any:
+    """The type of a parameter that is an option; a ``bool`` without ``names`` also has a ``--no-`` form.
+
+    ``completes`` is what the shell completes its value with, as in :func:`madbench.cli.completion.completion_of`.
+    """
+    return Annotated[type_, typer.Option(*names, help=help, autocompletion=completion_of(completes), **settings)]
 
 
 def argument(type_: Any, metavar: str, help: str, **settings: Any) -> Any:
-    """The type of a parameter that is an argument."""
-    return Annotated[type_, typer.Argument(metavar=metavar, help=help, **settings)]
+    """The type of a parameter that is an argument; the shell completes what its metavar names."""
+    complete = completion_of(metavar)
+    return Annotated[type_, typer.Argument(metavar=metavar, help=help, autocompletion=complete, **settings)]
 
 
 def output_option(help: str, **settings: Any) -> Any:
@@ -62,7 +67,9 @@ StoredWordsArgument = argument(list[str] | None, "LABEL|KEY=VALUE", _STORED_HELP
 LanguageWordsArgument = argument(
     list[str] | None, "LABEL|KEY=VALUE", _STORED_HELP + " KEY=VALUE changes the preset, as for madbench lm."
 )
-ProfileOption = option(str, "quick, full, or a YAML file like those in tasks/profiles.", "--profile", "-p")
+ProfileOption = option(
+    str, "quick, full, or a YAML file like those in tasks/profiles.", "--profile", "-p", completes="PROFILE"
+)
 FidelityOption = option(
     Fidelity, "corrected: our protocol. published: the reference implementation's, quirks included."
 )
@@ -70,7 +77,14 @@ BudgetOption = option(Budget, _BUDGET_HELP)
 NotesOption = option(bool, "Say below the table how the numbers came about, and how they were tested.", "--notes")
 ResultsOption = option(Path, "Folder of the run store.")
 JsonOption = option(bool, "Print JSON for a program instead of a table.", "--json")
-TasksOption = option(list[str] | None, _TASKS_HELP, "--tasks", "-t", show_default="the six of MAD and language_model")
+TasksOption = option(
+    list[str] | None,
+    _TASKS_HELP,
+    "--tasks",
+    "-t",
+    show_default="the six of MAD and language_model",
+    completes="TASK,...",
+)
 DeviceOption = option(str, "auto, cpu, cuda or cuda:N.")
 SeedsOption = option(str, "Seeds such as 0,1,2 or 0-4; each decides initialisation, data and order.")
 SlotsOption = option(int | None, "Jobs at a time; one a CPU core, one on a GPU by default.", min=1)
@@ -164,7 +178,12 @@ class StoredOptions:
 
     profile: ProfileOption = "quick"
     tasks: option(
-        list[str] | None, _TASKS_HELP, "--tasks", "-t", show_default="the six of MAD, and language_model where stored"
+        list[str] | None,
+        _TASKS_HELP,
+        "--tasks",
+        "-t",
+        show_default="the six of MAD, and language_model where stored",
+        completes="TASK,...",
     ) = None
     fidelity: FidelityOption = "corrected"
     budget: BudgetOption = "strict"
@@ -185,7 +204,9 @@ class LanguageOptions:
 
     protocol: option(str | None, "Id of a protocol, as shown where runs of several are found.") = None
     corpus: option(str | None, "Only runs on the corpus of this name, folder or digest.") = None
-    preset: option(str | None, "Only runs of this preset; tiny when a KEY=VALUE is given.", "--preset", "-p") = None
+    preset: option(
+        str | None, "Only runs of this preset; tiny when a KEY=VALUE is given.", "--preset", "-p", completes="PRESET"
+    ) = None
     budget: option(Budget | None, "Only runs with this parameter budget.") = None
     results: ResultsOption = RESULTS
 

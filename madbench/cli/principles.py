@@ -34,7 +34,11 @@ def principles(
         "Number of a principle: 1, 2, 2.1, 2.2, 3, 4, 5 or 6; none lists them. KEY=VALUE changes the profile.",
     ) = None,
     profile: option(
-        str, "coefficients-quick, coefficients (the paper's sizes) or a YAML file.", "--profile", "-p"
+        str,
+        "coefficients-quick, coefficients (the paper's sizes) or a YAML file.",
+        "--profile",
+        "-p",
+        completes="PROFILE",
     ) = QUICK,
     seeds: option(str | None, "Seeds such as 0-2.", show_default="0-2; 0-4 for principle 5") = None,
     tasks: option(list[str] | None, "Tasks, comma-separated.", "--tasks", "-t", show_default="the principle's") = None,

@@ -70,7 +70,9 @@ def run(
 
 def train(
     words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the preset."),
-    preset: option(str, "tiny, mini, gpt2, or a YAML file like those in tasks/presets.", "--preset", "-p") = "tiny",
+    preset: option(
+        str, "tiny, mini, gpt2, or a YAML file like those in tasks/presets.", "--preset", "-p", completes="PRESET"
+    ) = "tiny",
     *,
     training: TrainingOptions,
     as_json: options.JsonOption = False,
