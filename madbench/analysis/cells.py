@@ -127,9 +127,12 @@ Cells = Mapping[str, Mapping[str, Cell]]
 
 
 def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[str, Cell]]:
-    """The cells of a frame of scores, without marks; a seed not begun is in no mean, but its jobs are expected."""
+    """The cells of a frame of scores, without marks; a seed not begun is in no mean, but its jobs are expected.
+
+    ``scores`` have more than ``columns`` where one of these is an average: the interval is that of its parts.
+    """
+    samples = samples_of(scores[scores.done > 0], is_whole=False)
     shown = scores[scores.column.isin([column.name for column in columns])]
-    samples = samples_of(shown[shown.done > 0], is_whole=False)
     counts = shown.groupby(["label", "column"], sort=False)[["done", "expected", "diverged"]].sum()
     nothing = Sample(np.array([]))
     cells: dict[str, dict[str, Cell]] = {}

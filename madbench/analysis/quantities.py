@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 MAD_AVERAGE = "mad_average"
 """The mean over the six tasks of MAD, whatever other tasks are installed."""
+TASK_MEAN = "task_mean"
+"""The mean over all tasks of a grid, where these are not the six of MAD."""
+AVERAGES = (MAD_AVERAGE, TASK_MEAN)
 LOSS = "loss_l5"
 """L5 of the language model."""
 LOSSES = (LOSS, "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss")
@@ -29,10 +32,11 @@ SPEED = Column("tokens_per_second", "Tokens/s", 0)
 PERPLEXITIES = ("perplexity", "perplexity_l5")
 """Exponentials of the last validation loss, and of the mean of the last five."""
 
-_HEADINGS = {MAD_AVERAGE: "MAD avg", LOSS: "L5 loss", "validation_loss": "Val loss"}
+_HEADINGS = {MAD_AVERAGE: "MAD avg", TASK_MEAN: "Mean", LOSS: "L5 loss", "validation_loss": "Val loss"}
 _HEADINGS |= {"validation_bits_per_byte": "Bits/byte", "equal_time_validation_loss": "Val, equal time"}
 _HEADINGS |= dict(zip(PERPLEXITIES, ("PPL", "PPL of 5")))
-_TITLES = {MAD_AVERAGE: "MAD average", LOSS: "language model, L5", "language_model": "language model"}
+_TITLES = {MAD_AVERAGE: "MAD average", TASK_MEAN: "mean over the tasks"}
+_TITLES |= {LOSS: "language model, L5", "language_model": "language model"}
 
 
 def heading(name: str) -> str:
