@@ -74,11 +74,11 @@ def count_left_out(scores: pd.DataFrame) -> int:
 def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:
     """The sample of one label on the column ``name``; ``rows`` are columns of a frame of scores, one row a seed."""
     values = np.asarray(rows["value"], dtype=float)
-    shown = column(name)
-    resolution = 10**-shown.digits
-    if is_counted := name.startswith(STEPS):
-        resolution = float(np.gcd.reduce(values.astype(int))) or 1.0
+    own = column(name)
+    resolution = own.resolution
+    if is_counted := name.startswith(STEPS):  # in the steps between two evaluations
+        resolution = float(np.gcd.reduce(values.astype(int))) or resolution
     known = (array[~np.isnan(array)] for array in (np.asarray(rows[one], dtype=float) for one in _SCALE))
     chance, solved, ceiling = (float(array.mean()) if len(array) else float("nan") for array in known)
-    scale = Scale(chance, solved, ceiling, shown.limits, resolution, is_counted)
+    scale = Scale(chance, solved, ceiling, own.limits, resolution, is_counted)
     return Sample(values, scale, np.asarray(rows["is_diverged"], dtype=bool))
