@@ -7,31 +7,26 @@ registered runs is not stored, or one of these values is another than was regist
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from madbench.analysis import claims, findings, inference, loss_curves, quantities, samples, scores
-from madbench.analysis.claims import CLAIMS, MARGIN_LABELS, Claim, line_of
+from madbench.analysis import findings
+from madbench.analysis.claims import CLAIMS, Claim
+from madbench.analysis.deciding import analysis_hash, changes, deciding_values
 from madbench.analysis.findings import Finding
-from madbench.analysis.quantities import MAD_AVERAGE, column, heading
-from madbench.analysis.scores import Results, chance_of, columns_of
+from madbench.analysis.quantities import heading
+from madbench.analysis.scores import Results, columns_of
 from madbench.config import from_mapping, read_yaml, seed_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.experiment import Experiment, prepare
 from madbench.files import write_atomically
 from madbench.grid import GridFile, expand_grid
-from madbench.jobs import content_id, mapping_text
-from madbench.store.format import DamagedRunError
+from madbench.jobs import content_id
 from madbench.store.runs import Snapshot
-from madbench.suites import MAD, language
-from madbench.tasks import settings_class
 
 EXPLORATORY = "Exploratory, not registered"
 SUFFIX = ".registered.json"
@@ -39,18 +34,6 @@ FORM = 2
 """Of the files; those of form 1 say none, and do not name every value that enters a verdict."""
 MOST_CHANGES = 5
 """Values named in the sentence on those that changed."""
-DECIDING: Sequence[Any] = (
-    inference,
-    samples,
-    scores,
-    claims,
-    findings,
-    quantities,
-    loss_curves,
-    language,
-    sys.modules[__name__],
-)
-"""The modules of which the code makes a verdict of stored runs."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +51,7 @@ class Registration:
     stored: tuple[str, ...]
     """Those of them that had a result already."""
     thresholds: dict[str, Any]
-    """Every value that enters a verdict, and is in no job and no claim (:func:`deciding_values`)."""
+    """Every value that enters a verdict and is in no job and no claim (:mod:`madbench.analysis.deciding`)."""
     analysis: str
     """Hash of the code that tests the claims."""
     id: str
@@ -100,62 +83,11 @@ def register(path: Path, results: Path) -> tuple[Registration, Experiment, Path]
         "jobs": [job.id for job in made.jobs],
         "stored": [name for name, record in present.items() if record.status != "failed"],
         "thresholds": deciding_values(frozen, made),
-        "analysis": _analysis_hash(),
+        "analysis": analysis_hash(made),
     }
-    content = _as_json(content)
     content["id"] = content_id(content)
     write_atomically(target, (json.dumps(content, indent=2) + "\n").encode())
     return from_mapping(Registration, content, str(target)), made, target
-
-
-def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]:
-    """Every value that enters the verdicts on ``frozen`` of the runs of ``made`` and is in no job and no claim.
-
-    ``columns``: direction, resolution and limits of each quantity. ``lines``: what the gain of each claim has to be
-    beyond, at the paper's size. ``published``: the numbers behind the lines. ``chance``: of each task, in percent.
-    """
-    given = columns_of(made)
-    judged = {claim.name: [name for name in claim.quantities if name in given] for claim in frozen}
-    names = dict.fromkeys(name for of_claim in judged.values() for name in of_claim)
-    settings: dict[str, dict[str, None]] = {}
-    for job in made.of(MAD).jobs:
-        settings.setdefault(job.task, {})[mapping_text(job.setting)] = None
-    chances = {task: [chance_of(task, text) for text in of_task] for task, of_task in settings.items()}
-    labels = [*(label for claim in frozen for label in claim.labels(range(len(claim.pairs)))), *MARGIN_LABELS]
-    published = {label: scores.published_scores().get(label, {}) for label in dict.fromkeys(labels)}
-    columns = {name: column(name) for name in (*names, *(task for task in settings if task not in names))}
-    return {
-        "level": inference.LEVEL,
-        "seeds": list(made.grid.seeds),
-        "correction": "Holm, over all registered claims and quantities",
-        "least_seeds": inference.LEAST_SEEDS,
-        "least_for_level": inference.LEAST_FOR_LEVEL,
-        "unlearned_share": inference.UNLEARNED_SHARE,
-        "bimodal_share": inference.BIMODAL_SHARE,
-        "margin_share": claims.MARGIN_SHARE,
-        "last_evaluations": language.LAST_EVALUATIONS,
-        "quantities": judged,
-        "columns": {
-            name: {
-                "better": one.better,
-                "resolution": one.resolution,
-                "limits": [*map(_finite, one.limits)],
-            }
-            for name, one in columns.items()
-        },
-        "solved_share": {task: settings_class(task).solved_share for task in settings},
-        "chance": {task: 100 * sum(of_task) / len(of_task) for task, of_task in chances.items()},
-        "lines": {
-            claim.name: {
-                name: _finite(line_of(claim, name, range(len(claim.pairs)), {})) for name in judged[claim.name]
-            }
-            for claim in frozen
-        },
-        "published": {
-            label: {name: numbers[name] for name in dict.fromkeys([*names, MAD_AVERAGE]) if name in numbers}
-            for label, numbers in published.items()
-        },
-    }
 
 
 def load_registration(path: Path, results: Path) -> tuple[Registration, Results]:
@@ -207,41 +139,32 @@ def registered_findings(found: Registration, results: Results) -> list[Finding]:
 
 def lacking_runs(results: Results) -> dict[str, str]:
     """The jobs, by id, that are not wholly stored, and what is wrong: ``not stored``, ``failed`` or ``damaged``."""
-    store, jobs = results.store, [job.id for job in results.experiment.jobs]
-    listed, records = set(store.job_ids()), store.records(set(jobs))
+    jobs = [job.id for job in results.experiment.jobs]
+    listed, records = set(results.store.job_ids()), results.store.records(set(jobs))
     lacking = {}
     for name in jobs:
-        if name not in listed:
-            lacking[name] = "not stored"
-        elif name not in records:
-            lacking[name] = "damaged"
+        if name not in records:
+            lacking[name] = "damaged" if name in listed else "not stored"
         elif records[name].status == "failed":
             lacking[name] = "failed"
-        else:
-            try:
-                store.read(name)  # with its curve
-            except DamagedRunError:
-                lacking[name] = "damaged"
     return lacking
 
 
 def changed_values(found: Registration, made: Experiment) -> list[str]:
-    """The values that enter a verdict and are not those registered: ``level 0.05, now 0.1``."""
-    then, now = (dict(_flat(values)) for values in (found.thresholds, _as_json(deciding_values(found.claims, made))))
-    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
-    return [f"{name} {then.get(name, 'not there')}, now {now.get(name, 'not there')}" for name in names]
+    """The values that enter a verdict and are not those registered."""
+    return changes(found.thresholds, deciding_values(found.claims, made))
 
 
 def changed_claims(found: Registration) -> list[str]:
     """The registered claims that this installation has otherwise, with the keys that differ, or not at all."""
     own = {claim.name: asdict(claim) for claim in CLAIMS}
-    changes = []
+    changed = []
     for claim in found.claims:
         now = own.get(claim.name, {})
         keys = [key for key, value in asdict(claim).items() if now.get(key) != value]
         if keys:
-            changes.append(f"{claim.name} ({', '.join(keys) if now else 'no longer there'})")
-    return changes
+            changed.append(f"{claim.name} ({', '.join(keys) if now else 'no longer there'})")
+    return changed
 
 
 def sentences(found: Registration, path: Path, results: Results) -> list[str]:
@@ -257,12 +180,12 @@ def sentences(found: Registration, path: Path, results: Results) -> list[str]:
     done = [name for name in jobs if name not in lacking]
     if early := [name for name in done if results.store.written(name) < found.registered or name in found.stored]:
         text.append(f"{len(early)} of {len(jobs)} runs were stored before the registration: {named(early)}")
-    changes = changed_values(found, results.experiment)
-    if changes or found.analysis != _analysis_hash():
+    changed = changed_values(found, results.experiment)
+    if changed or found.analysis != analysis_hash(results.experiment):
         text.append("The analysis changed after the registration; its verdicts are those of the present one.")
-    if changes:
-        more = f"; and {len(changes) - MOST_CHANGES} more" * (len(changes) > MOST_CHANGES)
-        text.append(f"Changed values: {'; '.join(changes[:MOST_CHANGES])}{more}. The verdicts are provisional.")
+    if changed:
+        more = f"; and {len(changed) - MOST_CHANGES} more" * (len(changed) > MOST_CHANGES)
+        text.append(f"Changed values: {'; '.join(changed[:MOST_CHANGES])}{more}. The verdicts are provisional.")
     if others := changed_claims(found):
         text.append(f"Claims changed after the registration, judged as registered: {', '.join(others)}.")
     if lacking:
@@ -272,24 +195,6 @@ def sentences(found: Registration, path: Path, results: Results) -> list[str]:
                 text.append(f"Of these {problem} ({remedy}): {len(some)} of {named(some)}")
         text.append("The verdicts are provisional until all are.")
     return text
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _as_json(content: dict[str, Any]) -> dict[str, Any]:
-    """``content`` as it is read back."""
-    return json.loads(json.dumps(content, allow_nan=False))
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values with dotted names."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _prepared(mapping: Mapping[str, Any], results: Path, where: str) -> Experiment:
@@ -324,7 +229,3 @@ def _claims(names: Sequence[str], made: Experiment, where: str) -> list[Claim]:
             f"{where}: no claim has all its labels and a task here; madbench findings lists claims and labels"
         )
     return found
-
-
-def _analysis_hash() -> str:
-    return hashlib.sha256(b"".join(Path(module.__file__).read_bytes() for module in DECIDING)).hexdigest()[:16]

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from madbench.analysis import claims, findings, inference, registration, samples, scores
+from madbench.analysis import claims, deciding, findings, inference, registration, samples, scores
 from madbench.analysis.claims import CLAIMS, published_gains
+from madbench.analysis.deciding import DECIDING, deciding_values
 from madbench.analysis.inference import holm
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column
 from madbench.analysis.registration import (
-    DECIDING,
     changed_claims,
     changed_values,
-    deciding_values,
     lacking_runs,
     load_registration,
     register,
@@ -31,7 +30,7 @@ from madbench.files import file_digest
 from madbench.jobs import Record, content_id
 from madbench.store.runs import Store
 from madbench.suites import language
-from madbench.tasks import MAD_TASKS, settings_class
+from madbench.tasks import MAD_TASKS, compression, in_context_recall, settings_class
 
 LABELS = ("R-12!", "R-12o!", "G-12!", "G-12o!")
 GAINS = {"R-12!": 0.1, "R-12o!": 0.6, "G-12!": 0.2, "G-12o!": 0.7}
@@ -96,7 +95,7 @@ def forget():
 
 def with_column(monkeypatch, name: str, **changes):
     """Changes the column ``name`` wherever it is looked up."""
-    for module in (registration, samples, claims):
+    for module in (deciding, samples, claims):
         monkeypatch.setattr(
             module, "column", lambda asked: replace(column(asked), **changes) if asked == name else column(asked)
         )
@@ -127,7 +126,7 @@ CHANGES = {
     "last_evaluations": lambda patch, forget: patch.setattr(language, "LAST_EVALUATIONS", 4),
     "solved_share.compression": lambda patch, forget: patch.setattr(settings_class("compression"), "solved_share", 0.5),
     "chance.memorization": lambda patch, forget: patch.setattr(
-        registration, "chance_of", lambda task, text: 0.5 if task == "memorization" else scores.chance_of(task, text)
+        deciding, "chance_of", lambda task, text: 0.5 if task == "memorization" else scores.chance_of(task, text)
     ),
     "columns.compression.resolution": lambda patch, forget: with_column(patch, "compression", resolution=0.2),
     "columns.mad_average.resolution": lambda patch, forget: with_column(patch, MAD_AVERAGE, resolution=0.2),
@@ -135,9 +134,7 @@ CHANGES = {
     "columns.mad_average.better": lambda patch, forget: with_column(patch, MAD_AVERAGE, better="lower"),
     "published.R-12o!.mad_average": lambda patch, forget: with_published(patch, forget, "R-12o!", MAD_AVERAGE, 90.0),
     "published.R-cg-q.mad_average": lambda patch, forget: with_published(patch, forget, "R-cg-q", MAD_AVERAGE, 10.0),
-    "quantities.lag": lambda patch, forget: patch.setattr(
-        registration, "columns_of", lambda made: ["mad_average", LOSS]
-    ),
+    "quantities.lag": lambda patch, forget: patch.setattr(deciding, "columns_of", lambda made: ["mad_average", LOSS]),
 }
 """By name of the value: what changes it."""
 
@@ -211,7 +208,7 @@ def test_a_changed_line_of_a_claim_is_noticed(field, path, tmp_path, monkeypatch
 # The code
 
 
-@pytest.mark.parametrize("module", DECIDING, ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [*DECIDING, compression, in_context_recall], ids=lambda module: module.__name__)
 def test_a_change_of_any_module_that_decides_is_noticed(module, judged, monkeypatch, tmp_path):
     edited = tmp_path / "edited.py"
     edited.write_bytes(Path(module.__file__).read_bytes() + b"\n")
