@@ -34,6 +34,10 @@ FORM = 2
 """Of the files; those of form 1 say none, and do not name every value that enters a verdict."""
 MOST_CHANGES = 5
 """Values named in the sentence on those that changed."""
+_PROBLEMS = {
+    "failed": "failed (madbench sweep --retry)",
+    "damaged": "cannot be read (madbench validate --store)",
+}
 
 
 @dataclass(frozen=True)
@@ -190,9 +194,9 @@ def sentences(found: Registration, path: Path, results: Results) -> list[str]:
         text.append(f"Claims changed after the registration, judged as registered: {', '.join(others)}.")
     if lacking:
         text.append(f"{len(lacking)} of {len(jobs)} registered runs are not stored yet.")
-        for problem, remedy in (("failed", "madbench sweep --retry"), ("damaged", "madbench validate --store")):
+        for problem, words in _PROBLEMS.items():
             if some := [name for name, why in lacking.items() if why == problem]:
-                text.append(f"Of these {problem} ({remedy}): {len(some)} of {named(some)}")
+                text.append(f"{len(some)} of these {words}: {named(some)}")
         text.append("The verdicts are provisional until all are.")
     return text
 

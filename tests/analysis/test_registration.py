@@ -264,7 +264,7 @@ def test_a_failed_run_is_not_stored(stored, judged):
     assert store.status(job) == "failed"
     said, verdicts = judged()
     assert "1 of 72 registered runs are not stored yet." in said
-    assert "Of these failed (madbench sweep --retry): 1 of R-12!; seeds 1." in said
+    assert "1 of these failed (madbench sweep --retry): R-12!; seeds 1." in said
     assert all(verdict.endswith("(provisional)") for verdict in verdicts)
 
 
@@ -275,7 +275,7 @@ def test_a_damaged_run_is_not_stored(name, stored, judged):
     file.write_bytes(file.read_bytes()[:-2])
     said, verdicts = judged()
     assert "1 of 72 registered runs are not stored yet." in said
-    assert "Of these damaged (madbench validate --store): 1 of R-12!; seeds 1." in said
+    assert "1 of these cannot be read (madbench validate --store): R-12!; seeds 1." in said
     assert all(verdict.endswith("(provisional)") for verdict in verdicts)
 
 

@@ -19,7 +19,7 @@ from madbench.analysis.attribution import Effect, attribution_table
 from madbench.analysis.claims import orientation
 from madbench.analysis.figures.registry import FIGURES, figure_frame
 from madbench.analysis.findings import as_gain
-from madbench.analysis.inference import Difference, Sample, combination, difference
+from madbench.analysis.inference import Difference, Sample, binomial_interval, combination, difference
 from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE, column, difference_text, interval_text
 from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results
@@ -215,6 +215,11 @@ def test_numbers_of_a_table_are_those_of_the_samples_in_json_and_csv(shown, samp
                 expected = ends(samples[row["task"]][row["label"]])
                 assert same([row["low"], row["high"]], expected), row
                 known += None not in expected
+                sample = samples[row["task"]][row["label"]]
+                of_solved = [*binomial_interval(sample.solved, sample.n)] if sample.has_threshold else [None, None]
+                assert same([row["solved_low"], row["solved_high"]], of_solved), row
+                of_diverged = binomial_interval(sample.diverged_count, sample.n)[1]
+                assert same([row["diverged_high"]], [of_diverged]), row
         assert known > 100
 
 

@@ -127,7 +127,7 @@ def test_verdicts_are_provisional_until_every_registered_run_has_a_result(
     caption, records = judged()
     assert records[0]["verdict"].endswith(" (provisional)")
     assert "1 of 72 registered runs are not stored yet." in caption
-    assert "Of these failed (madbench sweep --retry): 1 of G-12!; seeds 2." in caption
+    assert "1 of these failed (madbench sweep --retry): G-12!; seeds 2." in caption
     for columns in (60, 120, 200):
         shown = " ".join(invoke(findings, "--registered", FILE, columns=columns).stdout.split())
         assert "(provisional)" in shown
