@@ -232,6 +232,32 @@ def test_an_average_has_an_interval_from_three_seeds_on():
     assert three.half_width == pytest.approx(students_t(freedom) * error)
 
 
+@pytest.mark.parametrize("solved, n", [(2, 3), (1, 3), (9, 10)])
+def test_seeds_that_split_have_the_error_of_their_spread_or_the_binomial_one(solved, n):
+    split = solving(solved, n)
+    successes, others = split.modes
+    share = (solved + 1) / (n + 2)
+    binomial = (successes.mean() - others.mean()) * math.sqrt(share * (1 - share) / n)
+    assert split.error() == (pytest.approx(max(split.values.std(ddof=1) / math.sqrt(n), binomial)), n - 1)
+
+
+def test_an_average_has_nothing_to_solve_and_no_outcome_of_its_own_where_runs_diverged():
+    parts = [percents(50.0, 52.0, diverged=1), percents(60.0, 61.0, 59.0)]
+    values = np.mean([part.values for part in parts], axis=0)
+    found = Sample(values, PERCENT, np.array([False, False, True]), tuple(parts))
+    assert not found.has_threshold and not found.has_outcomes and found.is_level
+    error, freedom = found.error()
+    assert found.half_width == pytest.approx(students_t(freedom) * error)
+
+
+def test_only_a_plain_difference_of_two_samples_is_tested_by_counts():
+    terms = [(1.0, solving(3, 3)), (-1.0, percents(20.0, 21.0, 22.0))]
+    assert combination(terms).test == "exact"
+    for factor in (0.5, 2.0):
+        assert combination([(factor * weight, one) for weight, one in terms]).test == "t"
+    assert combination([(-weight, one) for weight, one in terms]).test == "t"
+
+
 # The best
 
 
@@ -268,7 +294,7 @@ def test_marks_share_the_level_between_rivals_and_columns(columns, count):
 @pytest.mark.parametrize("n", [3, 10])
 def test_seeds_that_differ_by_the_step_have_a_variance(n):
     apart, alike = percents(50.0, *[50.5] * (n - 1)), percents(50.0, *[50.25] * (n - 1))
-    assert not apart.has_zero_spread and alike.has_zero_spread
+    assert not apart.has_zero_spread and alike.has_zero_spread and not percents(50.0).has_zero_spread
     assert difference(apart, percents(*[60.0] * n)).test == "t"
     assert difference(alike, percents(*[60.0] * n)).reason == "zero variance"
 
