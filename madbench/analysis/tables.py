@@ -28,6 +28,7 @@ from madbench.analysis.quantities import (
     SEEDS,
     SPEED,
     STEPS,
+    TASK_MEAN,
     column,
     mad_columns,
     steps_name,
@@ -45,6 +46,7 @@ from madbench.errors import ConfigError, StoreError
 from madbench.experiment import PlannedRow
 from madbench.store.runs import Run
 from madbench.suites import LANGUAGE, MAD, SUITES, Column, Suite
+from madbench.tasks import MAD_TASKS
 
 if TYPE_CHECKING:
     from madbench.analysis.stored import Selection
@@ -255,9 +257,12 @@ def _with_differences(table: ResultTable, results: Results) -> ResultTable:
     if suite is LANGUAGE:
         of_what, scores = "L5, in nats per token", scores[scores.column.isin([LOSS, "validation_loss"])]
     elif len(tasks) > 1:
-        of_what, scores = "the mean over the tasks, in percentage points", scores[scores.column != MAD_AVERAGE]
-        compared, means = replace(compared, name=MAD_AVERAGE), mean_over(scores, tasks, MAD_AVERAGE)
-        scores = pd.concat([scores, means], ignore_index=True) if len(means) else scores
+        of_what, mean = "the mean over the tasks, in percentage points", TASK_MEAN
+        if set(tasks) == set(MAD_TASKS):
+            mean = MAD_AVERAGE
+        elif len(means := mean_over(scores, tasks, mean)):
+            scores = pd.concat([scores, means], ignore_index=True)
+        compared = replace(compared, name=mean)
 
     def about() -> str:
         return " ".join([table.about(), *captions.about_baseline([row.row for row in rows], of_what)])

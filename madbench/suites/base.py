@@ -35,10 +35,11 @@ class Column:
 
     name: str
     heading: str
-    digits: int  # decimal places
+    digits: int  # decimal places that are printed; they decide nothing
     better: Literal["higher", "lower", ""] = ""  # empty for what is no result, and so has no interval and no best
     limits: tuple[float, float] = (-math.inf, math.inf)  # beyond which no value can be
     missing: str = ""  # what a cell without a number says
+    resolution: float = 1e-6  # step in which values are counted: what is within it is equal, and has no variance
 
 
 @dataclass(frozen=True)
