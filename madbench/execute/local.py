@@ -94,7 +94,7 @@ class LocalBackend(Backend):
                 worker.has_started, value = True, worker.slot
             elif kind == "done":
                 worker.task = None
-                if value.broken or any(record.status == "failed" for record in value.records):
+                if value.broken or value.error or any(record.status == "failed" for record in value.records):
                     self.end([worker])
             yield task, kind, value
 
@@ -162,7 +162,8 @@ class WorkerProcess:
 def _serve(pipe: connection.Connection) -> None:
     """Trains the assignments that arrive until told to stop or the parent is gone; what arrives in between means stop.
 
-    It answers with ``started``, ``progress`` (a job's id and a dict) and ``done`` (an ``Outcome``).
+    It answers with ``started``, ``progress`` (a job's id and a dict), ``record`` (an id, a ``Record`` and files) and
+    ``done`` (an ``Outcome``).
     """
 
     def end_with_parent() -> None:
@@ -179,10 +180,14 @@ def _serve(pipe: connection.Connection) -> None:
         except OSError as error:
             raise StopTraining from error
 
+    def hand_in(*result: Any) -> None:
+        with suppress(OSError):  # the driver is gone, and with it soon this process
+            pipe.send(("record", result))
+
     with suppress(EOFError, OSError, StopTraining):
         while (assignment := pipe.recv()) is not None:
             pipe.send(("started", None))
-            pipe.send(("done", work(assignment, send)))
+            pipe.send(("done", work(assignment, send, hand_in)))
 
 
 @contextmanager
