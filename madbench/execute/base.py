@@ -81,8 +81,17 @@ class Policy:
     @property
     def overtime(self) -> str:
         """The error of jobs that were stopped at the time limit."""
+        return f"stopped after {self._limit}"
+
+    @property
+    def never_began(self) -> str:
+        """The error of jobs whose worker was killed at the time limit, before it trained anything."""
+        return f"the worker process had not begun to train after {self._limit}"
+
+    @property
+    def _limit(self) -> str:
         limit = f"{self.time_limit / 60:g} min" if self.time_limit % 60 == 0 else f"{self.time_limit:g} s"
-        return f"stopped after the time limit of {limit}"
+        return f"the time limit of {limit}"
 
 
 @dataclass

@@ -41,6 +41,7 @@ from madbench.jobs import KEEP, Job, Record
 from madbench.store.runs import Store
 
 GRACE = 15.0  # seconds beyond its time limit that a group has to stop by itself before its task is cancelled
+START_GRACE = 15.0  # seconds beyond the time limit that a worker has to begin: importing torch takes a while
 ATTEMPTS = 3  # how often a task is begun whose process is killed or whose machine is lost
 POLL_SECONDS = 1.0
 OPEN_FILES = 1 << 16  # that the driver may have at a time, where the system lets it
@@ -55,6 +56,7 @@ class Task:
     attempt: int = 1
     slot: int | None = None  # a number for the screen, from when it is known to train
     due: float = math.inf  # when it is cancelled, on the monotonic clock
+    is_training: bool = False  # whether the worker has begun, at this attempt
     is_told: bool = False  # whether the start of its jobs was told
 
     @property
@@ -63,13 +65,14 @@ class Task:
         return self.assignment.jobs if self.assignment else [claim.job for claim in self.claims]
 
 
-Kind = Literal["started", "waiting", "progress", "record", "done", "failed", "lost"]
+Kind = Literal["starting", "started", "waiting", "progress", "record", "done", "failed", "lost", "late"]
 Message = tuple[Task, Kind, Any]
-"""``started`` comes with a slot or None, ``progress`` with a job's id and the reported dict, ``record`` with a job's
-id, its record and the files of its run, before the rest of its group has ended, and ``waiting`` when the task is back
-in the queue. ``done`` comes with an :class:`madbench.execute.base.Outcome`, ``failed`` with why the worker ended
-without one, ``lost`` with how it was ended from outside, as where memory is short or its machine dies; these three end
-the task."""
+"""``starting`` comes where the task waits for nothing but its worker to come up, ``started`` with a slot or None,
+``progress`` with a job's id and the reported dict, ``record`` with a job's id, its record and the files of its run,
+before the rest of its group has ended, and ``waiting`` when the task is back in the queue. ``done`` comes with an
+:class:`madbench.execute.base.Outcome`, ``failed`` with why the worker ended without one, ``lost`` with how it was ended
+from outside, as where memory is short or its machine dies; these three end the task, as does ``late``, the driver's
+own, for a worker that has not begun in time."""
 
 
 class Backend:
@@ -110,7 +113,8 @@ def drive(
     An executor (:mod:`madbench.execute.base`), once ``connect`` is given; it is called when there is anything to do.
     A job that raises, whose process dies or that takes longer than ``policy.time_limit`` is stored as ``failed``; of a
     group the jobs that have not ended then are trained alone first, from their checkpoints. A group or job whose
-    process is killed from outside or whose machine is lost is tried again, ``ATTEMPTS`` times in all.
+    process is killed from outside or whose machine is lost is tried again, ``ATTEMPTS`` times in all, and so is one
+    whose process on this machine hangs before it begins to train, where there is a time limit.
 
     On Ctrl-C, on a ``StoreError`` and on any other error, results that have arrived are stored, tasks are cancelled and
     the error is raised. Raises ``StoreError`` where results cannot be written, and where a worker reports that it
@@ -139,7 +143,10 @@ class _Driver(Execution):
                     self.handle(*message)
                 for task in [task for task in self.tasks if task.due <= time.monotonic()]:
                     self.backend.cancel([task])
-                    self.fail(task, self.policy.overtime)
+                    if task.is_training:
+                        self.fail(task, self.policy.overtime)
+                    else:
+                        self.handle(task, "late", self.policy.never_began)
                 self.hand_over()
         except BaseException:
             self.store_arrived()
@@ -187,14 +194,21 @@ class _Driver(Execution):
         for task in tasks:
             jobs, works = zip(*((claim.job, claim.work.absolute()) for claim in task.claims))
             folders = works if self.backend.shares_folder else None
-            task.assignment, task.due = Assignment(jobs, self.train, self.policy, folders), math.inf
+            task.assignment = Assignment(jobs, self.train, self.policy, folders)
+            task.is_training, task.due = False, math.inf
         if tasks:
             self.backend.submit(tasks)
 
+    def limit_from_now(self, grace: float) -> float:
+        return math.inf if self.policy.time_limit is None else time.monotonic() + self.policy.time_limit + grace
+
     def handle(self, task: Task, kind: Kind, value: Any) -> None:
-        if kind == "lost" and task.attempt < ATTEMPTS and task.claims:
+        if kind in ("lost", "late") and task.attempt < ATTEMPTS and task.claims:
             task.attempt += 1
             self.submit([task])
+            return
+        if kind == "starting":
+            task.due = self.limit_from_now(START_GRACE)
             return
         if task.slot is None:
             taken = {other.slot for other in self.tasks}
@@ -204,16 +218,16 @@ class _Driver(Execution):
                 self.tell("started", job, slot=task.slot)
             task.is_told = True
         if kind == "waiting":
-            task.due = math.inf
-        elif kind in ("started", "progress") and task.due == math.inf and self.policy.time_limit is not None:
-            task.due = time.monotonic() + self.policy.time_limit + GRACE
+            task.is_training, task.due = False, math.inf
+        elif kind in ("started", "progress") and not task.is_training:
+            task.is_training, task.due = True, self.limit_from_now(GRACE)
         if kind == "progress":
             job_id, progress = value
             job = next(job for job in task.jobs if job.id == job_id)
             self.tell("progress", job, slot=task.slot, progress=progress)
-        elif kind in ("failed", "lost"):
-            how_often = f"killed or lost {ATTEMPTS} times, at last: " if kind == "lost" else ""
-            self.fail(task, f"{how_often}{value}")
+        elif kind in ("failed", "lost", "late"):
+            how_often = "" if kind == "failed" else f"killed or lost {ATTEMPTS} times, at last: "
+            self.fail(task, f"{how_often}{value}", has_begun=kind != "late")
         elif kind in ("record", "done"):
             for claim in self.take_records(task, kind, value):
                 self.end(task, claim)
@@ -242,14 +256,17 @@ class _Driver(Execution):
         self.store_result(task, claim)
         self.finish(claim.job, claim.result[0], task.slot)
 
-    def fail(self, task: Task, error: str) -> None:
-        """Ends a task whose worker gave no more: a job alone has failed, those of a group are trained alone."""
-        if len(task.jobs) > 1:
+    def fail(self, task: Task, error: str, has_begun: bool = True) -> None:
+        """Ends a task whose worker gave no more: a job alone has failed, those of a group are trained alone.
+
+        Of a group that has not begun no job is to blame, and all have failed.
+        """
+        if len(task.jobs) > 1 and has_begun:
             self.apart += [Task([claim], is_told=task.is_told) for claim in task.claims]
         else:
-            [claim] = task.claims
-            claim.result = Record("failed", error=error), {}
-            self.end(task, claim)
+            for claim in list(task.claims):
+                claim.result = Record("failed", error=error), {}
+                self.end(task, claim)
         self.tasks.remove(task)
 
     def store_arrived(self) -> None:
