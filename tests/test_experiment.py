@@ -11,7 +11,7 @@ import pytest
 
 from madbench.errors import BudgetError, ConfigError, LabelError
 from madbench.execute import local
-from madbench.execute.base import Policy, Summary
+from madbench.execute.base import Listener, Policy, Summary, ignore_event
 from madbench.experiment import load_mad, prepare
 from madbench.grid import load_grid
 from madbench.jobs import Record
@@ -244,6 +244,57 @@ def test_devices_and_slots_reach_the_local_executor(tmp_path, executor):
     assert [(call["devices"], call["slots"]) for call in executor.calls] == [(["1", "3"], 2), (["1", "3"], 4)]
 
 
+@pytest.mark.parametrize(
+    ("variables", "asked", "expected", "said"),
+    [
+        ({}, None, (1, None), "1 at a time, 1 thread each"),
+        ({}, 2, (2, 2), "1 at a time, 2 threads each (--threads 2)"),
+        ({"OMP_NUM_THREADS": "3"}, None, (3, 3), "1 at a time, 3 threads each (OMP_NUM_THREADS=3)"),
+        ({"MKL_NUM_THREADS": "3"}, None, (3, 3), "1 at a time, 3 threads each (MKL_NUM_THREADS=3)"),
+        ({"OMP_NUM_THREADS": "3"}, 2, (2, 2), "1 at a time, 2 threads each (--threads 2)"),
+    ],
+)
+def test_threads_reach_the_local_executor_and_are_told(
+    variables, asked, expected, said, tmp_path, executor, monkeypatch
+):
+    for name in devices.THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    told, planned = [], made(tmp_path, ["S"])
+    planned.execute(Listener(ignore_event, told.append), threads=asked)
+    [call] = executor.calls
+    assert (call["threads_per_slot"], call["train"]["threads"]) == expected and told == [said]
+    planned.execute(Listener(ignore_event, told.append), threads=asked)
+    assert told == [said]  # nothing was left to train
+
+
+def test_a_language_model_alone_has_the_cores_that_are_free(both, executor, monkeypatch):
+    for name in devices.THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(devices, "_own_cores", lambda: set(range(4)))
+    monkeypatch.setattr(devices, "cpu_quota", lambda: 4.0)
+    told = []
+    for busy, redo in ((0.2, False), (1.3, True), (4.0, True)):
+        monkeypatch.setattr(devices, "busy_cores", lambda busy=busy: busy)
+        planned = both(tasks=["language_model"], labels=["S"])
+        planned.execute(Listener(ignore_event, told.append), policy=Policy(redo=redo), slots=1)
+    assert [call["threads_per_slot"] for call in executor.calls] == [4, 3, 1]
+    assert told == [
+        "1 at a time, 4 threads each",
+        "1 at a time, 3 threads each (1 of 4 cores busy)",
+        "1 at a time, 1 thread each (3 of 4 cores busy)",
+    ]
+
+
+def test_threads_are_refused_where_they_have_no_effect(tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match="--threads 2 has no effect on other machines.*--cpus-per-job 2"):
+        made(tmp_path).execute(executor=StandIn(), threads=2)
+    monkeypatch.setattr("madbench.training.distributed.is_distributed", lambda: True)
+    with pytest.raises(ConfigError, match="--threads 2 has no effect under torchrun.*OMP_NUM_THREADS=2"):
+        made(tmp_path).execute(threads=2)
+
+
 @pytest.fixture
 def both(tmp_path, monkeypatch):
     """A folder with a preset and a corpus; makes an experiment of both suites there."""
@@ -260,7 +311,9 @@ def both(tmp_path, monkeypatch):
 
     def call(**keys):
         usual = {"tasks": ["compression", "language_model"], "set": TINY | {"language_model": "preset.yaml"}}
-        return prepare(load_grid(["S", "R"], usual | keys), device="cpu", corpus="hens")
+        if keys.get("tasks") == ["language_model"]:
+            usual["set"] = {"language_model": "preset.yaml"}
+        return prepare(load_grid(keys.pop("labels", ["S", "R"]), usual | keys), device="cpu", corpus="hens")
 
     return call
 

@@ -68,6 +68,7 @@ def run(
     device: str = "auto",
     results: Path | str = "results",
     slots: int | None = None,
+    threads: int | None = None,
     group: int | None = None,
     force: bool = False,
     keep_weights: bool = False,
@@ -85,6 +86,8 @@ def run(
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         results: folder of the run store.
         slots: jobs at a time; one a core on the CPU, one on a GPU.
+        threads: of each job on a CPU; by default as OMP_NUM_THREADS says, else one, and the free cores for a language
+            model that has them to itself. Another number changes the last digits of results.
         group: jobs of equal shapes that share a step; by default where that is measured to be faster.
         force: train again what is already there.
         keep_weights: keep the weights of new runs with them.
@@ -95,7 +98,9 @@ def run(
     tasks = MAD_TASKS if tasks is None else _words(tasks)
     grid = Grid(_rows(labels), tasks, check_seeds(seeds), str(profile), fidelity, budget, _changes(overrides))
     experiment = prepare(grid, device=device, results=results)
-    return _trained(experiment, Policy(redo=force), slots=slots, group=group, keep_weights=keep_weights).scores
+    return _trained(
+        experiment, Policy(redo=force), slots=slots, threads=threads, group=group, keep_weights=keep_weights
+    ).scores
 
 
 def run_language_model(
@@ -111,6 +116,7 @@ def run_language_model(
     results: Path | str = "results",
     precision: str | None = None,
     slots: int | None = None,
+    threads: int | None = None,
     force: bool = False,
     micro_batch: int | None = None,
     compile: Compile = "never",
@@ -130,6 +136,8 @@ def run_language_model(
         results: folder of the run store; default corpora are below it.
         precision: stands in for a preset's ``auto``, which otherwise depends on the device.
         slots: runs at a time, which share the cores.
+        threads: of each job on a CPU; by default as OMP_NUM_THREADS says, else one, and the free cores for a language
+            model that has them to itself. Another number changes the last digits of results.
         force: train again what is already there.
         micro_batch: windows in memory at a time.
         compile: whether models go through ``torch.compile``; ``auto``: where that is measured to repay it.
@@ -140,7 +148,9 @@ def run_language_model(
     changes = (f"language_model={preset}", *(LANGUAGE_MODEL + change for change in _changes(overrides)))
     grid = Grid(_rows(labels), (TASK,), check_seeds(seeds), budget=budget, overrides=changes)
     experiment = prepare(grid, device=device, results=results, corpus=corpus, tokenizer=tokenizer, precision=precision)
-    trained = _trained(experiment, Policy(redo=force), slots=slots, micro_batch=micro_batch, compile=compile)
+    trained = _trained(
+        experiment, Policy(redo=force), slots=slots, threads=threads, micro_batch=micro_batch, compile=compile
+    )
     return loss_curves(trained.language_runs)
 
 
@@ -152,6 +162,7 @@ def sweep(
     corpus: Path | str | None = None,
     overrides: Changes = (),
     slots: int | None = None,
+    threads: int | None = None,
     group: int | None = None,
     retry: bool = False,
     force: bool = False,
@@ -167,6 +178,8 @@ def sweep(
         corpus: of the language model; its preset's own by default.
         overrides: changes that all rows share, as for :func:`run`.
         slots: jobs at a time.
+        threads: of each job on a CPU; by default as OMP_NUM_THREADS says, else one, and the free cores for a language
+            model that has them to itself. Another number changes the last digits of results.
         group: jobs of equal shapes that share a step; by default where that is measured to be faster.
         retry: also train jobs that are stored as failed, as ``madbench sweep --retry``.
         force: train again what is already there.
@@ -186,7 +199,7 @@ def sweep(
     source = [grid] if isinstance(grid, str) and not is_grid_file(grid) else grid
     experiment = prepare(load_grid(source, keys), device=device, results=results, corpus=corpus)
     policy = Policy(redo=force, retry=retry)
-    scores = _trained(experiment, policy, slots=slots, group=group, keep_weights=keep_weights).scores
+    scores = _trained(experiment, policy, slots=slots, threads=threads, group=group, keep_weights=keep_weights).scores
     by_name = {row.name: row.row for row in experiment.rows}
     changes = {name: settings_of(row.changes) for name, row in by_name.items()}
     first = {"row": scores.label, "label": [by_name[name].label for name in scores.label]}

@@ -64,6 +64,7 @@ def interactions(
     device: options.DeviceOption = "cpu",
     results: options.ResultsOption = options.RESULTS,
     slots: options.SlotsOption = None,
+    threads: options.ThreadsOption = None,
     force: options.ForceOption = False,
     dry_run: option(bool, "Show jobs, parameters and steps; train nothing.", "--dry-run") = False,
     figures: option(bool, "Draw learned against theoretical matrices, and error against length.") = True,
@@ -121,7 +122,7 @@ def interactions(
         return
     console = Console(stderr=True)
     names = {job.id: row.row.shown[0] for row in experiment.rows for job in row.jobs}
-    summary, failed = train_on_screen(experiment, policy, console, names, slots=slots)
+    summary, failed = train_on_screen(experiment, policy, console, names, slots=slots, threads=threads)
     failures = {f"{names[job_id]} ({job_id})": reason for job_id, reason in failed.items()}
     _show(experiment, console, figures, output or results / "plots", as_json, failures)
     if summary.failed:

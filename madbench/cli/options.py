@@ -88,6 +88,13 @@ TasksOption = option(
 DeviceOption = option(str, "auto, cpu, cuda or cuda:N.")
 SeedsOption = option(str, "Seeds such as 0,1,2 or 0-4; each decides initialisation, data and order.")
 SlotsOption = option(int | None, "Jobs at a time; one a CPU core, one on a GPU by default.", min=1)
+ThreadsOption = option(
+    int | None,
+    "Threads of a job on a CPU; another number changes the last digits of its results.",
+    min=1,
+    max=1024,
+    show_default="OMP_NUM_THREADS, else 1, and the free cores for a language model that has them to itself",
+)
 ForceOption = option(bool, "Train again what the store has already.", "--force")
 KeepWeightsOption = option(
     bool, "Keep the weights of MAD runs with them, as those of language models are.", "--keep-weights"
@@ -119,6 +126,7 @@ class TrainingOptions:
         "longer than all else has all cores.",
         min=1,
     ) = None
+    threads: ThreadsOption = None
     micro_batch: option(
         int | None, "Sequences in memory at a time; gradients of a step's rest are accumulated.", min=1
     ) = None

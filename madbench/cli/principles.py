@@ -46,6 +46,7 @@ def principles(
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
     slots: options.SlotsOption = None,
+    threads: options.ThreadsOption = None,
     force: options.ForceOption = False,
     dry_run: option(bool, "Show jobs, FLOPs and a time estimate; train nothing.", "--dry-run") = False,
     printed: PrintOptions,
@@ -82,7 +83,7 @@ def principles(
         raise ConfigError(f"principle {numbers[0]!r} is unknown{known}")
     if chosen is None or chosen.judge == "time":
         given = {"--profile": profile != QUICK, "--seeds": seeds, "--tasks": tasks, "--slots": slots}
-        given |= {"--force": force, "--dry-run": dry_run}
+        given |= {"--threads": threads, "--force": force, "--dry-run": dry_run}
         why = f"on principle {chosen.number}: it trains nothing" if chosen else "without the number of a principle"
         for name in [*(name for name, value in given.items() if value), *overrides]:
             raise ConfigError(f"{name} has no effect {why}")
@@ -111,7 +112,7 @@ def principles(
     )
     if printed.asked == "terminal":
         _introduce(chosen)
-    training = TrainingOptions(device=device, results=results, slots=slots, dry_run=dry_run)
+    training = TrainingOptions(device=device, results=results, slots=slots, threads=threads, dry_run=dry_run)
     keep_weights = chosen.keeps_weights and not dry_run
     found = carry_out(grid, Policy(redo=force), training, keep_weights, has_tables=False, printed=printed)
     if found is not None:

@@ -148,7 +148,7 @@ def carry_out(
     for note in [*experiment.notes, "" if policy.redo else without_weights]:
         if note:
             console.print(note, **PLAIN)
-    how = {"slots": options.slots, "devices": devices, "micro_batch": options.micro_batch}
+    how = {name: getattr(options, name) for name in ("slots", "threads", "micro_batch")} | {"devices": devices}
     if options.compile == "auto" and executor is None and not has_compiler():
         console.print("no C++ compiler here: models are not compiled", **PLAIN)
     if options.dry_run:
