@@ -64,16 +64,18 @@ def nearest_profile(job: Job, most_changes: float = MOST_CHANGES) -> tuple[str, 
 
 
 def profile_changes(job: Job, profile: Profile) -> list[str]:
-    """The overrides, other than of the precision, with which ``profile`` trains the job."""
+    """The overrides with which ``profile`` trains the job, but for a precision that depends on the machine."""
+    usual, precision = _default_settings(job.label), job.training.precision
+    of_mixer = _changes("model", usual | job.mixer, usual | profile.mixer_settings(job.label))
     if suite_of(job) is INTERACTIONS:
         setting = profile.settings(job.task)[0] | {name: job.setting[name] for name in _VARIANT if name in job.setting}
         changes = _changes(f"tasks.{job.task}.setting", job.setting, setting)
-        changes += _changes("training", vars(job.training), vars(profile.training_config(job.task, job.setting)))
-        return changes + _changes("model", vars(job.model), {"n_head": profile.plan(job.task).heads.get(job.label, 1)})
-    precision = job.training.precision
-    changes = _changes("model", vars(job.model), vars(profile.model_config()))
-    usual = _default_settings(job.label)
-    changes += _changes("model", usual | job.mixer, usual | profile.mixer_settings(job.label))
+        training = vars(profile.training_config(job.task, job.setting)) | {"precision": precision}
+        changes += _changes("training", vars(job.training), training)
+        changes += [f"precision={precision}"] * (precision != profile.precision)
+        heads = {"n_head": profile.plan(job.task).heads.get(job.label, 1)}
+        return changes + _changes("model", vars(job.model), heads) + of_mixer
+    changes = _changes("model", vars(job.model), vars(profile.model_config())) + of_mixer
     if suite_of(job) is LANGUAGE:
         return changes + _changes("training", vars(job.training), vars(profile.training_config(precision)))
     trainings = profile.trainings(job.task, precision)

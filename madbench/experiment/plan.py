@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor, OnEvent, Policy, Summary, ignore_event
@@ -34,7 +34,7 @@ class Protocol:
     tasks: list[str]
     fidelity: Fidelity
     budget: Budget
-    precision: Precision
+    precision: Precision | Literal["float64"]  # float64 of interactions alone
     device: str
     corpus: Corpus | None = None
 

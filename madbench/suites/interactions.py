@@ -39,13 +39,13 @@ class InteractionModelConfig:
 
 @dataclass(frozen=True)
 class InteractionTraining:
-    """One optimiser run: Adam, batches drawn with replacement, a cosine to zero."""
+    """One optimiser run: AdamW, batches drawn with replacement, a cosine to zero."""
 
     betas: ClassVar[tuple[float, float]] = (0.9, 0.99)
-    """Adam's decays of the mean gradient and of the mean squared gradient."""
+    """AdamW's decays of the mean gradient and of the mean squared gradient."""
 
     learning_rate: float = 0.02
-    """Adam's step size at the start."""
+    """AdamW's step size at the start."""
     weight_decay: float = 0.0
     """Decoupled weight decay."""
     steps: int = 4000
