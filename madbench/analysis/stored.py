@@ -24,10 +24,10 @@ from madbench.errors import BudgetError, ConfigError, LabelError, StoreError
 from madbench.experiment import Experiment, PlannedRow, Protocol, load_mad
 from madbench.grid import LANGUAGE_MODEL, Grid, Row, suite_of_override
 from madbench.jobs import Budget, Fidelity, Job
-from madbench.labels import every_label, family_identity, family_of
+from madbench.labels import every_label, family_of
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import LANGUAGE, MAD, Suite
-from madbench.suites.base import Profile
+from madbench.suites.base import Profile, mixer_identity
 from madbench.suites.language import TASK
 from madbench.tasks import check_task, task_names
 
@@ -110,15 +110,20 @@ class Selection:
     def jobs(self) -> dict[str, Job]:
         """The stored jobs by id, of labels that this installation can train, each as it would be trained now."""
         found = self.store.jobs()
-        current: dict[str, str] = {}
+        known = set()
         for label in dict.fromkeys(job.label for job in found.values()):
             try:
-                current[label] = family_identity(family_of(label))
+                family_of(label)
+                known.add(label)
             except LabelError as error:
                 if not self.labels or label in self.labels:
                     self.warn(f"{label} is left out; {str(error).splitlines()[-1].strip()}")
         tasks = (*task_names(), TASK)
-        return {name: job for name, job in found.items() if current.get(job.label) == job.family and job.task in tasks}
+        identity = functools.cache(mixer_identity)
+        can_train = {name: job for name, job in found.items() if job.label in known and job.task in tasks}
+        return {
+            name: one for name, one in can_train.items() if identity(one.label, one.task, one.fidelity) == one.family
+        }
 
     def select(
         self, nothing: str = "none of its language-model runs is as asked", is_enough: Callable[[set[str]], bool] = bool

@@ -15,11 +15,15 @@ from madbench.config import from_mapping
 from madbench.errors import BudgetError, ConfigError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget
 from madbench.labels import Explanation, families, family_of, parse
+from madbench.mixers.traits import Traits, attach
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Allocation", "Check", "Explanation", "Family", "ListedFamily", "Size", "build", "own_settings", "solve"]
+__all__ = [
+    "Allocation", "Check", "Explanation", "Family", "ListedFamily", "Size", "Traits", "build", "label_traits",
+    "own_settings", "solve",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,13 @@ class Check:
 
 
 class Family(Protocol):
-    """A family of mixers. A label is frozen and hashable, and its ``str`` is the canonical text."""
+    """A family of mixers. A label is frozen and hashable, and its ``str`` is the canonical text.
+
+    What is missing or of another kind is an error when the family is loaded (:mod:`madbench.labels.protocol`).
+    Optional, beside what is said below: ``is_bidirectional``, whether its mixers can see all tokens, False by default;
+    ``labels()``, all of them where they can be listed; ``levels(label)``, what contrasts call its factors, which are
+    otherwise its ``factors``.
+    """
 
     name: str  # text before the colon of its labels
     version: str  # raised when the same label would give other numbers; part of a job's identity
@@ -124,6 +134,8 @@ class Family(Protocol):
 
     # Optional: effective(label, settings), those of the settings, a mapping, that otherwise change this mixer
     # than through its ranks. A setting with NOT_AT_DEFAULT is an error for a label for which it is not among them.
+
+    # Optional: traits(label), what models, optimisers and suites have to know of its mixers; by default Traits().
 
     def checks(self, label: Any) -> Iterable[Check]:
         """What has to hold of its mixer; :mod:`madbench.mixers.checks` has what any mixer has to hold."""
@@ -182,7 +194,8 @@ def build(
             f"{label} is causal: a row sees no later token; labels of {', '.join(able) or 'no family'} also see all"
         )
     allocation = family.solve(label, Size(d_model, n_head, max_len, budget), settings)
-    return family.build(allocation, settings, path, **({} if causal else {"causal": False}))
+    mixer = family.build(allocation, settings, path, **({} if causal else {"causal": False}))
+    return attach(mixer, label_traits(label), label)
 
 
 def solve(
@@ -191,6 +204,14 @@ def solve(
     """The ranks of the mixer that :func:`build` would build, and what it costs; raises what ``build`` does."""
     label, family, settings = _resolve(label, settings)
     return family.solve(label, Size(d_model, n_head, max_len, budget), settings)
+
+
+def label_traits(label: Any) -> Traits:
+    """What has to be known of the mixers of a label, as its family says it; by default that of a plain mixer."""
+    found = getattr(family_of(label), "traits", lambda _: Traits())(label)
+    if not isinstance(found, Traits):
+        raise ConfigError(f"traits of {str(label)!r}: expected madbench.mixers.Traits, got {type(found).__name__}")
+    return found
 
 
 def own_settings(label: Any, settings: Any) -> dict[str, Any]:

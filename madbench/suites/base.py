@@ -16,7 +16,8 @@ from madbench.config import field_docs, from_mapping, key_of, overridden, read_y
 from madbench.errors import BudgetError, ConfigError, LabelError, did_you_mean
 from madbench.jobs import Budget, Fidelity, Job, identifying
 from madbench.labels import families, family_identity, family_of, parse
-from madbench.mixers import Family, own_settings, solve
+from madbench.mixers import Family, label_traits, own_settings, solve
+from madbench.tasks import settings_class
 
 if TYPE_CHECKING:
     from madbench.suites.trial import Trial
@@ -262,22 +263,35 @@ def plan_jobs(
     labels = list(map(str, map(parse, labels)))
     if (count := len(labels) * len(runs) * len(seeds)) > MOST_JOBS:
         raise ConfigError(f"{count:,} jobs; at most {MOST_JOBS:,} are allowed: fewer labels, seeds or learning rates")
-    model = profile.model_config()
+    model, tasks = profile.model_config(), {task for task, *_ in runs}
     task_of_length = {length: task for task, _, length, *_ in reversed(runs)}
     found = []
     for label in labels:
-        mixer, family = profile.mixer_settings(label), family_identity(family_of(label))
+        mixer = profile.mixer_settings(label)
+        families = {task: mixer_identity(label, task, fidelity) for task in tasks}
         for length, task in task_of_length.items():
             try:
                 solve(label, model.d_model, model.n_head, length, budget, **mixer)
             except BudgetError as error:
                 raise BudgetError(f"{task} at seq_len {length}: {error}") from None
         found += [
-            Job(suite, task, label, family, setting, model, mixer, training, seed, fidelity, budget, source)
+            Job(suite, task, label, families[task], setting, model, mixer, training, seed, fidelity, budget, source)
             for task, setting, _, training, source in runs
             for seed in seeds
         ]
     return unique(found)
+
+
+def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> str:
+    """What a job says of the mixer's family: its identity, and what the published fidelity does not draw anew.
+
+    So the runs in which it did draw that are other ones.
+    """
+    identity = family_identity(family_of(label))
+    if fidelity == "published" and settings_class(task).model == "language_model":
+        if kept := label_traits(parse(label)).own_start:
+            return f"{identity}, {' and '.join(kept)} as the mixer draws them"
+    return identity
 
 
 def unique(jobs: Iterable[Job]) -> list[Job]:

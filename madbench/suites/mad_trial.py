@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.jobs import Job
+from madbench.mixers.traits import mixers_in
 from madbench.models.blocks import Backbone
 from madbench.models.mad import Autoencoder, MadModel, imitate_reference
 from madbench.suites.mad import LARGEST, TrainingConfig, setting_of
@@ -177,7 +178,7 @@ class MadTrial(Trial):
     @torch.inference_mode()
     def _growth(self) -> dict[str, float]:
         """The largest |a_ij| of all mixers whose coefficients may grow, on a few examples; nothing where none may."""
-        mixers = [module for module in self.model.modules() if getattr(module, "may_grow", False)]
+        mixers = [mixer for _, mixer, traits in mixers_in(self.model) if traits.may_grow]
         if not mixers:
             return {}
         largest: list[Tensor] = []
