@@ -29,6 +29,7 @@ from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import LANGUAGE, MAD, Suite
 from madbench.suites.base import Profile, mixer_identity
 from madbench.suites.language import TASK
+from madbench.suites.overrides import check_idle
 from madbench.tasks import check_task, task_names
 
 
@@ -210,15 +211,20 @@ class Selection:
 
     def _rows(self, protocol: Protocol, labels: Iterable[str], seeds: Sequence[int]) -> list[PlannedRow]:
         """A row a label; one that was not named may not fit: it is stored for one task, or for other sizes, alone."""
-        rows = []
+        rows, plans = [], []
         for label in labels:
             try:
-                rows.append(PlannedRow(Row(label), protocol, protocol.jobs([label], seeds)))
+                plans.append(protocol.plan([label], seeds))
             except (BudgetError, ConfigError) as error:
                 if self.labels:
                     raise
                 if isinstance(error, BudgetError):  # else no run of the label can have these settings
                     self.warn(f"{label} is left out; {error}")
+                continue
+            if self.labels or not plans[-1].idle:  # a label that was not named is one that the changes concern
+                rows.append(PlannedRow(Row(label), protocol, plans[-1].jobs))
+        for word in protocol.profile.overrides:
+            check_idle(key_of(word), plans)
         return rows
 
     def _begun(self, rows: Sequence[PlannedRow]) -> list[PlannedRow]:

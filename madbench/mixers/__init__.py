@@ -132,10 +132,9 @@ class Family(Protocol):
         (B, T, D) for ``madbench inspect``.
         """
 
-    # Optional: effective(label, settings), those of the settings, a mapping, that otherwise change this mixer
-    # than through its ranks. A setting with NOT_AT_DEFAULT is an error for a label for which it is not among them.
-
     # Optional: traits(label), what models, optimisers and suites have to know of its mixers; by default Traits().
+    # Optional: effective(allocation, settings), those of the settings, a mapping, that change this mixer otherwise than
+    # through its ranks; by default all that the label reads. Two settings that train the same are told by it.
 
     def checks(self, label: Any) -> Iterable[Check]:
         """What has to hold of its mixer; :mod:`madbench.mixers.checks` has what any mixer has to hold."""
@@ -215,11 +214,23 @@ def label_traits(label: Any) -> Traits:
 
 
 def own_settings(label: Any, settings: Any) -> dict[str, Any]:
-    """Those of the settings of a family, its ``Settings``, that this label of it has."""
-    family, values = family_of(label), asdict(settings)
-    effective = getattr(family, "effective", lambda _, settings: settings)(label, values)
-    later = {one.name for one in fields(settings) if one.metadata == NOT_AT_DEFAULT}
-    return {name: value for name, value in values.items() if name in effective or name not in later}
+    """Those of the settings of a family, its ``Settings``, that identify this label of it; some it does not read."""
+    read, later = used_settings(label), {one.name for one in fields(settings) if one.metadata == NOT_AT_DEFAULT}
+    return {name: value for name, value in asdict(settings).items() if name in read or name not in later}
+
+
+def used_settings(label: Any) -> list[str]:
+    """The settings of its family that decide something of the label's mixer, be it through its ranks."""
+    label = parse(label) if isinstance(label, str) else label
+    read = label_traits(label).settings
+    return [one.name for one in fields(family_of(label).Settings) if read is None or one.name in read]
+
+
+def effective_settings(allocation: Allocation, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the settings that change the mixer of an allocation otherwise than through its ranks."""
+    read = {name: settings[name] for name in used_settings(allocation.label) if name in settings}
+    effective = getattr(family_of(allocation.label), "effective", lambda _, read: read)
+    return dict(effective(allocation, read))
 
 
 def _resolve(label: Any, given: dict[str, Any]) -> tuple[Any, Any, Any]:

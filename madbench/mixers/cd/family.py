@@ -74,9 +74,9 @@ class CoefficientFamily:
         """A row a letter, then cautions."""
         return explain(label)
 
-    def effective(self, label: Label, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that change the mixer of this label otherwise than through its ranks."""
-        return {"init_std": settings["init_std"]}
+    def effective(self, allocation: Allocation, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The start of the projections."""
+        return {name: value for name, value in settings.items() if name == "init_std"}
 
     def traits(self, label: Label) -> Traits:
         """A constant gate above 1 makes coefficients grow (Principle 6)."""

@@ -74,7 +74,8 @@ class FlaFamily(ListedFamily):
     def traits(self, label: Label) -> Traits:
         """A layer that draws its weights itself keeps them in either fidelity."""
         layer = LAYERS[label.layer]
-        return Traits(outputs=(f"layer.{layer.output}.weight",), own_start=("layer",) if layer.has_own_start else ())
+        own_start = ("layer",) if layer.has_own_start else ()
+        return Traits(outputs=(f"layer.{layer.output}.weight",), own_start=own_start, has_heads=layer.has_heads)
 
     def solve(self, label: Label, size: Size, settings: Settings) -> Allocation:
         return solve(label, size)

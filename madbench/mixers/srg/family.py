@@ -112,21 +112,25 @@ class SRGFamily(ListedFamily):
             rows.append(MATCHED)
         return rows
 
-    def effective(self, label: Variant, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that change the mixer of this label otherwise than through its ranks."""
-        uses = {
+    def effective(self, allocation: Allocation, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """All but the rank of the mixing and the multiple; of one pair of coordinates both rotations are the same."""
+        idle = ("mix_rank", "rank_multiple", *(["rope"] if allocation.qk_width <= 2 else []))
+        return {name: value for name, value in settings.items() if name not in idle}
+
+    def traits(self, label: Variant) -> Traits:
+        """The diagonals p do not decay, and what adapters add starts at zero, in either fidelity."""
+        diagonals = [f"{mixing}.p" for mixing, is_there in (("mix1", label.mix1), ("mix2", label.mix2)) if is_there]
+        reads = {
+            "mix_rank": label.has_mixing,
+            "rank_multiple": True,
             "rope": label.rope,
             "rope_order": label.rope and label.gates,
             "registers": label.registers,
             "adapter_rank": label.adapter,
             "lambda_init": label.base == "D",
         }
-        return {name: value for name, value in settings.items() if uses.get(name)}
-
-    def traits(self, label: Variant) -> Traits:
-        """The diagonals p do not decay, and what adapters add starts at zero, in either fidelity."""
-        diagonals = [f"{mixing}.p" for mixing, is_there in (("mix1", label.mix1), ("mix2", label.mix2)) if is_there]
         return Traits(
+            settings=tuple(name for name, is_read in reads.items() if is_read),
             outputs=("o.weight",),
             without_decay=tuple(diagonals),
             own_start=("v_up", "o_up") if label.adapter else (),
