@@ -13,8 +13,8 @@ from madbench.analysis.protocols import (
     by_protocol,
     check_one_protocol,
     language_protocol,
-    language_protocol_id,
     mad_protocol_list,
+    plans,
     protocol_list,
     trains,
 )
@@ -250,6 +250,8 @@ class Selection:
         runs = self.store.runs(with_curves=False, suite=LANGUAGE.name)
         stored = [run for run in runs if run.record.status != "failed" and run.job.id in self.jobs]
         groups = by_protocol(run for run in stored if self._is_asked_for(run))
+        if self.protocol:
+            groups = {name: found for name, found in groups.items() if name == self.protocol}
         groups = {name: found for name, found in groups.items() if is_enough({run.job.label for run in found})}
         chosen = [run for found in groups.values() for run in found]
         if self.tasks is not None or self.protocol or self.corpus or self._of_preset:
@@ -268,19 +270,18 @@ class Selection:
         for label in self.labels if not self.has_mad else ():
             if label not in jobs:
                 self.warn(f"no run of {label} is as asked")
-        labels, protocol = self.labels or in_grammar_order(jobs), language_protocol(chosen[0])
+        labels, protocol = self.labels or in_grammar_order(jobs), language_protocol(*chosen)
         return [PlannedRow(Row(label), protocol, jobs[label]) for label in labels if label in jobs]
 
     def _is_asked_for(self, run: Run) -> bool:
-        """Whether a language-model run has the label, budget, protocol, corpus and preset that were asked for."""
+        """Whether a language-model run has the label, budget, corpus and preset that were asked for."""
         job, digest = run.job, run.job.setting["corpus"]
         corpus = run.record.details.get("corpus", {}).get("name", digest)
         return (
             (not self.labels or job.label in self.labels)
             and self.budget in (None, job.budget)
-            and self.protocol in (None, language_protocol_id(job))
             and (self.corpus is None or Path(self.corpus).name == corpus or digest.startswith(self.corpus))
-            and (self._preset is None or trains(self._preset, job))
+            and (self._preset is None or trains(self._preset, job) or (self.labels and plans(self._preset, job)))
         )
 
     @functools.cached_property

@@ -231,7 +231,7 @@ def test_settings_of_a_schedule_that_never_leaves_its_warm_up_are_refused(corpus
 @pytest.mark.parametrize(
     ("labels", "override", "says"),
     [
-        (["hfa:C3"], "model.rank_multiple=2", "model.rank_multiple has no effect on 'hfa:C3'; settings of its mixer: none"),
+        (["hfa:C3"], "model.rank_multiple=2", "no effect on 'hfa:C3'; settings of its mixer: none"),
         (["hfa:L1"], "model.rank_multiple=2", "model.rank_multiple has no effect on 'hfa:L1'"),
         (["hfa:C3"], "tasks.hunters.labels=['hfa:C1']", "no effect where labels are named: hfa:C3"),
         (["hfa:C3"], "tasks.hunters.heads={'hfa:C2': 2}", "tasks.hunters.heads has no effect"),
