@@ -358,3 +358,39 @@ def test_settings_of_the_other_suite_are_refused(both):
         both(**only, vary={"training.epochs": [2, 3]})
     with pytest.raises(ConfigError, match="fidelity published: has no effect, only MAD tasks have a fidelity"):
         both(**only, fidelity="published")
+
+
+def test_labels_that_a_change_leaves_alone_share_the_runs_without_it_and_are_named(tmp_path):
+    changed = made(tmp_path, ["S", "R-12!"], set={"model.mix_rank": 4}, tasks=["compression"])
+    plain = made(tmp_path, ["S", "R-12!"], set={}, tasks=["compression"])
+    same, other = zip(changed.jobs, plain.jobs)
+    assert same[0].id == same[1].id and other[0].id != other[1].id
+    assert changed.notes == ["model.mix_rank=4 decides nothing about S, trained and stored as without it"]
+    swept = made(tmp_path, ["S", "R-12!"], vary={"model.mix_rank": [4, 2]}, tasks=["compression"])
+    assert [len(row.jobs) for row in swept.rows] == [1] * 4 and len(swept.jobs) == 3, "nothing is trained twice"
+
+
+def test_a_value_that_trains_what_the_profile_trains_may_be_among_those_that_vary(tmp_path):
+    keys = {"budget": "paper", "tasks": ["compression"], "set": {"model.d_model": 16}}
+    planned = made(tmp_path, ["cd:exp-sum"], vary={"model.qk_rank": [16, 32]}, **keys)
+    assert planned.jobs[0].id == made(tmp_path, ["cd:exp-sum"], **keys).jobs[0].id != planned.jobs[1].id
+
+
+def test_a_row_whose_own_setting_decides_nothing_is_refused(tmp_path):
+    rows = [{"label": "R-12!"}, {"label": "S", "model.mix_rank": 4}]
+    with pytest.raises(ConfigError, match="model.mix_rank has no effect on 'S'; settings of its mixer"):
+        made(tmp_path, [], mode="list", rows=rows)
+    made(tmp_path, [], mode="list", rows=[*rows, {"label": "R-12!", "model.mix_rank": 4}])
+
+
+@pytest.mark.parametrize("keys", [{}, {"vary": {"training.warmup_steps": [0, 7]}}])
+def test_a_warm_up_in_the_published_fidelity_is_refused(tmp_path, keys):
+    keys = keys or {"set": {"training.warmup_steps": 7}}
+    with pytest.raises(ConfigError, match="training.warmup_steps has no effect on"):
+        made(tmp_path, ["S", "R-c"], tasks=["memorization"], fidelity="published", **keys)
+
+
+@pytest.mark.parametrize(("tasks", "preset"), [(["compression"], "mini"), ([], "gpt2")])
+def test_a_preset_of_a_language_model_that_is_not_trained_is_refused(tmp_path, tasks, preset):
+    with pytest.raises(ConfigError, match=f"'language_model={preset}' has no effect: no language model is trained"):
+        made(tmp_path, ["S"], tasks=tasks, set={"language_model": preset})

@@ -281,5 +281,5 @@ class Results:
         if suite is not LANGUAGE and self.has(MAD):
             found += [*setting_sentences(self.rows(MAD)[0].protocol), *outcome(self.collected)]
         if suite is not MAD and self.has(LANGUAGE):
-            found += [*setting_sentences(language_protocol(self.language_runs[0])), *outcome(self.language_runs)]
+            found += [*setting_sentences(language_protocol(*self.language_runs)), *outcome(self.language_runs)]
         return found

@@ -111,8 +111,8 @@ def interactions(
     labels, how = expand(labels), {"seeds": parse_seeds(seeds), "embedding": embedding, "has_controls": controls}
     loaded = InteractionProfile.load(profile, overrides)
     check_tasks_of(overrides, asked)
-    shared = {"fidelity": "corrected", "budget": "strict", "precision": "float32", "device": resolve_device(device)}
-    protocol = Protocol(INTERACTIONS, loaded, profile, tuple(overrides), asked, **shared)
+    shared = ("corrected", "strict", loaded.precision, resolve_device(device))
+    protocol = Protocol(INTERACTIONS, loaded, profile, tuple(overrides), asked, *shared)
     jobs = INTERACTIONS.jobs(labels, loaded, tasks=asked, **how)
     if not jobs:
         raise ConfigError(f"nothing to train: the profile {profile} names no labels of {', '.join(asked)}")

@@ -50,8 +50,10 @@ def run(
     The same command again does only what is missing. Ctrl-C keeps what is done
     and checkpoints of the rest; the same command resumes. madbench ls profiles
     lists what KEY can be, madbench ls presets what it can be after
-    language_model, the suite that --tasks names like a task. On several devices:
-    torchrun --nproc-per-node 8 -m madbench run LABEL.
+    language_model, the suite that --tasks names like a task. A label about which
+    a change decides nothing is trained, and stored, as without it; a change that
+    decides nothing about any label is an error. On several devices: torchrun
+    --nproc-per-node 8 -m madbench run LABEL.
 
     [bold]Examples[/bold]
 
@@ -82,7 +84,8 @@ def train(
 
     The word train may be left out. On several devices: torchrun
     --nproc-per-node 8 -m madbench lm LABEL; tokens per step stay what the
-    preset says. Ctrl-C keeps a checkpoint; the same command resumes.
+    preset says. Ctrl-C keeps a checkpoint; the same command resumes. A change
+    that decides nothing about any label is an error, as in madbench run.
     --dry-run also shows memory, and parameters by what they are for.
 
     [bold]Examples[/bold]

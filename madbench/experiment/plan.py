@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor, Listener, OnEvent, Policy, Summary, ignore_event
@@ -15,6 +15,7 @@ from madbench.jobs import Budget, Fidelity, Job, Precision
 from madbench.store.runs import Store
 from madbench.suites import LANGUAGE, MAD, SUITES, Suite
 from madbench.suites.base import Profile, unique
+from madbench.suites.overrides import Plan
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
@@ -34,7 +35,7 @@ class Protocol:
     tasks: list[str]
     fidelity: Fidelity
     budget: Budget
-    precision: Precision
+    precision: Precision | Literal["float64"]  # float64 of interactions alone
     device: str
     corpus: Corpus | None = None
 
@@ -45,12 +46,12 @@ class Protocol:
             return f"profile {self.profile_name}, {self.fidelity}, {self.device}"
         return f"language model, preset {self.profile_name}, corpus {self.corpus.name}, {self.device}"
 
-    def jobs(self, labels: Sequence[str], seeds: Sequence[int]) -> list[Job]:
+    def plan(self, labels: Sequence[str], seeds: Sequence[int]) -> Plan:
         """The jobs of ``labels``; raises a ``MadbenchError`` for anything that could not be trained."""
         how: dict[str, Any] = {"seeds": seeds, "budget": self.budget, "precision": self.precision}
         if self.suite is LANGUAGE:
-            return self.suite.jobs(labels, self.profile, corpus=self.corpus, **how)
-        return self.suite.jobs(labels, self.profile, tasks=self.tasks, fidelity=self.fidelity, **how)
+            return self.suite.plan(labels, self.profile, corpus=self.corpus, **how)
+        return self.suite.plan(labels, self.profile, tasks=self.tasks, fidelity=self.fidelity, **how)
 
 
 @dataclass(frozen=True)

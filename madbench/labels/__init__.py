@@ -31,6 +31,7 @@ from madbench.labels.grammar import (
     every_label,
     every_variant,
 )
+from madbench.labels.protocol import fault_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -127,6 +128,8 @@ def _load(name: str) -> Family:
         raise LabelError(f"family {name!r} ({place}) cannot be loaded: {error}") from error
     if family.name != name:
         raise LabelError(f"family {name!r} ({place}) calls itself {family.name!r}; both names have to be the same")
+    if fault := fault_of(family):
+        raise LabelError(f"family {name!r} ({place}) cannot be used: {fault}")
     return family
 
 

@@ -54,11 +54,13 @@ def test_tasks_of_packages_have_columns_and_are_not_in_the_average(store):
 
 def test_a_setting_of_one_family_leaves_out_labels_of_others(store):
     overrides = ["model.mix_rank=4"]
-    (job,) = MAD.jobs(["S"], MAD.Profile.load("quick", overrides), tasks=["compression"])
+    (job,) = MAD.jobs(["R-12!"], MAD.Profile.load("quick", overrides), tasks=["compression"])
     store.finish(job, Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}))
     warnings: list[str] = []
     selection = Selection(overrides=overrides, tasks=["compression"], results=store.root, warn=warnings.append)
-    assert selection.select().labels == ["S"] and warnings == []
+    assert selection.select().labels == ["R-12!"] and warnings == []
+    named = Selection(["S", "R-12!"], overrides, tasks=["compression"], results=store.root).select()
+    assert named.labels == ["S", "R-12!"], "the runs of S are the same with and without it"
 
 
 def test_a_grid_compares_the_mean_over_its_tasks_and_the_average_of_the_six_apart(install_example, grid_results):
