@@ -17,7 +17,7 @@ from madbench.labels import family_of, parse
 from madbench.mixers import solve
 from madbench.suites import LANGUAGE, MAD, Suite
 from madbench.suites.base import MOST_JOBS, Profile, check_tasks_of, field_names
-from madbench.suites.language import TASK
+from madbench.suites.language import TASK, check_windows
 from madbench.suites.mad import MadProfile
 from madbench.tasks import MAD_TASKS, check_task, task_names
 
@@ -182,6 +182,7 @@ class _Planner:
                 f"preset {preset} has no corpus of its own: give --corpus FOLDER, made by madbench lm prepare, or with "
                 "nanoGPT's train.bin and val.bin"
             )
+        check_windows(self.opened, profile.model_config().seq_len)
         return self.opened
 
     @functools.cached_property

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import madbench
+from madbench.errors import ConfigError
 from madbench.store.runs import Store
 from madbench.text.prepare import prepare
 from madbench.training import cost, devices
@@ -161,6 +162,38 @@ def test_what_cannot_be_done_is_refused_before_anything_happens(main, here, word
     assert (refused.code, refused.stdout) == (2, "")
     assert says in refused.stderr
     assert not (here / "results").exists()
+
+
+SHORT = ["--corpus", "hens", "language_model.model.seq_len=448", "language_model.training.tokens_per_step=448"]
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "S", "--profile", "profile.yaml", "-t", "compression,language_model", *SHORT],
+        ["sweep", "S", "--profile", "profile.yaml", "-t", "language_model", *SHORT],
+        ["sweep", "S", "--profile", "profile.yaml", *SHORT[:2], "--vary", "language_model.model.seq_len=64,448"],
+        ["lm", "S", "--preset", "preset.yaml", *(word.removeprefix("language_model.") for word in SHORT)],
+    ],
+)
+def test_a_corpus_without_a_window_is_refused_while_planning(main, here, words, dry):
+    if "--vary" in words:
+        words = [*words, "language_model.training.tokens_per_step=448"]
+    refused = main(*words, "--device", "cpu", *dry)
+    assert (refused.code, refused.stdout) == (2, "")
+    assert "the val split has 441 tokens; seq_len 448 needs at least 449: take windows of at most 440" in refused.stderr
+    assert "corpus 'hens'" in refused.stderr and "--validation 0.41" in refused.stderr
+    assert not (here / "results" / "runs").exists()
+
+
+def test_the_python_api_refuses_a_corpus_without_a_window_while_planning(main, here):
+    changes = {"model.seq_len": 448, "training.tokens_per_step": 448}
+    with pytest.raises(ConfigError, match="the val split has 441 tokens; seq_len 448"):
+        madbench.run_language_model("S", preset="preset.yaml", overrides=changes, corpus="hens", device="cpu")
+    longest = {"model.seq_len": 440, "training.tokens_per_step": 440, "training.steps": 4}
+    curves = madbench.run_language_model("S", preset="preset.yaml", overrides=longest, corpus="hens", device="cpu")
+    assert curves.validation_loss.notna().any()
 
 
 def test_csv_of_two_tables_is_refused(main, here):
