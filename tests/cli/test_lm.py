@@ -13,8 +13,12 @@ import pytest
 import madbench
 from madbench.errors import ConfigError
 from madbench.store.runs import Store
+from madbench.suites.language_trial import LanguageTrial
+from madbench.text.corpus import open_corpus
 from madbench.text.prepare import prepare
 from madbench.training import cost, devices
+from madbench.training.checkpoints import save_weights
+from sample_jobs import language_job
 
 PRESET = """\
 description: A few steps of a small model.
@@ -213,3 +217,37 @@ def test_a_model_with_several_runs_is_asked_for_by_id(main, here, language_run):
     assert "2 runs are 'S'; name one by its id" in refused.stderr and run.job.id in refused.stderr
     assert f"{run.job.id}: the run left no file" in main("lm", "sample", run.job.id[:6]).stderr
     assert "no finished language model 'R'" in main("lm", "export", "R").stderr
+
+
+@pytest.fixture
+def untrained(here) -> str:
+    """A file of weights of a model on the corpus that has taken no step."""
+    corpus = open_corpus("hens")
+    job = language_job("S", corpus.digest, corpus.padded_vocab_size)
+    save_weights(Path("w.safetensors"), LanguageTrial.build(job), job)
+    return "w.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--temperature", "nan"], "nan"),
+        (["--temperature", "inf"], "--temperature inf: expected a finite number"),
+        (["--top-k", "257"], "--top-k 257: has no effect: tokenizer bytes has 257 tokens"),
+        (["--top-k", "10" * 20], "has no effect: tokenizer bytes has 257 tokens"),
+    ],
+)
+def test_absurd_settings_of_sampling_are_refused_before_a_word_is_printed(main, untrained, options, says):
+    refused = main("lm", "sample", untrained, "--corpus", "hens", "--prompt", "The", "--device", "cpu", *options)
+    assert (refused.code, refused.stdout) == (2, "") and says in refused.stderr
+
+
+def test_a_tiny_temperature_writes_the_likeliest_text(main, untrained):
+    words = ("lm", "sample", untrained, "--corpus", "hens", "--prompt", "The", "--device", "cpu", "--tokens", "9")
+    likeliest = main(*words, "--temperature", "0")
+    assert main(*words, "--temperature", "1e-300").stdout == likeliest.stdout and likeliest.code == 0
+
+
+def test_a_prompt_that_is_no_unicode_is_continued(main, untrained):
+    sampled = main("lm", "sample", untrained, "--corpus", "hens", "--prompt", "a\udcff", "--device", "cpu")
+    assert sampled.code == 0 and sampled.stdout.startswith("a\ufffd")
