@@ -187,20 +187,27 @@ class TrainedModel:
 
         Raises ``ConfigError`` where the given one is another, and where none is found.
         """
-        from madbench.text.corpus import open_corpus
+        from madbench.text.corpus import MANIFEST, open_corpus
 
         digest, cache = self.job.setting["corpus"], self.results / "corpora"
+        details = self.store.read(self.job.id).record.details if self.store else {}
+        described = details.get("corpus", {})
+        how = {"tokenizer": described.get("tokenizer"), "dtype": described.get("dtype")}
+
+        def opened(folder: Path) -> Corpus:
+            """The corpus in a folder; one without a manifest as the run had it."""
+            return open_corpus(folder, cache=cache, **({} if (folder / MANIFEST).exists() else how))
+
         if given is not None:
-            corpus = open_corpus(given, cache=cache)
+            corpus = opened(given)
             if corpus.digest != digest:
                 raise ConfigError(f"{given}: corpus {corpus.digest}, but the model was trained on corpus {digest}")
             return corpus
-        details = self.store.read(self.job.id).record.details if self.store else {}
-        recorded = [Path(details["corpus"]["folder"])] if "corpus" in details else []
+        recorded = [Path(described["folder"])] if described else []
         problems = []
         for place in dict.fromkeys([*recorded, *(path.absolute() for path in sorted(cache.glob("*/")))]):
             try:
-                corpus = open_corpus(place, cache=cache)
+                corpus = opened(place)
             except MadbenchError as error:  # gone, unfinished or damaged: not the one
                 problems.append(f"\n{error}")
                 continue

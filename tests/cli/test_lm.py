@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import madbench
@@ -145,6 +146,7 @@ def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkey
         (["lm", "S", "--preset", "tinny"], "preset 'tinny': no such preset or file; did you mean 'tiny'?"),
         (["lm", "S", "--preset", "gpt2"], "preset gpt2 has no corpus of its own: give --corpus FOLDER"),
         (["lm", "S", "--tokenizer", "gpt2"], "--tokenizer gpt2: has no effect without --corpus"),
+        (["lm", "S", "--dtype", "uint32"], "--dtype uint32: has no effect without --corpus"),
         (["lm", "S", "--corpus", "hen"], "corpus 'hen': no such folder; madbench lm prepare makes one from text"),
         (["lm", "S", "--corpus", "."], "train.bin and val.bin missing"),
         (
@@ -166,6 +168,38 @@ def test_what_cannot_be_done_is_refused_before_anything_happens(main, here, word
     assert (refused.code, refused.stdout) == (2, "")
     assert says in refused.stderr
     assert not (here / "results").exists()
+
+
+@pytest.fixture
+def wide(here) -> Path:
+    """Token files of another program: ids of a vocabulary of their own in 32 bits."""
+    ids = np.random.default_rng(0).integers(0, 90_000, 3000).astype("<u4")
+    (here / "wide").mkdir()
+    ids[:2000].tofile(here / "wide" / "train.bin")
+    ids[2000:].tofile(here / "wide" / "val.bin")
+    return here / "wide"
+
+
+def test_token_files_in_32_bits_are_trained_on_and_evaluated_as_such(main, wide):
+    how = {"preset": "preset.yaml", "corpus": "wide", "tokenizer": "none:90000", "device": "cpu"}
+    assert madbench.run_language_model("S", dtype="uint32", **how).validation_loss.notna().any()
+    (run,) = Store.open("results", create=False).runs()
+    described = run.record.details["corpus"]
+    assert (described["dtype"], described["splits"]["train"]["tokens"]) == ("uint32", 2000)
+    for options in ([], ["--corpus", "wide"]):
+        evaluated = json.loads(main("lm", "evaluate", "S", "--json", "--device", "cpu", *options).stdout)
+        assert evaluated["validation_loss"] == pytest.approx(run.record.metrics["validation_loss"], rel=1e-6)
+
+
+def test_the_type_of_ids_is_an_option_and_said_where_it_was_found_out(main, wide):
+    words = ("lm", "S", "--preset", "preset.yaml", "--corpus", "wide", "--device", "cpu", "--dry-run")
+    found = main(*words, "--tokenizer", "none:90000")
+    assert found.code == 0 and "wide: read as uint32, which is what its ids fit; --dtype" in found.stderr
+    said = main(*words, "--tokenizer", "none:90000", "--dtype", "int32")
+    assert said.code == 0 and "--dtype" not in said.stderr
+    refused = main(*words)
+    assert refused.code == 2 and "is beyond the vocabulary of 50257" in refused.stderr
+    assert "its ids are uint16; 'uint32' cannot be" in main(*words[:5], "hens", "--dtype", "uint32").stderr
 
 
 SHORT = ["--corpus", "hens", "language_model.model.seq_len=448", "language_model.training.tokens_per_step=448"]
