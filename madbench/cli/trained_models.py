@@ -59,7 +59,7 @@ def sample(
     import torch
 
     from madbench.models.gpt import generate
-    from madbench.text.sources import valid_unicode
+    from madbench.text.documents import valid_unicode
 
     if top_k and not temperature:
         raise ConfigError(f"--top-k {top_k}: has no effect with --temperature 0, which takes the likeliest token")

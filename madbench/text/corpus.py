@@ -21,7 +21,7 @@ import numpy as np
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, is_name, seal, unseal, write_atomically
-from madbench.text.sources import Source
+from madbench.text.documents import Source
 from madbench.text.token_files import check_header, likely_dtype, named_dtype
 from madbench.text.tokenizers import Tokenizer, load_tokenizer
 
@@ -58,10 +58,11 @@ class SourceInfo:
     mtime_ns: int | None  # time of the file's last change, to notice another one; None where the source is no file
     sha256: str | None  # of the raw bytes; None where the source does not say, or was not read to its end
     documents: int  # read from it
+    skipped: int = 0  # rows without a text that were left out
 
     @classmethod
     def of(cls, source: Source, documents: int) -> SourceInfo:
-        return cls(source.name, source.size, source.mtime_ns, source.sha256, documents)
+        return cls(source.name, source.size, source.mtime_ns, source.sha256, documents, source.skipped)
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,8 @@ class Manifest:
                 return f"{then.name} then, {now.name} now"
             if (then.size, then.mtime_ns) != (now.size, now.mtime_ns):
                 return f"{then.name} has changed since"
+            if then.skipped and not now.skips_bad:
+                return f"{then.skipped} rows of {then.name} skipped then, none to be skipped now"
         then, now = len(self.sources), len(sources)
         return None if then == now else f"{then} sources then, {now} now"
 
@@ -205,7 +208,11 @@ class Corpus:
             "vocab_size": self.vocab_size,
             "splits": {name: asdict(split) for name, split in self.manifest.splits.items()},
             "split_rule": self.manifest.split_rule,
-            "sources": {"count": len(sources), "sha256": hashlib.sha256(json.dumps(sources).encode()).hexdigest()},
+            "sources": {
+                "count": len(sources),
+                "sha256": hashlib.sha256(json.dumps(sources).encode()).hexdigest(),
+                "skipped": sum(source.skipped for source in self.manifest.sources),
+            },
         }
 
 

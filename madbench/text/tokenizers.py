@@ -15,7 +15,7 @@ import numpy as np
 
 from madbench.errors import ConfigError, did_you_mean, require
 from madbench.files import write_atomically
-from madbench.text.sources import valid_unicode
+from madbench.text.documents import valid_unicode
 
 FILE = "tokenizer.json"  # of a trained BPE, in the format of Hugging Face's tokenizers
 GPT2_FOLDER = "MADBENCH_GPT2_VOCAB"  # environment variable
