@@ -320,7 +320,8 @@ def _read_split(path: Path, vocab_size: int, dtype: np.dtype, token_bytes: np.nd
             first = int(np.argmax(chunk >= vocab_size))
             raise ConfigError(
                 f"{path}, token {start + first}: token id {chunk[first]} is beyond the vocabulary of {vocab_size}; the "
-                f"file is damaged, was written with another tokenizer, or its ids are not {dtype.name}"
+                f"file is damaged, was written with another tokenizer (--tokenizer), or its ids are not {dtype.name} "
+                "(--dtype)"
             )
         text_bytes += 0 if token_bytes is None else int(token_bytes[chunk].sum(dtype=np.int64))
     return SplitInfo(len(ids), None if token_bytes is None else text_bytes, None, hashlib.sha256(ids).hexdigest())

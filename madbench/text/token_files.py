@@ -18,22 +18,22 @@ DTYPES = {f"{sign}int{8 * width}": width for width in (1, 2, 4, 8) for sign in (
 """Names of types by their bytes; the signed ones hold the same ids, which are never negative."""
 USUAL = np.dtype("<u2")
 
-_WIDE = tuple(map(np.dtype, ("<u8", ">u8", "<u4", ">u4")))  # the first one that fits is the one, given enough ids
+_FOREIGN = tuple(map(np.dtype, ("<f8", "<f4", ">u8", ">u4", ">u2")))  # that ids are written in, and not read in
+_WIDE = tuple(map(np.dtype, ("<f8", "<u8", ">u8", "<f4", "<u4", ">u4")))  # the first that enough ids fit is the one
 _LAYOUTS = (*_WIDE, USUAL, np.dtype(">u2"))
 _ENOUGH = 64  # ids, so many that they do not fit a wider type by chance
 _LARGEST_VOCABULARY = 1 << 20  # of ids that are beyond the vocabulary that was named
 _HEAD = 1 << 22  # bytes looked at to tell the type
 _TEXT, _TEXT_HEAD = 32, 1 << 16  # bytes, so many that ids are not text by chance, and those looked at
 
+_LLM_C = "a file of llm.c, which has a header of 1,024 bytes; cut it off: tail -c +1025"
 _HEADERS = {
     b"\x93NUMPY": "a NumPy array with a header; write it without one: numpy.load(path).astype('<u4').tofile(path)",
     b"MMIDIDX": "an index of Megatron's, not its tokens",
     b"PK\x03\x04": "a zip archive; unpack it",
     b"\x1f\x8b\x08": "packed by gzip; unpack it",
-    **{
-        struct.pack("<ii", magic, version): "a file of llm.c with a header of 1,024 bytes; cut it off: tail -c +1025"
-        for magic, version in ((20240520, 1), (20240801, 7))
-    },
+    struct.pack("<ii", 20240520, 1): _LLM_C,
+    struct.pack("<ii", 20240801, 7): _LLM_C,  # of Llama 3's ids, which are uint32
 }
 
 
@@ -56,7 +56,8 @@ def likely_dtype(paths: Iterable[Path], vocab_size: int) -> np.dtype:
     """The type of the ids below ``vocab_size`` in all of the files.
 
     It is the widest that fits, as ids of a narrower one do not fit a wider one but by chance; uint16 where none does.
-    Raises ``ConfigError`` where a file is text or big-endian, where two differ, and where all are too short to tell.
+    Raises ``ConfigError`` where a file is text, big-endian or of floats, where two differ, and where all are too short
+    to tell.
     """
     likely: dict[np.dtype, Path] = {}
     doubt = ""
@@ -76,10 +77,11 @@ def likely_dtype(paths: Iterable[Path], vocab_size: int) -> np.dtype:
         found = " and ".join(f"{path.name} looks like {dtype.name}" for dtype, path in likely.items())
         raise ConfigError(f"{path.parent}: {found}; write both as one type, or say with --dtype what both are")
     for dtype, path in likely.items():
-        if dtype.str.startswith(">"):
-            convert = f"numpy.fromfile(path, '{dtype.str}').astype('<u{dtype.itemsize}').tofile(path)"
-            raise ConfigError(f"{path}: looks like big-endian {dtype.name}; write it as little-endian: {convert}")
-        return dtype
+        if dtype not in _FOREIGN:
+            return dtype
+        order, usual = "big-endian " * (dtype.str[0] == ">"), f"<u{min(4, dtype.itemsize)}"
+        convert = f"numpy.fromfile(path, '{dtype.str}').astype('{usual}').tofile(path)"
+        raise ConfigError(f"{path}: looks like {order}{dtype.name}; convert it: {convert}")
     if doubt:
         raise ConfigError(doubt)
     return USUAL
@@ -96,9 +98,11 @@ def _fits(head: bytes, size: int, dtype: np.dtype, vocab_size: int) -> bool:
     Many ids that fit are of the type even where the end of the file is cut off.
     """
     ids = np.frombuffer(head[: len(head) // dtype.itemsize * dtype.itemsize], dtype)
-    is_long = len(ids) >= _ENOUGH
-    is_whole = size % dtype.itemsize == 0 and not dtype.str.startswith(">")
-    return (is_whole or is_long) and len(ids) > 0 and 0 < ids.max() < vocab_size
+    is_enough = len(ids) >= _ENOUGH or (len(ids) > 0 and size % dtype.itemsize == 0 and dtype not in _FOREIGN)
+    if dtype.kind == "f":
+        with np.errstate(invalid="ignore"):
+            is_enough = is_enough and bool((ids == np.floor(ids)).all()) and ids.min() >= 0
+    return is_enough and 0 < ids.max() < vocab_size
 
 
 def _is_text(head: bytes) -> bool:

@@ -220,8 +220,9 @@ def test_a_corpus_without_a_window_is_refused_while_planning(main, here, words, 
         words = [*words, "language_model.training.tokens_per_step=448"]
     refused = main(*words, "--device", "cpu", *dry)
     assert (refused.code, refused.stdout) == (2, "")
-    assert "the val split has 441 tokens; seq_len 448 needs at least 449: take windows of at most 440" in refused.stderr
-    assert "corpus 'hens'" in refused.stderr and "--validation 0.41" in refused.stderr
+    assert "the val split has 441 tokens; seq_len 448 needs at least 449: take a seq_len of at most" in refused.stderr
+    assert "corpus 'hens'" in refused.stderr and "at most 440, " in refused.stderr
+    assert "--validation 0.41" in refused.stderr
     assert not (here / "results" / "runs").exists()
 
 

@@ -58,10 +58,10 @@ def test_uint16_of_any_vocabulary_is_not_taken_for_anything_wider(write, vocab_s
     assert corpus.manifest.dtype == "uint16" and len(corpus.tokens("train")) == 2000
 
 
-@pytest.mark.parametrize("type_", [">u2", ">u4", ">u8"])
-def test_big_endian_ids_are_refused_with_what_converts_them(write, type_):
+@pytest.mark.parametrize("type_", [">u2", ">u4", ">u8", "<f4", "<f8"])
+def test_big_endian_ids_and_floats_are_refused_with_what_converts_them(write, type_):
     folder = write(WORDS[:5000].astype(type_), WORDS[5000:].astype(type_))
-    with pytest.raises(ConfigError, match="looks like big-endian") as refused:
+    with pytest.raises(ConfigError, match="looks like (big-endian u|float)") as refused:
         open_corpus(folder, "none:50257")
     convert = re.search(r"numpy\.fromfile.*", str(refused.value))[0]
     for path in (folder / "train.bin", folder / "val.bin"):
@@ -118,8 +118,8 @@ def headed(header: bytes) -> bytes:
 
 
 HEADED = {
-    "llm.c": (headed(np.array([20240520, 1, 6000, *[0] * 253], "<i4").tobytes()), "llm.c .* tail -c \\+1025"),
-    "llm.c of Llama 3": (headed(np.array([20240801, 7, 6000, *[0] * 253], "<i4").tobytes()), "header of 1,024 bytes"),
+    "llm.c": (headed(np.array([20240520, 1, 6000, *[0] * 253], "<i4").tobytes()), "llm.c, .* tail -c \\+1025"),
+    "llm.c of Llama 3": (headed(np.array([20240801, 7, 6000, *[0] * 253], "<i4").tobytes()), "a header of 1,024 bytes"),
     "numpy": (headed(b"\x93NUMPY\x01\x00v\x00{'descr': '<u2'}"), "NumPy array with a header"),
     "Megatron": (headed(b"MMIDIDX\x00\x00\x01"), "index of Megatron's"),
     "zip": (headed(b"PK\x03\x04"), "zip archive"),
