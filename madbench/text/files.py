@@ -69,10 +69,10 @@ class File(Source):
 
     def _text(self, content: IO[bytes]) -> str:
         """The whole file, without the byte order mark that it may begin with."""
-        found = content.read(self.limits.document + 1)
-        self._check_size(len(found), "document", self.name)
+        encoded = content.read(self.limits.document + 1)
+        self._check_size(len(encoded), "document", self.name)
         try:
-            return found.decode().removeprefix("\ufeff")
+            return encoded.decode().removeprefix("\ufeff")
         except UnicodeDecodeError as error:
             place = f"byte {error.object[error.start]:#04x} at offset {error.start}"
             hint = "convert it, or name the files to use instead of their folder"

@@ -134,19 +134,23 @@ class _Window:
 
     def __init__(self, stream: IO[bytes]):
         self.text, self.at, self.is_last = "", 0, False
-        self._stream, self._lines_before = stream, 1
+        self._stream, self._line, self._counted = stream, 1, 0  # the line of the place up to which lines were counted
         self._decode, self._parse = codecs.getincrementaldecoder("utf-8-sig")().decode, json.JSONDecoder().raw_decode
 
     def read_more(self) -> None:
         """Reads on, as much again where much is kept; what is before ``at`` is forgotten."""
-        self._lines_before, rest = self.line(), self.text[self.at :]
+        rest = self.text[self.at :]
+        self.line()
         content = self._stream.read(max(_CHUNK, len(rest)))
         self.is_last = not content
-        self.text, self.at = rest + self._decode(content, self.is_last), 0
+        self.text, self.at, self._counted = rest + self._decode(content, self.is_last), 0, 0
 
     def line(self, place: int | None = None) -> int:
-        """Number of the line of a place in the text, of ``at`` by default."""
-        return self._lines_before + self.text.count("\n", 0, self.at if place is None else place)
+        """Number of the line of a place in the text, of ``at`` by default, and not before any asked for earlier."""
+        place = self.at if place is None else place
+        self._line += self.text.count("\n", self._counted, place)
+        self._counted = place
+        return self._line
 
     def sign(self) -> str:
         """The next character that is no white space, where ``at`` is then; empty at the end."""
