@@ -107,7 +107,7 @@ def json_array(stream: IO[bytes], limit: int, name: str) -> Iterator[tuple[int, 
         while True:
             try:
                 value, end = window.parse()
-                if end < len(window.text) or window.is_last:
+                if end <= len(window.text) - _LONGEST_SIGN or window.is_last:  # not 1 of a 1.5 that is cut off
                     break
             except RecursionError as error:
                 raise problem(error) from None

@@ -3,6 +3,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import hashlib
+import io
 import json
 import lzma
 import pickle
@@ -17,6 +18,7 @@ import pytest
 from madbench.errors import ConfigError
 from madbench.text import formats
 from madbench.text.documents import BadRowError
+from madbench.text.formats import json_array
 from madbench.text.sources import Limits, find_sources
 from source_samples import error_of, only
 
@@ -312,6 +314,13 @@ def test_an_array_is_the_same_however_its_bytes_come(tmp_path, monkeypatch, chun
     ]
     path = pack(tmp_path / "a.json", json.dumps(rows, ensure_ascii=False, indent=2).encode())
     assert list(only(path).documents()) == [row["text"] for row in rows if row["text"]]
+
+
+@pytest.mark.parametrize("chunk", range(1, 9))
+def test_an_element_is_not_cut_off_where_a_read_ends(monkeypatch, chunk):
+    monkeypatch.setattr(formats, "_CHUNK", chunk)
+    content = b'[1.5e-07, -20.25,true , null,"\\ud83d\\ude00",{}, [ ]]'
+    assert [value for _, value in json_array(io.BytesIO(content), 100, "a")] == json.loads(content)
 
 
 @pytest.mark.parametrize(
