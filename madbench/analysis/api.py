@@ -110,6 +110,7 @@ def run_language_model(
     overrides: Changes = (),
     corpus: Path | str | None = None,
     tokenizer: str | None = None,
+    dtype: str | None = None,
     seeds: int | Sequence[int] = (0,),
     budget: Budget = "strict",
     device: str = "auto",
@@ -130,6 +131,7 @@ def run_language_model(
         corpus: folder made by ``madbench lm prepare``, or one with nanoGPT's train.bin and val.bin; by default the
             preset's own, which is prepared on first use.
         tokenizer: what made the ids of nanoGPT's files, ``gpt2`` by default.
+        dtype: of nanoGPT's ids, such as ``uint32``; by default what they fit.
         seeds: each decides initialisation and batches.
         budget: ``strict`` or ``paper``: what the parameter budget counts.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
@@ -147,7 +149,8 @@ def run_language_model(
     """
     changes = (f"language_model={preset}", *(LANGUAGE_MODEL + change for change in _changes(overrides)))
     grid = Grid(_rows(labels), (TASK,), check_seeds(seeds), budget=budget, overrides=changes)
-    experiment = prepare(grid, device=device, results=results, corpus=corpus, tokenizer=tokenizer, precision=precision)
+    data = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
+    experiment = prepare(grid, device=device, results=results, precision=precision, **data)
     trained = _trained(
         experiment, Policy(redo=force), slots=slots, threads=threads, micro_batch=micro_batch, compile=compile
     )

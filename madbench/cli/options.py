@@ -116,6 +116,7 @@ class TrainingOptions:
     tokenizer: option(
         str | None, "What made the ids of nanoGPT's files: gpt2, bytes or none:N.", show_default="gpt2"
     ) = None
+    dtype: option(str | None, "Type of nanoGPT's ids, such as uint32.", show_default="what the ids fit") = None
     seeds: SeedsOption = "0"
     budget: BudgetOption = "strict"
     device: DeviceOption = "auto"

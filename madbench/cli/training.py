@@ -143,7 +143,7 @@ def carry_out(
     trackers = parse_names(options.track)
     console = Console(stderr=True, quiet=not is_first())
     with console.status("opening the corpus and planning"):
-        where = {name: getattr(options, name) for name in ("device", "results", "corpus", "tokenizer")}
+        where = {name: getattr(options, name) for name in ("device", "results", "corpus", "tokenizer", "dtype")}
         experiment = prepare(grid, is_remote=executor is not None, **where)
     if printed.asked == "csv" and len(experiment.suites) > 1:
         raise ConfigError("--format csv is for one table; choose the MAD tasks or language_model with --tasks")

@@ -15,7 +15,7 @@ from madbench.grid import LANGUAGE_MODEL, Grid, errors_named, suite_of_override
 from madbench.jobs import Budget, Fidelity, Precision
 from madbench.suites import LANGUAGE, MAD, Suite
 from madbench.suites.base import MOST_JOBS, Profile, check_tasks_of
-from madbench.suites.language import TASK
+from madbench.suites.language import TASK, check_windows
 from madbench.suites.mad import MadProfile
 from madbench.suites.overrides import Plan, check_idle
 from madbench.tasks import MAD_TASKS, check_task, task_names
@@ -34,6 +34,7 @@ def prepare(
     results: Path | str = "results",
     corpus: Path | str | None = None,
     tokenizer: str | None = None,
+    dtype: str | None = None,
     precision: Precision | None = None,
 ) -> Experiment:
     """Parses, budgets and plans every row, and opens the corpus.
@@ -47,6 +48,7 @@ def prepare(
         corpus: of the language model: folder made by ``madbench lm prepare``, or one with nanoGPT's train.bin and
             val.bin; its preset's own by default, which is prepared on first use.
         tokenizer: what made the ids of nanoGPT's files, ``gpt2`` by default.
+        dtype: of nanoGPT's ids, such as ``uint32``; by default what they fit.
         precision: stands in for a profile's ``auto``, which otherwise depends on the device.
 
     Raises a ``MadbenchError`` for anything that has no effect or could not be trained.
@@ -61,9 +63,9 @@ def prepare(
         if not grid.rows or not grid.seeds:
             raise ConfigError("nothing to train: give at least one label and one seed")
         device = resolve_device(device, is_here=not is_remote)
-        planner = _Planner(grid, device, not is_remote, results, corpus, tokenizer, precision)
+        planner = _Planner(grid, device, not is_remote, results, corpus, tokenizer, dtype, precision)
         rows = [row for suite in (MAD, LANGUAGE) for row in planner.rows(suite)]
-        notes = planner.notes
+        notes = [*planner.notes_on_corpus(), *planner.notes]
         has_preset = any(planner.presets.values()) or not MadProfile.load(grid.profile).language_model
         if grid.tasks is None and not has_preset:
             notes.append(
@@ -94,12 +96,14 @@ class _Planner:
     results: Path
     corpus: Path | str | None
     tokenizer: str | None
+    dtype: str | None
     precision: Precision | None
 
     def __post_init__(self):
         grid = self.grid
-        if self.corpus is None and self.tokenizer is not None:
-            raise ConfigError(f"--tokenizer {self.tokenizer}: has no effect without --corpus")
+        for name in ("tokenizer", "dtype"):
+            if self.corpus is None and (value := getattr(self, name)) is not None:
+                raise ConfigError(f"--{name} {value}: has no effect without --corpus")
         self.tasks = None if grid.tasks is None else [task for task in grid.tasks if task != TASK]
         """MAD tasks; None for the six."""
         for task in self.tasks or ():
@@ -189,7 +193,15 @@ class _Planner:
                 f"preset {preset} has no corpus of its own: give --corpus FOLDER, made by madbench lm prepare, or with "
                 "nanoGPT's train.bin and val.bin"
             )
+        check_windows(self.opened, profile.model_config().seq_len)
         return self.opened
+
+    def notes_on_corpus(self) -> list[str]:
+        """A sentence where the ids of another program's files are not of nanoGPT's type, and nobody said of which."""
+        opened = self.opened if self.corpus is not None else None
+        if opened is None or opened.manifest.recipe or self.dtype or opened.manifest.dtype == "uint16":
+            return []
+        return [f"{self.corpus}: read as {opened.manifest.dtype}, which is what its ids fit; --dtype says otherwise"]
 
     @functools.cached_property
     def opened(self) -> Corpus:
@@ -199,7 +211,7 @@ class _Planner:
 
         if self.corpus is None:
             return default_corpus(self.results)
-        return open_corpus(self.corpus, tokenizer=self.tokenizer, cache=self.results / "corpora")
+        return open_corpus(self.corpus, self.tokenizer, self.results / "corpora", self.dtype)
 
 
 def _notes_on_equal_rows(rows: Sequence[PlannedRow], plans: Sequence[Plan]) -> list[str]:

@@ -172,6 +172,29 @@ def sequences_per_step(job: Job) -> int:
     return job.training.tokens_per_step // job.model.seq_len
 
 
+def check_windows(corpus: Corpus, seq_len: int) -> None:
+    """Raises ``ConfigError`` for a corpus with a split that has no window, in which nothing could be trained."""
+    counts = {split: info.tokens for split, info in corpus.manifest.splits.items()}
+    shorter = min(counts, key=counts.__getitem__)
+    try:
+        window_count(shorter, counts[shorter], seq_len)
+    except ConfigError as error:
+        share = 2 * (seq_len + 1) / sum(counts.values())
+        resplit = f", or with --validation {share:.2g}" if shorter == "val" and share < 0.5 else ""
+        raise ConfigError(f"corpus {str(corpus.folder)!r}: {error}{resplit}") from None
+
+
+def window_count(split: str, n_tokens: int, seq_len: int) -> int:
+    """Windows of ``seq_len`` tokens, each with the token after it, in a split; ``ConfigError`` where there is none."""
+    if n_tokens <= seq_len:
+        shorter = f"take a seq_len of at most {n_tokens - 1}, or " if n_tokens > 1 else ""
+        raise ConfigError(
+            f"the {split} split has {n_tokens} tokens; seq_len {seq_len} needs at least {seq_len + 1}: "
+            f"{shorter}prepare the corpus again from more text"
+        )
+    return n_tokens - seq_len
+
+
 def size(job: Job) -> Size:
     """``n_layer`` (mixer + 4 d ``mlp_width``) + 2 d ``vocab_size`` FLOPs a token; of a SwiGLU 6 d ``mlp_width``."""
     model, config, vocab_size = job.model, job.training, job.setting["vocab_size"]
