@@ -45,15 +45,20 @@ def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
 def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], object]) -> None:
     """Replaces the file ``path`` with ``content`` in one step that survives a power cut.
 
-    A callable gets the open binary file to write into. Where anything fails, the previous file stays as it was and
-    no temporary file is left. An ``OSError``, as of a full disk, is raised as ``StoreError``.
+    A callable gets the open binary file to write into, twice where its temporary file is removed meanwhile, as by a
+    driver that claims the folder of a job of which it does not know that it runs. Where anything fails, the previous
+    file stays as it was and no temporary file is left. An ``OSError``, as of a full disk, is raised as ``StoreError``.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     with explain_os_errors(path, len(content) if isinstance(content, bytes) else None):
         try:
             write_durably(temporary, content)
-            os.replace(temporary, path)
+            try:
+                os.replace(temporary, path)
+            except FileNotFoundError:
+                write_durably(temporary, content)
+                os.replace(temporary, path)
             sync_folder(path.parent)
         except BaseException:
             with suppress(OSError):

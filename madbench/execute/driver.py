@@ -82,6 +82,9 @@ class Backend:
     def cancel(self, tasks: Iterable[Task]) -> None:
         """Ends tasks, of which no message comes any more."""
 
+    def forget(self, task: Task) -> None:
+        """Drops what is left of a task whose records are stored; called while its jobs are still claimed."""
+
 
 def drive(
     groups: Groups,
@@ -210,4 +213,5 @@ class _Driver(Execution):
 
     def release(self, task: Task) -> None:
         self.tasks.remove(task)
+        self.backend.forget(task)
         task.claims.close()

@@ -1,9 +1,14 @@
 """The jobs of a sweep as Slurm jobs, through submitit; the results folder must be on a disk that all nodes see.
 
-``<results>/slurm/`` holds submitit's scripts and logs; those of a job that ended well are removed. What Slurm preempts
-or stops at its wall time it queues again, and training resumes from the checkpoint. Where a driver ended without
-cancelling its Slurm jobs, as when a login node kills it, the same command cancels them by the notes that are left in
-that folder, and queues new ones, which resume from the checkpoints.
+``<results>/slurm/`` holds submitit's scripts, pickles and logs; those of a job that ended well are removed once its
+result is stored. What Slurm preempts or stops at its wall time it queues again, and training resumes from the
+checkpoint.
+
+Where a driver ended without cancelling its Slurm jobs, as when a login node kills it, the next driver that claims their
+jobs finds them by submitit's pickles, which are named after the Slurm job and have what it trains. It takes over those
+that run, wait or have left a result, if they train the same group in the same way; the others it cancels, and queues
+new ones, which resume from the checkpoints. A driver holds the claim of each job that its Slurm jobs train: no two
+drivers share one.
 """
 
 from __future__ import annotations
@@ -11,38 +16,27 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import os
 import shlex
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from madbench.errors import ConfigError, StoreError, TrainingError, require
+from madbench.errors import ConfigError, TrainingError, require
 from madbench.execute.base import (
     Executor,
     Outcome,
-    Packed,
     check_counts,
-    now_and_then,
     source_checkout,
-    work_remotely,
     worker_environment,
 )
 from madbench.execute.driver import Backend, Message, Task, drive
-from madbench.files import write_atomically
-from madbench.jobs import Job
+from madbench.execute.slurm_job import ENDED, WAITING, SlurmCall, find_left_jobs, how_it_ended, remove_files, tidy
 from madbench.store.runs import Store
 
-REPORT_SECONDS = 5.0
 MOST_TIMEOUTS = 10  # wall times that a job may use up before it fails
 FORCE_SECONDS = 60.0  # how often Slurm is asked for the states of its jobs; a result shows at once, a dead job only so
-LOG_LINES = 20
-
-_LOST = ("TIMEOUT", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
 
 
 def slurm_executor(
@@ -73,6 +67,7 @@ def slurm_executor(
         raise ConfigError(f"gpus_per_job must be a whole number with Slurm, got {gpus_per_job:g}")
     if memory_gb is not None and not memory_gb > 0:
         raise ConfigError(f"memory_gb must be above 0, got {memory_gb:g}")
+    _check_words({"partition": partition or "", **extra} | {f"option {name!r}": name for name in extra})
     if submitit.SlurmExecutor.affinity() < 0:
         raise ConfigError("there is no Slurm here (no srun on the PATH); run this on a login node")
     environment = worker_environment(cpus_per_job)
@@ -85,40 +80,26 @@ def slurm_executor(
     parameters = {name: value for name, value in asked.items() if value is not None}
 
     def connect(store: Store) -> AbstractContextManager[SlurmBackend]:
+        _check_folder(store.root.absolute())
         return nullcontext(SlurmBackend(store.root.absolute() / "slurm", parameters))
 
     return functools.partial(drive, connect=connect)
 
 
-@dataclass
-class SlurmCall:
-    """What a Slurm job runs."""
+def _check_words(words: Mapping[str, Any]) -> None:
+    """Raises ``ConfigError`` for text, by its name, that could begin a line of its own in a job script."""
+    for name, word in words.items():
+        if not str(word).isprintable():
+            raise ConfigError(f"{name} {str(word)!r}: control characters cannot go into a Slurm script; leave them out")
 
-    packed: Packed
-    news: Path  # file for what the driver is to know while it runs
-    needs_gpu: bool
-    is_requeued: bool = False
 
-    def __call__(self) -> Outcome:
-        start = f"{os.environ.get('SLURM_JOB_ID', '')}-{os.getpid()}-{time.time()}"
-        self.tell(start=start)
-        send = now_and_then(REPORT_SECONDS, lambda progress: self.tell(start=start, progress=progress))
-        outcome = work_remotely(self.packed, send, self.needs_gpu)
-        if self.is_requeued:  # submitit's exit on the signal, which a run takes for one of its own
-            sys.exit(-1)
-        return outcome
-
-    def tell(self, **news: Any) -> None:
-        with suppress(StoreError):
-            write_atomically(self.news, json.dumps(news).encode())
-
-    def checkpoint(self) -> Any:
-        """Called by submitit on Slurm's signal, before it has the job queued again."""
-        from submitit.helpers import DelayedSubmission
-
-        self.is_requeued = True
-        self.tell()
-        return DelayedSubmission(replace(self, is_requeued=False))
+def _check_folder(results: Path) -> None:
+    """Raises ``ConfigError`` for a results folder of which Slurm would make another one."""
+    _check_words({"results": results})
+    for character in "%\\":
+        if character in str(results):
+            problem = f"Slurm gives {character} in the path of a log a meaning of its own, and would write elsewhere"
+            raise ConfigError(f"results {str(results)!r}: {problem}; choose a results folder without it")
 
 
 class SlurmBackend(Backend):
@@ -132,40 +113,74 @@ class SlurmBackend(Backend):
         self.executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=MOST_TIMEOUTS)
         self.executor.update_parameters(**parameters)
         self.needs_gpu = "gpus_per_node" in parameters
-        self.jobs: dict[Task, Any] = {}
+        self.asked = {name: value for name, value in parameters.items() if name != "slurm_array_parallelism"}
+        self.jobs: dict[Task, Any] = {}  # that have not ended
+        self.ended: dict[Task, Any] = {}  # whose results are not stored yet
+        self.results: dict[Task, Outcome] = {}  # of Slurm jobs that had ended when they were taken over
         self.news: dict[Task, dict[str, Any]] = {}
         self.last_force = time.monotonic()
 
     def submit(self, tasks: Sequence[Task]) -> None:
-        import submitit
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
         for task in tasks:
-            for job in task.jobs:
-                with suppress(OSError):  # a note is left by a driver that was killed
-                    slurm_job = self.file(job, "job").read_text()
-                    submitit.SlurmJob(self.executor.folder, slurm_job).cancel(check=False)
-            self.remove_notes(task)
-        calls = [SlurmCall(task.assignment.pack(), self.file(task.jobs[0], "news"), self.needs_gpu) for task in tasks]
+            self.forget(task)
+        if not (tasks := self._take_over(tasks)):
+            return
+        calls = [SlurmCall(task.assignment.pack(), self.news_file(task), self.needs_gpu, self.asked) for task in tasks]
         try:
             jobs = self.executor.submit_array(calls)
         except (FailedJobError, FailedSubmissionError, OSError) as error:
             raise TrainingError(f"sbatch does not take the jobs: {' '.join(str(error).split())}") from error
         self.jobs |= zip(tasks, jobs, strict=True)
+
+    def _take_over(self, tasks: Sequence[Task]) -> list[Task]:
+        """Takes over the Slurm jobs that another driver left of these tasks, and gives the tasks that need new ones.
+
+        Those that cannot be taken over are cancelled: a job must not be trained twice at a time.
+        """
+        own = {job.job_id for job in (*self.jobs.values(), *self.ended.values())}
+        left = find_left_jobs(self.executor.folder, {job.id for task in tasks for job in task.jobs}, own)
+        states = {}
+        for index, old in enumerate(left):  # asking of one asks of all
+            states[old.job.job_id] = old.job.watcher.get_state(old.job.job_id, "cache" if index else "force").split()[0]
+        needing, taken = [], set()
         for task in tasks:
-            for job in task.jobs:
-                write_atomically(self.file(job, "job"), self.jobs[task].job_id.encode())
+            for old in left:
+                state = states[old.job.job_id]
+                if result := old.outcome_for(task):
+                    self.results[task], self.ended[task] = result, old.job
+                    tidy(old.job, keeps_logs=False, keeps_result=True)
+                elif old.trains(task) and (state == "RUNNING" or state in WAITING and old.call.asked == self.asked):
+                    self.jobs[task] = old.job
+                else:
+                    continue
+                taken.add(old.job.job_id)
+                break
+            else:
+                needing.append(task)
+                self._remove_news(task)
+        for old in left:
+            if old.job.job_id not in taken:
+                if states[old.job.job_id] not in ENDED:
+                    old.job.cancel(check=False)
+                tidy(old.job, keeps_logs=False)
+        return needing
 
-    def file(self, job: Job, kind: str) -> Path:
-        """``job``: the Slurm job that trains this one; ``news``: what one says that trains a group, by its first."""
-        return self.executor.folder / f"{job.id}.{kind}"
+    def news_file(self, task: Task) -> Path:
+        """File of what the Slurm job of a task says while it runs."""
+        return self.executor.folder / f"{task.jobs[0].id}.news"
 
-    def remove_notes(self, task: Task) -> None:
+    def _remove_news(self, task: Task) -> None:
         self.news.pop(task, None)
-        _remove(*(self.file(job, kind) for job in task.jobs for kind in ("job", "news")))
+        remove_files(self.news_file(task))
 
     def poll(self, seconds: float) -> Iterator[Message]:
-        time.sleep(seconds)
+        if not self.results:
+            time.sleep(seconds)
+        while self.results:
+            task, outcome = self.results.popitem()
+            yield task, "done", outcome
         force = time.monotonic() - self.last_force > FORCE_SECONDS
         if force:
             self.last_force = time.monotonic()
@@ -173,16 +188,15 @@ class SlurmBackend(Backend):
             yield from self._read_news(task)
             is_done, force = job.done(force_check=force), False  # asking of one asks of all
             if is_done:
-                kind, value = _result(job)
-                del self.jobs[task]
-                self.remove_notes(task)
+                kind, value = how_it_ended(job)
+                self.ended[task] = self.jobs.pop(task)
+                tidy(job, keeps_logs=kind != "done", keeps_result=kind == "done")
                 yield task, kind, value
-                _tidy(job, keeps_logs=kind != "done")
 
     def _read_news(self, task: Task) -> Iterator[Message]:
         before = self.news.get(task, {})
         try:
-            news = json.loads(self.file(task.jobs[0], "news").read_bytes())
+            news = json.loads(self.news_file(task).read_bytes())
         except OSError:  # there is none yet
             return
         if news != before:
@@ -192,42 +206,15 @@ class SlurmBackend(Backend):
             for item in news.get("progress", {}).items():
                 yield task, "progress", item
 
+    def forget(self, task: Task) -> None:
+        self.results.pop(task, None)
+        if job := self.ended.pop(task, None):
+            self._remove_news(task)
+            tidy(job, keeps_logs=True)
+
     def cancel(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
             if job := self.jobs.pop(task, None):
                 job.cancel(check=False)
-                self.remove_notes(task)
-                _tidy(job, keeps_logs=False)
-
-
-def _result(job: Any) -> tuple[str, Any]:
-    """How a job ended that has ended."""
-    from submitit.core.utils import FailedJobError, UncompletedJobError
-
-    log = job.paths.stderr
-    try:
-        return "done", job.result()
-    except FailedJobError as error:
-        if "No module named" in str(error):
-            return "done", Outcome(broken=f"a Slurm job cannot import what it is to run; its log is {log}")
-        return "failed", str(error)
-    except UncompletedJobError:
-        ending = f"Slurm job {job.job_id} ended as {str(job.state).split()[0]}"
-        if ending.endswith(_LOST):
-            return "lost", ending
-        if ending.endswith("OUT_OF_MEMORY"):
-            return "lost", f"{ending}; more --memory helps; its log is {log}"
-        tail = (job.stderr() or job.stdout() or "").splitlines()[-LOG_LINES:]
-        return "failed", "\n".join([*tail, f"{ending}; its log is {log}"])
-
-
-def _tidy(job: Any, keeps_logs: bool) -> None:
-    paths = job.paths
-    logs = () if keeps_logs else (paths.stdout, paths.stderr)
-    _remove(paths.submitted_pickle, paths.result_pickle, paths.submission_file, *logs)
-
-
-def _remove(*paths: Path) -> None:
-    for path in paths:
-        with suppress(OSError):
-            path.unlink()
+                self._remove_news(task)
+                tidy(job, keeps_logs=False)
