@@ -46,6 +46,7 @@ class Task:
     due: float = math.inf  # when it is cancelled, on the monotonic clock
     outcome: Outcome | None = None  # what it gave, while that is being stored
     stored: int = 0  # how many of its jobs are stored
+    when_stored: Callable[[], None] | None = None  # the backend drops what it has of it, which still is claimed
 
     @property
     def jobs(self) -> Sequence[Job]:
@@ -81,9 +82,6 @@ class Backend:
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         """Ends tasks, of which no message comes any more."""
-
-    def forget(self, task: Task) -> None:
-        """Drops what is left of a task whose records are stored; called while its jobs are still claimed."""
 
 
 def drive(
@@ -209,9 +207,10 @@ class _Driver(Execution):
                 write_atomically(path, content)
             self.store.finish(job, record, replace=self.policy.redo)
             task.stored += 1
+        if task.when_stored:
+            task.when_stored()
         self.release(task)
 
     def release(self, task: Task) -> None:
         self.tasks.remove(task)
-        self.backend.forget(task)
         task.claims.close()

@@ -124,7 +124,7 @@ class SlurmBackend(Backend):
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
         for task in tasks:
-            self.forget(task)
+            self._forget(task)
         if not (tasks := self._take_over(tasks)):
             return
         calls = [SlurmCall(task.assignment.pack(), self.news_file(task), self.needs_gpu, self.asked) for task in tasks]
@@ -149,8 +149,8 @@ class SlurmBackend(Backend):
             for old in left:
                 state = states[old.job.job_id]
                 if result := old.outcome_for(task):
-                    self.results[task], self.ended[task] = result, old.job
-                    tidy(old.job, keeps_logs=False, keeps_result=True)
+                    self.results[task] = result
+                    self._end(task, old.job, is_done=True)
                 elif old.trains(task) and (state == "RUNNING" or state in WAITING and old.call.asked == self.asked):
                     self.jobs[task] = old.job
                 else:
@@ -189,8 +189,7 @@ class SlurmBackend(Backend):
             is_done, force = job.done(force_check=force), False  # asking of one asks of all
             if is_done:
                 kind, value = how_it_ended(job)
-                self.ended[task] = self.jobs.pop(task)
-                tidy(job, keeps_logs=kind != "done", keeps_result=kind == "done")
+                self._end(task, self.jobs.pop(task), is_done=kind == "done")
                 yield task, kind, value
 
     def _read_news(self, task: Task) -> Iterator[Message]:
@@ -206,7 +205,13 @@ class SlurmBackend(Backend):
             for item in news.get("progress", {}).items():
                 yield task, "progress", item
 
-    def forget(self, task: Task) -> None:
+    def _end(self, task: Task, job: Any, is_done: bool) -> None:
+        """Removes the files of a Slurm job that has ended, those of a result when it is stored and not before."""
+        tidy(job, keeps_logs=not is_done, keeps_result=is_done)
+        self.ended[task] = job
+        task.when_stored = functools.partial(self._forget, task)
+
+    def _forget(self, task: Task) -> None:
         self.results.pop(task, None)
         if job := self.ended.pop(task, None):
             self._remove_news(task)

@@ -100,9 +100,9 @@ def test_the_result_of_a_slurm_job_that_has_ended_is_taken_over_and_goes_when_it
     told = {task: (kind, outcome.records) for task, kind, outcome in backend.poll(0)}
     assert told == {task: ("done", [queue.fake.expected(job) for job in task.jobs]) for task in (single, pair)}
     assert len(queue.pickles()) == 4  # a driver that is killed now leaves them to the next one
-    backend.forget(single)
+    single.when_stored()
     assert queue.pickles() == ["1000_1_0_result.pkl", "1000_1_submitted.pkl"]
-    backend.forget(pair)
+    pair.when_stored()
     assert queue.pickles() == []
 
 
