@@ -120,6 +120,13 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def refuse_link(path: Path) -> None:
+    """Raises ``StoreError`` for a link where madbench deletes, moves or cuts what it finds: that would be another's."""
+    if path.is_symlink():
+        problem = "a link, and madbench deletes or replaces what is here, so that it follows none; delete the link"
+        raise StoreError(f"{path}: {problem}")
+
+
 def lock_folder(folder: Path) -> int:
     """A descriptor holding the lock of ``folder``, which is made if need be; closing it, or a kill, frees the lock.
 

@@ -128,7 +128,8 @@ def sweep(
     max_failures: option(int | None, "Start no further job after so many have failed.", min=1) = None,
     time_limit: option(
         str | None,
-        "Stop a job, or a group of --group, after this time, such as 90s, 30m or 2h; it has failed.",
+        "Stop a job after this time, such as 90s, 30m or 2h; it has failed. Jobs of a group (--group) that have not "
+        "ended by then resume alone, with as long again.",
         metavar="TIME",
     ) = None,
     printed: options.PrintOptions,

@@ -17,9 +17,10 @@ from typing import Any
 
 import madbench
 from madbench.errors import StoreError
-from madbench.execute.base import Assignment, Outcome, Packed, Train, now_and_then, work_remotely
+from madbench.execute.base import Assignment, Files, Outcome, Packed, Train, now_and_then, work_remotely
 from madbench.execute.driver import Task
 from madbench.files import write_atomically
+from madbench.jobs import Record, StopTraining
 
 REPORT_SECONDS = 5.0
 LOG_LINES = 20
@@ -42,19 +43,37 @@ class SlurmCall:
 
     def __call__(self) -> Outcome:
         from submitit import JobEnvironment
+        from submitit.core.job_environment import SignalHandler
 
         remove_files(half_written(JobEnvironment().paths))  # by this job before its node went down; submitit minds it
         start = f"{os.environ.get('SLURM_JOB_ID', '')}-{os.getpid()}-{time.time()}"
         self.tell(start=start)
-        send = now_and_then(REPORT_SECONDS, lambda progress: self.tell(start=start, progress=progress))
-        outcome = work_remotely(self.packed, send, self.needs_gpu)
-        if self.is_requeued:  # submitit's exit on the signal, which a run takes for one of its own
+        tell = now_and_then(REPORT_SECONDS, lambda progress: self.tell(start=start, progress=progress))
+
+        def send(job_id: str, progress: dict[str, Any]) -> None:
+            if self.is_requeued:
+                raise StopTraining
+            tell(job_id, progress)
+
+        # Once it has the job queued again submitit would exit wherever the run is, which the run takes for an error. It
+        # stops at its next report instead, and saves its state.
+        SignalHandler._exit = lambda self: None
+        try:
+            outcome = work_remotely(self.packed, send, self.needs_gpu, self.hand_in)
+        except StopTraining:
+            sys.exit(-1)
+        if self.is_requeued:
             sys.exit(-1)
         return outcome
 
     def tell(self, **news: Any) -> None:
         with suppress(StoreError):
             write_atomically(self.news, json.dumps(news).encode())
+
+    def hand_in(self, job_id: str, record: Record, files: Files) -> None:
+        """Leaves the record of a job whose group goes on; its files are in its work folder."""
+        with suppress(StoreError):
+            write_atomically(record_file(self.news.parent, job_id), pickle.dumps(record))
 
     def checkpoint(self) -> Any:
         """Called by submitit on Slurm's signal, before it has the job queued again."""
@@ -74,25 +93,9 @@ class LeftJob:
     assignment: Assignment
 
     def trains(self, task: Task) -> bool:
-        """Whether it trains the same jobs in the same way."""
-        return self._ids() == [job.id for job in task.jobs] and self._trains_as(task)
-
-    def outcome_for(self, task: Task) -> Outcome | None:
-        """What it gave for the jobs of the task, if it has ended well and trained them in the same way."""
-        ids, wanted = self._ids(), [job.id for job in task.jobs]
-        if not (self.job.paths.result_pickle.exists() and set(wanted) <= set(ids) and self._trains_as(task)):
-            return None
-        kind, outcome = how_it_ended(self.job)
-        if kind != "done" or outcome.broken:
-            return None
-        return Outcome([outcome.records[ids.index(name)] for name in wanted])
-
-    def _ids(self) -> list[str]:
-        return [job.id for job in self.assignment.jobs]
-
-    def _trains_as(self, task: Task) -> bool:
+        """Whether it trains the jobs of the task in the same way, others beside them or not."""
         mine, theirs = self.assignment, task.assignment
-        folders = dict(zip(self._ids(), mine.works or ()))
+        folders = dict(zip(self.ids, mine.works or ()))
         return (
             self.call.packed[0] == madbench.__version__
             and not theirs.policy.redo
@@ -100,6 +103,27 @@ class LeftJob:
             and all(folders.get(job.id) == work for job, work in zip(theirs.jobs, theirs.works or ()))
             and _content(mine.train) == _content(theirs.train)
         )
+
+    def outcome_for(self, task: Task) -> Outcome | None:
+        """What it gave for the jobs of the task, if it has ended well and trained them in the same way."""
+        if not (self.job.paths.result_pickle.exists() and self.trains(task)):
+            return None
+        kind, outcome = how_it_ended(self.job)
+        if kind != "done" or outcome.broken:
+            return None
+        share = self.share_of(task, outcome)
+        is_whole = None not in share.records  # else one did not end, and is to be trained alone now
+        return share if is_whole or len(task.jobs) == len(self.ids) > 1 else None
+
+    def share_of(self, task: Task, outcome: Outcome) -> Outcome:
+        """What the Slurm job gave for the jobs of the task, in their order."""
+        records = dict(zip(self.ids, outcome.records))
+        return replace(outcome, records=[records.get(job.id) for job in task.jobs], files=[{}] * len(task.jobs))
+
+    @property
+    def ids(self) -> list[str]:
+        """Those of the jobs that it trains."""
+        return [job.id for job in self.assignment.jobs]
 
 
 def find_left_jobs(folder: Path, job_ids: Collection[str], own: Collection[str]) -> list[LeftJob]:
@@ -149,6 +173,11 @@ def how_it_ended(job: Any) -> tuple[str, Any]:
         return "failed", "\n".join([*tail, f"{ending}; its log is {log}"])
     except Exception as error:  # whatever half a pickle raises
         return "lost", f"the result of Slurm job {job.job_id} is damaged: {type(error).__name__}: {error}"
+
+
+def record_file(folder: Path, job_id: str) -> Path:
+    """Where a Slurm job leaves the record of a job that has ended before its group."""
+    return folder / f"{job_id}.record"
 
 
 def half_written(paths: Any) -> Path:

@@ -16,23 +16,28 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import pickle
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from madbench.errors import ConfigError, TrainingError, require
-from madbench.execute.base import (
-    Executor,
-    Outcome,
-    check_counts,
-    source_checkout,
-    worker_environment,
-)
+from madbench.execute.base import Executor, Outcome, check_counts, source_checkout, worker_environment
 from madbench.execute.driver import Backend, Message, Task, drive
-from madbench.execute.slurm_job import ENDED, WAITING, SlurmCall, find_left_jobs, how_it_ended, remove_files, tidy
+from madbench.execute.slurm_job import (
+    ENDED,
+    WAITING,
+    LeftJob,
+    SlurmCall,
+    find_left_jobs,
+    how_it_ended,
+    record_file,
+    remove_files,
+    tidy,
+)
 from madbench.store.runs import Store
 
 MOST_TIMEOUTS = 10  # wall times that a job may use up before it fails
@@ -81,7 +86,7 @@ def slurm_executor(
 
     def connect(store: Store) -> AbstractContextManager[SlurmBackend]:
         _check_folder(store.root.absolute())
-        return nullcontext(SlurmBackend(store.root.absolute() / "slurm", parameters))
+        return nullcontext(SlurmBackend(store, parameters))
 
     return functools.partial(drive, connect=connect)
 
@@ -105,9 +110,11 @@ def _check_folder(results: Path) -> None:
 class SlurmBackend(Backend):
     """Tasks as submitit's jobs."""
 
-    def __init__(self, folder: Path, parameters: dict[str, Any]):
+    def __init__(self, store: Store, parameters: dict[str, Any]):
         import submitit
 
+        folder = store.root.absolute() / "slurm"
+        self.store = store
         logging.getLogger("submitit").setLevel(logging.ERROR)
         self.slots = parameters["slurm_array_parallelism"]
         self.executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=MOST_TIMEOUTS)
@@ -116,6 +123,7 @@ class SlurmBackend(Backend):
         self.asked = {name: value for name, value in parameters.items() if name != "slurm_array_parallelism"}
         self.jobs: dict[Task, Any] = {}  # that have not ended
         self.ended: dict[Task, Any] = {}  # whose results are not stored yet
+        self.taken: dict[Task, LeftJob] = {}  # from another driver
         self.results: dict[Task, Outcome] = {}  # of Slurm jobs that had ended when they were taken over
         self.news: dict[Task, dict[str, Any]] = {}
         self.last_force = time.monotonic()
@@ -147,12 +155,11 @@ class SlurmBackend(Backend):
         needing, taken = [], set()
         for task in tasks:
             for old in left:
-                state = states[old.job.job_id]
                 if result := old.outcome_for(task):
                     self.results[task] = result
                     self._end(task, old.job, is_done=True)
-                elif old.trains(task) and (state == "RUNNING" or state in WAITING and old.call.asked == self.asked):
-                    self.jobs[task] = old.job
+                elif self._goes_on_with(old, states[old.job.job_id], task):
+                    self.jobs[task], self.taken[task] = old.job, old
                 else:
                     continue
                 taken.add(old.job.job_id)
@@ -167,13 +174,21 @@ class SlurmBackend(Backend):
                 tidy(old.job, keeps_logs=False)
         return needing
 
+    def _goes_on_with(self, old: LeftJob, state: str, task: Task) -> bool:
+        """Whether a Slurm job trains, or will train, the task and nothing besides it that has not ended yet."""
+        is_alive = state == "RUNNING" or (state in WAITING and old.call.asked == self.asked)
+        others = set(old.ids) - {job.id for job in task.jobs}
+        return is_alive and old.trains(task) and all(map(self.store.status, others))
+
     def news_file(self, task: Task) -> Path:
         """File of what the Slurm job of a task says while it runs."""
-        return self.executor.folder / f"{task.jobs[0].id}.news"
+        return self.taken[task].call.news if task in self.taken else self.executor.folder / f"{task.jobs[0].id}.news"
 
     def _remove_news(self, task: Task) -> None:
+        ids = self.taken[task].ids if task in self.taken else [job.id for job in task.jobs]
+        remove_files(self.news_file(task), *(record_file(self.executor.folder, job_id) for job_id in ids))
         self.news.pop(task, None)
-        remove_files(self.news_file(task))
+        self.taken.pop(task, None)
 
     def poll(self, seconds: float) -> Iterator[Message]:
         if not self.results:
@@ -186,9 +201,12 @@ class SlurmBackend(Backend):
             self.last_force = time.monotonic()
         for task, job in list(self.jobs.items()):
             yield from self._read_news(task)
+            yield from self._read_records(task)
             is_done, force = job.done(force_check=force), False  # asking of one asks of all
             if is_done:
                 kind, value = how_it_ended(job)
+                if kind == "done" and task in self.taken:
+                    value = self.taken[task].share_of(task, value)
                 self._end(task, self.jobs.pop(task), is_done=kind == "done")
                 yield task, kind, value
 
@@ -205,11 +223,18 @@ class SlurmBackend(Backend):
             for item in news.get("progress", {}).items():
                 yield task, "progress", item
 
+    def _read_records(self, task: Task) -> Iterator[Message]:
+        """The records of jobs that have ended before their group."""
+        for job in [claim.job for claim in task.claims] if len(task.jobs) > 1 else ():
+            with suppress(OSError, EOFError, pickle.UnpicklingError):
+                record = pickle.loads(record_file(self.executor.folder, job.id).read_bytes())
+                yield task, "record", (job.id, record, {})
+
     def _end(self, task: Task, job: Any, is_done: bool) -> None:
         """Removes the files of a Slurm job that has ended, those of a result when it is stored and not before."""
         tidy(job, keeps_logs=not is_done, keeps_result=is_done)
         self.ended[task] = job
-        task.when_stored = functools.partial(self._forget, task)
+        task.drop_results = functools.partial(self._forget, task)
 
     def _forget(self, task: Task) -> None:
         self.results.pop(task, None)

@@ -264,7 +264,8 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
     with suppress(StoreError), explain_os_errors(folder):  # a store that is read-only or full has none
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, f"{hashlib.sha256(content.encode()).hexdigest()}\n{content}".encode())
-        for old in sorted(folder.glob(f"{name}-*.svg"), key=lambda file: file.stat().st_mtime)[:-MOST_FIGURES]:
+        ours = folder.glob(f"{name}-{'[0-9a-f]' * 16}.svg")
+        for old in sorted(ours, key=lambda file: file.lstat().st_mtime)[:-MOST_FIGURES]:
             old.unlink(missing_ok=True)
     return content
 

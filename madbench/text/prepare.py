@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from madbench.errors import ConfigError, StoreError
-from madbench.files import explain_os_errors, remove
+from madbench.files import explain_os_errors, refuse_link, remove
 from madbench.text.corpus import MANIFEST, PARTIAL, SPLITS, Corpus, Manifest, Recipe, SourceInfo, load, open_corpus
 from madbench.text.partial import PROGRESS, Batch, Encoded, SplitRule, State, begin, encode, install
 from madbench.text.sources import Limits, Source, find_sources
@@ -92,6 +92,8 @@ def prepare(
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder, wait):
+        for path in (folder / PARTIAL, *(folder / PARTIAL).glob("*")):
+            refuse_link(path)
         if (folder / PARTIAL / MANIFEST).exists():
             install(folder)
         if not force and (corpus := _finished(folder, recipe, sources)):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from madbench.jobs import Job, Record, StopTraining
+from madbench.jobs import Job, Record, Report, StopTraining
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
 from madbench.training.graphs import GraphStep, has_graphs
@@ -52,7 +52,8 @@ def train(
         works: a folder for each job's checkpoint, and for ``keep/weights.safetensors`` once a run that keeps its
             weights is finished; this process's alone while it runs.
         report: called a few times a second with the progress of each job; when it raises ``StopTraining`` the state
-            of all is saved first.
+            of all is saved first. A :class:`madbench.jobs.Report` also gets the record of each job of a group that has
+            ended, before the others have.
         device: a torch device name.
         corpora: those that language jobs name, by digest.
         micro_batch: sequences of a job that go through the model at once; gradients of the rest are accumulated.
@@ -80,6 +81,8 @@ def train(
         if len(jobs) > 1:  # the others may take long, and be interrupted
             member.save(seconds=0)
         records[member.job.id] = member.record({"compiled": compiled, **how}, keep_weights)
+        if len(jobs) > 1 and isinstance(report, Report):
+            report.ended(member.job, records[member.job.id])
 
     folders = {job.id: work for job, work in zip(jobs, works)}
     can_stack = stacking != "never" and compile == "never" and world.size() == 1

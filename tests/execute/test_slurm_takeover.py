@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import pickle
 import subprocess
@@ -15,7 +16,7 @@ pytest.importorskip("submitit")
 
 from submitit.core.utils import DelayedSubmission
 
-from madbench.execute.base import Assignment, Outcome, Policy, Summary
+from madbench.execute.base import Assignment, Claim, Outcome, Policy, Summary
 from madbench.execute.driver import Task
 from madbench.execute.submitit import slurm_executor
 
@@ -33,7 +34,8 @@ class Queue:
         """What a driver that has claimed these jobs hands to its backend."""
         jobs = [self.fake.make_job(seed) for seed in seeds]
         works = [self.claims.enter_context(self.store.claim(job)).absolute() for job in jobs]
-        return Task(Assignment(jobs, train or self.fake.train, policy, works), works, ExitStack())
+        claims = [Claim(job, work, ExitStack()) for job, work in zip(jobs, works)]
+        return Task(claims, Assignment(jobs, train or self.fake.train, policy, works))
 
     def driver(self, *tasks, **options):
         """The backend of a driver that has just handed over these tasks."""
@@ -52,7 +54,7 @@ class Queue:
     def end(self, name, seeds, **result):
         """The Slurm job ends well, and leaves a result."""
         records = [self.fake.expected(self.fake.make_job(seed)) for seed in seeds]
-        content = pickle.dumps(("success", Outcome(records, **result)))
+        content = pickle.dumps(("success", Outcome(records, [{}] * len(records), **result)))
         (self.store.root / "slurm" / f"{name}_0_result.pkl").write_bytes(content)
         self.enter("COMPLETED", name)
 
@@ -65,6 +67,13 @@ class Queue:
 
     def pickles(self):
         return sorted(path.name for path in (self.store.root / "slurm").glob("*.pkl*"))
+
+
+def as_group(*tasks):
+    """The tasks as one group."""
+    parts = [task.assignment for task in tasks]
+    jobs, works = sum((part.jobs for part in parts), []), sum((part.works for part in parts), [])
+    return Task(sum((task.claims for task in tasks), []), Assignment(jobs, parts[0].train, Policy(), works))
 
 
 @pytest.fixture
@@ -100,9 +109,9 @@ def test_the_result_of_a_slurm_job_that_has_ended_is_taken_over_and_goes_when_it
     told = {task: (kind, outcome.records) for task, kind, outcome in backend.poll(0)}
     assert told == {task: ("done", [queue.fake.expected(job) for job in task.jobs]) for task in (single, pair)}
     assert len(queue.pickles()) == 4  # a driver that is killed now leaves them to the next one
-    single.when_stored()
+    single.drop_results()
     assert queue.pickles() == ["1000_1_0_result.pkl", "1000_1_submitted.pkl"]
-    pair.when_stored()
+    pair.drop_results()
     assert queue.pickles() == []
 
 
@@ -170,17 +179,61 @@ def test_one_that_slurm_does_not_know_is_cancelled_and_replaced(queue, slurm):
 
 
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
-@pytest.mark.parametrize("how", ["other group", "other order", "other training", "other limit", "afresh"])
+@pytest.mark.parametrize("how", ["larger group", "smaller group", "other training", "other limit", "afresh"])
 def test_a_slurm_job_that_trains_otherwise_is_cancelled_and_replaced(queue, state, how):
     queue.driver(queue.task(0, 1))
     queue.kill_driver()
     queue.enter(state)
-    seeds = {"other group": (1,), "other order": (1, 0)}.get(how, (0, 1))
+    seeds = {"smaller group": (1,), "larger group": (0, 1, 2)}.get(how, (0, 1))
     train = functools.partial(queue.fake.train, compile="always") if how == "other training" else None
     policy = {"other limit": Policy(time_limit=5), "afresh": Policy(redo=True)}.get(how, Policy())
     task = queue.task(*seeds, train=train, policy=policy)
     assert queue.driver(task).jobs[task].job_id == "1001"
     assert queue.states() == {"1000": "CANCELLED", "1001": "PENDING"}
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
+def test_a_group_of_which_a_part_is_stored_goes_on_with_the_rest(queue, state):
+    first, rest = queue.task(0), queue.task(1, 2)
+    queue.driver(as_group(first, rest))
+    queue.store.finish(first.jobs[0], queue.fake.expected(first.jobs[0]))
+    queue.kill_driver()
+    queue.enter(state)
+    rest = queue.task(2, 1)
+    backend = queue.driver(rest)
+    assert backend.jobs[rest].job_id == "1000" and queue.states() == {"1000": state}
+    queue.end("1000", [0, 1, 2])
+    [(_, _, outcome)] = backend.poll(0)
+    assert outcome.records == [queue.fake.expected(job) for job in rest.jobs]
+    rest.drop_results()
+    assert list((queue.store.root / "slurm").glob("[!.]*")) == []
+
+
+def test_a_member_that_did_not_end_is_trained_alone(queue):
+    """Its group has given a result without it, as one that ran out of memory."""
+    queue.driver(queue.task(0, 1))
+    queue.kill_driver()
+    queue.end("1000", [0], error="out of memory")
+    content = pickle.loads((queue.store.root / "slurm" / "1000_0_result.pkl").read_bytes())[1]
+    content = dataclasses.replace(content, records=[*content.records, None], files=[{}, {}])
+    (queue.store.root / "slurm" / "1000_0_result.pkl").write_bytes(pickle.dumps(("success", content)))
+    alone = queue.task(1)
+    assert queue.driver(alone).jobs[alone].job_id == "1001"
+
+
+def test_the_record_of_a_job_comes_before_its_group_has_ended(queue, monkeypatch):
+    group = queue.task(0, 1)
+    backend = queue.driver(group)
+    call = DelayedSubmission.load(queue.store.root / "slurm" / "1000_submitted.pkl").function
+    record = queue.fake.expected(group.jobs[1])
+    call.hand_in(group.jobs[1].id, record, {})
+    assert list(backend.poll(0)) == [(group, "record", (group.jobs[1].id, record, {}))]
+    del group.claims[1]  # it is stored
+    assert list(backend.poll(0)) == []
+    queue.end("1000", [0, 1])
+    assert [kind for _, kind, _ in backend.poll(0)] == ["done"]
+    group.drop_results()
+    assert list((queue.store.root / "slurm").glob("[!.]*")) == []
 
 
 def test_partial_functions_of_equal_content_train_in_the_same_way(queue):
