@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from madbench.suites import LANGUAGE, Column, Suite
-from madbench.tasks import MAD_TASKS, settings_class, task_names
+from madbench.tasks import MAD_TASKS, loaded_tasks, settings_class, task_names
 
 if TYPE_CHECKING:
     from madbench.analysis.inference import Difference
@@ -47,8 +47,8 @@ def heading(name: str) -> str:
 
 
 def title(name: str) -> str:
-    """Name of a column in words; of a task that is not installed, its name."""
-    return _TITLES.get(name) or (settings_class(name).title if name in task_names() else name)
+    """Name of a column in words; of a task that is not installed or cannot be loaded, its name."""
+    return _TITLES.get(name) or (settings_class(name).title if name in loaded_tasks() else name)
 
 
 def suite_title(suite: Suite) -> str:

@@ -30,7 +30,7 @@ from madbench.suites import LANGUAGE, MAD, Suite
 from madbench.suites.base import Profile, mixer_identity
 from madbench.suites.language import TASK
 from madbench.suites.overrides import check_idle
-from madbench.tasks import check_task, task_names
+from madbench.tasks import broken_tasks, check_task, loaded_tasks
 
 
 def in_grammar_order(labels: Iterable[str]) -> list[str]:
@@ -111,7 +111,7 @@ class Selection:
 
     @functools.cached_property
     def jobs(self) -> dict[str, Job]:
-        """The stored jobs by id, of labels that this installation can train, each as it would be trained now."""
+        """The stored jobs by id, of labels and tasks that can be trained here, each as it would be trained now."""
         found = self.store.jobs()
         known = set()
         for label in dict.fromkeys(job.label for job in found.values()):
@@ -121,7 +121,11 @@ class Selection:
             except LabelError as error:
                 if not self.labels or label in self.labels:
                     self.warn(f"{label} is left out; {str(error).splitlines()[-1].strip()}")
-        tasks = (*task_names(), TASK)
+        stored = {job.task for job in found.values()}
+        for task in stored & broken_tasks().keys() - loaded_tasks().keys():
+            if self.tasks is None or task in self.tasks:
+                self.warn(f"{task} is left out; {broken_tasks()[task]}")
+        tasks = (*loaded_tasks(), TASK)
         identity = functools.cache(mixer_identity)
         can_train = {name: job for name, job in found.items() if job.label in known and job.task in tasks}
         return {

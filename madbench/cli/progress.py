@@ -39,6 +39,7 @@ _WORDS = {
 }
 """How the counts of jobs that were skipped are shown."""
 _ENDINGS = {"died": "it died", "error": "not all was done", "interrupted": "it was interrupted"}
+_ENDINGS |= {"unknown": "if it has died"}
 
 
 def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
@@ -291,6 +292,8 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
     parts.append(", ".join(f"{counts[what]} {_WORDS.get(what, what)}" for what in _COUNTS if what in counts))
     if state == "error":
         parts.append(f"it ended with an error: {sweep['error']}")
+    if state == "unknown":
+        parts.append(sweep["error"])
     if state in _ENDINGS:
         stored = {path.name for path in (results / "runs").glob("*")}
         if left := len(set(sweep["open"]) - stored):

@@ -58,6 +58,7 @@ class Task:
     due: float = math.inf  # when it is cancelled, on the monotonic clock
     is_training: bool = False  # whether the worker has begun, at this attempt
     is_told: bool = False  # whether the start of its jobs was told
+    drop_results: Callable[[], None] = lambda: None  # of the backend, which keeps what could be lost until it is stored
 
     @property
     def jobs(self) -> Sequence[Job]:
@@ -236,6 +237,7 @@ class _Driver(Execution):
             if kind == "done" and task.claims:
                 self.fail(task, value.error)
             elif kind == "done":
+                task.drop_results()
                 self.tasks.remove(task)
 
     def take_records(self, task: Task, kind: Kind, value: Any) -> list[Claim]:
@@ -263,6 +265,7 @@ class _Driver(Execution):
         """
         if len(task.jobs) > 1 and has_begun:
             self.apart += [Task([claim], is_told=task.is_told) for claim in task.claims]
+            task.drop_results()
         else:
             for claim in list(task.claims):
                 claim.result = Record("failed", error=error), {}
@@ -286,6 +289,8 @@ class _Driver(Execution):
             write_atomically(path, content)
         self.store.finish(claim.job, record, replace=self.policy.redo)
         task.claims.remove(claim)
+        if not task.claims:
+            task.drop_results()
         claim.close()
 
     def release(self, task: Task) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 from madbench.config import from_mapping
 from madbench.errors import BudgetError, ConfigError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget
-from madbench.labels import Explanation, families, family_of, parse
+from madbench.labels import Explanation, family_of, loaded_families, parse
 from madbench.mixers.traits import Traits, attach
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def build(
     """
     label, family, settings = _resolve(label, settings)
     if not (causal or getattr(family, "is_bidirectional", False)):
-        able = [f"{name}:" for name in families() if getattr(family_of(f"{name}:"), "is_bidirectional", False)]
+        able = [f"{name}:" for name, one in loaded_families().items() if getattr(one, "is_bidirectional", False)]
         raise ConfigError(
             f"{label} is causal: a row sees no later token; labels of {', '.join(able) or 'no family'} also see all"
         )

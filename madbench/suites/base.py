@@ -7,15 +7,14 @@ import functools
 import math
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from madbench.config import field_docs, from_mapping, key_of, overridden, read_yaml
-from madbench.errors import BudgetError, ConfigError, LabelError, did_you_mean
+from madbench.errors import BudgetError, ConfigError, did_you_mean
 from madbench.jobs import Budget, Fidelity, Job, identifying
-from madbench.labels import families, family_identity, family_of, parse
+from madbench.labels import family_identity, family_of, loaded_families, parse
 from madbench.mixers import Family, label_traits, own_settings, solve, used_settings
 from madbench.tasks import settings_class
 
@@ -209,13 +208,7 @@ class Profile:
     @classmethod
     def _model_kinds(cls) -> list[type]:
         """What ``model`` has the settings of: the model, and every family that can be loaded and is trained here."""
-        kinds = [cls.Model]
-        for name in families():
-            with suppress(LabelError):  # a broken package matters only to its own labels
-                family = family_of(f"{name}:" if name else "")
-                if cls.trains(family):
-                    kinds.append(family.Settings)
-        return kinds
+        return [cls.Model, *(family.Settings for family in loaded_families().values() if cls.trains(family))]
 
     @staticmethod
     def trains(family: Family) -> bool:

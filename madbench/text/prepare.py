@@ -257,8 +257,9 @@ def _locked(folder: Path, wait: bool) -> Iterator[None]:
     with explain_os_errors(folder / "lock"):
         file = open(folder / "lock", "ab+", buffering=0)  # for reading too: then a FIFO does not wait
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise StoreError(f"{folder}: another process is preparing this corpus") from None
+        with explain_os_errors(folder / "lock"):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                raise StoreError(f"{folder}: another process is preparing this corpus") from None
         yield
