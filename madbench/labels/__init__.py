@@ -148,7 +148,7 @@ def _load(name: str) -> Family | LabelError:
         with isolated(place("family", name, value), LabelError):
             family = resolve(value)
             if fault := fault_of(family):
-                raise LabelError(f"{fault}: no madbench.mixers.Family")
+                raise LabelError(f"expected a madbench.mixers.Family, got {repr(family)[:100]}: {fault}")
             if family.name != name:
                 raise LabelError(f"it calls itself {family.name!r}; both names have to be the same")
     except LabelError as error:

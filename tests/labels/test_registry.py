@@ -143,7 +143,7 @@ def test_what_a_family_lacks_or_has_of_another_kind_is_said_when_it_is_loaded(in
     source = installed / "numbers_family" / "family.py"
     assert line in source.read_text()
     source.write_text(source.read_text().replace(line, instead))
-    with pytest.raises(LabelError, match=f"family 'num' .*cannot be used: .*{fault}"):
+    with pytest.raises(LabelError, match=f"family 'num' .*cannot be loaded: .*{fault}"):
         parse("num:1")
 
 
