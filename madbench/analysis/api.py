@@ -38,7 +38,7 @@ from madbench.config import check_seeds, convert, override_of, settings_of
 from madbench.errors import ConfigError, TrainingError, did_you_mean
 from madbench.execute.base import Event, Policy
 from madbench.experiment import Experiment, prepare
-from madbench.grid import LANGUAGE_MODEL, Grid, Row, is_grid_file, load_grid, parse_axes
+from madbench.grid import LANGUAGE_MODEL, Grid, Mode, Row, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand
 from madbench.mixers.checks import run_checks
@@ -160,6 +160,16 @@ def run_language_model(
 def sweep(
     grid: str | Path | Sequence[str],
     *,
+    vary: Mapping[str, Any] | str | Sequence[str] | None = None,
+    tasks: str | Sequence[str] | None = None,
+    seeds: str | int | Sequence[int] | None = None,
+    profile: str | None = None,
+    fidelity: Fidelity | None = None,
+    budget: Budget | None = None,
+    set: Mapping[str, Any] | None = None,
+    mode: Mode | None = None,
+    baseline: Mapping[str, Any] | None = None,
+    rows: Sequence[Mapping[str, Any]] | None = None,
     device: str = "auto",
     results: Path | str = "results",
     corpus: Path | str | None = None,
@@ -170,12 +180,22 @@ def sweep(
     retry: bool = False,
     force: bool = False,
     keep_weights: bool = False,
-    **keys: Any,
 ) -> pd.DataFrame:
     """Trains a grid and returns its scores; what the store has already is not trained again.
 
     Args:
-        grid: a YAML file, or labels and sets of labels.
+        grid: a YAML file, or labels and sets of labels. The next arguments are the keys of a grid
+            (:class:`madbench.grid.GridFile`), and stand instead of the file's.
+        vary: what rows differ in: ``{"model.mix_rank": [4, 8]}``, or ``"model.mix_rank=4,8"``.
+        tasks: MAD tasks and ``language_model``; all seven by default.
+        seeds: ``[0, 1]`` or ``"0-4"``; 0 by default.
+        profile: ``quick``, ``full`` or a YAML file.
+        fidelity: ``corrected``, or ``published`` for the reference implementation's protocol.
+        budget: ``strict`` or ``paper``: what the parameter budget counts.
+        set: settings that all rows share, by key.
+        mode: ``product``, ``one_at_a_time`` or ``list``.
+        baseline: the row that others are compared with; the first by default.
+        rows: in mode ``list`` each a label and settings of its own.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         results: folder of the run store.
         corpus: of the language model; its preset's own by default.
@@ -187,18 +207,18 @@ def sweep(
         retry: also train jobs that are stored as failed, as ``madbench sweep --retry``.
         force: train again what is already there.
         keep_weights: keep the weights of new MAD runs with them.
-        keys: those of a grid, instead of the file's: ``vary={"model.mix_rank": [4, 8]}`` or
-            ``vary="model.mix_rank=4,8"``, ``seeds=[0, 1]``, tasks, profile, fidelity, budget, set, mode, baseline
-            (:class:`madbench.grid.GridFile`).
 
     Returns:
         One row a row of the grid, seed and column: ``row`` (its name), ``label``, a column a key that varies, then
         those of :mod:`madbench.analysis.scores`, with accuracies in percent and losses in nats per token.
     """
+    if vary is not None and not isinstance(vary, Mapping):
+        vary = parse_axes(_words(vary))
     if overrides:
-        keys["set"] = {**keys.get("set", {}), **settings_of(_changes(overrides))}
-    if "vary" in keys and not isinstance(keys["vary"], Mapping):
-        keys["vary"] = parse_axes(_words(keys["vary"]))
+        set = {**(set or {}), **settings_of(_changes(overrides))}
+    given = {"vary": vary, "tasks": tasks, "seeds": seeds, "profile": profile, "fidelity": fidelity, "budget": budget}
+    given |= {"set": set, "mode": mode, "baseline": baseline, "rows": rows}
+    keys = {name: value for name, value in given.items() if value is not None}
     source = [grid] if isinstance(grid, str) and not is_grid_file(grid) else grid
     experiment = prepare(load_grid(source, keys), device=device, results=results, corpus=corpus)
     policy = Policy(redo=force, retry=retry)

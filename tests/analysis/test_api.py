@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from functools import partial
 
@@ -14,6 +15,7 @@ from madbench.analysis.scores import COLUMNS
 from madbench.errors import ConfigError, LabelError, StoreError, TrainingError
 from madbench.execute import local
 from madbench.execute.base import Summary
+from madbench.grid import GridFile
 from madbench.jobs import Record
 from madbench.suites import LANGUAGE
 from madbench.tasks import MAD_TASKS
@@ -221,6 +223,13 @@ def test_a_plot_is_a_figure_of_matplotlib(stored):
     with pytest.raises(ConfigError, match="no figure 'efects'; did you mean 'effects'"):
         madbench.plot("efects", **stored)
     assert {"mad", "effects", "loss"} <= FIGURES.keys()
+
+
+def test_a_sweep_names_the_keys_of_a_grid():
+    keys = {one.name for one in dataclasses.fields(GridFile)} - {"description", "labels", "claims"}
+    assert keys <= inspect.signature(madbench.sweep).parameters.keys()
+    with pytest.raises(TypeError, match=r"sweep\(\) got an unexpected keyword argument 'seed'"):
+        madbench.sweep("S", seed=[0])
 
 
 def test_functions_that_show_name_the_arguments_that_choose_runs():
