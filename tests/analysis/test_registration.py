@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import math
 import shutil
@@ -30,7 +31,7 @@ from madbench.files import file_digest
 from madbench.jobs import Record, content_id
 from madbench.store.runs import Store
 from madbench.suites import language
-from madbench.tasks import MAD_TASKS, compression, in_context_recall, settings_class
+from madbench.tasks import MAD_TASKS, settings_class
 
 LABELS = ("R-12!", "R-12o!", "G-12!", "G-12o!")
 GAINS = {"R-12!": 0.1, "R-12o!": 0.6, "G-12!": 0.2, "G-12o!": 0.7}
@@ -208,8 +209,14 @@ def test_a_changed_line_of_a_claim_is_noticed(field, path, tmp_path, monkeypatch
 # The code
 
 
-@pytest.mark.parametrize("module", [*DECIDING, compression, in_context_recall], ids=lambda module: module.__name__)
-def test_a_change_of_any_module_that_decides_is_noticed(module, judged, monkeypatch, tmp_path):
+ANALYSIS = ("inference", "samples", "scores", "claims", "findings", "quantities", "loss_curves")
+MODULES = [*(f"analysis.{name}" for name in ANALYSIS), "suites.language", "tasks.base"]
+MODULES += ["tasks.compression", "tasks.in_context_recall", "tasks.selective_copying"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_change_of_any_module_that_decides_is_noticed(name, judged, monkeypatch, tmp_path):
+    module = importlib.import_module(f"madbench.{name}")
     edited = tmp_path / "edited.py"
     edited.write_bytes(Path(module.__file__).read_bytes() + b"\n")
     monkeypatch.setattr(module, "__file__", str(edited))
