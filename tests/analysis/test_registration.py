@@ -70,16 +70,23 @@ def filled(whole, tmp_path) -> Path:
     return tmp_path / "lag.registered.json"
 
 
+def judge(file: Path) -> tuple[str, list[str]]:
+    """What is said of a registration, and the verdicts on its claims."""
+    found, results = load_registration(file, file.parent / "results")
+    rows = [row for row in registered_findings(found, results) if row.claim.group != registration.EXPLORATORY]
+    return " ".join(sentences(found, file, results)), [row.verdict_text for row in rows]
+
+
 @pytest.fixture
-def judged(filled, tmp_path):
-    """``judged()``: what is said of the registration, and the verdicts on its claims."""
+def judged(whole):
+    """``judged()``: :func:`judge` of what is wholly stored."""
+    return lambda: judge(whole / "lag.registered.json")
 
-    def call() -> tuple[str, list[str]]:
-        found, results = load_registration(filled, tmp_path / "results")
-        rows = [row for row in registered_findings(found, results) if row.claim.group != registration.EXPLORATORY]
-        return " ".join(sentences(found, filled, results)), [row.verdict_text for row in rows]
 
-    return call
+@pytest.fixture
+def judged_again(filled):
+    """``judged_again()``: :func:`judge` of the copy."""
+    return lambda: judge(filled)
 
 
 @pytest.fixture
@@ -252,46 +259,46 @@ def stored(filled, tmp_path):
     return store, job
 
 
-def test_a_run_that_is_deleted_after_the_verdict_makes_it_provisional(stored, judged):
+def test_a_run_that_is_deleted_after_the_verdict_makes_it_provisional(stored, judged_again):
     store, job = stored
-    assert judged()[1] == ["supported"]
+    assert judged_again()[1] == ["supported"]
     for file in (store.root / "runs" / job.id).iterdir():
         file.unlink()
     (store.root / "runs" / job.id).rmdir()
-    said, verdicts = judged()
+    said, verdicts = judged_again()
     assert "1 of 72 registered runs are not stored yet. The verdicts are provisional until all are." in said
     assert all(verdict.endswith("(provisional)") for verdict in verdicts)
 
 
-def test_a_failed_run_is_not_stored(stored, judged):
+def test_a_failed_run_is_not_stored(stored, judged_again):
     store, job = stored
     for file in (store.root / "runs" / job.id).iterdir():
         file.unlink()
     store.finish(job, Record("failed", error="out of memory"))
     assert store.status(job) == "failed"
-    said, verdicts = judged()
+    said, verdicts = judged_again()
     assert "1 of 72 registered runs are not stored yet." in said
     assert "1 of these failed (madbench sweep --retry): R-12!; seeds 1." in said
     assert all(verdict.endswith("(provisional)") for verdict in verdicts)
 
 
 @pytest.mark.parametrize("name", ["job.json", "record.json", "curve.csv"])
-def test_a_damaged_run_is_not_stored(name, stored, judged):
+def test_a_damaged_run_is_not_stored(name, stored, judged_again):
     store, job = stored
     file = store.root / "runs" / job.id / name
     file.write_bytes(file.read_bytes()[:-2])
-    said, verdicts = judged()
+    said, verdicts = judged_again()
     assert "1 of 72 registered runs are not stored yet." in said
     assert "1 of these cannot be read (madbench validate --store): R-12!; seeds 1." in said
     assert all(verdict.endswith("(provisional)") for verdict in verdicts)
 
 
-def test_a_diverged_run_is_a_result(stored, judged):
+def test_a_diverged_run_is_a_result(stored, judged_again):
     store, job = stored
     with store.claim(job):
         store.finish(job, Record("diverged", error="at step 4"), replace=True)
     assert store.status(job) == "diverged"
-    said, verdicts = judged()
+    said, verdicts = judged_again()
     assert "not stored" not in said and all("provisional" not in verdict for verdict in verdicts)
 
 
@@ -307,21 +314,21 @@ def test_a_run_that_was_stopped_is_not_stored(path, tmp_path):
     assert math.isnan(rows[0].p) and rows[0].missing
 
 
-def test_seeds_that_were_not_registered_change_nothing(stored, judged):
+def test_seeds_that_were_not_registered_change_nothing(stored, judged_again):
     store, job = stored
-    before = judged()
+    before = judged_again()
     for other in list(store.jobs().values()):
         metrics = {"accuracy": 1 - GAINS[other.label], "selection_accuracy": 0.5, "ceiling": 1.0}
         store.finish(replace(other, seed=other.seed + 3), Record("finished", metrics))
-    assert judged() == before
+    assert judged_again() == before
 
 
-def test_reading_a_registration_writes_nothing(stored, judged):
+def test_reading_a_registration_writes_nothing(stored, judged_again):
     store, _ = stored
     files = sorted(path for path in (store.root / "runs").rglob("*") if path.is_file())
     before = [(path, file_digest(path), path.stat().st_mtime_ns) for path in files]
     (store.root / "work").rmdir()
-    judged()
+    judged_again()
     assert not (store.root / "work").exists()
     assert [(path, file_digest(path), path.stat().st_mtime_ns) for path in files] == before
 
