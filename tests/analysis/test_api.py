@@ -67,7 +67,7 @@ def test_run_takes_one_label_one_task_and_one_seed_as_they_are(tmp_path, trained
     assert scores[["label", "seed", "column"]].values.tolist() == [["S", 3, "compression"]]
 
 
-def test_threads_are_those_asked_for_in_every_function_that_trains(tmp_path, trained, corpus):
+def test_threads_are_those_asked_for(tmp_path, trained):
     choices = {"device": "cpu", "threads": 3}
     tiny = {"overrides": TINY, "tasks": "compression", **choices}
     madbench.run("S", results=tmp_path / "run", **tiny)
@@ -133,7 +133,9 @@ def test_language_models_give_their_curves(tmp_path, trained, corpus):
         device="cpu",
         results=tmp_path / "results",
         micro_batch=4,
+        threads=5,
     )
+    assert trained.train["threads"] == 5
     assert list(curves.label.unique()) == ["S-p", "S"] and len(curves) == 2 * 2 * 4
     assert {job.model.d_model for job in trained.jobs} == {16} and trained.train["micro_batch"] == 4
     assert curves.protocol.str.contains("preset tiny model.d_model=16").all()
