@@ -171,6 +171,8 @@ def train_nanogpt(job: Job, corpus: Corpus, options: argparse.Namespace, folder:
     script = folder / "train.py"
     text = script.read_text(encoding="utf-8")
     script.write_text(text.replace(SEED_LINE, SEED_LINE.replace("1337", str(1337 + job.seed))), encoding="utf-8")
+    if corpus.manifest.dtype != "uint16":
+        raise ConfigError(f"{corpus.folder}: its ids are {corpus.manifest.dtype}; nanoGPT reads uint16 alone")
     data = folder / "data" / "corpus"
     data.mkdir(parents=True)
     for split in ("train", "val"):

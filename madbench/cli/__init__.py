@@ -95,6 +95,11 @@ class _Verb(TyperCommand):
 class _TrainByDefault(TyperGroup):
     """A group whose first word, where it is none of its verbs, is a label to train."""
 
+    def shell_complete(self, ctx, incomplete):
+        of_train = self.commands["train"].params
+        words = next(parameter for parameter in of_train if parameter.param_type_name == "argument")
+        return [*super().shell_complete(ctx, incomplete), *words.shell_complete(ctx, incomplete)]
+
     def parse_args(self, ctx, args):
         if args and args[0] not in (*self.commands, "-h", "--help"):
             args = ["train", *args]

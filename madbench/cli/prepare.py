@@ -24,8 +24,8 @@ def prepare(
     sources: argument(
         list[str],
         "SOURCE",
-        "Files (.jsonl, .jsonl.gz, .jsonl.zst, .parquet; any other is one document of text), folders of them, "
-        "hf:NAME for a Hugging Face dataset, or stdlib, Python's own standard library.",
+        "Files (.jsonl, .ndjson, .json, .parquet; any other is one document of text; .gz and .zst of them), folders of "
+        "them, hf:NAME for a Hugging Face dataset, or stdlib, Python's own standard library.",
     ),
     tokenizer: option(str, "bytes, gpt2, bpe:N to train one of N tokens on this text, or a tokenizer.json.") = "bytes",
     name: option(str | None, "Name of the corpus.", show_default="the source's, and the tokenizer's") = None,
@@ -39,6 +39,7 @@ def prepare(
     max_line: option(float, "Longest line of JSON, in MB.", min=0) = 32,
     max_document: option(float, "Largest document, in MB; it takes ten times that in memory.", min=0) = 256,
     max_total: option(float, "Most text in all, in MB.", min=0) = 100_000,
+    skip_bad: option(bool, "Leave out rows without a text, and count them, instead of an error.", "--skip-bad") = False,
     force: option(bool, "Replace another corpus in the folder, once the new one is complete.", "--force") = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -56,8 +57,8 @@ def prepare(
       madbench lm prepare owt2/*.jsonl.zst --tokenizer gpt2 --name openwebtext2
       madbench lm prepare wiki.parquet --text-key article --validation 0.05
     """
+    from madbench.text.documents import BadRowError, Limits
     from madbench.text.prepare import prepare as prepare_corpus
-    from madbench.text.sources import Limits
 
     if output is not None and results != RESULTS:
         raise ConfigError(f"--results {results} has no effect with --output, which names the corpus's folder itself")
@@ -66,11 +67,13 @@ def prepare(
     console = Console(stderr=True)
     screen = PrepareScreen(console)
     options = {"tokenizer": tokenizer, "validation": validation, "text_key": text_key, "workers": workers}
-    options |= {"name": name, "force": force, "on_progress": screen.update}
+    options |= {"name": name, "force": force, "skip_bad": skip_bad, "on_progress": screen.update}
     options["limits"] = Limits(*(int(1e6 * most) for most in (max_line, max_document, max_total)))
     try:
         with screen.bars:
             corpus = prepare_corpus(sources, output or results / "corpora" / name, **options)
+    except BadRowError as error:
+        raise ConfigError(f"{error}; --skip-bad leaves such rows out") from None
     except KeyboardInterrupt:
         console.print("stopped; run the same command to resume")
         raise
@@ -85,6 +88,10 @@ def prepare(
         rows.append({"split": split, **counts, "bytes per token": f"{content.bytes / content.tokens:.2f}"})
     print_lines(Console(), table_lines(rows, right=tuple(rows[0])[1:]))
     console.print(f"{corpus.name}, tokenizer {corpus.manifest.tokenizer.spec}: {corpus.manifest.split_rule}", **PLAIN)
+    if skipped := [source for source in corpus.manifest.sources if source.skipped]:
+        total = sum(source.skipped for source in skipped)
+        most = max(skipped, key=lambda source: source.skipped)
+        console.print(f"left out {total:,} rows without a text, {most.skipped:,} of them of {most.name}", **PLAIN)
     console.print(f"train on it: madbench lm G-cg-q-12o --corpus {corpus.folder}", **PLAIN)
 
 

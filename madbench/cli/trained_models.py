@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -17,7 +19,7 @@ from madbench.cli.printing import print_json, quantity
 from madbench.errors import ConfigError, MadbenchError, StoreError
 from madbench.jobs import WEIGHTS
 from madbench.labels import parse
-from madbench.mixers import solve
+from madbench.mixers import label_traits
 from madbench.store.runs import Store
 from madbench.suites import LANGUAGE
 from madbench.training.devices import device_name, git_state, resolve_device, versions
@@ -57,31 +59,30 @@ def sample(
     import torch
 
     from madbench.models.gpt import generate
+    from madbench.text.documents import valid_unicode
 
     if top_k and not temperature:
         raise ConfigError(f"--top-k {top_k}: has no effect with --temperature 0, which takes the likeliest token")
     device = resolve_device(device)
     trained = TrainedModel(run, results)
-    tokenizer = trained.corpus(corpus).tokenizer()
+    tokenizer, prompt = trained.corpus(corpus).tokenizer(), valid_unicode(prompt)
+    if top_k and top_k >= tokenizer.vocab_size:
+        count = tokenizer.vocab_size
+        raise ConfigError(f"--top-k {top_k}: has no effect: tokenizer {tokenizer.spec} has {count} tokens")
     ids = tokenizer.encode(prompt).tolist() or [tokenizer.end_of_text]
     how = {"temperature": temperature, "top_k": top_k, "vocab_size": tokenizer.vocab_size}
     how["generator"] = torch.Generator(device).manual_seed(seed % 2**63)
     written = generate(trained.model.to(device), ids, tokens, **how)
     print(prompt, end="", flush=True)
-    shown, made, started = "", [], time.perf_counter()
-    for token in written:
-        if token == tokenizer.end_of_text:
-            break
-        made.append(token)
-        text = tokenizer.decode(made)
-        if not text.endswith("\N{REPLACEMENT CHARACTER}"):  # half of a character
-            print(text[len(shown) :], end="", flush=True)
-            shown = text
+    decoder, made, started = codecs.getincrementaldecoder("utf-8")("replace"), 0, time.perf_counter()
+    for token in itertools.takewhile(lambda token: token != tokenizer.end_of_text, written):
+        made += 1
+        print(decoder.decode(tokenizer.tokens[token]), end="", flush=True)  # a token may hold half of a character
     seconds = time.perf_counter() - started
-    print(tokenizer.decode(made)[len(shown) :])
-    end = "" if len(made) == tokens else ", then the end of the document"
-    speed = f"{(len(ids) + len(made)) / seconds:,.0f} tokens/s on {device}, prompt included"
-    print(f"{trained.job.label}: {len(made)} tokens{end}, {speed}", file=sys.stderr)
+    print(decoder.decode(b"", final=True))
+    end = "" if made == tokens else ", then the end of the document"
+    speed = f"{(len(ids) + made) / seconds:,.0f} tokens/s on {device}, prompt included"
+    print(f"{trained.job.label}: {made} tokens{end}, {speed}", file=sys.stderr)
 
 
 def evaluate(
@@ -127,8 +128,7 @@ def evaluate(
     numbers = [f"{losses[name]:.4f} {unit}" for name, unit in units.items() if name in losses]
     print(f"{job.label}: validation loss {', '.join(numbers)}")
     print(f"{described['windows']} windows of {length} tokens, one every {described['val_stride']:,.1f}")
-    mixer = solve(job.label, job.model.d_model, job.model.n_head, job.model.seq_len, job.budget, **job.mixer)
-    if length < job.model.seq_len and any(term.endswith("_tables") for term in mixer.terms):
+    if length < job.model.seq_len and label_traits(parse(job.label)).has_tables:
         print(f"trained with {job.model.seq_len} tokens: only the first {length} rows of the mixing tables are used")
     print(f"stored with run {job.id}" if store else f"not stored: {trained.weights} is not in a store")
 
@@ -186,20 +186,27 @@ class TrainedModel:
 
         Raises ``ConfigError`` where the given one is another, and where none is found.
         """
-        from madbench.text.corpus import open_corpus
+        from madbench.text.corpus import MANIFEST, open_corpus
 
         digest, cache = self.job.setting["corpus"], self.results / "corpora"
+        details = self.store.read(self.job.id).record.details if self.store else {}
+        described = details.get("corpus", {})
+        how = {"tokenizer": described.get("tokenizer"), "dtype": described.get("dtype")}
+
+        def opened(folder: Path) -> Corpus:
+            """The corpus in a folder; one without a manifest as the run had it."""
+            return open_corpus(folder, cache=cache, **({} if (folder / MANIFEST).exists() else how))
+
         if given is not None:
-            corpus = open_corpus(given, cache=cache)
+            corpus = opened(given)
             if corpus.digest != digest:
                 raise ConfigError(f"{given}: corpus {corpus.digest}, but the model was trained on corpus {digest}")
             return corpus
-        details = self.store.read(self.job.id).record.details if self.store else {}
-        recorded = [Path(details["corpus"]["folder"])] if "corpus" in details else []
+        recorded = [Path(described["folder"])] if described else []
         problems = []
         for place in dict.fromkeys([*recorded, *(path.absolute() for path in sorted(cache.glob("*/")))]):
             try:
-                corpus = open_corpus(place, cache=cache)
+                corpus = opened(place)
             except MadbenchError as error:  # gone, unfinished or damaged: not the one
                 problems.append(f"\n{error}")
                 continue

@@ -57,6 +57,17 @@ def ignore_event(event: Event) -> None:
 
 
 @dataclass(frozen=True)
+class Listener:
+    """An ``on_event`` that is told too, when training begins, how many jobs train at a time and in how many threads."""
+
+    on_event: OnEvent
+    tell: Callable[[str], object]
+
+    def __call__(self, event: Event) -> None:
+        self.on_event(event)
+
+
+@dataclass(frozen=True)
 class Policy:
     """What to do with stored results, failures and runs that take too long."""
 

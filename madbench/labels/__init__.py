@@ -31,6 +31,7 @@ from madbench.labels.grammar import (
     every_variant,
 )
 from madbench.labels.plugins import Installed, find_installed, isolated, place, resolve
+from madbench.labels.protocol import fault_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -146,8 +147,8 @@ def _load(name: str) -> Family | LabelError:
     try:
         with isolated(place("family", name, value), LabelError):
             family = resolve(value)
-            if not hasattr(family, "name"):
-                raise LabelError(f"expected a madbench.mixers.Family, got {family!r}")
+            if fault := fault_of(family):
+                raise LabelError(f"expected a madbench.mixers.Family, got {repr(family)[:100]}: {fault}")
             if family.name != name:
                 raise LabelError(f"it calls itself {family.name!r}; both names have to be the same")
     except LabelError as error:

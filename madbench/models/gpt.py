@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from madbench.errors import TrainingError
+from madbench.errors import ConfigError, TrainingError
+from madbench.mixers.traits import output_weights
 from madbench.models.blocks import SwiGLU, embedding, linear
 
 NORM_EPS = 1e-5
@@ -74,8 +76,8 @@ class GPT(nn.Module):
     """Token embedding, pre-norm blocks, LayerNorm, and an output with the embedding's weights if tied. No dropout.
 
     ``make_mixer`` is called once a block. Weights start from N(0, 0.02^2); the projections that end in the residual
-    stream, a mixer's ``o`` and the MLP's ``down``, are scaled by 1 / sqrt(2 n_layer), so that the stream's variance
-    does not grow with the depth.
+    stream, those that a mixer's family names (:class:`madbench.mixers.traits.Traits`) and the MLP's ``down``, are
+    scaled by 1 / sqrt(2 n_layer), so that the stream's variance does not grow with the depth.
 
     Parameters: ``vocab_size`` d, plus ``seq_len`` d with learned positions, plus 8 d^2 + 2 d + the mixer's a block,
     plus d.
@@ -102,9 +104,8 @@ class GPT(nn.Module):
         self.head = linear(d_model, vocab_size) if output == "untied" else None
         with torch.no_grad():
             for block in self.blocks:
-                for projection in (getattr(block.mixer, "o", None), block.mlp.down):
-                    if projection is not None:
-                        projection.weight.mul_((2 * n_layer) ** -0.5)
+                for weight in (*output_weights(block.mixer, d_model), block.mlp.down.weight):
+                    weight.mul_((2 * n_layer) ** -0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Ids (B, T) -> logits (B, T, vocab_size). Raises ``TrainingError`` where T is too long for the positions."""
@@ -178,7 +179,7 @@ def generate(
     top_k: int | None = None,
     vocab_size: int | None = None,
 ) -> Iterator[int]:
-    """Yields ``count`` ids that follow ``prompt``, each drawn as soon as it is asked for.
+    """The ``count`` ids that follow ``prompt``, each drawn as soon as it is asked for.
 
     Beyond ``seq_len`` tokens every mixer sees its newest ``seq_len`` only.
 
@@ -190,21 +191,31 @@ def generate(
         top_k: draws among this many likeliest ids only.
         vocab_size: ids from here on are padding of the embedding and never drawn.
 
-    Raises ``TrainingError`` for what :meth:`GPT.decode` does, and for a model that gives no finite logits.
+    Raises ``ConfigError`` for a setting that means nothing, and ``TrainingError`` for what :meth:`GPT.decode` does and
+    for a model that gives no finite logits.
     """
+    if not 0 <= temperature < math.inf:
+        raise ConfigError(f"temperature {temperature}: expected a finite number from 0, the likeliest token, upwards")
+    if top_k is not None and top_k < 1:
+        raise ConfigError(f"top_k {top_k}: expected at least 1, the likeliest token")
     longest = len(prompt) + count - 1
     if model.positions is not None and longest > model.seq_len:
         raise TrainingError(
             f"{longest} tokens, but the model learned positions for seq_len = {model.seq_len}; use a shorter prompt or "
             "ask for fewer tokens"
         )
-    ids, state = torch.tensor([prompt], device=model.embedding.weight.device), None
-    for _ in range(count):
-        with torch.inference_mode():
-            logits, state = model.decode(ids, state, slide=True)
-            token = _draw(logits[0, :vocab_size].float(), generator, temperature, top_k)
-        yield token
-        ids = ids.new_tensor([[token]])
+    ids = torch.tensor([prompt], device=model.embedding.weight.device)
+
+    def draws() -> Iterator[int]:
+        given, state = ids, None
+        for _ in range(count):
+            with torch.inference_mode():
+                logits, state = model.decode(given, state, slide=True)
+                token = _draw(logits[0, :vocab_size].float(), generator, temperature, top_k)
+            yield token
+            given = ids.new_tensor([[token]])
+
+    return draws()  # the settings are checked before the first one is asked for
 
 
 def _draw(logits: Tensor, generator: torch.Generator, temperature: float, top_k: int | None) -> int:
@@ -216,4 +227,5 @@ def _draw(logits: Tensor, generator: torch.Generator, temperature: float, top_k:
         logits, ids = logits.topk(top_k)
     else:
         ids = torch.arange(len(logits), device=logits.device)
-    return int(ids[torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)])
+    scaled = (logits.double() - logits.max()) / temperature  # 0 for the likeliest at any temperature, however small
+    return int(ids[torch.multinomial(scaled.softmax(-1).float(), 1, generator=generator)])

@@ -20,7 +20,7 @@ from madbench.jobs import Job
 from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
 from madbench.suites.base import MICRO_BATCH_TOKENS
-from madbench.suites.language import LanguageTraining, loss_l5, sequences_per_step
+from madbench.suites.language import LanguageTraining, loss_l5, scheduled_rate, sequences_per_step, window_count
 from madbench.suites.trial import Interval, Trial, mixer_maker
 from madbench.text.corpus import SPLITS, Corpus, Split
 
@@ -122,15 +122,6 @@ class LanguageTrial(Trial):
         }
 
 
-def scheduled_rate(config: LanguageTraining, step: int) -> float:
-    """Linear over the warm-up, then a cosine to the minimum; ``step`` counts the steps already taken."""
-    if step < config.warmup_steps:
-        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
-    progress = (step - config.warmup_steps) / (config.steps - config.warmup_steps)
-    cosine = 0.5 * (1 + math.cos(math.pi * progress))
-    return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
-
-
 def windows(tokens: np.ndarray, starts: np.ndarray, seq_len: int) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and targets, int64 of shape (N, T), of the windows that begin at ``starts`` (N,).
 
@@ -146,7 +137,7 @@ def training_starts(seed: int, step: int, count: int, n_tokens: int, seq_len: in
 
     Raises ``ConfigError`` when the split has no window.
     """
-    return np.random.default_rng([seed, step]).integers(_window_count("train", n_tokens, seq_len), size=count)
+    return np.random.default_rng([seed, step]).integers(window_count("train", n_tokens, seq_len), size=count)
 
 
 def evaluation_starts(split: Split, evaluation: int, count: int, n_tokens: int, seq_len: int) -> np.ndarray:
@@ -156,19 +147,10 @@ def evaluation_starts(split: Split, evaluation: int, count: int, n_tokens: int, 
     ``count`` windows hold more tokens than the split. On ``train`` they are drawn anew for each ``evaluation`` number.
     Raises ``ConfigError`` when the split has no window.
     """
-    possible = _window_count(split, n_tokens, seq_len)
+    possible = window_count(split, n_tokens, seq_len)
     if split == "val":
         return np.arange(count, dtype=np.int64) * possible // count
     return np.random.default_rng([_EVALUATION_STREAM, evaluation]).integers(possible, size=count)
-
-
-def _window_count(split: str, n_tokens: int, seq_len: int) -> int:
-    if n_tokens <= seq_len:
-        raise ConfigError(
-            f"the {split} split has {n_tokens} tokens; seq_len {seq_len} needs at least {seq_len + 1}: "
-            "shorten model.seq_len or prepare more text"
-        )
-    return n_tokens - seq_len
 
 
 class Batches:

@@ -39,7 +39,7 @@ _BUILT_IN = {
     "noisy_in_context_recall": "madbench.tasks.in_context_recall:NoisyInContextRecall",
     "selective_copying": "madbench.tasks.selective_copying:SelectiveCopying",
 }
-_RESERVED = ("language_model", "mad_average")
+_RESERVED = ("language_model", "mad_average", "task_mean")
 
 MAD_TASKS: tuple[str, ...] = tuple(_BUILT_IN)
 """The six tasks of MAD, in the order of the published table (HyperMLP, Table 1); the MAD average is over these."""

@@ -2,7 +2,7 @@
 
 The files are nanoGPT's: ids one after another, little-endian uint16 (uint32 where the vocabulary needs it). A folder
 that ``madbench lm prepare`` wrote says the rest in ``manifest.json``: enough to identify it, and to tell which request
-made it. One that nanoGPT's scripts wrote is read once, in full, to learn it.
+made it. One that nanoGPT's scripts wrote is read once, in full, to learn it (:mod:`madbench.text.token_files`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import numpy as np
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, is_name, seal, unseal, write_atomically
-from madbench.text.sources import Source
+from madbench.text.documents import Source
+from madbench.text.token_files import check_header, likely_dtype, named_dtype
 from madbench.text.tokenizers import Tokenizer, load_tokenizer
 
 Split = Literal["train", "val"]
@@ -57,10 +58,11 @@ class SourceInfo:
     mtime_ns: int | None  # time of the file's last change, to notice another one; None where the source is no file
     sha256: str | None  # of the raw bytes; None where the source does not say, or was not read to its end
     documents: int  # read from it
+    skipped: int = 0  # rows without a text that were left out
 
     @classmethod
     def of(cls, source: Source, documents: int) -> SourceInfo:
-        return cls(source.name, source.size, source.mtime_ns, source.sha256, documents)
+        return cls(source.name, source.size, source.mtime_ns, source.sha256, documents, source.skipped)
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class Manifest:
 
     recipe: Recipe | None  # None for token files that madbench has not written
     tokenizer: TokenizerInfo
-    dtype: Literal["uint16", "uint32"]  # of one id on disk, little-endian
+    dtype: Literal["uint8", "uint16", "uint32", "uint64"]  # of one id on disk, little-endian
     split_rule: str  # which text is for validation, in words
     splits: dict[str, SplitInfo]  # the files ``train`` and ``val``
     sources: tuple[SourceInfo, ...] = ()  # in the order they were read
@@ -111,6 +113,8 @@ class Manifest:
                 return f"{then.name} then, {now.name} now"
             if (then.size, then.mtime_ns) != (now.size, now.mtime_ns):
                 return f"{then.name} has changed since"
+            if then.skipped and not now.skips_bad:
+                return f"{then.skipped} rows of {then.name} skipped then, none to be skipped now"
         then, now = len(self.sources), len(sources)
         return None if then == now else f"{then} sources then, {now} now"
 
@@ -200,14 +204,21 @@ class Corpus:
             "digest": self.digest,
             "folder": str(self.folder.resolve()),
             "tokenizer": self.manifest.tokenizer.spec,
+            "dtype": self.manifest.dtype,
             "vocab_size": self.vocab_size,
             "splits": {name: asdict(split) for name, split in self.manifest.splits.items()},
             "split_rule": self.manifest.split_rule,
-            "sources": {"count": len(sources), "sha256": hashlib.sha256(json.dumps(sources).encode()).hexdigest()},
+            "sources": {
+                "count": len(sources),
+                "sha256": hashlib.sha256(json.dumps(sources).encode()).hexdigest(),
+                "skipped": sum(source.skipped for source in self.manifest.sources),
+            },
         }
 
 
-def open_corpus(folder: Path | str, tokenizer: str | None = None, cache: Path | None = None) -> Corpus:
+def open_corpus(
+    folder: Path | str, tokenizer: str | None = None, cache: Path | None = None, dtype: str | None = None
+) -> Corpus:
     """The corpus in ``folder``, which is only read: a prepared one, or nanoGPT's ``train.bin`` and ``val.bin``.
 
     Args:
@@ -215,18 +226,22 @@ def open_corpus(folder: Path | str, tokenizer: str | None = None, cache: Path | 
             tokenizer that madbench does not have, which leaves the loss per token and no text.
         cache: folder that remembers which files were read and verified, and what nanoGPT's gave, so that only those
             whose size, inode or time of change is another are read again. Without it they are read each time.
+        dtype: of nanoGPT's ids, such as ``uint16``; by default what they fit
+            (:func:`madbench.text.token_files.likely_dtype`).
 
-    Raises ``ConfigError`` for a folder that is no corpus, a wrong tokenizer and an id beyond its vocabulary, and
-    ``StoreError`` for a corpus that is unfinished, truncated or damaged.
+    Raises ``ConfigError`` for a folder that is no corpus, a wrong tokenizer or type and an id beyond its vocabulary,
+    and ``StoreError`` for a corpus that is unfinished, truncated or damaged.
     """
-    folder = Path(folder)
+    folder, asked = Path(folder), None if dtype is None else named_dtype(dtype)
     if not folder.is_dir():
         raise ConfigError(f"corpus {str(folder)!r}: no such folder; madbench lm prepare makes one from text")
     manifest = load(Manifest, folder / MANIFEST)
     if manifest is None:
-        return Corpus(folder, _foreign_manifest(folder, tokenizer, cache), cache)
+        return Corpus(folder, _foreign_manifest(folder, tokenizer, asked, cache), cache)
     if tokenizer not in (None, manifest.tokenizer.spec):
         raise ConfigError(f"{folder}: its tokenizer is {manifest.tokenizer.spec}; {tokenizer!r} cannot be")
+    if asked not in (None, np.dtype(manifest.dtype)):
+        raise ConfigError(f"{folder}: its ids are {manifest.dtype}; {dtype!r} cannot be")
     for split, info in manifest.splits.items():
         with explain_os_errors(folder / f"{split}.bin"):
             size = (folder / f"{split}.bin").stat().st_size
@@ -241,7 +256,7 @@ def open_corpus(folder: Path | str, tokenizer: str | None = None, cache: Path | 
     return corpus
 
 
-def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None) -> Manifest:
+def _foreign_manifest(folder: Path, spec: str | None, dtype: np.dtype | None, cache: Path | None) -> Manifest:
     """What can be learnt about token files that came without a manifest."""
     missing = [name for name in ("train.bin", "val.bin") if not (folder / name).is_file()]
     if (folder / PARTIAL).is_dir():
@@ -259,7 +274,12 @@ def _foreign_manifest(folder: Path, spec: str | None, cache: Path | None) -> Man
     else:
         tokenizer = load_tokenizer(spec, folder)
         info, token_bytes = TokenizerInfo.of(tokenizer), tokenizer.token_bytes()
-    return _as_found(folder, info, np.dtype("<u2"), token_bytes, cache)
+    paths = [folder / f"{split}.bin" for split in SPLITS]
+    with explain_os_errors(folder):
+        for path in paths:
+            check_header(path)
+        dtype = dtype or likely_dtype(paths, info.vocab_size)
+    return _as_found(folder, info, dtype, token_bytes, cache)
 
 
 def _as_found(
@@ -300,7 +320,8 @@ def _read_split(path: Path, vocab_size: int, dtype: np.dtype, token_bytes: np.nd
             first = int(np.argmax(chunk >= vocab_size))
             raise ConfigError(
                 f"{path}, token {start + first}: token id {chunk[first]} is beyond the vocabulary of {vocab_size}; the "
-                "file is damaged or was written with another tokenizer"
+                f"file is damaged, was written with another tokenizer (--tokenizer), or its ids are not {dtype.name} "
+                "(--dtype)"
             )
         text_bytes += 0 if token_bytes is None else int(token_bytes[chunk].sum(dtype=np.int64))
     return SplitInfo(len(ids), None if token_bytes is None else text_bytes, None, hashlib.sha256(ids).hexdigest())

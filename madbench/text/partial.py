@@ -116,8 +116,10 @@ class State:
                 if not info.tokens:
                     remove(folder / PARTIAL)
                     documents = sum(info.documents for info in self.manifest.splits.values())
+                    skipped = sum(source.skipped for source in self.manifest.sources)
+                    beside = f" beside {skipped} rows without a text" if skipped else ""
                     raise ConfigError(
-                        f"the sources leave {split} without text: {documents} documents, of which "
+                        f"the sources leave {split} without text: {documents} documents{beside}, of which "
                         f"{self.manifest.split_rule}; give more text or another --validation"
                     )
                 splits[split] = replace(info, sha256=file_digest(folder / PARTIAL / f"{split}.bin"))

@@ -18,8 +18,9 @@ from pathlib import Path
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, refuse_link, remove
 from madbench.text.corpus import MANIFEST, PARTIAL, SPLITS, Corpus, Manifest, Recipe, SourceInfo, load, open_corpus
+from madbench.text.documents import Limits, Source
 from madbench.text.partial import PROGRESS, Batch, Encoded, SplitRule, State, begin, encode, install
-from madbench.text.sources import Limits, Source, find_sources
+from madbench.text.sources import find_sources
 from madbench.text.tokenizers import load_tokenizer, train_bpe, trained_size
 
 VALIDATION = 0.01
@@ -57,6 +58,7 @@ def prepare(
     workers: int | None = None,
     force: bool = False,
     limits: Limits = Limits(),
+    skip_bad: bool = False,
     on_progress: OnProgress = lambda _: None,
     wait: bool = False,
 ) -> Corpus:
@@ -73,6 +75,7 @@ def prepare(
         workers: threads; one a core by default, a single one where bytes are the tokens.
         force: replace another corpus in ``folder``, once the new one is complete.
         limits: beyond which a line, a document or all text is refused.
+        skip_bad: leave out rows without a text, and count them in the manifest, instead of an error.
         on_progress: called after every batch.
         wait: until another process is done with the folder, instead of an error.
 
@@ -82,7 +85,7 @@ def prepare(
     folder = Path(folder)
     if not 0 < validation < 1:
         raise ConfigError(f"validation {validation:g}: expected a share above 0 and below 1, such as {VALIDATION}")
-    sources = find_sources(words, text_key, limits)
+    sources = find_sources(words, text_key, limits, skip_bad)
     chosen = None if trained_size(tokenizer) else load_tokenizer(tokenizer)
     identity = f"{chosen.spec} {chosen.digest}" if tokenizer.endswith(".json") else tokenizer
     recipe = Recipe(name or folder.resolve().name, identity, float(validation), text_key)

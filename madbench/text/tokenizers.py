@@ -15,7 +15,7 @@ import numpy as np
 
 from madbench.errors import ConfigError, did_you_mean, require
 from madbench.files import write_atomically
-from madbench.text.sources import valid_unicode
+from madbench.text.documents import valid_unicode
 
 FILE = "tokenizer.json"  # of a trained BPE, in the format of Hugging Face's tokenizers
 GPT2_FOLDER = "MADBENCH_GPT2_VOCAB"  # environment variable
@@ -23,6 +23,9 @@ GPT2_FOLDER = "MADBENCH_GPT2_VOCAB"  # environment variable
 _ENCODER = "encoder.json"  # of GPT-2's release: id by token, which decides the merges in vocab.bpe too
 _ENCODER_SHA256 = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
 _LONGEST_TOKEN = 128  # bytes, GPT-2's longest; a corpus with long runs of one character would make longer ones
+_LONGEST_PIECE = 1024  # characters of a piece in training, whose time is quadratic in them; longer ones are cut
+_LONG_SPACE = 100_000  # characters of white space, beyond which the regular expression's stack would be full
+_SPACE = "[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"  # Unicode's, as in ``pattern``
 
 
 class Tokenizer:
@@ -78,7 +81,18 @@ class BytePairTokenizer(Tokenizer):
         self.content = content
 
     def _ids(self, text: str) -> np.ndarray:
+        ids, start = [], 0
+        for space in re.finditer(f"(?<!{_SPACE}){_SPACE}{{{_LONG_SPACE},}}", text):
+            end = space.end() - (space.end() < len(text))  # the last one is of the piece that follows, if any does
+            ids += [self._encode(text[start : space.start()]), self._encode_piece(text[space.start() : end])]
+            start = end
+        return np.concatenate([*ids, self._encode(text[start:])]) if ids else self._encode(text)
+
+    def _encode(self, text: str) -> np.ndarray:
         return self._encoding.encode_to_numpy(text, disallowed_special=())
+
+    def _encode_piece(self, piece: str) -> np.ndarray:
+        return np.array(self._encoding._encode_single_piece(piece), np.uint32)
 
     @functools.cached_property
     def _encoding(self):
@@ -119,22 +133,27 @@ def trained_size(spec: str) -> int | None:
 def train_bpe(texts: Iterable[str], vocab_size: int) -> BytePairTokenizer:
     """A BPE of exactly ``vocab_size`` ids, the end of text among them, trained on ``texts``.
 
-    The same texts give the same tokenizer whatever their order and the number of threads. Raises ``ConfigError`` for
-    a vocabulary too small for the bytes or too large for the texts.
+    The same texts give the same tokenizer whatever their order and the number of threads. Of a piece of more than 1,024
+    characters, such as a long run of one character or a text without spaces, pairs across every 1,024th do not count,
+    so that the time is linear in the text. Raises ``ConfigError`` for a vocabulary too small for the bytes or too large
+    for the texts.
     """
     library = require("tokenizers", "training a BPE", "text")
     if vocab_size < 257:
         raise ConfigError(f"vocabulary of {vocab_size}: expected at least 257, the bytes and the end of text")
+    pieces, pattern = library.pre_tokenizers, BytePairTokenizer.pattern.replace("+", f"{{1,{_LONGEST_PIECE}}}")
+    cut = pieces.Split(library.Regex(pattern), "isolated")
     trainee = library.Tokenizer(library.models.BPE())
-    trainee.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainee.pre_tokenizer = pieces.Sequence([cut, pieces.ByteLevel(add_prefix_space=False, use_regex=False)])
     trainee.decoder = library.decoders.ByteLevel()
     trainer = library.trainers.BpeTrainer(
         vocab_size=vocab_size - 1,
-        initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
+        initial_alphabet=pieces.ByteLevel.alphabet(),
         max_token_length=_LONGEST_TOKEN + 1,  # exclusive
         show_progress=False,
     )
     trainee.train_from_iterator(texts, trainer)
+    trainee.pre_tokenizer = pieces.ByteLevel(add_prefix_space=False)  # encoding is linear without a bound
     found = trainee.get_vocab_size() + 1
     if found < vocab_size:
         raise ConfigError(f"vocabulary of {vocab_size}: the text is enough for {found}; use 'bpe:{found}' or more text")

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -42,6 +42,7 @@ class TrainingState:
         self.loss_sum = torch.zeros((), device=device)  # losses of the steps since the curve's last row
         self.curve: list[dict[str, float]] = []
         self.diverged = False
+        self.threads = torch.get_num_threads()  # which round as no other number of them does
 
     def add(self, row: dict[str, float]) -> None:
         """Appends a row to the curve; a loss in it that is not finite ends the run."""
@@ -127,7 +128,10 @@ def load_model(path: Path) -> tuple[nn.Module, Job]:
         job = job_from_dict(json.loads(text))
     except (AttributeError, KeyError, MadbenchError, TypeError, ValueError) as error:
         raise TrainingError(f"{path}: its job is not one of this madbench ({_short(error)})") from error
-    model = suite_of(job).Trial.build(job)
+    try:
+        model = suite_of(job).Trial.build(job)
+    except (MadbenchError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise TrainingError(f"{path}: its job has no model ({_short(error)})") from error
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
@@ -151,15 +155,37 @@ def _read(path: Path) -> tuple[str, dict[str, Tensor]]:
 
     if path.suffix == ".pt":
         content = _read_checkpoint(path, "cpu")
+        _check_size(content["config"], [tensor.shape for tensor in content["model"].values()])
         return content["config"], content["model"]
     if not path.is_file():
         raise _DamagedError("not a file")
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
-    text, tensors = metadata.get(METADATA_KEY, ""), load_file(path)
+        shapes = [file.get_slice(name).get_shape() for name in file.keys()]
+    text = metadata.get(METADATA_KEY, "")
+    _check_size(text, shapes)
+    tensors = load_file(path)
     if metadata.get(DIGEST_KEY) != _digest(text, tensors):
         raise _DamagedError("damaged, or not weights that this madbench saved")
     return text, tensors
+
+
+def _check_size(text: str, shapes: Iterable[Sequence[int]]) -> None:
+    """Raises ``_DamagedError`` where the model of a job, given as JSON, has more parameters than tensors of ``shapes``.
+
+    Nothing is made to learn this: a job of absurd size takes no memory. One that cannot be read passes.
+    """
+    try:
+        job = job_from_dict(json.loads(text))
+    except Exception:  # which is said once the file is known to be sound
+        return
+    try:
+        count, least = sum(map(math.prod, shapes)), suite_of(job).size(job).parameters
+    except (MadbenchError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise _DamagedError(f"its job has no model: {_short(error)}") from error
+    if not 0 < least <= count:
+        problem = f"they are {count:,} numbers, its model has {least:,} parameters"
+        raise _DamagedError(f"the weights do not fit the job in the same file: {problem}")
 
 
 def _read_checkpoint(path: Path, device: str) -> dict[str, Any]:

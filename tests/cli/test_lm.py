@@ -8,12 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import madbench
+from madbench.errors import ConfigError
 from madbench.store.runs import Store
+from madbench.suites.language_trial import LanguageTrial
+from madbench.text.corpus import open_corpus
 from madbench.text.prepare import prepare
 from madbench.training import cost, devices
+from madbench.training.checkpoints import save_weights
+from sample_jobs import language_job
 
 PRESET = """\
 description: A few steps of a small model.
@@ -140,6 +146,7 @@ def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkey
         (["lm", "S", "--preset", "tinny"], "preset 'tinny': no such preset or file; did you mean 'tiny'?"),
         (["lm", "S", "--preset", "gpt2"], "preset gpt2 has no corpus of its own: give --corpus FOLDER"),
         (["lm", "S", "--tokenizer", "gpt2"], "--tokenizer gpt2: has no effect without --corpus"),
+        (["lm", "S", "--dtype", "uint32"], "--dtype uint32: has no effect without --corpus"),
         (["lm", "S", "--corpus", "hen"], "corpus 'hen': no such folder; madbench lm prepare makes one from text"),
         (["lm", "S", "--corpus", "."], "train.bin and val.bin missing"),
         (
@@ -163,6 +170,71 @@ def test_what_cannot_be_done_is_refused_before_anything_happens(main, here, word
     assert not (here / "results").exists()
 
 
+@pytest.fixture
+def wide(here) -> Path:
+    """Token files of another program: ids of a vocabulary of their own in 32 bits."""
+    ids = np.random.default_rng(0).integers(0, 90_000, 3000).astype("<u4")
+    (here / "wide").mkdir()
+    ids[:2000].tofile(here / "wide" / "train.bin")
+    ids[2000:].tofile(here / "wide" / "val.bin")
+    return here / "wide"
+
+
+def test_token_files_in_32_bits_are_trained_on_and_evaluated_as_such(main, wide):
+    how = {"preset": "preset.yaml", "corpus": "wide", "tokenizer": "none:90000", "device": "cpu"}
+    assert madbench.run_language_model("S", dtype="uint32", **how).validation_loss.notna().any()
+    (run,) = Store.open("results", create=False).runs()
+    described = run.record.details["corpus"]
+    assert (described["dtype"], described["splits"]["train"]["tokens"]) == ("uint32", 2000)
+    for options in ([], ["--corpus", "wide"]):
+        evaluated = json.loads(main("lm", "evaluate", "S", "--json", "--device", "cpu", *options).stdout)
+        assert evaluated["validation_loss"] == pytest.approx(run.record.metrics["validation_loss"], rel=1e-6)
+
+
+def test_the_type_of_ids_is_an_option_and_said_where_it_was_found_out(main, wide):
+    words = ("lm", "S", "--preset", "preset.yaml", "--corpus", "wide", "--device", "cpu", "--dry-run")
+    found = main(*words, "--tokenizer", "none:90000")
+    assert found.code == 0 and "wide: read as uint32, which is what its ids fit; --dtype" in found.stderr
+    said = main(*words, "--tokenizer", "none:90000", "--dtype", "int32")
+    assert said.code == 0 and "--dtype" not in said.stderr
+    refused = main(*words)
+    assert refused.code == 2 and "is beyond the vocabulary of 50257" in refused.stderr
+    assert "its ids are uint16; 'uint32' cannot be" in main(*words[:5], "hens", "--dtype", "uint32").stderr
+
+
+SHORT = ["--corpus", "hens", "language_model.model.seq_len=448", "language_model.training.tokens_per_step=448"]
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "S", "--profile", "profile.yaml", "-t", "compression,language_model", *SHORT],
+        ["sweep", "S", "--profile", "profile.yaml", "-t", "language_model", *SHORT],
+        ["sweep", "S", "--profile", "profile.yaml", *SHORT[:2], "--vary", "language_model.model.seq_len=64,448"],
+        ["lm", "S", "--preset", "preset.yaml", *(word.removeprefix("language_model.") for word in SHORT)],
+    ],
+)
+def test_a_corpus_without_a_window_is_refused_while_planning(main, here, words, dry):
+    if "--vary" in words:
+        words = [*words, "language_model.training.tokens_per_step=448"]
+    refused = main(*words, "--device", "cpu", *dry)
+    assert (refused.code, refused.stdout) == (2, "")
+    assert "the val split has 441 tokens; seq_len 448 needs at least 449: take a seq_len of at most" in refused.stderr
+    assert "corpus 'hens'" in refused.stderr and "at most 440, " in refused.stderr
+    assert "--validation 0.41" in refused.stderr
+    assert not (here / "results" / "runs").exists()
+
+
+def test_the_python_api_refuses_a_corpus_without_a_window_while_planning(main, here):
+    changes = {"model.seq_len": 448, "training.tokens_per_step": 448}
+    with pytest.raises(ConfigError, match="the val split has 441 tokens; seq_len 448"):
+        madbench.run_language_model("S", preset="preset.yaml", overrides=changes, corpus="hens", device="cpu")
+    longest = {"model.seq_len": 440, "training.tokens_per_step": 440, "training.steps": 4}
+    curves = madbench.run_language_model("S", preset="preset.yaml", overrides=longest, corpus="hens", device="cpu")
+    assert curves.validation_loss.notna().any()
+
+
 def test_csv_of_two_tables_is_refused(main, here):
     words = ("sweep", "S", "--profile", "profile.yaml", "-t", "compression,language_model", "--corpus", "hens")
     refused = main(*words, "--device", "cpu", "-f", "csv")
@@ -180,3 +252,37 @@ def test_a_model_with_several_runs_is_asked_for_by_id(main, here, language_run):
     assert "2 runs are 'S'; name one by its id" in refused.stderr and run.job.id in refused.stderr
     assert f"{run.job.id}: the run left no file" in main("lm", "sample", run.job.id[:6]).stderr
     assert "no finished language model 'R'" in main("lm", "export", "R").stderr
+
+
+@pytest.fixture
+def untrained(here) -> str:
+    """A file of weights of a model on the corpus that has taken no step."""
+    corpus = open_corpus("hens")
+    job = language_job("S", corpus.digest, corpus.padded_vocab_size)
+    save_weights(Path("w.safetensors"), LanguageTrial.build(job), job)
+    return "w.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--temperature", "nan"], "Invalid value for '--temperature'"),
+        (["--temperature", "inf"], "--temperature inf: expected a finite number"),
+        (["--top-k", "257"], "--top-k 257: has no effect: tokenizer bytes has 257 tokens"),
+        (["--top-k", "10" * 20], "has no effect: tokenizer bytes has 257 tokens"),
+    ],
+)
+def test_absurd_settings_of_sampling_are_refused_before_a_word_is_printed(main, untrained, options, says):
+    refused = main("lm", "sample", untrained, "--corpus", "hens", "--prompt", "The", "--device", "cpu", *options)
+    assert (refused.code, refused.stdout) == (2, "") and says in refused.stderr
+
+
+def test_a_tiny_temperature_writes_the_likeliest_text(main, untrained):
+    words = ("lm", "sample", untrained, "--corpus", "hens", "--prompt", "The", "--device", "cpu", "--tokens", "9")
+    likeliest = main(*words, "--temperature", "0")
+    assert main(*words, "--temperature", "1e-300").stdout == likeliest.stdout and likeliest.code == 0
+
+
+def test_a_prompt_that_is_no_unicode_is_continued(main, untrained):
+    sampled = main("lm", "sample", untrained, "--corpus", "hens", "--prompt", "a\udcff", "--device", "cpu")
+    assert sampled.code == 0 and sampled.stdout.startswith("a\ufffd")

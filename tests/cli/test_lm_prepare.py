@@ -95,3 +95,20 @@ def test_force_does_not_reach_a_folder_outside_the_corpora(folder, refuse):
 @pytest.mark.parametrize("limit", ["document", "total"])
 def test_limits_are_options_in_megabytes(folder, refuse, limit):
     assert "0.0009 MB" in refuse(prepare.prepare, "poems/a.txt", f"--max-{limit}", "0.0009")
+
+
+def test_bad_rows_say_how_to_skip_them_and_are_counted(folder, invoke, refuse):
+    rows = [json.dumps({"text": None if i % 4 == 3 else f"row {i} of many"}) for i in range(40)]
+    (folder / "rows.ndjson").write_text("\n".join(rows))
+    assert "rows.ndjson:4: key 'text': expected text, got nothing; --skip-bad" in refuse(prepare.prepare, "rows.ndjson")
+    result = invoke(prepare.prepare, "rows.ndjson", "--skip-bad", "--validation", "0.2", columns=200)
+    assert result.exit_code == 0 and "left out 10 rows without a text, 10 of them of rows.ndjson" in result.stderr
+    again = invoke(prepare.prepare, "rows.ndjson", "--skip-bad", "--validation", "0.2", "--json")
+    assert json.loads(again.stdout)["sources"]["skipped"] == 10
+    assert "no effect" in refuse(prepare.prepare, "poems", "--skip-bad")
+
+
+def test_a_table_among_the_texts_is_refused_before_anything_is_written(folder, refuse):
+    (folder / "poems" / "c.csv").write_text("title,text\na,b\n")
+    assert "poems/c.csv: a table" in refuse(prepare.prepare, "poems")
+    assert not (folder / "results").exists()

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from madbench.errors import TrainingError
+from madbench.errors import ConfigError, TrainingError
 from madbench.mixers import build
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.models.gpt import GPT, generate
@@ -67,6 +67,33 @@ def test_top_k_draws_among_the_likeliest_only(make):
     assert drawn == likeliest
     assert sample(model, top_k=1) == sample(model, temperature=0)
     assert sample(model, top_k=99) == sample(model)
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-30, 1e-300, 5e-324])
+def test_a_temperature_near_zero_takes_the_likeliest_id_too(make, temperature):
+    model = make("S")
+    assert sample(model, temperature=temperature) == sample(model, temperature=0)
+
+
+def test_a_huge_temperature_draws_every_id_alike(make):
+    model, generator = make("S"), torch.Generator().manual_seed(0)
+    drawn = [next(generate(model, [3, 1], 1, generator=generator, temperature=1e300)) for _ in range(220)]
+    assert torch.bincount(torch.tensor(drawn), minlength=11).min() > 5
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ({"temperature": float("nan")}, "temperature nan: expected a finite number"),
+        ({"temperature": float("inf")}, "temperature inf: expected a finite number"),
+        ({"temperature": -1.0}, "temperature -1.0: expected a finite number"),
+        ({"top_k": 0}, "top_k 0: expected at least 1"),
+        ({"top_k": -3}, "top_k -3: expected at least 1"),
+    ],
+)
+def test_a_setting_that_means_nothing_is_refused_before_anything_is_drawn(make, setting, says):
+    with pytest.raises(ConfigError, match=says):
+        generate(make("S"), [1], 1, generator=torch.Generator(), **setting)
 
 
 def test_padding_rows_of_the_embedding_are_never_drawn(make):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from madbench.errors import MissingExtraError
+from madbench.text.sources import find_sources
 from source_samples import error_of, only
 
 
@@ -39,6 +40,12 @@ def test_a_dataset_of_the_hub_is_streamed_and_its_revision_is_its_hash(hub):
 def test_a_dataset_without_config_takes_the_usual_one(hub):
     only("hf:tiny")
     assert hub.asked == [("tiny", None)]
+
+
+def test_rows_without_a_text_can_be_skipped(hub):
+    hub.rows[1:1] = [{"text": None}, {}]
+    (source,) = find_sources(["hf:tiny"], skip_bad=True)
+    assert list(source.documents()) == ["a", "é"] and source.skipped == 2
 
 
 def test_what_the_hub_refuses_is_said_in_one_line(hub):

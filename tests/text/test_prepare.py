@@ -11,6 +11,7 @@ import pytest
 
 import madbench
 from madbench.errors import ConfigError, StoreError
+from madbench.files import seal, unseal
 from madbench.text import prepare as module
 from madbench.text.corpus import open_corpus
 from madbench.text.prepare import default_corpus, prepare
@@ -207,3 +208,61 @@ def test_more_text_than_allowed_stops_and_a_higher_limit_resumes(words, tmp_path
     with pytest.raises(StoreError, match="more than 0.0005 MB of text; --max-total MB allows more"):
         prepare(words, tmp_path / "c", limits=Limits(total=500))
     assert prepare(words, tmp_path / "c").manifest.splits["train"].tokens
+
+
+@pytest.fixture
+def with_bad_rows(tmp_path) -> list[str]:
+    """A shard without a fault, and one whose every tenth row is null."""
+    for name, bad in (("good", 10**9), ("worse", 10)):
+        rows = [{"text": None if i % bad == bad - 1 else f"{name} {i} " + "word " * (i % 7)} for i in range(500)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return [str(tmp_path / "good.jsonl"), str(tmp_path / "worse.jsonl")]
+
+
+def test_bad_rows_are_skipped_on_request_and_counted_in_the_manifest(with_bad_rows, tmp_path):
+    with pytest.raises(ConfigError, match=r"worse.jsonl:10: key 'text': expected text, got nothing"):
+        prepare(with_bad_rows, tmp_path / "c", validation=0.5)
+    corpus = prepare(with_bad_rows, tmp_path / "c", validation=0.5, skip_bad=True)
+    assert [(source.documents, source.skipped) for source in corpus.manifest.sources] == [(500, 0), (450, 50)]
+    assert corpus.description()["sources"]["skipped"] == 50
+    assert sum(info.documents for info in corpus.manifest.splits.values()) == 950
+    assert prepare(with_bad_rows, tmp_path / "c", validation=0.5, skip_bad=True) == corpus
+    with pytest.raises(ConfigError, match=r"50 rows of .*worse.jsonl skipped then, none to be skipped now"):
+        prepare(with_bad_rows, tmp_path / "c", validation=0.5)
+
+
+def test_a_corpus_without_bad_rows_is_the_same_whether_they_would_be_skipped(with_bad_rows, tmp_path):
+    corpus = prepare(with_bad_rows[:1], tmp_path / "c", validation=0.5)
+    assert prepare(with_bad_rows[:1], tmp_path / "c", validation=0.5, skip_bad=True) == corpus
+
+
+def test_skipping_resumes_in_the_middle_of_a_source(with_bad_rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "BATCH_CHARACTERS", 2000)
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
+    how = {"validation": 0.5, "skip_bad": True}
+    whole, calls = prepare(with_bad_rows, tmp_path / "whole", **how), []
+
+    def interrupt(progress):
+        calls.append(progress)
+        if len(calls) == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(with_bad_rows, tmp_path / "c", **how, on_progress=interrupt)
+    resumed = prepare(with_bad_rows, tmp_path / "c", **how)
+    assert bins(resumed.folder) == bins(whole.folder) and resumed.manifest.sources == whole.manifest.sources
+
+
+def test_sources_of_bad_rows_alone_leave_no_text_and_say_how_many(with_bad_rows, tmp_path):
+    Path(with_bad_rows[0]).write_text('{"text": null}\n' * 9)
+    with pytest.raises(ConfigError, match="without text: 0 documents beside 9 rows without a text"):
+        prepare(with_bad_rows[:1], tmp_path / "c", skip_bad=True)
+
+
+def test_a_manifest_of_an_earlier_version_still_opens(whole):
+    path = whole.folder / "manifest.json"
+    content = unseal(path.read_bytes())
+    for source in content["sources"]:
+        del source["skipped"]
+    path.write_text(json.dumps(seal(content)))
+    assert open_corpus(whole.folder) == whole

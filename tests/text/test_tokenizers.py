@@ -177,6 +177,53 @@ def test_no_token_is_longer_than_gpt2s_longest():
     assert 64 <= tokenizer.token_bytes().max() <= 128
 
 
+LONG = {
+    "one letter": lambda n: "a" * n,
+    "one sign": lambda n: "=" * n,
+    "spaces": lambda n: " " * n + "x",
+    "mixed space": lambda n: " \n\t\u3000" * (n // 4),
+    "a repeated pattern": lambda n: "ab" * (n // 2),
+    "letters without spaces": lambda n: "".join(np.random.default_rng(0).choice(list("ACGT"), n)),
+    "Chinese": lambda n: "\u65e5\u672c" * (n // 2),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", LONG)
+def test_training_on_a_long_word_ends_and_the_word_comes_back_whole(kind):
+    pytest.importorskip("tokenizers")
+    text = LONG[kind](300_000)
+    tokenizer = train_bpe([*WORDS * 3, text], 265)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.vocab_size == 265
+
+
+def test_a_bound_on_words_does_not_change_what_is_learned_from_shorter_ones(trained, monkeypatch):
+    assert trained.digest.startswith("6813bd7a31efb6a4")
+    longest = max(len(word) for word in "".join(WORDS).split()) + 1
+    monkeypatch.setattr(tokenizers, "_LONGEST_PIECE", longest)
+    assert train_bpe(WORDS * 3, 280).digest == trained.digest
+    monkeypatch.setattr(tokenizers, "_LONGEST_PIECE", 2)
+    assert train_bpe(WORDS * 3, 280).digest != trained.digest
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("space", [" ", "\n", " \t"])
+def test_white_space_of_any_length_is_encoded(gpt2, space):
+    text = "a" + space * (2_000_000 // len(space)) + "b"
+    ids = gpt2.encode(text)
+    assert gpt2.token_bytes()[ids].sum() == len(text) and gpt2.decode(ids[-1:]).endswith("b")
+
+
+@given(st.text(st.sampled_from(" \n\u3000\x1c\x85a7.'")))
+def test_cutting_at_long_white_space_gives_the_ids_of_the_whole_text(text):
+    for tokenizer in _cheap_tokenizers()[1:]:
+        whole = tokenizer.encode(text).tolist()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tokenizers, "_LONG_SPACE", 2)
+            assert tokenizer.encode(text).tolist() == whole
+
+
 def test_an_error_in_the_texts_comes_through_training():
     pytest.importorskip("tokenizers")
 

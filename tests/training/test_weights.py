@@ -105,6 +105,38 @@ def test_weights_that_do_not_fit_their_job_are_refused(tmp_path, model):
         load_model(tmp_path / "w.safetensors")
 
 
+HUGE = GPTConfig(d_model=65_536, n_layer=400, seq_len=8, n_head=1)  # 80 TB
+FORGED = {
+    "a model of terabytes": replace(JOB, label="S", model=HUGE),
+    "terabytes of embeddings": replace(JOB, setting={"corpus": "0" * 16, "vocab_size": 10**12}),
+    "a thousand layers": replace(JOB, model=replace(MODEL, n_layer=1000)),
+    "a wider MLP": replace(JOB, model=replace(MODEL, mlp_width=65)),
+    "parameters as a string": replace(JOB, mixer={"mix_rank": "many"}),
+    "no vocabulary": replace(JOB, setting={"corpus": "0" * 16}),
+    "a vocabulary in words": replace(JOB, setting={"corpus": "0" * 16, "vocab_size": "64"}),
+}
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("kind", FORGED)
+@pytest.mark.parametrize("name", ["weights.safetensors", "checkpoint.pt"])
+def test_a_forged_job_is_refused_before_a_number_of_its_model_is_in_memory(tmp_path, model, monkeypatch, name, kind):
+    if name.endswith(".pt"):
+        optimizer = make_adamw(model, TRAINING)
+        save_checkpoint(tmp_path, FORGED[kind], TrialOf(model), optimizer, TrainingState("cpu"), seconds=1.0)
+    else:
+        save_weights(tmp_path / name, model, FORGED[kind])
+    monkeypatch.setattr(LanguageTrial, "build", None)
+    with pytest.raises(TrainingError, match="do not fit the job in the same file|its job has no model"):
+        load_model(tmp_path / name)
+
+
+def test_a_forged_job_without_a_model_is_refused(tmp_path, model):
+    save_weights(tmp_path / "w.safetensors", model, replace(JOB, setting={"corpus": "0" * 16, "vocab_size": -64}))
+    with pytest.raises(TrainingError, match="its job has no model"):
+        load_model(tmp_path / "w.safetensors")
+
+
 @pytest.mark.parametrize("task, fidelity", [("in_context_recall", "published"), ("compression", "corrected")])
 def test_weights_of_a_mad_run_are_kept_on_request_and_give_its_numbers_again(task, fidelity, make_job, train, tmp_path):
     job = make_job(task, fidelity=fidelity)

@@ -1,0 +1,165 @@
+"""How files hold documents: what their names say, what their first bytes say, and rows of JSON one after another."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from madbench.errors import ConfigError
+
+Format = Literal["text", "lines", "json", "parquet"]
+Packing = Literal["", ".gz", ".zst"]
+
+_FORMATS: dict[str, Format] = {
+    ".jsonl": "lines",
+    ".ndjson": "lines",
+    ".jsonlines": "lines",
+    ".json": "json",
+    ".parquet": "parquet",
+}
+_CHUNK = 1 << 20  # bytes
+_LONGEST_SIGN = 16  # characters at the end of a text, which may be the beginning of a number, a word or an escape
+_WHITE = re.compile(r"[ \t\r\n]*")  # JSON's
+_CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\v\f\r\x1b"})  # bytes that text hardly has
+
+_SIGNATURES = {
+    b"\xff\xfe": "UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8",
+    b"\xfe\xff": "UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8",
+    b"\x1f\x8b": "packed by gzip; give it a name that ends in .gz, behind the ending of what is packed",
+    b"\x28\xb5\x2f\xfd": "packed by zstd; give it a name that ends in .zst, behind the ending of what is packed",
+    b"PAR1": "parquet; give it a name that ends in .parquet",
+    b"PK\x03\x04": "a zip archive, as .docx, .xlsx, .epub and .npz are too; unpack or convert it",
+    b"7z\xbc\xaf": "a 7z archive; unpack it",
+    b"\xfd7zXZ": "packed by xz; unpack it",
+    **{b"BZh%d1AY&SY" % level: "packed by bzip2; unpack it" for level in range(1, 10)},
+    b"%PDF-": "a PDF, not its text; convert it, as with pdftotext",
+    b"{\\rtf": "RTF, not its text; convert it",
+    b"\xd0\xcf\x11\xe0": "an Office document, not its text; convert it",
+    b"ARROW1": "an Arrow table; write it as parquet",
+    b"SQLite format 3": "an SQLite database; write its text as JSON lines",
+    b"\x93NUMPY": "a NumPy array, not text",
+    b"\x89PNG": "an image, not text",
+    b"\xff\xd8\xff": "an image, not text",
+    b"\x7fELF": "a program, not text",
+}
+
+
+def format_of(path: Path, name: str) -> tuple[Format, Packing]:
+    """What a file holds by the ending of its name, and how it is packed; ``ConfigError`` for what is read as no text.
+
+    ``name`` is what the message calls it.
+    """
+    packing = path.suffix.lower() if path.suffix.lower() in (".gz", ".zst") else ""
+    inner = Path(path.stem) if packing else path
+    ending = inner.suffix.lower()
+    if ending in (".csv", ".tsv"):
+        separator = ", sep='\\t'" if ending == ".tsv" else ""
+        options = "orient='records', lines=True, force_ascii=False"
+        convert = f"pandas.read_csv('{path}'{separator}).to_json('{inner.stem}.jsonl', {options})"
+        raise ConfigError(
+            f"{name}: a table, of which only one column is text; write its rows as JSON lines, and name that column "
+            f'with --text-key: python -c "import pandas; {convert}"'
+        )
+    if ending == ".bin":
+        raise ConfigError(
+            f"{name}: token ids or other binary data, not text; a folder with train.bin and val.bin is a corpus "
+            "already: madbench lm LABEL --corpus FOLDER"
+        )
+    kind = _FORMATS.get(ending, "text")
+    if packing and kind == "parquet":
+        raise ConfigError(f"{name}: parquet, which has a compression of its own, packed once more; unpack it")
+    return kind, packing
+
+
+def problem_of(head: bytes) -> str:
+    """Why something that begins with these bytes is no text in UTF-8, and what to do; empty where it may be one."""
+    for signature, problem in _SIGNATURES.items():
+        if head.startswith(signature):
+            return problem
+    if len(head) - len(head.translate(None, _CONTROLS)) <= max(8, len(head) // 10):
+        return ""
+    if 3 * head.count(0) > len(head):
+        return "not text in UTF-8 but full of zeros; if it is UTF-16, convert it: iconv -f UTF-16LE -t UTF-8"
+    return "not text but binary data; leave it out, or convert it"
+
+
+def json_array(stream: IO[bytes], limit: int, name: str) -> Iterator[tuple[int, Any]]:
+    """The elements of the JSON array in ``stream``, each with the line it begins in, read as they are asked for.
+
+    Raises ``ConfigError``, opened by ``name`` and the line, for what is no array and an element of more than about
+    ``limit`` characters, and ``ValueError`` for what is no UTF-8.
+    """
+    window = _Window(stream)
+
+    def problem(reason: object, place: int | None = None) -> ConfigError:
+        return ConfigError(f"{name}:{window.line(place)}: not valid JSON: {reason}; correct the file")
+
+    if window.sign() != "[":
+        raise problem("expected an array")
+    window.at += 1
+    separator = "" if window.sign() == "]" else ","
+    while separator == ",":
+        window.sign()
+        while True:
+            try:
+                value, end = window.parse()
+                if end <= len(window.text) - _LONGEST_SIGN or window.is_last:  # not 1 of a 1.5 that is cut off
+                    break
+            except RecursionError as error:
+                raise problem(error) from None
+            except json.JSONDecodeError as error:
+                is_cut_off = error.msg.startswith("Unterminated") or error.pos > len(window.text) - _LONGEST_SIGN
+                if window.is_last or not is_cut_off:
+                    raise problem(error.msg, error.pos) from None
+                if len(window.text) - window.at > limit:
+                    most = f"an element of more than {limit / 1e6:g} MB; --max-line MB allows longer ones"
+                    raise ConfigError(f"{name}:{window.line()}: {most}") from None
+            window.read_more()
+        yield window.line(), value
+        window.at = end
+        if (separator := window.sign()) not in ("]", ","):
+            raise problem("expected ',' or ']' behind an element")
+        window.at += separator == ","
+    window.at += 1
+    if window.sign():
+        raise problem("something behind the end of the array")
+
+
+class _Window:
+    """The text of a stream in UTF-8 from ``at`` on, as far as it has been read."""
+
+    def __init__(self, stream: IO[bytes]):
+        self.text, self.at, self.is_last = "", 0, False
+        self._stream, self._line, self._counted = stream, 1, 0  # the line of the place up to which lines were counted
+        self._decode, self._parse = codecs.getincrementaldecoder("utf-8-sig")().decode, json.JSONDecoder().raw_decode
+
+    def read_more(self) -> None:
+        """Reads on, as much again where much is kept; what is before ``at`` is forgotten."""
+        rest = self.text[self.at :]
+        self.line()
+        content = self._stream.read(max(_CHUNK, len(rest)))
+        self.is_last = not content
+        self.text, self.at, self._counted = rest + self._decode(content, self.is_last), 0, 0
+
+    def line(self, place: int | None = None) -> int:
+        """Number of the line of a place in the text, of ``at`` by default, and not before any asked for earlier."""
+        place = self.at if place is None else place
+        self._line += self.text.count("\n", self._counted, place)
+        self._counted = place
+        return self._line
+
+    def sign(self) -> str:
+        """The next character that is no white space, where ``at`` is then; empty at the end."""
+        self.at = _WHITE.match(self.text, self.at).end()
+        while self.at == len(self.text) and not self.is_last:
+            self.read_more()
+            self.at = _WHITE.match(self.text, self.at).end()
+        return self.text[self.at : self.at + 1]
+
+    def parse(self) -> tuple[Any, int]:
+        """The JSON value that begins at ``at`` and where it ends; raises what ``json`` does."""
+        return self._parse(self.text, self.at)

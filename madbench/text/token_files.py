@@ -1,0 +1,112 @@
+"""Token files of other programs: ids one after another, without a word on how wide they are.
+
+nanoGPT's are little-endian uint16. Vocabularies of more than 65,536 ids need uint32, whose halves read as uint16 are
+twice as many ids, every second one 0 or a little more: no error, and a low loss. So the width is what the ids fit.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from madbench.errors import ConfigError, did_you_mean
+
+DTYPES = {f"{sign}int{8 * width}": width for width in (1, 2, 4, 8) for sign in ("u", "")}
+"""Names of types by their bytes; the signed ones hold the same ids, which are never negative."""
+USUAL = np.dtype("<u2")
+
+_FOREIGN = tuple(map(np.dtype, ("<f8", "<f4", ">u8", ">u4", ">u2")))  # that ids are written in, and not read in
+_WIDE = tuple(map(np.dtype, ("<f8", "<u8", ">u8", "<f4", "<u4", ">u4")))  # the first that enough ids fit is the one
+_LAYOUTS = (*_WIDE, USUAL, np.dtype(">u2"))
+_ENOUGH = 64  # ids, so many that they do not fit a wider type by chance
+_LARGEST_VOCABULARY = 1 << 20  # of ids that are beyond the vocabulary that was named
+_HEAD = 1 << 22  # bytes looked at to tell the type
+_TEXT, _TEXT_HEAD = 32, 1 << 16  # bytes, so many that ids are not text by chance, and those looked at
+
+_LLM_C = "a file of llm.c, which has a header of 1,024 bytes; cut it off: tail -c +1025"
+_HEADERS = {
+    b"\x93NUMPY": "a NumPy array with a header; write it without one: numpy.load(path).astype('<u4').tofile(path)",
+    b"MMIDIDX": "an index of Megatron's, not its tokens",
+    b"PK\x03\x04": "a zip archive; unpack it",
+    b"\x1f\x8b\x08": "packed by gzip; unpack it",
+    struct.pack("<ii", 20240520, 1): _LLM_C,
+    struct.pack("<ii", 20240801, 7): _LLM_C,  # of Llama 3's ids, which are uint32
+}
+
+
+def named_dtype(name: str) -> np.dtype:
+    """The little-endian unsigned type of a name such as ``uint32`` or ``int32``; ``ConfigError`` for any other."""
+    if name not in DTYPES:
+        raise ConfigError(f"dtype {name!r}: no type of token ids{did_you_mean(name, DTYPES)}")
+    return np.dtype(f"<u{DTYPES[name]}")
+
+
+def check_header(path: Path) -> None:
+    """Raises ``ConfigError`` for a file that begins with something else than ids."""
+    head = _head(path, max(map(len, _HEADERS)))
+    for header, problem in _HEADERS.items():
+        if head.startswith(header):
+            raise ConfigError(f"{path}: {problem}; a token file has ids and nothing else")
+
+
+def likely_dtype(paths: Iterable[Path], vocab_size: int) -> np.dtype:
+    """The type of the ids below ``vocab_size`` in all of the files.
+
+    It is the widest that fits, as ids of a narrower one do not fit a wider one but by chance; uint16 where none does.
+    Raises ``ConfigError`` where a file is text, big-endian or of floats, where two differ, and where all are too short
+    to tell.
+    """
+    likely: dict[np.dtype, Path] = {}
+    doubt = ""
+    for path in paths:
+        head, size = _head(path, _HEAD), path.stat().st_size
+        if _is_text(head[:_TEXT_HEAD]):
+            hint = "madbench lm prepare makes tokens of text, and --dtype uint8 says that every byte is an id"
+            raise ConfigError(f"{path}: text, not token ids; {hint}")
+        fitting = [dtype for dtype in _LAYOUTS if _fits(head, size, dtype, vocab_size)]
+        fitting = fitting or [dtype for dtype in _WIDE if _fits(head, size, dtype, _LARGEST_VOCABULARY)]
+        if len(fitting) > 1 and len(head) // fitting[0].itemsize < _ENOUGH:
+            names = " or ".join(dtype.name for dtype in fitting[::-1])
+            doubt = doubt or f"{path}: too short to tell whether its ids are {names}; say it with --dtype"
+        elif fitting:  # of another file reading says what is wrong with it
+            likely.setdefault(fitting[0], path)
+    if len(likely) > 1:
+        found = " and ".join(f"{path.name} looks like {dtype.name}" for dtype, path in likely.items())
+        raise ConfigError(f"{path.parent}: {found}; write both as one type, or say with --dtype what both are")
+    for dtype, path in likely.items():
+        if dtype not in _FOREIGN:
+            return dtype
+        order, usual = "big-endian " * (dtype.str[0] == ">"), f"<u{min(4, dtype.itemsize)}"
+        convert = f"numpy.fromfile(path, '{dtype.str}').astype('{usual}').tofile(path)"
+        raise ConfigError(f"{path}: looks like {order}{dtype.name}; convert it: {convert}")
+    if doubt:
+        raise ConfigError(doubt)
+    return USUAL
+
+
+def _head(path: Path, count: int) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(count)
+
+
+def _fits(head: bytes, size: int, dtype: np.dtype, vocab_size: int) -> bool:
+    """Whether a file of ``size`` bytes that begins with ``head`` can be ids of the type, not all of them 0.
+
+    Many ids that fit are of the type even where the end of the file is cut off.
+    """
+    ids = np.frombuffer(head[: len(head) // dtype.itemsize * dtype.itemsize], dtype)
+    is_enough = len(ids) >= _ENOUGH or (len(ids) > 0 and size % dtype.itemsize == 0 and dtype not in _FOREIGN)
+    if dtype.kind == "f":
+        with np.errstate(invalid="ignore"):
+            is_enough = is_enough and bool((ids == np.floor(ids)).all()) and ids.min() >= 0
+    return is_enough and 0 < ids.max() < vocab_size
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether this is the beginning of a text in UTF-8 without control characters."""
+    text = head.decode("utf-8", "ignore")
+    lost = len(head) - len(text.encode())  # bytes that are no UTF-8, at most 3 where the last character is cut off
+    return len(head) >= _TEXT and lost <= 3 and all(letter.isprintable() or letter in "\t\n\r\f" for letter in text)

@@ -1,0 +1,147 @@
+"""Token files of other programs are read as what they are, or refused with what they look like."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from madbench.errors import ConfigError, MadbenchError, StoreError
+from madbench.text.corpus import open_corpus
+
+WORDS = np.random.default_rng(0).zipf(1.3, 6000) % 50_000
+LARGE = np.random.default_rng(1).integers(0, 128_000, 6000)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """``write(train, val)``: the folder of the two arrays, as they are."""
+
+    def write(train: np.ndarray, val: np.ndarray) -> Path:
+        train.tofile(tmp_path / "train.bin")
+        val.tofile(tmp_path / "val.bin")
+        return tmp_path
+
+    return write
+
+
+@pytest.mark.parametrize("type_", ["<u2", "<u4", "<i4", "<u8", "<i8"])
+@pytest.mark.parametrize("tokenizer", ["none:50257", "none:65", "none:128000"])
+def test_ids_are_read_in_the_width_they_were_written_in(write, type_, tokenizer):
+    ids = WORDS % min(50_000, int(tokenizer[5:]))
+    corpus = open_corpus(write(ids[:5000].astype(type_), ids[5000:].astype(type_)), tokenizer)
+    assert corpus.tokens("train").tolist() == ids[:5000].tolist()
+    assert corpus.tokens("val").tolist() == ids[5000:].tolist()
+    assert corpus.description()["dtype"] == corpus.manifest.dtype == f"uint{8 * int(type_[-1])}"
+    assert corpus.description()["splits"]["train"]["tokens"] == 5000
+
+
+@pytest.mark.parametrize("type_", ["<u4", "<u8"])
+def test_ids_of_a_vocabulary_beyond_65536_are_read(write, type_):
+    corpus = open_corpus(write(LARGE[:5000].astype(type_), LARGE[5000:].astype(type_)), "none:128256")
+    assert corpus.tokens("train").tolist() == LARGE[:5000].tolist()
+
+
+def test_ids_beyond_the_usual_vocabulary_are_named_as_they_are(write):
+    folder = write(LARGE[:5000].astype("<u4"), LARGE[5000:].astype("<u4"))
+    first = int(np.argmax(LARGE >= 300))
+    with pytest.raises(ConfigError, match=rf"token {first}: token id {LARGE[first]} is beyond the vocabulary of 300"):
+        open_corpus(folder, "none:300")
+
+
+@pytest.mark.parametrize("vocab_size", [2, 4, 16, 65, 257, 50_257, 65_536, 70_000])
+def test_uint16_of_any_vocabulary_is_not_taken_for_anything_wider(write, vocab_size):
+    ids = np.random.default_rng(2).integers(0, min(vocab_size, 65_536), 3000).astype("<u2")
+    corpus = open_corpus(write(ids[:2000], ids[2000:]), f"none:{vocab_size}")
+    assert corpus.manifest.dtype == "uint16" and len(corpus.tokens("train")) == 2000
+
+
+@pytest.mark.parametrize("type_", [">u2", ">u4", ">u8", "<f4", "<f8"])
+def test_big_endian_ids_and_floats_are_refused_with_what_converts_them(write, type_):
+    folder = write(WORDS[:5000].astype(type_), WORDS[5000:].astype(type_))
+    with pytest.raises(ConfigError, match="looks like (big-endian u|float)") as refused:
+        open_corpus(folder, "none:50257")
+    convert = re.search(r"numpy\.fromfile.*", str(refused.value))[0]
+    for path in (folder / "train.bin", folder / "val.bin"):
+        eval(convert, {"numpy": np, "path": path})
+    assert open_corpus(folder, "none:50257").tokens("train").tolist() == WORDS[:5000].tolist()
+
+
+def test_two_files_of_two_types_are_refused(write):
+    folder = write(WORDS[:5000].astype("<u4"), WORDS[5000:].astype("<u2"))
+    with pytest.raises(ConfigError, match=r"train.bin looks like uint32 and val.bin looks like uint16; .*--dtype"):
+        open_corpus(folder, "none:50257")
+
+
+@pytest.mark.parametrize("type_", ["<u2", "<u4"])
+def test_a_short_file_is_of_the_type_of_the_long_one(write, type_):
+    corpus = open_corpus(write(WORDS[:5000].astype(type_), np.array([5, 0, 7, 0]).astype(type_)), "none:50257")
+    assert corpus.tokens("val").tolist() == [5, 0, 7, 0] and len(corpus.tokens("train")) == 5000
+
+
+def test_two_files_too_short_to_tell_are_asked_for_their_type(write):
+    folder = write(np.array([1, 2, 3], "<u4"), np.array([4, 5], "<u4"))
+    with pytest.raises(ConfigError, match=r"train.bin: too short to tell .* uint16 or uint32; say it with --dtype"):
+        open_corpus(folder, "none:50257")
+    assert open_corpus(folder, "none:50257", dtype="int32").tokens("train").tolist() == [1, 2, 3]
+    assert open_corpus(folder, "none:50257", dtype="uint16").tokens("train").tolist() == [1, 0, 2, 0, 3, 0]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_a_truncated_file_of_uint32_is_not_read_as_uint16(write, cut):
+    folder = write(WORDS[:5000].astype("<u4"), WORDS[5000:].astype("<u4"))
+    (folder / "train.bin").write_bytes((folder / "train.bin").read_bytes()[:-cut])
+    with pytest.raises(StoreError, match=f"train.bin: truncated: .* 4999 ids of 4 bytes and {4 - cut} more"):
+        open_corpus(folder, "none:50257")
+
+
+def test_the_type_can_be_said_and_the_vocabulary_still_counts(write):
+    folder = write(WORDS[:5000].astype("<u4"), WORDS[5000:].astype("<u4"))
+    assert len(open_corpus(folder, "none:65536", dtype="uint16").tokens("train")) == 10_000
+    assert open_corpus(folder, "none:256", dtype="uint8").manifest.dtype == "uint8"
+    with pytest.raises(ConfigError, match=r"is beyond the vocabulary of 50257; .* its ids are not uint64"):
+        open_corpus(folder, "none:50257", dtype="uint64")
+    with pytest.raises(ConfigError, match="dtype 'uint31': no type of token ids; did you mean 'uint32'?"):
+        open_corpus(folder, "none:50257", dtype="uint31")
+
+
+def test_the_type_of_a_prepared_corpus_cannot_be_another(whole):
+    assert open_corpus(whole.folder, dtype="uint16") == whole
+    with pytest.raises(ConfigError, match="its ids are uint16; 'uint32' cannot be"):
+        open_corpus(whole.folder, dtype="uint32")
+
+
+def headed(header: bytes) -> bytes:
+    return header + WORDS.astype("<u2").tobytes()
+
+
+HEADED = {
+    "llm.c": (headed(np.array([20240520, 1, 6000, *[0] * 253], "<i4").tobytes()), "llm.c, .* tail -c \\+1025"),
+    "llm.c of Llama 3": (headed(np.array([20240801, 7, 6000, *[0] * 253], "<i4").tobytes()), "a header of 1,024 bytes"),
+    "numpy": (headed(b"\x93NUMPY\x01\x00v\x00{'descr': '<u2'}"), "NumPy array with a header"),
+    "Megatron": (headed(b"MMIDIDX\x00\x00\x01"), "index of Megatron's"),
+    "zip": (headed(b"PK\x03\x04"), "zip archive"),
+    "gzip": (headed(b"\x1f\x8b\x08\x00"), "gzip"),
+    "text": (("Any text, naïve or not, is no token file. \n" * 9).encode(), "text, not token ids; madbench lm prepare"),
+}
+
+
+@pytest.mark.parametrize("kind", HEADED)
+def test_a_file_that_begins_with_something_else_is_refused(write, kind):
+    content, says = HEADED[kind]
+    folder = write(WORDS.astype("<u2"), WORDS.astype("<u2"))
+    (folder / "val.bin").write_bytes(content)
+    with pytest.raises(MadbenchError, match=f"val.bin: .*{says}"):
+        open_corpus(folder, "none:65536")
+
+
+def test_text_is_ids_of_one_byte_where_that_is_said(write):
+    text = np.frombuffer(b"All of these are bytes of a text. " * 30, np.uint8)
+    corpus = open_corpus(write(text, text[:99]), "bytes", dtype="uint8")
+    assert corpus.tokenizer().decode(corpus.tokens("train")) == text.tobytes().decode()
+
+
+def test_ids_that_are_all_zero_are_uint16(write):
+    assert len(open_corpus(write(np.zeros(500, "<u2"), np.zeros(90, "<u2")), "none:5").tokens("train")) == 500
