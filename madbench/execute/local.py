@@ -25,6 +25,7 @@ from madbench.execute.base import (
     worker_environment,
 )
 from madbench.execute.driver import ATTEMPTS, Backend, Message, Task, drive
+from madbench.execute.main_module import STARTS_JOBS, check_can_start, main_without_file, why_not_started
 from madbench.jobs import StopTraining
 from madbench.store.runs import Store
 
@@ -96,9 +97,8 @@ class LocalBackend(Backend):
                 self.workers.remove(worker)
                 value, is_killed = worker.end(GRACE)
                 kind = "lost" if is_killed or not worker.has_started else "failed"
-                if not worker.has_started and task.attempt == ATTEMPTS:
-                    hint = "in a script, start jobs under if __name__ == '__main__':"
-                    raise TrainingError(f"a worker process did not start: {value}; {hint}")
+                if not worker.has_started and (task.attempt == ATTEMPTS or worker.exit_code == STARTS_JOBS):
+                    raise TrainingError(why_not_started(value, worker.exit_code))
             elif kind == "started":
                 worker.has_started, value = True, worker.slot
             elif kind == "done":
@@ -133,6 +133,7 @@ class WorkerProcess:
     """A process that trains one group after the other, and never receives Ctrl-C."""
 
     def __init__(self, slot: int, environment: Mapping[str, str]):
+        check_can_start()
         context = multiprocessing.get_context("spawn")
         resource_tracker.ensure_running()  # spawn needs it, and starting it unblocks SIGINT
         self.slot = slot
@@ -142,7 +143,7 @@ class WorkerProcess:
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), name=f"madbench-slot-{slot}")
         try:
-            with theirs, _starting(environment):
+            with theirs, main_without_file(), _starting(environment):
                 self.process.start()
         except BaseException:
             if self.process.pid is not None:
@@ -166,7 +167,7 @@ class WorkerProcess:
         self.process.join(patience)
         self.process.kill()
         self.process.join()
-        code = self.process.exitcode
+        code = self.exit_code = self.process.exitcode
         self.process.close()
         self.pipe.close()
         if code >= 0:
