@@ -129,7 +129,7 @@ def _draw_task(axes: Axes, frame: pd.DataFrame) -> None:
     known = means[means.state == ""]
     for mean in known.itertuples():
         axes.plot(mean.accuracy, mean.place, **label_style(mean.label).mark(mean.n == 1), clip_on=False, zorder=3)
-    if width := known.solved.str.len().max():
+    if width := max(map(len, known.solved), default=0):
         axes.set_xlim(right=113 + 8 * width)
     for mean in known[known.solved != ""].itertuples():
         axes.text(112 + 8 * width, mean.place, mean.solved, size=SMALLEST, color=GREY, ha="right", va="center")
