@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
+from madbench.analysis.figures.colors import distinct
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import Layout, Panels, draw_intervals, seeds_note
 from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, PERCENTS, SHADE, style
@@ -52,7 +53,7 @@ def bar_figure(frame: pd.DataFrame, principle: Principle) -> Figure:
     tasks = in_order(frame.task)
     groups, variants = list(dict.fromkeys(frame.group)), list(dict.fromkeys(frame.variant))
     width = 0.8 / len(variants)
-    colors = dict(zip(variants, PALETTE))
+    colors = dict(zip(variants, distinct(PALETTE, len(variants))))
     size = (0.75 * len(groups) + 0.16 * len(groups) * len(variants), 1.9)
     layout = Layout()
     lines = layout.lines([len(tasks)], 2, 1.5, 0.5)
@@ -101,7 +102,7 @@ def point_decision(
     frame = frame_of(points, POINT_COLUMNS, protocol)
     names = [panel for panel in axes_of if panel in set(frame.panel)]
     series = list(dict.fromkeys(frame.series))
-    colors, markers = dict(zip(series, PALETTE * len(series))), dict(zip(series, MARKERS * len(series)))
+    colors, markers = dict(zip(series, distinct(PALETTE, len(series)))), dict(zip(series, MARKERS * len(series)))
     layout = Layout()
     lines = layout.lines([len(names)], 3, 1.8, 0.7)
     panels = Panels(layout, f"principle {principle.number}", principle.heading, lines, (2.3, 1.9))

@@ -12,6 +12,7 @@ from matplotlib.colors import CenteredNorm
 from matplotlib.figure import Figure
 from torch import nn
 
+from madbench.analysis.figures.colors import distinct
 from madbench.analysis.figures.style import GREY, HEADING, MARKERS, PALETTE, SMALLEST, style
 from madbench.analysis.interactions import PAPER_ERROR, Row
 from madbench.mixers.interactions.worlds import WORLDS, Colliding
@@ -89,8 +90,8 @@ def errors(rows: Sequence[Row]) -> Figure:
     with style():
         figure = Figure((4.2 * len(tasks), 5.2), layout="constrained")
         for part, task in zip(figure.subfigures(1, len(tasks), squeeze=False).flat, tasks):
-            ax, looks = part.subplots(), zip(itertools.cycle(PALETTE), itertools.cycle(MARKERS))
-            first, own = next(row for row in rows if row.task == task), frame[frame.task == task]
+            ax, first, own = part.subplots(), next(row for row in rows if row.task == task), frame[frame.task == task]
+            looks = zip(distinct(PALETTE, own.row.nunique()), itertools.cycle(MARKERS))
             for (name, of_row), (color, marker) in zip(own.groupby("row", sort=False), looks):
                 look = {"color": color, "marker": marker, "ms": 4.5, "mfc": "white"}
                 worst = of_row.groupby("length")[["mse", "reference"]].max().clip(lower=LEAST)
